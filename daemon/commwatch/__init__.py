@@ -1,0 +1,3 @@
+"""commwatch: watches the communication between the GPUs of a node."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,179 @@
+"""The typed configuration: what can be set, its defaults and its bounds; ``config_file`` reads it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, field
+
+from commwatch.units import parse_duration, parse_rate, parse_size
+
+
+class Duration(float):
+    """Seconds; written with a unit."""
+
+
+class Size(int):
+    """Bytes; written with a unit."""
+
+
+class Rate(float):
+    """Bytes per second; written with a unit."""
+
+
+def decode_quantity(kind: type, value: object) -> object:
+    """Turn a text with a unit into a quantity; msgspec calls this for the three types above."""
+    if isinstance(value, kind):
+        return value
+    if kind is Duration:
+        return Duration(parse_duration(value))
+    if kind is Size:
+        return Size(parse_size(value))
+    if kind is Rate:
+        return Rate(parse_rate(value))
+    raise NotImplementedError(kind)
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mapping of the configuration file; a key that it does not know is an error."""
+
+
+class Web(Section):
+    """The endpoint."""
+
+    listen_addresses: Annotated[tuple[str, ...], Meta(min_length=1)] = (":28029",)
+    """HOST:PORT each; an empty host means every address of the node."""
+    telemetry_path: Annotated[str, Meta(pattern=r"^/[A-Za-z0-9/_.-]+$")] = "/metrics"
+
+
+class Paths(Section):
+    """Where the node shows itself, and where the daemon keeps what must survive a restart."""
+
+    sysfs: str = "/sys"
+    procfs: str = "/proc"
+    state: str = ""
+    """Empty: $STATE_DIRECTORY, else /var/lib/commwatch for root, else ~/.local/state/commwatch."""
+
+
+class Log(Section):
+    """The log, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"
+    """auto: JSON under systemd or in a pipe, readable on a terminal."""
+
+
+class Simulation(Section):
+    """A node that does not exist, in place of the real one."""
+
+    preset: str = ""
+    """h100x8, a10x2 or rtx3090x4; empty for the real node."""
+    faults: str = ""
+    """File of faults (docs/simulation.md); read again when it changes."""
+
+
+class NvmlSource(Section):
+    """NVIDIA's driver."""
+
+    enabled: bool = True
+    deadline: Duration = Duration(2)
+    """A run of a collector that takes longer is given up; its worker is left alone and replaced."""
+    start_deadline: Duration = Duration(60)
+    """The same for opening the driver: without persistence mode each GPU takes 1 to 3 s."""
+    nvlink_interval: Duration = Duration(1)
+    nvlink_errors_interval: Duration = Duration(10)
+    pcie_interval: Duration = Duration(10)
+    gpu_interval: Duration = Duration(10)
+    identity_interval: Duration = Duration(60)
+
+
+class NetworkSource(Section):
+    """Network interfaces of sysfs."""
+
+    enabled: bool = True
+    interval: Duration = Duration(5)
+    deadline: Duration = Duration(5)
+    physical_only: bool = True
+    """Leave out interfaces without a device of their own: loopback, bridges, bonds, veth, VLANs."""
+    include: tuple[str, ...] = ()
+    """Interfaces to read whatever they are, by name; shell patterns."""
+    exclude: tuple[str, ...] = ()
+    """Interfaces never to read, by name; shell patterns."""
+
+
+class PciSource(Section):
+    """PCIe devices of sysfs: GPUs, network adapters and the bridges above them."""
+
+    enabled: bool = True
+    interval: Duration = Duration(10)
+    deadline: Duration = Duration(5)
+
+
+class Sources(Section):
+    """What is read, and how often."""
+
+    nvml: NvmlSource = field(default_factory=NvmlSource)
+    network: NetworkSource = field(default_factory=NetworkSource)
+    pci: PciSource = field(default_factory=PciSource)
+
+
+class Inventory(Section):
+    """What the node should have."""
+
+    expected: dict[Literal["gpu", "nvlink", "pcie_lane", "ethernet_port"], Annotated[int, Meta(ge=0)]] = field(
+        default_factory=dict
+    )
+    """Parts by kind, over the whole node; what is not named is learned."""
+    learn_after: Duration = Duration(600)
+    """How long a larger value must be stable before it is expected."""
+
+
+class Probe(Section):
+    """One collective that is measured again and again."""
+
+    collective: Literal["all_reduce"] = "all_reduce"
+    backend: Literal["auto", "nccl", "gloo"] = "auto"
+    """auto: nccl where there are GPUs, gloo where there is no NVIDIA driver. A name keeps one backend for life."""
+    ranks: Annotated[int, Meta(ge=0, le=64)] = 0
+    """0: one per GPU, or two without GPUs."""
+    interval: Duration = Duration(900)
+    latency_bytes: Size = Size(8)
+    bandwidth_bytes: Size = Size(0)
+    """0: 64MiB with nccl, 4MiB with gloo."""
+    expected_bandwidth: Rate | None = None
+    """Bus bandwidth that this probe should give; else from the reference table, else from the model."""
+    latency_limit: Duration | None = None
+    """A small collective that takes longer is a spike whatever the baseline says."""
+
+
+class Probes(Section):
+    """Active measurements, on a free node only."""
+
+    enabled: bool = True
+    gate: Literal["auto", "slurm", "kubernetes", "idle", "off"] = "auto"
+    """What must say that the node is free; off: never probe."""
+    start_delay: Duration = Duration(10)
+    occupancy_limit: Annotated[float, Meta(gt=0, le=0.1)] = 0.01
+    """Share of the GPUs' wall time in which probes may hold a context."""
+    kernel_time: Duration = Duration(0.1)
+    """GPU time that the timed calls of one cycle may take."""
+    setup_deadline: Duration = Duration(60)
+    measure_deadline: Duration = Duration(30)
+    definitions: dict[Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}$")], Probe] = field(
+        default_factory=lambda: {"all_reduce": Probe()}
+    )
+
+
+class Config(Section):
+    """Everything that can be set. Every setting has a working default."""
+
+    web: Web = field(default_factory=Web)
+    paths: Paths = field(default_factory=Paths)
+    log: Log = field(default_factory=Log)
+    simulation: Simulation = field(default_factory=Simulation)
+    sources: Sources = field(default_factory=Sources)
+    inventory: Inventory = field(default_factory=Inventory)
+    probes: Probes = field(default_factory=Probes)
+    thresholds: str = ""
+    """File of thresholds that replace the shipped ones (alerts/thresholds.yaml); the file need not be complete."""

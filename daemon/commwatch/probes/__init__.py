@@ -1,0 +1,1 @@
+"""Probes: what is measured, on which ranks, and when it may run."""

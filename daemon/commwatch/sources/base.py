@@ -1,0 +1,100 @@
+"""What a source is and what it gives: readings, what it could not read, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+from commwatch_exporters.snapshot import Series, Value
+
+Reason: TypeAlias = Literal[
+    "no_driver",  # the origin is not on this node
+    "library_mismatch",  # user library and kernel module differ
+    "no_permission",
+    "lost",  # the device fell off its bus
+    "reset_required",
+    "not_found",  # the device went away
+    "not_ready",  # busy now, try again
+    "unreadable",  # the origin answered with an error or with text that makes no sense
+    "deadline",  # no answer in time; set by the daemon, never by a source
+    "crashed",  # the worker ended; set by the daemon
+]
+"""Why something was not read: the bounded reasons of ``commwatch_collector_errors_total``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReadings:
+    """Values read from one device at one time."""
+
+    device: str
+    """Key of the device within its source: a PCI address, an interface name; empty for the source as a whole."""
+    time: float
+    """``time.monotonic()`` when they were taken, seconds; of one clock in all processes of the node."""
+    series: tuple[Series, ...]
+    """What the values are; the same object for each reading of the same series, so that it travels only once."""
+    values: Sequence[Value]
+    """As many as series; None for what was not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """Something that should have been read and was not."""
+
+    device: str
+    reason: Reason
+    detail: str
+    """What failed, as an operator should read it: the call or file, and the driver's own words."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one run of a collector gave."""
+
+    readings: list[DeviceReadings] = field(default_factory=list)
+    absences: list[Absence] = field(default_factory=list)
+
+
+Report: TypeAlias = Callable[[str], None]
+"""Called with the device's key before each device is touched, and with "" after the last.
+
+When a deadline is missed, the device last reported is the suspect.
+"""
+
+
+class SourceUnavailable(Exception):
+    """The origin cannot be read at all now: no driver, no library, no permission."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason: Reason = reason
+        self.detail = detail
+
+
+class Source(Protocol):
+    """One origin of readings; lives in a worker process and may block there."""
+
+    collectors: tuple[str, ...]
+    """Names of what it can collect; each has its own cadence."""
+
+    def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
+        """Connect to the origin and prepare.
+
+        Args:
+            report: see ``Report``; used in ``open`` and in every ``collect``.
+            leave_out: devices that must not be touched in any way.
+            only: where given, no other device may be touched.
+
+        Raises:
+            SourceUnavailable: the origin cannot be read at all; the worker tries again later.
+        """
+
+    def collect(self, collector: str) -> Batch:
+        """Read one group of counters on all devices once.
+
+        Raises:
+            SourceUnavailable: as for ``open``.
+        """
+
+    def close(self) -> None:
+        """Let go of the origin; no device file stays open."""

@@ -1,0 +1,81 @@
+"""Quantities as users write and read them: durations, sizes and rates with their units."""
+
+from __future__ import annotations
+
+import re
+
+_DURATION_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE_UNITS = {
+    "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
+}  # fmt: skip
+_RATE_UNITS = {
+    "B/s": 1.0, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8,
+}  # fmt: skip
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z/]*)")
+
+
+def _parse(text: object, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
+    choice = ", ".join(units)
+    if not isinstance(text, str):
+        raise ValueError(f"expected {what} with a unit ({choice}) such as {example}, got {text!r}")
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or match[2] not in units:
+        raise ValueError(f"expected {what} with a unit ({choice}) such as {example}, got {text!r}")
+    return float(match[1]) * units[match[2]]
+
+
+def parse_duration(text: object) -> float:
+    """Seconds of a text such as ``500ms``, ``15s``, ``10m``, ``1h``, ``1d``, or of several such as ``1h30m``.
+
+    Raises:
+        ValueError: it is no duration; the message says what would be.
+    """
+    if isinstance(text, str) and (parts := re.findall(r"\d+(?:\.\d+)?\s*[a-z]+", text)) and len(parts) > 1:
+        if "".join(parts) == text.strip():
+            return sum(parse_duration(part) for part in parts)
+    return _parse(text, _DURATION_UNITS, "a duration", "15s")
+
+
+def parse_size(text: object) -> int:
+    """Bytes of a text such as ``8B``, ``64MiB`` or ``1GB`` (10⁹ bytes).
+
+    Raises:
+        ValueError: it is no size; the message says what would be.
+    """
+    return int(_parse(text, _SIZE_UNITS, "a size", "64MiB"))
+
+
+def parse_rate(text: object) -> float:
+    """Bytes per second of a text such as ``48GB/s`` (10⁹ bytes) or ``9Gbit/s`` (10⁹ bits).
+
+    Raises:
+        ValueError: it is no rate; the message says what would be.
+    """
+    return _parse(text, _RATE_UNITS, "a rate", "48GB/s")
+
+
+def format_seconds(seconds: float) -> str:
+    """A time with three significant digits and the unit that suits it."""
+    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s")):
+        if seconds < limit:
+            return f"{seconds * factor:.3g} {unit}"
+    if seconds < 7200:
+        return f"{seconds / 60:.3g} min"
+    return f"{seconds / 3600:.3g} h"
+
+
+def format_bytes(count: float) -> str:
+    """A size in binary units with three significant digits."""
+    for limit, factor, unit in ((2**10, 1, "B"), (2**20, 2**10, "KiB"), (2**30, 2**20, "MiB")):
+        if count < limit:
+            return f"{count / factor:.4g} {unit}"
+    return f"{count / 2**30:.4g} GiB"
+
+
+def format_rate(bytes_per_second: float) -> str:
+    """A rate in decimal units (GB/s is 10⁹ bytes per second) with three significant digits."""
+    for limit, factor, unit in ((1e6, 1e3, "kB/s"), (1e9, 1e6, "MB/s")):
+        if bytes_per_second < limit:
+            return f"{bytes_per_second / factor:.3g} {unit}"
+    value = bytes_per_second / 1e9
+    return f"{value:.0f} GB/s" if value >= 100 else f"{value:.3g} GB/s"

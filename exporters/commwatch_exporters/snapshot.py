@@ -1,0 +1,138 @@
+"""The records that are rendered: series prepared once, blocks of values, and the immutable snapshot of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from commwatch_exporters.catalogue import CATALOGUE, family_of
+
+Series: TypeAlias = "tuple[str, tuple[str, ...]]"
+"""A metric name of the catalogue and the label values, in the order of the catalogue's label names.
+
+A histogram's series carry the suffix ``_bucket`` (with ``le`` as an extra last label), ``_sum`` or ``_count``.
+"""
+
+Value: TypeAlias = "int | float | None"
+"""A number, or None for what was not read: such a series is not exposed."""
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+
+def _prefix(series: Series) -> str:
+    name, values = series
+    labels = family_of(name).labels
+    if name.endswith("_bucket") and len(values) == len(labels) + 1:
+        labels = (*labels, "le")
+    if len(values) != len(labels):
+        raise ValueError(f"{name} has labels {labels}, got values {values}")
+    if not values:
+        return f"{name} "
+    pairs = ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in zip(labels, values, strict=True))
+    return f"{name}{{{pairs}}} "
+
+
+class Layout:
+    """The series of a block, with the text before each value prepared; made once and used for every block alike."""
+
+    __slots__ = ("families", "index", "prefixes", "series")
+
+    def __init__(self, series: Iterable[Series]) -> None:
+        self.series: tuple[Series, ...] = tuple(series)
+        self.prefixes = tuple(_prefix(one) for one in self.series)
+        self.index = {one: position for position, one in enumerate(self.series)}
+        if len(self.index) != len(self.series):
+            raise ValueError("a layout names one series twice")
+        families: dict[str, list[int]] = {}
+        for position, (name, _) in enumerate(self.series):
+            families.setdefault(family_of(name).name, []).append(position)
+        self.families = {name: tuple(positions) for name, positions in families.items()}
+
+
+class Block:
+    """The values of one layout, all taken at one time; immutable once it stands in a snapshot."""
+
+    __slots__ = ("_texts", "layout", "time", "values")
+
+    def __init__(self, layout: Layout, values: Sequence[Value], time: float) -> None:
+        if len(values) != len(layout.series):
+            raise ValueError(f"{len(values)} values for {len(layout.series)} series")
+        self.layout = layout
+        self.values = values
+        self.time = time
+        """Monotonic seconds at which the values were taken."""
+        self._texts: dict[str, str] = {}
+
+    def text(self, family: str) -> str:
+        """The exposition lines of one family in this block; empty where nothing of it was read."""
+        known = self._texts.get(family)
+        if known is None:
+            prefixes, values = self.layout.prefixes, self.values
+            known = self._texts[family] = "".join(
+                [
+                    f"{prefixes[position]}{format_number(value)}\n"
+                    for position in self.layout.families.get(family, ())
+                    if (value := values[position]) is not None
+                ]
+            )
+        return known
+
+    def get(self, metric: str, *labels: str) -> Value:
+        """The value of one series; None where it was not read or is not of this block."""
+        position = self.layout.index.get((metric, labels))
+        return None if position is None else self.values[position]
+
+    def adopt_texts(self, earlier: Block) -> None:
+        """Take over the rendered text of an earlier block with the same layout and the same values."""
+        self._texts = earlier._texts
+
+
+class Snapshot:
+    """All that is known at one moment; every scrape until the next snapshot shares its rendering."""
+
+    __slots__ = ("_families", "blocks", "renderings", "wall_time")
+
+    def __init__(self, blocks: Iterable[Block], wall_time: float) -> None:
+        self.blocks = tuple(blocks)
+        self.wall_time = wall_time
+        """Seconds since 1970 at which the snapshot was made."""
+        self.renderings: dict[object, bytes] = {}
+        """Finished pages by format and encoding; exporters fill it."""
+        self._families: dict[str, list[Block]] | None = None
+
+    def family_blocks(self, family: str) -> Sequence[Block]:
+        """The blocks that hold series of one family."""
+        if self._families is None:
+            self._families = {}
+            for block in self.blocks:
+                for name in block.layout.families:
+                    self._families.setdefault(name, []).append(block)
+        return self._families.get(family, ())
+
+    def samples(self, family: str) -> Iterator[tuple[dict[str, str], int | float]]:
+        """Label names with values, and the number, of each exposed series of a counter, gauge or info family."""
+        labels = CATALOGUE[family].labels
+        for block in self.family_blocks(family):
+            for position in block.layout.families[family]:
+                value = block.values[position]
+                if value is not None:
+                    yield dict(zip(labels, block.layout.series[position][1], strict=True)), value
+
+    def value(self, metric: str, *labels: str) -> Value:
+        """The value of one series; None where it is absent."""
+        for block in self.family_blocks(family_of(metric).name):
+            value = block.get(metric, *labels)
+            if value is not None:
+                return value
+        return None
+
+
+def format_number(value: float) -> str:
+    """A number as Prometheus and OpenMetrics read it back without loss."""
+    if isinstance(value, int):
+        return str(int(value))
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)
