@@ -1,0 +1,54 @@
+# Two commands set everything up: `make run` starts the daemon, `make test` runs the tests. `make help` lists the rest.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+
+.PHONY: help run demo test lint format types check docs bench clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
+
+$(BIN)/.run: pyproject.toml constraints.txt
+	@scripts/make-environment "$(PYTHON)" "$(VENV)"
+	$(BIN)/pip install --quiet --editable '.[probe]'
+	@touch $@
+
+$(BIN)/.dev: $(BIN)/.run
+	$(BIN)/pip install --quiet --editable '.[probe,dev]'
+	@touch $@
+
+run: $(BIN)/.run  ## start the daemon on the hardware that is here
+	$(BIN)/commwatch run $(ARGS)
+
+demo: $(BIN)/.run  ## start the daemon on a simulated node of 8 H100
+	$(BIN)/commwatch run --simulate h100x8 $(ARGS)
+
+test: $(BIN)/.dev  ## run the whole test suite; as root on Debian, install the programs that it needs
+	@scripts/install-test-programs
+	$(BIN)/pytest $(ARGS)
+
+lint: $(BIN)/.dev  ## check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(BIN)/.dev  ## check types
+	$(BIN)/mypy
+
+format: $(BIN)/.dev  ## rewrite to the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md and alerts/rules
+	$(BIN)/python -m commwatch_exporters.documentation
+	$(BIN)/python -m commwatch.rules
+
+bench: $(BIN)/.dev  ## measure against the budgets of docs/performance.md
+	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/scrape.py
+	$(BIN)/python benchmarks/daemon.py
+
+check: lint types test  ## all that must pass
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
