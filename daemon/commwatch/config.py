@@ -35,11 +35,24 @@ def decode_quantity(kind: type, value: object) -> object:
     raise NotImplementedError(kind)
 
 
+def encode_quantity(value: object) -> str:
+    """Turn a quantity into the text that ``decode_quantity`` reads back."""
+    for kind, unit in ((Duration, "s"), (Size, "B"), (Rate, "B/s")):
+        if isinstance(value, kind):
+            return f"{value:d}{unit}" if isinstance(value, int) else f"{float(value):f}{unit}"
+    raise NotImplementedError(type(value))
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A mapping of the configuration file; a key that it does not know is an error."""
 
 
-class Web(Section):
+def section_json(section: Section) -> bytes:
+    """A section as JSON, for another process."""
+    return msgspec.json.encode(section, enc_hook=encode_quantity)
+
+
+class Web(Section, frozen=True):
     """The endpoint."""
 
     listen_addresses: Annotated[tuple[str, ...], Meta(min_length=1)] = (":28029",)
@@ -47,7 +60,7 @@ class Web(Section):
     telemetry_path: Annotated[str, Meta(pattern=r"^/[A-Za-z0-9/_.-]+$")] = "/metrics"
 
 
-class Paths(Section):
+class Paths(Section, frozen=True):
     """Where the node shows itself, and where the daemon keeps what must survive a restart."""
 
     sysfs: str = "/sys"
@@ -56,7 +69,7 @@ class Paths(Section):
     """Empty: $STATE_DIRECTORY, else /var/lib/commwatch for root, else ~/.local/state/commwatch."""
 
 
-class Log(Section):
+class Log(Section, frozen=True):
     """The log, on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -64,7 +77,7 @@ class Log(Section):
     """auto: JSON under systemd or in a pipe, readable on a terminal."""
 
 
-class Simulation(Section):
+class Simulation(Section, frozen=True):
     """A node that does not exist, in place of the real one."""
 
     preset: str = ""
@@ -73,7 +86,7 @@ class Simulation(Section):
     """File of faults (docs/simulation.md); read again when it changes."""
 
 
-class NvmlSource(Section):
+class NvmlSource(Section, frozen=True):
     """NVIDIA's driver."""
 
     enabled: bool = True
@@ -88,7 +101,7 @@ class NvmlSource(Section):
     identity_interval: Duration = Duration(60)
 
 
-class NetworkSource(Section):
+class NetworkSource(Section, frozen=True):
     """Network interfaces of sysfs."""
 
     enabled: bool = True
@@ -102,7 +115,7 @@ class NetworkSource(Section):
     """Interfaces never to read, by name; shell patterns."""
 
 
-class PciSource(Section):
+class PciSource(Section, frozen=True):
     """PCIe devices of sysfs: GPUs, network adapters and the bridges above them."""
 
     enabled: bool = True
@@ -110,7 +123,7 @@ class PciSource(Section):
     deadline: Duration = Duration(5)
 
 
-class Sources(Section):
+class Sources(Section, frozen=True):
     """What is read, and how often."""
 
     nvml: NvmlSource = field(default_factory=NvmlSource)
@@ -118,7 +131,7 @@ class Sources(Section):
     pci: PciSource = field(default_factory=PciSource)
 
 
-class Inventory(Section):
+class Inventory(Section, frozen=True):
     """What the node should have."""
 
     expected: dict[Literal["gpu", "nvlink", "pcie_lane", "ethernet_port"], Annotated[int, Meta(ge=0)]] = field(
@@ -129,7 +142,7 @@ class Inventory(Section):
     """How long a larger value must be stable before it is expected."""
 
 
-class Probe(Section):
+class Probe(Section, frozen=True):
     """One collective that is measured again and again."""
 
     collective: Literal["all_reduce"] = "all_reduce"
@@ -147,7 +160,7 @@ class Probe(Section):
     """A small collective that takes longer is a spike whatever the baseline says."""
 
 
-class Probes(Section):
+class Probes(Section, frozen=True):
     """Active measurements, on a free node only."""
 
     enabled: bool = True
@@ -165,7 +178,7 @@ class Probes(Section):
     )
 
 
-class Config(Section):
+class Config(Section, frozen=True):
     """Everything that can be set. Every setting has a working default."""
 
     web: Web = field(default_factory=Web)

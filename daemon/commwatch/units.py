@@ -30,9 +30,9 @@ def parse_duration(text: object) -> float:
     Raises:
         ValueError: it is no duration; the message says what would be.
     """
-    if isinstance(text, str) and (parts := re.findall(r"\d+(?:\.\d+)?\s*[a-z]+", text)) and len(parts) > 1:
-        if "".join(parts) == text.strip():
-            return sum(parse_duration(part) for part in parts)
+    parts = re.findall(r"\d+(?:\.\d+)?[a-z]+", text) if isinstance(text, str) else []
+    if len(parts) > 1 and "".join(parts) == text:
+        return sum(parse_duration(part) for part in parts)
     return _parse(text, _DURATION_UNITS, "a duration", "15s")
 
 

@@ -1,0 +1,106 @@
+"""Reading the configuration: what is accepted, and how each kind of bad input is answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from commwatch.config import Config
+from commwatch.config_file import Override, load_config
+from commwatch.errors import ConfigError
+
+
+def test_no_file_gives_the_defaults() -> None:
+    """Every setting has a working default."""
+    assert load_config(None) == Config()
+
+
+def test_a_file_changes_what_it_names(tmp_path: Path) -> None:
+    """Quantities carry their unit; what is not named keeps its default."""
+    file = tmp_path / "commwatch.yaml"
+    file.write_text(
+        "web:\n  listen_addresses: ['127.0.0.1:9999']\n"
+        "probes:\n  definitions:\n    ring: {interval: 1h30m, bandwidth_bytes: 1GB, expected_bandwidth: 100Gbit/s}\n"
+    )
+
+    config = load_config(file)
+
+    assert config.web.listen_addresses == ("127.0.0.1:9999",)
+    ring = config.probes.definitions["ring"]
+    assert (ring.interval, ring.bandwidth_bytes, ring.expected_bandwidth) == (5400, 10**9, 12.5e9)
+    assert config.sources == Config().sources
+
+
+def test_a_flag_goes_over_the_file(tmp_path: Path) -> None:
+    """Flag over environment over file over default: the later override wins."""
+    file = tmp_path / "commwatch.yaml"
+    file.write_text("log: {level: error}\n")
+    overrides = [
+        Override(("log", "level"), "warning", "COMMWATCH_LOG_LEVEL"),
+        Override(("log", "level"), "debug", "--log.level"),
+    ]
+
+    assert load_config(file, overrides[:1]).log.level == "warning"
+    assert load_config(file, overrides).log.level == "debug"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "problem"),
+    [
+        ("web:\n  listen_adresses: []\n", 2, "web.listen_adresses", "did you mean listen_addresses?"),
+        ("log:\n  colour: red\n", 2, "log.colour", "known here: level, format"),
+        ("probes:\n  occupancy_limit: much\n", 2, "probes.occupancy_limit", "expected a number; got text"),
+        ("probes:\n  occupancy_limit: 0.5\n", 2, "probes.occupancy_limit", "expected a number <= 0.1; got 0.5"),
+        ("probes:\n  gate: open\n", 2, "probes.gate", "'open' is not possible; possible: auto, idle, kubernetes, off, slurm"),
+        ("probes:\n  start_delay: 15\n", 2, "probes.start_delay", "expected a duration with a unit"),
+        ("probes:\n  definitions:\n    a: {}\n    b:\n      ranks: -1\n", 5, "probes.definitions.b.ranks", ">= 0"),
+        ("inventory:\n  expected:\n    gpu: 8\n    gpus: 8\n", 4, "inventory.expected.gpus", "'gpus' is not possible; possible: ethernet_port, gpu, nvlink, pcie_lane"),
+        ("log: {level: info}\nlog: {level: error}\n", 2, "log", "is already set in line 1"),
+        ("web:\n  listen_addresses: [':1', 5]\n", 2, "web.listen_addresses[1]", "expected text; got a whole number"),
+        ("web: [1\n", 2, "", "is not valid YAML"),
+        ("- a\n", 1, "", "expected settings as KEY: VALUE"),
+        ("", None, "", "is empty"),
+    ],
+)
+def test_bad_input_is_one_line_with_file_line_and_key(
+    tmp_path: Path, text: str, line: int | None, key: str, problem: str
+) -> None:
+    """An operator sees where the mistake is and what would be right."""
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+
+    assert (caught.value.file, caught.value.line, caught.value.key) == (str(file), line, key)
+    assert any(part in caught.value.problem for part in problem.split("|"))
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
+    """The error names the file and the reason."""
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
+        load_config(tmp_path / "none.yaml")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(tmp_path / "binary")
+
+
+def test_a_bad_flag_is_named_instead_of_the_file(tmp_path: Path) -> None:
+    """The mistake is where the user made it."""
+    with pytest.raises(ConfigError, match=r"^--log\.level: log\.level: 'loud' is not possible"):
+        load_config(None, [Override(("log", "level"), "loud", "--log.level")])
+
+
+def test_yaml_dates_and_other_types_do_not_break_the_loader(tmp_path: Path) -> None:
+    """A value of a type that no setting has is an ordinary error."""
+    file = tmp_path / "date.yaml"
+    file.write_text("log:\n  level: 2026-01-01\n")
+
+    assert yaml.safe_load(file.read_text())["log"]["level"].year == 2026
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert caught.value.line == 2
