@@ -74,8 +74,9 @@ class SourceUnavailable(Exception):
 class Source(Protocol):
     """One origin of readings; lives in a worker process and may block there."""
 
-    collectors: tuple[str, ...]
-    """Names of what it can collect; each has its own cadence."""
+    @property
+    def collectors(self) -> tuple[str, ...]:
+        """Names of what it can collect; each has its own cadence."""
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Connect to the origin and prepare.

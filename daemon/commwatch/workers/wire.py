@@ -1,0 +1,153 @@
+"""What the daemon and a worker process say to each other: MessagePack frames, and the mark of progress."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import struct
+
+import msgspec
+
+from commwatch.sources.base import Reason
+from commwatch_exporters.snapshot import Series, Value
+
+
+class SimulationPlan(msgspec.Struct, array_like=True, frozen=True):
+    """Which simulated node a process works on; the same for all processes of one daemon."""
+
+    preset: str
+    faults_file: str
+    started_at: float
+    """Wall clock seconds since 1970 at which the node booted."""
+    sysfs: str
+    """Folder of the generated tree."""
+
+
+class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
+    """What a worker process is to do; the first frame that it gets."""
+
+    sources: tuple[str, ...]
+    settings: dict[str, bytes]
+    """JSON of the source's section of the configuration, by source."""
+    sysfs: str
+    leave_out: tuple[str, ...]
+    only: tuple[str, ...] | None
+    simulation: SimulationPlan | None
+
+
+class Request(msgspec.Struct, array_like=True, frozen=True):
+    """Run one collector once; the collector "" means: let go of everything and exit."""
+
+    number: int
+    collector: str
+
+
+class WireReadings(msgspec.Struct, array_like=True, frozen=True):
+    """``DeviceReadings`` on the wire: the series travel when they are new, later only their number."""
+
+    device: str
+    time: float
+    layout: int
+    series: tuple[Series, ...] | None
+    values: list[Value]
+
+
+class WireAbsence(msgspec.Struct, array_like=True, frozen=True):
+    """``Absence`` on the wire."""
+
+    device: str
+    reason: Reason
+    detail: str
+
+
+class Reply(msgspec.Struct, array_like=True, frozen=True):
+    """The answer to a request."""
+
+    number: int
+    readings: list[WireReadings]
+    absences: list[WireAbsence]
+    unavailable: tuple[Reason, str] | None
+    """Set where the source as a whole could not be read."""
+    duration: float
+    """Seconds that the run took in the worker."""
+
+
+_LENGTH = struct.Struct("<I")
+_LARGEST_FRAME = 64 * 2**20
+
+
+def frame(message: bytes) -> bytes:
+    """A message with its length in front."""
+    return _LENGTH.pack(len(message)) + message
+
+
+def take_frames(buffer: bytearray) -> list[bytes]:
+    """Remove the complete messages from the front of a buffer.
+
+    Raises:
+        ValueError: the length is absurd, so the other side is not what we think.
+    """
+    messages = []
+    while len(buffer) >= _LENGTH.size:
+        (length,) = _LENGTH.unpack_from(buffer)
+        if length > _LARGEST_FRAME:
+            raise ValueError(f"a frame of {length} bytes")
+        end = _LENGTH.size + length
+        if len(buffer) < end:
+            break
+        messages.append(bytes(memoryview(buffer)[_LENGTH.size : end]))
+        del buffer[:end]
+    return messages
+
+
+def receive_message(connection: socket.socket) -> bytes | None:
+    """The next message, waiting for it; None when the other side has closed."""
+    head = _receive_exactly(connection, _LENGTH.size)
+    if head is None:
+        return None
+    return _receive_exactly(connection, _LENGTH.unpack(head)[0])
+
+
+def _receive_exactly(connection: socket.socket, count: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < count:
+        part = connection.recv(count - len(parts))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+class ProgressMark:
+    """A few bytes of shared memory in which a worker says what it is touching.
+
+    The daemon reads it only when a deadline was missed, so that progress costs neither side a system call.
+    """
+
+    SIZE = 128
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._memory = mmap.mmap(descriptor, self.SIZE)
+
+    @classmethod
+    def create(cls) -> ProgressMark:
+        """A new mark; its descriptor is handed to the worker."""
+        descriptor = os.memfd_create("commwatch-progress")
+        os.ftruncate(descriptor, cls.SIZE)
+        return cls(descriptor)
+
+    def set(self, device: str) -> None:
+        """Say that this device is touched from now on."""
+        text = device.encode()[: self.SIZE - 1]
+        self._memory[: len(text) + 1] = text + b"\0"
+
+    def get(self) -> str:
+        """The device said last; empty where there is none."""
+        return self._memory[: self.SIZE].split(b"\0", 1)[0].decode(errors="replace")
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._memory.close()
+        os.close(self.descriptor)

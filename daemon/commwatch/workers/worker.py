@@ -1,0 +1,175 @@
+"""One worker process as the daemon sees it: started, asked with a deadline, given up on, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, take_frames
+from commwatch_exporters.snapshot import Block, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What one run of a collector gave, as blocks by device."""
+
+    blocks: dict[str, Block]
+    absences: list[Absence]
+    duration: float
+    """Seconds that the run took in the worker process."""
+
+
+class WorkerHung(Exception):
+    """The worker did not answer in time; ``suspect`` is the device that it was touching, empty where unknown."""
+
+    def __init__(self, suspect: str) -> None:
+        super().__init__(f"no answer in time while touching {suspect or 'no particular device'}")
+        self.suspect = suspect
+
+
+class WorkerEnded(Exception):
+    """The worker process ended without being asked to."""
+
+
+class Worker(asyncio.Protocol):
+    """A worker process and the connection to it; serves one request at a time."""
+
+    def __init__(self, process: subprocess.Popen[bytes], mark: ProgressMark) -> None:
+        self.process = process
+        self.opened: set[str] = set()
+        """Collectors that answered at least once."""
+        self._mark = mark
+        self._buffer = bytearray()
+        self._decoder = msgspec.msgpack.Decoder(Reply)
+        self._layouts: dict[int, Layout] = {}
+        self._turn = asyncio.Lock()
+        self._number = 0
+        self._waiting: asyncio.Future[Reply] | None = None
+        self._transport: asyncio.Transport | None = None
+        self.ended = False
+
+    @classmethod
+    async def start(cls, plan: WorkerPlan) -> Worker:
+        """Start a process for a plan; it opens its sources at the first request."""
+        ours, theirs = socket.socketpair()
+        mark = ProgressMark.create()
+        with theirs:
+            process = subprocess.Popen(  # noqa: ASYNC220 - returns once the child has called exec: about a millisecond
+                [sys.executable, "-X", "frozen_modules=on", "-m", "commwatch.workers.child",
+                 str(theirs.fileno()), str(mark.descriptor)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), mark.descriptor),
+                env=_environment(),
+                # Not in the daemon's process group: Ctrl-C on a terminal is for the daemon alone.
+                start_new_session=True,
+            )  # fmt: skip
+        worker = cls(process, mark)
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
+        worker._transport = transport
+        transport.write(frame(msgspec.msgpack.encode(plan)))
+        return worker
+
+    async def collect(self, collector: str, deadline: float) -> Collected:
+        """Run a collector once.
+
+        Args:
+            deadline: seconds from the moment at which the worker is free for this request.
+
+        Raises:
+            WorkerHung: no answer in time.
+            WorkerEnded: the process is gone.
+            SourceUnavailable: the source cannot be read at all.
+        """
+        async with self._turn:
+            reply = await self._ask(collector, deadline)
+        if reply.unavailable is not None:
+            raise SourceUnavailable(*reply.unavailable)
+        self.opened.add(collector)
+        blocks = {}
+        for one in reply.readings:
+            if one.series is not None:
+                self._layouts[one.layout] = Layout(one.series)
+            blocks[one.device] = Block(self._layouts[one.layout], one.values, one.time)
+        absences = [Absence(one.device, one.reason, one.detail) for one in reply.absences]
+        return Collected(blocks, absences, reply.duration)
+
+    async def _ask(self, collector: str, deadline: float) -> Reply:
+        if self.ended or self._transport is None:
+            raise WorkerEnded
+        loop = asyncio.get_running_loop()
+        self._number += 1
+        self._waiting = loop.create_future()
+        # A plain timer: wait_for would cost a task for each request.
+        timer = loop.call_later(deadline, self._miss)
+        self._transport.write(frame(msgspec.msgpack.encode(Request(self._number, collector))))
+        try:
+            return await self._waiting
+        finally:
+            timer.cancel()
+            self._waiting = None
+
+    def _miss(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(WorkerHung(self._mark.get()))
+
+    def give_up(self) -> None:
+        """Close the connection and leave the process alone: it ends by itself when its call returns."""
+        self._end()
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def stop(self, deadline: float) -> bool:
+        """Ask the process to let go of everything and end; False where it has not ended in time."""
+        loop = asyncio.get_running_loop()
+        if self._transport is not None and not self.ended:
+            self._transport.write(frame(msgspec.msgpack.encode(Request(0, ""))))
+        end = loop.time() + deadline
+        while self.process.poll() is None and loop.time() < end:
+            await asyncio.sleep(0.01)
+        self.give_up()
+        return self.process.poll() is not None
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the worker sent."""
+        self._buffer += data
+        for message in take_frames(self._buffer):
+            reply = self._decoder.decode(message)
+            if self._waiting is not None and not self._waiting.done() and reply.number == self._number:
+                self._waiting.set_result(reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The process closed its end, or we did."""
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self._mark.close()
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(WorkerEnded())
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a worker: the daemon's own, without what is meant for the daemon alone."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("NOTIFY_SOCKET", "WATCHDOG_USEC")}
+    environment["PYTHONPATH"] = os.pathsep.join(package_roots())
+    return environment
+
+
+def package_roots() -> Sequence[str]:
+    """Folders that hold our two packages, so that a child finds what this process runs."""
+    import commwatch
+    import commwatch_exporters
+
+    roots = [str(Path(module.__path__[0]).parent) for module in (commwatch, commwatch_exporters)]
+    return [*dict.fromkeys(roots), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
