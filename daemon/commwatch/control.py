@@ -1,0 +1,114 @@
+"""The control socket in the state directory: how a command on this node asks its daemon for something."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from commwatch.errors import CommwatchError
+
+log = structlog.get_logger("commwatch.control")
+
+SOCKET_NAME = "control.sock"
+_LONGEST_LINE = 2**16
+
+Handler = Callable[[], Awaitable[dict[str, Any]]]
+
+
+class DaemonAbsent(CommwatchError):
+    """No daemon answers in this state directory."""
+
+
+@contextlib.contextmanager
+def _short_path(state: Path) -> Iterator[str]:
+    """A path to the socket that fits the 108 bytes of a socket address, however deep the directory lies."""
+    descriptor = os.open(state, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET_NAME}"
+    finally:
+        os.close(descriptor)
+
+
+class ControlServer:
+    """Answers one request a connection: a JSON line with the operation's name in, a JSON line out.
+
+    Whoever may write the state directory may ask; the file system decides.
+    """
+
+    def __init__(self, state: Path, operations: Mapping[str, Handler]) -> None:
+        self._state = state
+        self._operations = operations
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen; a socket left behind by an earlier daemon is replaced (the state directory is locked)."""
+        (self._state / SOCKET_NAME).unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX)
+        with _short_path(self._state) as path:
+            listening.bind(path)
+        (self._state / SOCKET_NAME).chmod(0o660)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_LONGEST_LINE)
+
+    async def stop(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+            (self._state / SOCKET_NAME).unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            line = await asyncio.wait_for(reader.readline(), 5)
+            writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
+            await writer.drain()
+        except (OSError, ValueError, asyncio.TimeoutError) as error:
+            log.warning("a control request was not answered", error=repr(error))
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            name = msgspec.json.decode(line, type=str)
+        except msgspec.DecodeError:
+            return {"error": "expected the name of an operation as a JSON string"}
+        operation = self._operations.get(name)
+        if operation is None:
+            return {"error": f"unknown operation {name}; known: {', '.join(self._operations)}"}
+        try:
+            return await operation()
+        except CommwatchError as error:
+            return {"error": str(error)}
+
+
+def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, Any]:
+    """Ask the daemon of a state directory.
+
+    Raises:
+        DaemonAbsent: none answers there.
+        CommwatchError: it answers with an error, or we may not ask.
+    """
+    try:
+        with _short_path(state) as path, socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(timeout)
+            connection.connect(path)
+            connection.sendall(msgspec.json.encode(operation) + b"\n")
+            line = b"".join(iter(lambda: connection.recv(_LONGEST_LINE), b""))
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise DaemonAbsent(f"no commwatch daemon runs with the state directory {state}") from error
+    except PermissionError as error:
+        raise CommwatchError(
+            f"{state / SOCKET_NAME}: {error.strerror}; run this as root or as the daemon's user"
+        ) from error
+    except TimeoutError as error:
+        raise CommwatchError(f"the daemon of {state} did not answer within {timeout:g} s") from error
+    answer = msgspec.json.decode(line, type=dict[str, Any])
+    if "error" in answer:
+        raise CommwatchError(f"the daemon says: {answer['error']}")
+    return answer

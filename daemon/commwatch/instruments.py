@@ -1,0 +1,104 @@
+"""The daemon's own metrics: kept by prometheus_client, handed to the snapshot as one block."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from commwatch import __version__
+from commwatch.workers.process_state import process_use
+from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.snapshot import Block, Layout, Series
+
+
+class Instruments:
+    """Counters and gauges about the daemon, named and described by the catalogue."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._layout = Layout(())
+        self.changed = True
+        """Set when something changed that must not wait for the next periodic collection."""
+        self.collector_success = self._gauge("collector_success")
+        self.collector_duration = self._gauge("collector_duration_seconds")
+        self.collector_interval = self._gauge("collector_interval_seconds")
+        self.collector_last_success = self._gauge("collector_last_success_timestamp_seconds")
+        self.collector_errors = self._counter("collector_errors_total")
+        self.worker_restarts = self._counter("worker_restarts_total")
+        self.worker_stuck_count = self._gauge("worker_stuck")
+        self.config_reload_successful = self._gauge("config_last_reload_successful")
+        self.config_reload_time = self._gauge("config_last_reload_success_timestamp_seconds")
+        self.scheduler_missed = self._counter("scheduler_missed_runs_total")
+        self.clock_steps = self._counter("clock_steps_total")
+        self.counter_resets = self._counter("counter_resets_observed_total")
+        self.process_cpu = self._gauge("process_cpu_seconds_total")
+        self.process_memory = self._gauge("process_resident_memory_bytes")
+        self.source_available = self._gauge("source_available")
+        self.maintenance = self._gauge("maintenance")
+        self.simulated = self._gauge("simulated")
+        self.thresholds_info = self._gauge("thresholds_info")
+        self._gauge("build_info").labels(__version__, platform.python_version()).set(1)
+        self.maintenance.labels("none").set(0)
+
+    def _gauge(self, name: str) -> Gauge:
+        metric = CATALOGUE[f"commwatch_{name}"]
+        return Gauge(metric.name, metric.text, metric.labels, registry=self._registry)
+
+    def _counter(self, name: str) -> Counter:
+        metric = CATALOGUE[f"commwatch_{name}"]
+        return Counter(metric.name, metric.text, metric.labels, registry=self._registry)
+
+    def worker_restarted(self, worker: str, reason: str) -> None:
+        """A worker process is replaced."""
+        self.worker_restarts.labels(worker, reason).inc()
+
+    def worker_stuck(self, worker: str, count: int) -> None:
+        """So many processes of a worker missed their deadline and have not come back."""
+        self.worker_stuck_count.labels(worker).set(count)
+        self.changed = True
+
+    def forget_run(self, collector: str) -> None:
+        """Say nothing of the last run of a collector that rests; there may have been none."""
+        for gauge in (self.collector_success, self.collector_duration):
+            gauge.remove_by_labels({"collector": collector})
+        self.changed = True
+
+    def show_maintenance(self, reason: str | None) -> None:
+        """Say which maintenance is in force, if any."""
+        self.maintenance.clear()
+        self.maintenance.labels(reason or "none").set(0 if reason is None else 1)
+        self.changed = True
+
+    def measure_processes(self, procfs: Path, processes: Iterable[tuple[str, list[int]]]) -> None:
+        """Take CPU time and memory of the daemon's processes, summed by name.
+
+        The CPU time of a process that was replaced is gone from the sum: a fall is a counter reset.
+        """
+        for name, pids in processes:
+            uses = [use for pid in pids if (use := process_use(procfs, pid)) is not None]
+            if uses:
+                self.process_cpu.labels(name).set(round(sum(use.cpu_seconds for use in uses), 3))
+                self.process_memory.labels(name).set(sum(use.resident_bytes for use in uses))
+            else:
+                self.process_cpu.remove_by_labels({"process": name})
+                self.process_memory.remove_by_labels({"process": name})
+        self.changed = True
+
+    def block(self, now: float) -> Block:
+        """All current values as a block."""
+        series: list[Series] = []
+        values: list[float] = []
+        for family in self._registry.collect():
+            for sample in family.samples:
+                if sample.name not in CATALOGUE:  # the client's own _created series
+                    continue
+                labels = CATALOGUE[sample.name].labels
+                series.append((sample.name, tuple(sample.labels[label] for label in labels)))
+                values.append(int(sample.value) if sample.value.is_integer() else sample.value)
+        if tuple(series) != self._layout.series:
+            self._layout = Layout(series)
+        self.changed = False
+        return Block(self._layout, values, now)

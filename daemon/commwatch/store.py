@@ -1,0 +1,61 @@
+"""The store: the latest block of each collector and device, for as long as it may count as current."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commwatch_exporters.snapshot import Block, Snapshot
+
+
+class Store:
+    """Blocks by group (a collector or an analysis) and device; what failed or grew old is gone."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, dict[str, tuple[Block, float]]] = {}
+        self._version = 0
+        self._snapshot: tuple[int, Snapshot] | None = None
+
+    def put(self, group: str, device: str, block: Block, expires: float) -> None:
+        """Keep a block until a monotonic time; a block that says the same keeps the text rendered before."""
+        devices = self._blocks.setdefault(group, {})
+        known = devices.get(device)
+        if known is not None and known[0].layout is block.layout and known[0].values == block.values:
+            block.adopt_texts(known[0])
+        devices[device] = (block, expires)
+        self._version += 1
+
+    def drop(self, group: str, device: str) -> None:
+        """Forget one block: its device failed or went away."""
+        if self._blocks.get(group, {}).pop(device, None) is not None:
+            self._version += 1
+
+    def drop_group(self, group: str) -> None:
+        """Forget all blocks of a group."""
+        if self._blocks.pop(group, None):
+            self._version += 1
+
+    def expire(self, now: float) -> None:
+        """Forget what has grown too old to count as current."""
+        for group, devices in self._blocks.items():
+            for device in [device for device, (_, expires) in devices.items() if expires < now]:
+                self.drop(group, device)
+
+    def group(self, group: str) -> dict[str, Block]:
+        """The current blocks of a group by device."""
+        return {device: block for device, (block, _) in self._blocks.get(group, {}).items()}
+
+    def get(self, group: str, device: str) -> Block | None:
+        """The current block of a device."""
+        known = self._blocks.get(group, {}).get(device)
+        return None if known is None else known[0]
+
+    def _all(self) -> Iterator[Block]:
+        for devices in self._blocks.values():
+            for device in sorted(devices):
+                yield devices[device][0]
+
+    def snapshot(self, wall_time: float) -> Snapshot:
+        """All current blocks; the same object as before while nothing has changed."""
+        if self._snapshot is None or self._snapshot[0] != self._version:
+            self._snapshot = (self._version, Snapshot(self._all(), wall_time))
+        return self._snapshot[1]

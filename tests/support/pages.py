@@ -1,0 +1,38 @@
+"""Snapshots for tests of what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
+
+
+def block_of(values: Mapping[Series, Value]) -> Block:
+    """A block of these series, taken at monotonic time 0."""
+    return Block(Layout(values), list(values.values()), 0.0)
+
+
+def snapshot_of(*values: Mapping[Series, Value]) -> Snapshot:
+    """A snapshot with a block for each mapping."""
+    return Snapshot([block_of(one) for one in values], 0.0)
+
+
+def histogram_values(family: str, labels: tuple[str, ...], buckets: Mapping[str, int], total: float) -> dict[Series, Value]:
+    """The series of one histogram; the last bucket holds all observations."""
+    values: dict[Series, Value] = {(f"{family}_bucket", (*labels, bound)): count for bound, count in buckets.items()}
+    values[f"{family}_count", labels] = max(buckets.values())
+    values[f"{family}_sum", labels] = total
+    return values
+
+
+def whole_catalogue() -> dict[Series, Value]:
+    """One series or histogram of every metric of the catalogue."""
+    values: dict[Series, Value] = {}
+    for metric in CATALOGUE.values():
+        labels = tuple(f"{label}-1" for label in metric.labels)
+        if metric.type == "histogram":
+            values |= histogram_values(metric.name, labels, {"0.001": 1, "0.01": 3, "+Inf": 4}, 0.05)
+        else:
+            values[metric.name, labels] = 1
+    return values

@@ -1,0 +1,49 @@
+"""The maintenance file: pauses, expires, and is ignored when it makes no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commwatch.maintenance import Maintenance, MaintenanceFile
+
+
+def test_a_pause_lasts_until_its_time(tmp_path: Path) -> None:
+    """It is in force just before its end and over at its end."""
+    file = MaintenanceFile(tmp_path)
+    file.write(Maintenance("upgrade", until=100.0, since=50.0))
+
+    assert file.read(99.9) == Maintenance("upgrade", until=100.0, since=50.0)
+    assert file.read(100.0) is None
+
+
+def test_removing_the_file_ends_the_pause(tmp_path: Path) -> None:
+    """Whoever removes the file by hand resumes the daemon."""
+    file = MaintenanceFile(tmp_path)
+    file.write(Maintenance("upgrade", until=100.0, since=50.0))
+    file.path.unlink()
+
+    assert file.read(60.0) is None
+    assert file.remove() is False
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"reason": "two words", "until": 1e10, "since": 0}', b"\xff"])
+def test_a_file_that_makes_no_sense_pauses_nothing(tmp_path: Path, content: bytes) -> None:
+    """A damaged file must not stop the watching for ever."""
+    (tmp_path / "maintenance.json").write_bytes(content)
+
+    assert MaintenanceFile(tmp_path).read(0.0) is None
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    """A longer pause written over the first one counts."""
+    file = MaintenanceFile(tmp_path)
+    file.write(Maintenance("a", until=100.0, since=50.0))
+    assert file.read(60.0) is not None
+    file.write(Maintenance("b", until=1000.0, since=60.0))
+
+    again = file.read(500.0)
+
+    assert again is not None
+    assert again.reason == "b"

@@ -1,0 +1,148 @@
+"""The scheduler: intervals kept, clock steps survived, missed runs counted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from commwatch.scheduler import Scheduler, every
+
+
+class Clocks:
+    """A wall clock that can be stepped against the monotonic one."""
+
+    def __init__(self) -> None:
+        self.step = 0.0
+
+    def wall(self) -> float:
+        return time.time() + self.step
+
+
+def counting(times: list[float]) -> Callable[[], Awaitable[None]]:
+    async def run() -> None:
+        times.append(time.monotonic())
+
+    return run
+
+
+def in_loop(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(body(), 10))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that must come, bounded by the test's own time limit."""
+    while not condition():
+        await asyncio.sleep(0.002)
+
+
+def test_a_job_runs_at_its_interval() -> None:
+    """The next run is planned from the last plan, so slow runs do not drift."""
+
+    async def body() -> None:
+        times: list[float] = []
+        scheduler = Scheduler(missed=lambda job: None)
+        scheduler.add("job", counting(times), interval=0.05, delay=0)
+        scheduler.start()
+        await until(lambda: len(times) >= 5)
+        scheduler.stop()
+        assert times[4] - times[0] == pytest.approx(0.2, abs=0.04)
+
+    in_loop(body)
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_a_stepped_clock_is_noticed_and_jobs_are_planned_anew(step: float) -> None:
+    """A step of an hour either way neither stops the jobs nor makes them all run at once."""
+
+    async def body() -> None:
+        clocks = Clocks()
+        times: list[float] = []
+        scheduler = Scheduler(missed=lambda job: None, wall=clocks.wall)
+        scheduler.add("job", counting(times), interval=100.0, delay=60.0)
+        scheduler.start()
+        clocks.step = step
+
+        assert scheduler.clock_step() == pytest.approx(step, abs=0.5)
+
+        planned = scheduler.next_run("job")
+        assert planned is not None
+        assert planned - clocks.wall() == pytest.approx(60.0, abs=1)
+        assert scheduler.clock_step() is None
+        assert not times
+        scheduler.stop()
+
+    in_loop(body)
+
+
+def test_a_small_adjustment_of_the_clock_is_no_step() -> None:
+    """What NTP slews stays below the threshold of two seconds."""
+
+    async def body() -> None:
+        clocks = Clocks()
+        scheduler = Scheduler(missed=lambda job: None, wall=clocks.wall)
+        clocks.step = 1.9
+        assert scheduler.clock_step() is None
+
+    in_loop(body)
+
+
+def test_a_job_that_is_still_running_is_not_started_again_but_counted() -> None:
+    """A hung job costs its own runs and no others."""
+
+    async def body() -> None:
+        missed: list[str] = []
+        others: list[float] = []
+        hang = asyncio.Event()
+
+        async def hung() -> None:
+            await hang.wait()
+
+        scheduler = Scheduler(missed=missed.append)
+        scheduler.add("hung", hung, interval=0.03, delay=0)
+        scheduler.add("other", counting(others), interval=0.03, delay=0)
+        scheduler.start()
+        await until(lambda: len(missed) >= 2 and len(others) >= 4)
+        assert set(missed) == {"hung"}
+        hang.set()
+        scheduler.stop()
+
+    in_loop(body)
+
+
+def test_progress_is_a_started_job() -> None:
+    """No job for longer than interval and patience is no progress; no job at all is nothing to wait for."""
+
+    async def body() -> None:
+        now = [100.0]
+        scheduler = Scheduler(missed=lambda job: None, monotonic=lambda: now[0], wall=lambda: now[0])
+        assert scheduler.makes_progress(5)
+        scheduler.add("job", counting([]), interval=10)
+        now[0] += 15
+        assert scheduler.makes_progress(5)
+        now[0] += 0.1
+        assert not scheduler.makes_progress(5)
+
+    in_loop(body)
+
+
+def test_the_heartbeat_does_not_pile_up_after_a_slow_beat() -> None:
+    """A beat that took longer than its interval is followed by the next one, not by all that were missed."""
+
+    async def body() -> None:
+        beats: list[float] = []
+
+        async def beat() -> None:
+            beats.append(time.monotonic())
+            if len(beats) == 1:
+                await asyncio.sleep(0.1)
+
+        heart = asyncio.create_task(every(0.02, beat))
+        await until(lambda: len(beats) >= 3)
+        heart.cancel()
+        assert beats[2] - beats[1] >= 0.015
+
+    in_loop(body)

@@ -1,0 +1,70 @@
+"""The state directory: atomic, locked, and not stopped by a damaged file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from commwatch.errors import StateError
+from commwatch.state import StateDirectory
+
+
+class Record(msgspec.Struct):
+    """A record of these tests."""
+
+    value: int
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    """A record comes back after a restart."""
+    StateDirectory(tmp_path).save("record", Record(3))
+
+    assert StateDirectory(tmp_path).load("record", Record) == Record(3)
+    assert StateDirectory(tmp_path).load("other", Record) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"value": "three"}', b"\xff\xfe", b"[]"])
+def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
+    """The daemon goes on without it, and the file is kept for whoever wants to look."""
+    (tmp_path / "record.json").write_bytes(content)
+
+    assert StateDirectory(tmp_path).load("record", Record) is None
+    assert not (tmp_path / "record.json").exists()
+    (aside,) = tmp_path.glob("record.damaged-*")
+    assert aside.read_bytes() == content
+
+
+def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
+    """Two daemons must not write the same state; the error says what to do."""
+    first, second = StateDirectory(tmp_path), StateDirectory(tmp_path)
+    first.open()
+    try:
+        with pytest.raises(StateError, match=r"another commwatch daemon uses it.*--path\.state"):
+            second.open()
+    finally:
+        second.close()
+        first.close()
+
+
+def test_a_path_that_cannot_be_a_directory_is_a_clear_error(tmp_path: Path) -> None:
+    """The error names the directory and the flag."""
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StateError, match=r"file/state: .*--path\.state"):
+        StateDirectory(tmp_path / "file" / "state").open()
+
+
+def test_a_failed_write_leaves_the_old_record(tmp_path: Path) -> None:
+    """A record is replaced whole or not at all."""
+    state = StateDirectory(tmp_path)
+    state.save("record", Record(1))
+    (tmp_path / "record.new").mkdir()  # nothing can be written under this name
+
+    with pytest.raises(OSError, match="directory"):
+        state.save("record", Record(2))
+
+    assert state.load("record", Record) == Record(1)
+    assert os.listdir(tmp_path / "record.new") == []
