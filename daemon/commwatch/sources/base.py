@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -77,6 +77,13 @@ class Source(Protocol):
     @property
     def collectors(self) -> tuple[str, ...]:
         """Names of what it can collect; each has its own cadence."""
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Keys of devices by what they are called before their key is known, such as ``index:3``.
+
+        Whoever names a device in ``leave_out`` or ``only`` names it by both.
+        """
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Connect to the origin and prepare.

@@ -1,0 +1,55 @@
+"""NVML return codes: which of them say that a counter does not exist, and what the others mean to an operator."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pynvml
+
+from commwatch.sources.base import Reason
+
+SUCCESS: Final = 0
+
+NOT_THERE: Final = frozenset(
+    {pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+)
+"""This driver or GPU does not have it: no link of that number, no such counter, a field that an older library does not
+know, a function that it lacks."""
+
+ABSENT: Final = NOT_THERE | {pynvml.NVML_ERROR_NO_DATA}
+"""What a counter that will never give a number answers when it is tried for the first time."""
+
+GONE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
+"""No further call may be made on this GPU's handle."""
+
+NO_DRIVER: Final = frozenset(
+    {
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    }
+)
+"""Nothing can be read from any GPU."""
+
+_REASONS: Final[dict[int, Reason]] = {
+    pynvml.NVML_ERROR_NO_PERMISSION: "no_permission",
+    pynvml.NVML_ERROR_NOT_FOUND: "not_found",
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: "not_found",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "no_driver",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no_driver",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "lost",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "reset_required",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "library_mismatch",
+    pynvml.NVML_ERROR_NO_DATA: "not_ready",
+    pynvml.NVML_ERROR_NOT_READY: "not_ready",
+}
+
+
+def reason_of(code: int) -> Reason:
+    """The bounded reason for a return code other than success."""
+    return _REASONS.get(code, "unreadable")
+
+
+def describe(call: str, code: int) -> str:
+    """A failed call for an operator's eyes: what was asked and what NVML answered."""
+    return f"{call}: {pynvml.NVMLError(code)} (NVML code {code})"

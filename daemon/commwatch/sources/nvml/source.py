@@ -1,0 +1,183 @@
+"""The source ``nvml``: opens the driver, and runs the collectors over the GPUs one after another."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pynvml
+
+from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.sources.nvml import codes
+from commwatch.sources.nvml.gpu import Gpu, GpuGone, pci_bus_id
+from commwatch.sources.nvml.identity import read_driver_identity, read_gpu_identity
+from commwatch.sources.nvml.plan import Plan, link_states, make_plan
+from commwatch_exporters.snapshot import Series
+
+_TRY_AGAIN_AFTER: Final = 3600.0  # seconds between two trials of what a GPU does not support
+
+
+@dataclass
+class _Opened:
+    """A GPU as the source keeps it."""
+
+    gpu: Gpu
+    plan: Plan
+    identity: tuple[Series, ...] = ()
+    gone: Absence | None = None
+    """Set once the driver said that this handle must not be used again."""
+
+
+class NvmlSource:
+    """The NVIDIA driver of this node; implements ``sources.base.Source``. One thread."""
+
+    collectors: tuple[str, ...] = ("identity", "gpu", "nvlink", "nvlink_errors", "pcie")
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._initialised = False
+        self._report: Report = lambda device: None
+        self._leave_out: frozenset[str] = frozenset()
+        self._opened: list[_Opened] = []
+        self._not_opened: dict[int, Absence] = {}
+        self._driver_series: tuple[Series, ...] = ()
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """PCI addresses by ``index:N``."""
+        return {f"index:{opened.gpu.labels[0]}": opened.gpu.device for opened in self._opened}
+
+    def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
+        """Start NVML, make a handle of every GPU that may be touched, and try which counters it has.
+
+        A GPU has no PCI address that could be asked for before it has a handle. So to keep a GPU untouched,
+        ``leave_out`` must name it as ``index:N``, and ``only`` must name as ``index:N`` what may be touched.
+
+        Raises:
+            SourceUnavailable: no library, no driver, library and driver differ, or no permission.
+        """
+        self._report, self._leave_out = report, leave_out
+        call = "nvmlInitWithFlags"
+        try:
+            pynvml.nvmlInit()
+            self._initialised = True
+            call = "nvmlDeviceGetCount"
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            self.close()
+            raise SourceUnavailable(codes.reason_of(error.value), codes.describe(call, error.value)) from error
+        try:
+            for index in range(count):
+                key = f"index:{index}"
+                if key not in leave_out and (only is None or key in only):
+                    self._open_gpu(index)
+        except SourceUnavailable:
+            self.close()
+            raise
+        finally:
+            report("")
+
+    def _open_gpu(self, index: int) -> None:
+        device, call = f"index:{index}", "nvmlDeviceGetHandleByIndex"
+        self._report(device)
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            call = "nvmlDeviceGetPciInfo"
+            address = pci_bus_id(pynvml.nvmlDeviceGetPciInfo(handle))
+        except pynvml.NVMLError as error:
+            if error.value in codes.NO_DRIVER:
+                raise SourceUnavailable(codes.reason_of(error.value), codes.describe(call, error.value)) from error
+            detail = codes.describe(call, error.value)
+            self._not_opened[index] = Absence(device, codes.reason_of(error.value), detail)
+            return
+        if not address:
+            self._not_opened[index] = Absence(device, "unreadable", f"{call}: no PCI address")
+            return
+        if address in self._leave_out:
+            return
+        gpu = Gpu(index, handle, address)
+        try:
+            plan = make_plan(gpu, self._monotonic(), link_states(gpu))
+        except GpuGone as gone:
+            self._not_opened[index] = gone.absence
+            return
+        self._opened.append(_Opened(gpu, plan))
+
+    def collect(self, collector: str) -> Batch:
+        """Read one group of counters of every GPU that was opened.
+
+        Raises:
+            SourceUnavailable: the driver was unloaded or replaced since.
+        """
+        batch = Batch()
+        try:
+            if collector == "identity":
+                self._open_those_that_were_not_ready()
+            for opened in self._opened:
+                if opened.gone is None:
+                    self._read(opened, collector, batch)
+            batch.absences += [opened.gone for opened in self._opened if opened.gone is not None]
+            batch.absences += self._not_opened.values()
+            if collector == "identity":
+                batch.readings.append(self._driver_identity())
+        finally:
+            self._report("")
+        return batch
+
+    def _read(self, opened: _Opened, collector: str, batch: Batch) -> None:
+        gpu, group = opened.gpu, opened.plan.groups[collector]
+        if collector != "identity" and not group.series:
+            return
+        self._report(gpu.device)
+        try:
+            if collector == "identity":
+                batch.readings.append(self._gpu_identity(opened))
+            else:
+                values, taken = group.read(gpu, self._monotonic)
+                batch.readings.append(DeviceReadings(gpu.device, taken, group.series, values))
+        except GpuGone as gone:
+            opened.gone = gone.absence
+        batch.absences += gpu.absences()
+
+    def _gpu_identity(self, opened: _Opened) -> DeviceReadings:
+        gpu, plan, now = opened.gpu, opened.plan, self._monotonic()
+        states = link_states(gpu)
+        # Links that could not be tried while all were inactive are tried when one has come up.
+        came_up = None in plan.support.values() and any(states or ()) and not any(plan.link_states or ())
+        changed = states is not None and len(states) != len(plan.link_states or ())
+        if changed or came_up or now - plan.time >= _TRY_AGAIN_AFTER:
+            opened.plan = plan = make_plan(gpu, now, states if states is not None else plan.link_states, plan)
+        readings = read_gpu_identity(gpu, plan, states, self._monotonic)
+        opened.identity, readings = _with_kept_series(readings, opened.identity)
+        return readings
+
+    def _driver_identity(self) -> DeviceReadings:
+        supports = [opened.plan.support for opened in self._opened]
+        readings = read_driver_identity(supports, self._monotonic)
+        self._driver_series, readings = _with_kept_series(readings, self._driver_series)
+        return readings
+
+    def _open_those_that_were_not_ready(self) -> None:
+        for index in [index for index, absence in self._not_opened.items() if absence.reason == "not_ready"]:
+            del self._not_opened[index]
+            self._open_gpu(index)
+
+    def close(self) -> None:
+        """End NVML; no device file stays open."""
+        self._opened, self._not_opened, self._driver_series = [], {}, ()
+        if self._initialised:
+            self._initialised = False
+            # A driver that was unloaded meanwhile answers that it is not initialised: then nothing is open.
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+
+
+def _with_kept_series(
+    readings: DeviceReadings, earlier: tuple[Series, ...]
+) -> tuple[tuple[Series, ...], DeviceReadings]:
+    """The readings with the earlier series object where nothing changed, so that the series need not travel again."""
+    kept = earlier if earlier == readings.series else readings.series
+    return kept, replace(readings, series=kept)

@@ -1,0 +1,29 @@
+"""Fixtures for tests of the NVML source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nvml.harness import Opened
+from nvml.library import FakeGpu, Library, install
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Opened]]:
+    """Makes a source over a library with the GPUs given; closed at the end."""
+    made: list[Opened] = []
+
+    def make(*gpus: FakeGpu) -> Opened:
+        for number, gpu in enumerate(gpus):
+            gpu.pci_bus_id = f"00000000:{0x17 + number:02X}:00.0".encode()
+        library = Library(list(gpus))
+        install(monkeypatch, library)
+        made.append(Opened(library, lambda: install(monkeypatch, library)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.source.close()
+        assert one.library.opened == 0
