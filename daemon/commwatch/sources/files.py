@@ -1,0 +1,95 @@
+"""Readers of the one-line files of sysfs; what a file says and how it is read are apart."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+
+from commwatch.sources.base import Reason
+
+_PAGE_BYTES = 4096
+"""No attribute of sysfs is longer than one page."""
+
+_INTEGER = re.compile(rb"-?[0-9]{1,20}")
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+NO_VALUE_NOW = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
+"""Errors by which the kernel says that an attribute has no value now, such as the speed of a link that is down."""
+
+_REASONS: dict[int, Reason] = {
+    errno.EACCES: "no_permission",
+    errno.EPERM: "no_permission",
+    errno.ENOENT: "not_found",
+    errno.ENOTDIR: "not_found",
+    errno.ENODEV: "not_found",
+    errno.ENXIO: "not_found",
+    errno.EAGAIN: "not_ready",
+    errno.EBUSY: "not_ready",
+}
+
+
+def reason_of(error: OSError) -> Reason:
+    """Why a file of sysfs could not be read."""
+    return _REASONS.get(error.errno or 0, "unreadable")
+
+
+def read(path: str) -> bytes:
+    """The content of an attribute.
+
+    Raises:
+        OSError: as the kernel gave it.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _PAGE_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def read_if_there(path: str) -> bytes | None:
+    """The content of an attribute; None where it cannot be read, for whatever reason."""
+    try:
+        return read(path)
+    except OSError:
+        return None
+
+
+def parse_integer(data: bytes) -> int | None:
+    """A decimal integer of at most 20 digits; None for any other text."""
+    text = data.strip()
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def parse_word(data: bytes) -> str:
+    """The first word of an attribute, fit for a label; empty where there is none."""
+    words = data.split(maxsplit=1)
+    return words[0].decode("utf-8", "backslashreplace") if words else ""
+
+
+def label_of(name: str) -> str:
+    """A file name as text that can be encoded: bytes that are not UTF-8 become escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def is_pci_address(name: str) -> bool:
+    """Whether a name is a PCI address as sysfs spells it, such as ``0000:17:00.0``."""
+    return _PCI_ADDRESS.fullmatch(name) is not None
+
+
+def device_chain(path: Path | str) -> list[str]:
+    """The names on the way from a device of sysfs up to the root, the device first; empty where it is not there."""
+    try:
+        resolved = Path(path).resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: a loop of symbolic links, before Python 3.13
+        return []
+    return list(reversed(resolved.parts))
+
+
+def link_name(path: str) -> str:
+    """The last name in the target of a symbolic link, such as the driver of ``device/driver``; empty without one."""
+    try:
+        return label_of(os.readlink(path).rpartition("/")[2])
+    except OSError:
+        return ""

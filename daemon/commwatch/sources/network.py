@@ -1,0 +1,210 @@
+"""Network interfaces as the kernel counts them: ``/sys/class/net``."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from commwatch import config
+from commwatch.sources import files
+from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch_exporters.snapshot import Series, Value
+
+_BYTES_PER_SECOND_PER_MBIT = 125_000
+_ETHERNET_TYPE = 1
+"""ARPHRD_ETHER of linux/if_arp.h, as ``/sys/class/net/*/type`` gives it."""
+
+
+def _count(number: int) -> Value:
+    return number if number >= 0 else None
+
+
+def _speed(mbit_per_second: int) -> Value:
+    """Bytes per second; None for -1, 0 and the unsigned spelling of -1, which stand for an unknown speed."""
+    return mbit_per_second * _BYTES_PER_SECOND_PER_MBIT if 0 < mbit_per_second < 2**31 else None
+
+
+class _Counter(NamedTuple):
+    metric: str
+    file: str
+    convert: Callable[[int], Value]
+
+
+_COUNTERS = (
+    _Counter("commwatch_ethernet_transmit_bytes_total", "statistics/tx_bytes", _count),
+    _Counter("commwatch_ethernet_receive_bytes_total", "statistics/rx_bytes", _count),
+    _Counter("commwatch_ethernet_transmit_errors_total", "statistics/tx_errors", _count),
+    _Counter("commwatch_ethernet_receive_errors_total", "statistics/rx_errors", _count),
+    _Counter("commwatch_ethernet_transmit_drops_total", "statistics/tx_dropped", _count),
+    _Counter("commwatch_ethernet_receive_drops_total", "statistics/rx_dropped", _count),
+    _Counter("commwatch_ethernet_carrier_changes_total", "carrier_changes", _count),
+    _Counter("commwatch_ethernet_carrier", "carrier", _count),
+    _Counter("commwatch_ethernet_speed_bytes_per_second", "speed", _speed),
+)
+_POSITION = {counter.file: position for position, counter in enumerate(_COUNTERS)}
+_CARRIER, _SPEED = _POSITION["carrier"], _POSITION["speed"]
+
+_STATE_SERIES: tuple[Series, ...] = tuple(
+    ("commwatch_counter_state", ("network", counter.file.rpartition("/")[2])) for counter in _COUNTERS
+)
+"""A counter is named as the kernel names its file."""
+
+
+class _Links(NamedTuple):
+    """What an interface is bound to, as its symbolic links say; a new driver or device changes them."""
+
+    device: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Interface:
+    name: str
+    device: str
+    """The name as a label."""
+    links: _Links
+    wanted: bool
+    paths: tuple[str, ...]
+    series: tuple[Series, ...]
+
+
+class NetworkSource:
+    """Reads the statistics, link and speed of network interfaces.
+
+    Read are the physical interfaces: Ethernet (``type`` 1) with a device of its own, a virtual adapter of a virtual
+    machine among them; a virtual function beside its physical function (``device/physfn``) is not one. The settings
+    add and remove others.
+    """
+
+    collectors = ("network",)
+    aliases: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, sysfs: Path, settings: config.NetworkSource) -> None:
+        self._root = str(sysfs / "class" / "net")
+        self._settings = settings
+        self._interfaces: Mapping[str, _Interface] = MappingProxyType({})
+        self._report: Report = _ignore
+        self._leave_out: frozenset[str] = frozenset()
+        self._only: frozenset[str] | None = None
+
+    def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
+        """Find the interfaces; see ``Source.open``."""
+        self._report, self._leave_out, self._only = report, leave_out, only
+        self._names()
+
+    def collect(self, collector: str) -> Batch:
+        """Read all interfaces that are here now; see ``Source.collect``."""
+        if collector not in self.collectors:
+            raise ValueError(f"the network source has no collector {collector}")
+        batch = Batch()
+        has_counter: list[bool] = [False] * len(_COUNTERS)
+        interfaces: dict[str, _Interface] = {}
+        for name in self._names():
+            device = files.label_of(name)
+            if device in self._leave_out or (self._only is not None and device not in self._only):
+                continue
+            self._report(device)
+            interface = interfaces[name] = self._interface(name, device)
+            if interface.wanted:
+                _read(interface, batch, has_counter)
+        self._report("")
+        self._interfaces = interfaces
+        if batch.readings:
+            states = [0 if has else 1 for has in has_counter]
+            batch.readings.append(DeviceReadings("", time.monotonic(), _STATE_SERIES, states))
+        return batch
+
+    def close(self) -> None:
+        """Nothing stays open between two runs."""
+        self._interfaces = MappingProxyType({})
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(os.listdir(self._root))
+        except OSError as error:
+            raise SourceUnavailable(files.reason_of(error), f"{self._root}: {error.strerror}") from error
+
+    def _interface(self, name: str, device: str) -> _Interface:
+        """The prepared interface: as before while it is bound to the same device and driver."""
+        base = f"{self._root}/{name}"
+        links = _Links(_link(f"{base}/device"), _link(f"{base}/device/driver"))
+        known = self._interfaces.get(name)
+        if known is not None and known.links == links:
+            return known
+        chain = files.device_chain(f"{base}/device") if links.device else []
+        address = next((part for part in chain if files.is_pci_address(part)), "")
+        driver = files.label_of(links.driver.rpartition("/")[2])
+        return _Interface(
+            name=name,
+            device=device,
+            links=links,
+            wanted=self._is_wanted(name, base, bool(links.device)),
+            paths=tuple(f"{base}/{counter.file}" for counter in _COUNTERS),
+            series=(
+                *((counter.metric, (device,)) for counter in _COUNTERS),
+                ("commwatch_ethernet_info", (device, address, driver)),
+            ),
+        )
+
+    def _is_wanted(self, name: str, base: str, has_device: bool) -> bool:
+        settings = self._settings
+        if _matches(name, settings.exclude) or not Path(base).is_dir():
+            return False
+        if _matches(name, settings.include) or not settings.physical_only:
+            return True
+        kind = files.read_if_there(f"{base}/type")
+        is_ethernet = kind is None or files.parse_integer(kind) == _ETHERNET_TYPE
+        return has_device and is_ethernet and not os.path.lexists(f"{base}/device/physfn")
+
+
+def _ignore(_device: str) -> None:
+    """The report of a source that is not open."""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _read(interface: _Interface, batch: Batch, has_counter: list[bool]) -> None:
+    """Read one interface into the batch: its values, and the first thing that went wrong."""
+    now = time.monotonic()
+    values: list[Value] = [None] * len(_COUNTERS)
+    absence: Absence | None = None
+    is_there = False
+    for position, (counter, path) in enumerate(zip(_COUNTERS, interface.paths, strict=True)):
+        try:
+            data = files.read(path)
+        except OSError as error:
+            if error.errno == errno.ENOENT:  # this kernel does not count it, or the interface is gone
+                continue
+            if error.errno not in files.NO_VALUE_NOW:
+                absence = absence or Absence(interface.device, files.reason_of(error), f"{path}: {error.strerror}")
+        else:
+            number = files.parse_integer(data)
+            if number is None:
+                absence = absence or Absence(interface.device, "unreadable", f"{path}: {data[:40]!r} is no number")
+            else:
+                values[position] = counter.convert(number)
+        is_there = has_counter[position] = True
+    if absence is None and not is_there:
+        absence = Absence(interface.device, "not_found", f"{interface.name} went away")
+    if absence is not None:
+        batch.absences.append(absence)
+    if is_there:
+        if values[_CARRIER] == 0:  # some drivers go on giving the last speed
+            values[_SPEED] = None
+        batch.readings.append(DeviceReadings(interface.device, now, interface.series, [*values, 1]))

@@ -1,0 +1,256 @@
+"""PCIe devices read from trees as the kernel lays them out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from commwatch.sources.base import Batch, SourceUnavailable
+from commwatch.sources.pci import PciSource, parse_generation, parse_width
+from commwatch_exporters.snapshot import Layout, Value
+
+GPU = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330"}
+NIC = {"class": "0x020700", "vendor": "0x15b3", "device": "0x1021"}
+BRIDGE = {"class": "0x060400", "vendor": "0x1000", "device": "0xc030"}
+NVSWITCH = {"class": "0x068000", "vendor": "0x10de", "device": "0x22a3"}
+LINK = {
+    "current_link_speed": "32.0 GT/s PCIe",
+    "max_link_speed": "32.0 GT/s PCIe",
+    "current_link_width": "16",
+    "max_link_width": "16",
+    "numa_node": "0",
+}
+
+
+def add_device(sysfs: Path, path: str, *contents: Mapping[str, str | bytes]) -> Path:
+    """Make a device at a path below /sys/devices, such as ``pci0000:17/0000:17:01.0/0000:18:00.0``."""
+    home = sysfs / "devices" / path
+    home.mkdir(parents=True, exist_ok=True)
+    for files in contents:
+        for name, text in files.items():
+            (home / name).write_bytes(text if isinstance(text, bytes) else f"{text}\n".encode())
+    listing = sysfs / "bus/pci/devices"
+    listing.mkdir(parents=True, exist_ok=True)
+    (listing / home.name).symlink_to(os.path.relpath(home, listing))
+    return home
+
+
+def opened(sysfs: Path) -> PciSource:
+    source = PciSource(sysfs)
+    source.open(lambda device: None, frozenset(), None)
+    return source
+
+
+def infos(batch: Batch) -> dict[str, tuple[str, ...]]:
+    """Role, parent and NUMA node of each device."""
+    return {
+        labels[0]: labels[1:4]
+        for reading in batch.readings
+        for name, labels in reading.series
+        if name == "commwatch_pcie_device_info"
+    }
+
+
+def values(batch: Batch, device: str) -> list[Value]:
+    """Current generation and width, greatest generation and width, info."""
+    return list(next(reading.values for reading in batch.readings if reading.device == device))
+
+
+def test_a_switch_under_a_root_port(tmp_path: Path) -> None:
+    """Root port, both ports of the switch, GPU and network adapter are read with their roles and parents."""
+    add_device(tmp_path, "pci0000:16/0000:16:01.0", BRIDGE, LINK)
+    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0", BRIDGE, LINK)
+    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0", BRIDGE, LINK)
+    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0", GPU, LINK)
+    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0", BRIDGE, LINK)
+    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0", NIC, LINK)
+    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:02.0", BRIDGE, LINK)
+
+    assert infos(opened(tmp_path).collect("pci")) == {
+        "0000:16:01.0": ("root_port", "pci0000:16", "0"),
+        "0000:17:00.0": ("switch_port", "0000:16:01.0", "0"),
+        "0000:18:00.0": ("switch_port", "0000:17:00.0", "0"),
+        "0000:18:01.0": ("switch_port", "0000:17:00.0", "0"),
+        "0000:19:00.0": ("gpu", "0000:18:00.0", "0"),
+        "0000:1a:00.0": ("nic", "0000:18:01.0", "0"),
+    }
+
+
+def test_a_gpu_directly_under_its_root_port(tmp_path: Path) -> None:
+    """A GPU in a slot of the processor has its root port as parent, and other devices are left out."""
+    add_device(tmp_path, "pci0000:00/0000:00:01.0", BRIDGE, LINK)
+    add_device(tmp_path, "pci0000:00/0000:00:01.0/0000:01:00.0", GPU, LINK, {"class": "0x030000", "numa_node": "-1"})
+    add_device(tmp_path, "pci0000:00/0000:00:01.0/0000:01:00.1", {"class": "0x040300", "vendor": "0x10de"})
+    add_device(tmp_path, "pci0000:00/0000:00:02.0", {"class": "0x030000", "vendor": "0x8086"})
+    add_device(tmp_path, "pci0000:00/0000:00:1d.0", BRIDGE, LINK)
+
+    batch = opened(tmp_path).collect("pci")
+
+    assert infos(batch) == {
+        "0000:00:01.0": ("root_port", "pci0000:00", "0"),
+        "0000:01:00.0": ("gpu", "0000:00:01.0", ""),
+    }
+    assert values(batch, "0000:01:00.0") == [5, 16, 5, 16, 1]
+
+
+def test_a_flat_virtual_machine(tmp_path: Path) -> None:
+    """Devices on the root bus have the host bridge as parent; without link files there are no link values."""
+    add_device(tmp_path, "pci0000:00/0000:00:03.0", {"class": "0x020000", "vendor": "0x1af4", "device": "0x1041"})
+    add_device(tmp_path, "pci0000:00/0000:00:05.0", GPU, {"numa_node": "-1"})
+
+    batch = opened(tmp_path).collect("pci")
+
+    assert infos(batch) == {"0000:00:03.0": ("nic", "pci0000:00", ""), "0000:00:05.0": ("gpu", "pci0000:00", "")}
+    assert values(batch, "0000:00:05.0") == [None, None, None, None, 1]
+    assert batch.absences == []
+
+
+def test_nvswitches_and_long_domains(tmp_path: Path) -> None:
+    """NVSwitches are read, a domain of five digits is an address, and the nearest host bridge ends the path."""
+    add_device(tmp_path, "pci0000:64/0000:64:00.5/pci10000:00/10000:00:02.0", BRIDGE, LINK)
+    add_device(tmp_path, "pci0000:64/0000:64:00.5/pci10000:00/10000:00:02.0/10000:01:00.0", NVSWITCH, LINK)
+
+    assert infos(opened(tmp_path).collect("pci")) == {
+        "10000:00:02.0": ("root_port", "pci10000:00", "0"),
+        "10000:01:00.0": ("nvswitch", "10000:00:02.0", "0"),
+    }
+
+
+def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
+    """A virtual function has no link of its own beside its physical function."""
+    add_device(tmp_path, "pci0000:17/0000:18:00.0", NIC, LINK)
+    add_device(tmp_path, "pci0000:17/0000:18:00.1", NIC, LINK)
+    (tmp_path / "devices/pci0000:17/0000:18:00.1/physfn").symlink_to("../0000:18:00.0")
+
+    assert list(infos(opened(tmp_path).collect("pci"))) == ["0000:18:00.0"]
+
+
+def test_a_node_without_such_devices_gives_an_empty_batch(tmp_path: Path) -> None:
+    """No GPU and no network adapter on PCI is no error; no PCI in sysfs at all is."""
+    with pytest.raises(SourceUnavailable, match="not_found"):
+        opened(tmp_path)
+
+    add_device(tmp_path, "pci0000:00/0000:00:01.0", BRIDGE, LINK)
+    assert opened(tmp_path).collect("pci") == Batch()
+
+
+def test_a_run_reads_the_link_of_its_time(tmp_path: Path) -> None:
+    """Current speed and width follow the files; the series stay the same objects and are of the catalogue."""
+    home = add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, LINK)
+    source = opened(tmp_path)
+    first = source.collect("pci")
+    (home / "current_link_speed").write_text("2.5 GT/s PCIe\n")
+    (home / "current_link_width").write_text("8\n")
+
+    second = source.collect("pci")
+
+    assert values(second, "0000:01:00.0") == [1, 8, 5, 16, 1]
+    assert second.readings[0].series is first.readings[0].series
+    assert len(Layout(second.readings[0].series).prefixes) == 5
+
+
+def test_devices_come_and_go(tmp_path: Path) -> None:
+    """The tree is read again when the list of devices changes."""
+    add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, LINK)
+    source = opened(tmp_path)
+    add_device(tmp_path, "pci0000:00/0000:02:00.0", GPU, LINK)
+    (tmp_path / "bus/pci/devices/0000:01:00.0").unlink()
+
+    assert list(infos(source.collect("pci"))) == ["0000:02:00.0"]
+
+
+def test_a_device_off_its_bus_has_no_link_values(tmp_path: Path) -> None:
+    """What the kernel gives for a device that does not answer is absent."""
+    gone = {"current_link_speed": "Unknown", "current_link_width": "63"}
+    home = add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, LINK, gone)
+    source = opened(tmp_path)
+
+    assert values(source.collect("pci"), "0000:01:00.0") == [None, None, 5, 16, 1]
+    (home / "current_link_width").unlink()
+    assert values(source.collect("pci"), "0000:01:00.0") == [None, None, 5, 16, 1]
+
+
+def test_files_that_cannot_be_read_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused file is absent with its reason; a device whose class was not read is looked at again."""
+    add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, LINK)
+    home = add_device(tmp_path, "pci0000:00/0000:02:00.0", {"vendor": "0x10de"}, LINK)
+    source = opened(tmp_path)
+    real_open = os.open
+
+    def refuse_speed(path: str, flags: int) -> int:
+        if path.endswith("0000:01:00.0/current_link_speed"):
+            raise PermissionError(13, "Permission denied")
+        return real_open(path, flags)
+
+    monkeypatch.setattr(os, "open", refuse_speed)
+    batch = source.collect("pci")
+
+    assert values(batch, "0000:01:00.0") == [None, 16, 5, 16, 1]
+    found = [(absence.device, absence.reason) for absence in batch.absences]
+    assert found == [("0000:02:00.0", "not_found"), ("0000:01:00.0", "no_permission")]
+    (home / "class").write_text("0x030200\n")
+    assert list(infos(source.collect("pci"))) == ["0000:01:00.0", "0000:02:00.0"]
+
+
+def test_devices_are_reported_before_they_are_touched(tmp_path: Path) -> None:
+    """Each device is reported in turn and the end as empty; one left out is not touched, a bridge neither."""
+    add_device(tmp_path, "pci0000:00/0000:00:01.0", BRIDGE, LINK)
+    add_device(tmp_path, "pci0000:00/0000:00:01.0/0000:01:00.0", GPU, LINK)
+    add_device(tmp_path, "pci0000:00/0000:00:01.0/0000:02:00.0", GPU, LINK)
+    reported: list[str] = []
+    source = PciSource(tmp_path)
+    source.open(reported.append, frozenset({"0000:01:00.0"}), None)
+
+    assert reported[-1] == ""
+    assert "0000:01:00.0" not in reported
+    reported.clear()
+    source.collect("pci")
+    assert reported == ["0000:00:01.0", "0000:02:00.0", ""]
+    source.open(reported.append, frozenset(), frozenset({"0000:01:00.0"}))
+    assert list(infos(source.collect("pci"))) == ["0000:01:00.0"]
+    source.close()
+
+
+def test_an_unknown_collector_is_an_error(tmp_path: Path) -> None:
+    """A collector that the source does not have is the caller's mistake."""
+    add_device(tmp_path, "pci0000:00/0000:00:01.0", BRIDGE)
+    with pytest.raises(ValueError, match="network"):
+        opened(tmp_path).collect("network")
+
+
+@pytest.mark.parametrize(
+    ("text", "generation"),
+    [
+        (b"2.5 GT/s PCIe\n", 1), (b"5.0 GT/s PCIe\n", 2), (b"8 GT/s\n", 3), (b"16.0 GT/s PCIe\n", 4),
+        (b"32 GT/s\n", 5), (b"64.0 GT/s PCIe\n", 6), (b"Unknown\n", None), (b"Unknown speed\n", None),
+        (b"12 GT/s\n", None), (b"32.0.1\n", None), (b"", None), (b"\xff", None),
+    ],
+)  # fmt: skip
+def test_speeds_are_generations(text: bytes, generation: int | None) -> None:
+    """The leading number gives the generation, in the words of old and new kernels."""
+    assert parse_generation(text) == generation
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes"), [(b"16\n", 16), (b"1\n", 1), (b"0\n", None), (b"255\n", None), (b"63\n", None), (b"x\n", None)]
+)
+def test_widths_are_those_of_pcie(text: bytes, lanes: int | None) -> None:
+    """Unknown widths are absent, in each spelling of the kernel."""
+    assert parse_width(text) == lanes
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(st.dictionaries(st.sampled_from([*GPU, *LINK]), st.binary(max_size=60)))
+def test_hostile_bytes_are_absent(tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]) -> None:
+    """Whatever the files hold, link values are those that PCIe has, and labels can be encoded."""
+    sysfs = tmp_path_factory.mktemp("sys")
+    add_device(sysfs, "pci0000:00/0000:01:00.0", GPU, LINK, contents)
+
+    for reading in opened(sysfs).collect("pci").readings:
+        assert all(number is None or number > 0 for number in reading.values)
+        assert "".join(Layout(reading.series).prefixes).encode()
