@@ -1,0 +1,65 @@
+"""What the inventory remembers of each part, as it is kept in the state directory."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Learned(msgspec.Struct):
+    """A quantity whose largest stable value is expected."""
+
+    expected: float | None = None
+    candidate: float | None = None
+    """A larger value that is being watched."""
+    held_seconds: float = 0.0
+    """How long the candidate has held; a duration, so that a step of the clock or a restart does not matter."""
+
+    def see(self, value: float | None, elapsed: float, learn_after: float) -> bool:
+        """Take what was read, None for a part that is down or gone; True where the expectation rose."""
+        if value is None or (self.expected is not None and value <= self.expected):
+            self.candidate, self.held_seconds = None, 0.0
+            return False
+        if value == self.candidate:
+            self.held_seconds += elapsed
+        else:
+            self.candidate, self.held_seconds = value, 0.0
+        if self.held_seconds < learn_after:
+            return False
+        self.accept(value)
+        return True
+
+    def accept(self, value: float) -> None:
+        """Expect this value from now on, be it larger or smaller."""
+        self.expected, self.candidate, self.held_seconds = value, None, 0.0
+
+    def best_known(self) -> float:
+        """The candidate, else the expectation, else 0."""
+        return self.candidate or self.expected or 0.0
+
+
+class GpuRecord(msgspec.Struct):
+    """What is remembered of one GPU; the UUID is its key."""
+
+    index: int
+    pci_bus_id: str
+    name: str
+    is_replaced: bool = False
+    """Another GPU was seen in its slot since."""
+    presence: Learned = msgspec.field(default_factory=Learned)
+    links: dict[int, Learned] = msgspec.field(default_factory=dict)
+    """NVLinks by number; the value is the nominal rate in bytes per second, 0 where it was never read."""
+    pcie_lanes: Learned = msgspec.field(default_factory=Learned)
+    pcie_generation: Learned = msgspec.field(default_factory=Learned)
+
+    def expected_links(self) -> dict[int, float]:
+        """The links that are expected, with their nominal rates."""
+        return {number: link.expected for number, link in self.links.items() if link.expected is not None}
+
+
+class InventoryState(msgspec.Struct):
+    """What survives a restart of the daemon."""
+
+    gpus: dict[str, GpuRecord] = msgspec.field(default_factory=dict)
+    """By UUID."""
+    ports: dict[str, Learned] = msgspec.field(default_factory=dict)
+    """Speeds of network interfaces by name, bytes per second, 0 where it was never read."""

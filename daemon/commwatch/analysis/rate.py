@@ -1,0 +1,77 @@
+"""Rates of counters that may start again, wrap or vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commwatch_exporters.catalogue import family_of
+from commwatch_exporters.snapshot import Block, Layout, Value
+
+
+def interval(earlier: float, later: float, max_gap_seconds: float) -> float | None:
+    """Seconds between two readings; None where no rate may span them: time stood still, or one is missing between.
+
+    Args:
+        earlier: monotonic seconds of the earlier reading.
+        later: monotonic seconds of the later reading.
+        max_gap_seconds: the longest interval that a rate may span.
+    """
+    seconds = later - earlier
+    return seconds if 0.0 < seconds <= max_gap_seconds else None
+
+
+def rates(previous: Sequence[Value], current: Sequence[Value], seconds: float | None) -> list[float | None]:
+    """Increase per second of each counter.
+
+    None where either value was not read, where the counter fell (it started again or wrapped), or without an interval.
+
+    Args:
+        previous: values of a block.
+        current: later values of the same layout.
+        seconds: what ``interval`` gave for the two.
+    """
+    if seconds is None:
+        return [None] * len(current)
+    return [
+        (now - before) / seconds if now is not None and before is not None and now >= before else None
+        for before, now in zip(previous, current, strict=True)
+    ]
+
+
+class ResetWatch:
+    """Counts how often the counters of one device and collector were seen to start again.
+
+    A counter that vanishes is compared with its last known value when it returns, so that the reset of a GPU counts
+    although the GPU gave nothing in between. Counters that fall in one reading are one reset.
+    """
+
+    def __init__(self) -> None:
+        self.resets = 0
+        """Resets seen so far; ``commwatch_counter_resets_observed_total``."""
+        self._layout: Layout | None = None
+        self._counters: tuple[int, ...] = ()
+        self._last: list[Value] = []
+
+    def update(self, block: Block) -> bool:
+        """Take the next reading; True where a counter fell."""
+        if block.layout is not self._layout:
+            self._adopt(block.layout)
+        values, last = block.values, self._last
+        fell = False
+        for position in self._counters:
+            now = values[position]
+            if now is not None:
+                before = last[position]
+                if before is not None and now < before:
+                    fell = True
+                last[position] = now
+        self.resets += fell
+        return fell
+
+    def _adopt(self, layout: Layout) -> None:
+        known = dict(zip(self._layout.series, self._last, strict=True)) if self._layout is not None else {}
+        self._layout = layout
+        self._last = [known.get(series) for series in layout.series]
+        self._counters = tuple(
+            position for position, (name, _) in enumerate(layout.series) if family_of(name).type == "counter"
+        )

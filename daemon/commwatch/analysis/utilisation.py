@@ -1,0 +1,197 @@
+"""How much of its expected capacity a device uses: NVLink of a GPU, and a network interface."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from commwatch.analysis.rate import interval, rates
+from commwatch_exporters.snapshot import Block, Layout, Value
+
+DIRECTIONS = ("transmit", "receive")
+PEAK_WINDOW_SECONDS = 60.0
+
+_INACTIVE = 0
+"""NVML field 165: the link is down and carries nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkExpectation:
+    """The NVLinks that one GPU should have."""
+
+    links: frozenset[int]
+    capacity_bytes_per_second: float | None
+    """Nominal rate of the links together, one direction; None where it is not known."""
+
+
+class PeakWindow:
+    """The highest sample of the last minute."""
+
+    __slots__ = ("_samples",)
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque()
+        """Time and value; each value is less than the one before it, which is why the first is the highest."""
+
+    def add(self, time: float, value: float) -> None:
+        """Take a sample; times must not fall."""
+        samples = self._samples
+        while samples and samples[-1][1] <= value:
+            samples.pop()
+        samples.append((time, value))
+
+    def highest(self, now: float) -> float | None:
+        """The highest sample not older than the window; None where there is none."""
+        samples = self._samples
+        while samples and samples[0][0] < now - PEAK_WINDOW_SECONDS:
+            samples.popleft()
+        return samples[0][1] if samples else None
+
+
+class _Plan(NamedTuple):
+    """Where in a block the values stand that one ratio needs."""
+
+    states: tuple[int | None, ...]
+    """For each link the position of its state; None where it has none."""
+    counters: tuple[tuple[int | None, ...], ...]
+    """For each direction the positions of the byte counters of the same links; None where one has none."""
+
+
+_NO_PLAN = _Plan(states=(), counters=((),) * len(DIRECTIONS))
+
+
+class _Use:
+    """Rates and peaks of one device in both directions, over its expected capacity."""
+
+    def __init__(self, family: str, labels: tuple[str, ...], max_gap_seconds: float) -> None:
+        self._layout = Layout(
+            (f"commwatch_{family}_{direction}_utilization_{kind}", labels)
+            for direction in DIRECTIONS
+            for kind in ("ratio", "peak_ratio")
+        )
+        self._max_gap_seconds = max_gap_seconds
+        self._peaks = tuple(PeakWindow() for _ in DIRECTIONS)
+        self._previous: Block | None = None
+
+    def update(self, block: Block, plan: _Plan, capacity: float | None) -> Block:
+        previous, self._previous = self._previous, block
+        seconds = None
+        if previous is not None and previous.layout is block.layout:
+            seconds = interval(previous.time, block.time, self._max_gap_seconds)
+        values: list[Value] = []
+        for counters, peak in zip(plan.counters, self._peaks, strict=True):
+            ratio = None
+            if previous is not None and seconds is not None and capacity:
+                total = _total_rate(previous.values, block.values, plan.states, counters, seconds)
+                ratio = None if total is None else total / capacity
+            if ratio is not None:
+                peak.add(block.time, ratio)
+            values += (ratio, peak.highest(block.time))
+        return Block(self._layout, values, block.time)
+
+
+def _total_rate(
+    previous: Sequence[Value],
+    current: Sequence[Value],
+    states: Sequence[int | None],
+    counters: Sequence[int | None],
+    seconds: float,
+) -> float | None:
+    """Bytes per second of some counters together; None where one that carries traffic has no rate.
+
+    Args:
+        states: for each counter the position of its link's state, None where it has none.
+        counters: positions of the counters, None where one is missing.
+    """
+    total = 0.0
+    of_each = rates(_pick(previous, counters), _pick(current, counters), seconds)
+    for state, rate in zip(states, of_each, strict=True):
+        if state is not None and current[state] == _INACTIVE:
+            continue
+        if rate is None:
+            return None
+        total += rate
+    return total
+
+
+class NvlinkUse:
+    """NVLink utilisation of one GPU: the rates of its expected links together over their nominal capacity.
+
+    A link whose state was read as inactive adds nothing. Any other expected link whose rate is not known makes the
+    ratio of that direction absent, because the sum would be of a part only.
+
+    Args:
+        gpu: NVML index, as a label.
+        pci_bus_id: PCI address, as a label.
+        max_gap_seconds: readings further apart give no rate.
+    """
+
+    def __init__(self, gpu: str, pci_bus_id: str, max_gap_seconds: float) -> None:
+        self._labels = (gpu, pci_bus_id)
+        self._use = _Use("nvlink", self._labels, max_gap_seconds)
+        self._planned_for: tuple[Layout, frozenset[int]] | None = None
+        self._plan = _NO_PLAN
+
+    def update(self, block: Block, expected: NvlinkExpectation | None) -> Block:
+        """Take the next reading of the GPU's links, and give its utilisation at the same time.
+
+        Args:
+            block: of the GPU's ``nvlink`` collector: state and byte counters of its links.
+            expected: what ``Inventory.nvlink_expectation`` says of the GPU; None where nothing is known.
+        """
+        if expected is None:
+            return self._use.update(block, _NO_PLAN, None)
+        if self._planned_for is None or self._planned_for != (block.layout, expected.links):
+            self._planned_for = (block.layout, expected.links)
+            self._plan = self._plan_for(block.layout, sorted(expected.links))
+        return self._use.update(block, self._plan, expected.capacity_bytes_per_second)
+
+    def _plan_for(self, layout: Layout, links: Iterable[int]) -> _Plan:
+        labels = [(*self._labels, str(link)) for link in links]
+        return _Plan(
+            states=_positions(layout, "commwatch_nvlink_link_state", labels),
+            counters=tuple(
+                _positions(layout, f"commwatch_nvlink_{direction}_bytes_total", labels) for direction in DIRECTIONS
+            ),
+        )
+
+
+class EthernetUse:
+    """Utilisation of one network interface: its byte rate over its expected speed.
+
+    Args:
+        device: name of the interface, as a label.
+        max_gap_seconds: readings further apart give no rate.
+    """
+
+    def __init__(self, device: str, max_gap_seconds: float) -> None:
+        self._device = device
+        self._use = _Use("ethernet", (device,), max_gap_seconds)
+        self._planned_for: Layout | None = None
+        self._plan = _NO_PLAN
+
+    def update(self, block: Block, expected_speed: float | None) -> Block:
+        """Take the next reading of the interface, and give its utilisation at the same time.
+
+        Args:
+            block: of the interface's ``network`` collector.
+            expected_speed: bytes per second, as ``Inventory.ethernet_capacity`` gives it; None where not known.
+        """
+        if self._planned_for is not block.layout:
+            self._planned_for = block.layout
+            counters = tuple(
+                _positions(block.layout, f"commwatch_ethernet_{direction}_bytes_total", [(self._device,)])
+                for direction in DIRECTIONS
+            )
+            self._plan = _Plan(states=(None,), counters=counters)
+        return self._use.update(block, self._plan, expected_speed)
+
+
+def _positions(layout: Layout, metric: str, labels: Iterable[tuple[str, ...]]) -> tuple[int | None, ...]:
+    return tuple(layout.index.get((metric, one)) for one in labels)
+
+
+def _pick(values: Sequence[Value], positions: Iterable[int | None]) -> list[Value]:
+    return [None if position is None else values[position] for position in positions]

@@ -1,0 +1,136 @@
+"""The state of GPUs, from what was read and what was not."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.analysis.gpu_state import (
+    LOST,
+    MISSING,
+    NOT_ANSWERING,
+    OK,
+    RESET_REQUIRED,
+    gpu_states,
+    not_working,
+    state_block,
+)
+from commwatch.analysis.inventory import KnownGpu
+from commwatch.analysis.observation import Observation, SeenGpu
+from commwatch.sources.base import Absence, Reason
+
+SLOTS = ("0000:17:00.0", "0000:3d:00.0", "0000:60:00.0")
+NAMES = [(str(number), slot) for number, slot in enumerate(SLOTS)]
+
+
+def known(number: int, uuid: str = "", is_expected: bool = True, is_replaced: bool = False) -> KnownGpu:
+    return KnownGpu(uuid or f"GPU-{number}", number, SLOTS[number], is_expected, is_replaced)
+
+
+KNOWN = tuple(known(number) for number in range(3))
+
+
+def seen(*numbers: int) -> Observation:
+    return Observation(gpus=tuple(SeenGpu(f"GPU-{number}", number, SLOTS[number]) for number in numbers))
+
+
+def test_all_that_answer_are_ok() -> None:
+    """A GPU that told its identity, and of which nothing else is said, is ok, known before or not."""
+    assert gpu_states((), seen(0, 1, 2), (), ()) == dict.fromkeys(NAMES, OK)
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [("lost", LOST), ("reset_required", RESET_REQUIRED), ("deadline", NOT_ANSWERING), ("not_found", MISSING)],
+)
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_the_reason_of_an_absence_is_the_state(reason: Reason, state: int, is_listed: bool) -> None:
+    """What the driver says of a GPU is its state, whether its identity could still be read or not."""
+    observation = seen(0, 1, 2) if is_listed else seen(0, 2)
+
+    states = gpu_states(KNOWN, observation, [Absence(SLOTS[1], reason, "detail")], ())
+
+    assert states == {NAMES[0]: OK, NAMES[1]: state, NAMES[2]: OK}
+    assert not_working(states) == {SLOTS[1]}
+
+
+@pytest.mark.parametrize("reason", ["not_ready", "unreadable", "no_permission", "crashed"])
+def test_other_reasons_say_nothing_of_the_gpu(reason: Reason) -> None:
+    """A reading that failed for another reason leaves a listed GPU ok."""
+    states = gpu_states(KNOWN, seen(0, 1, 2), [Absence(SLOTS[1], reason, "detail")], ())
+
+    assert states[NAMES[1]] == OK
+
+
+def test_the_gravest_evidence_counts() -> None:
+    """A GPU that is lost and on which a worker is stuck is lost."""
+    absences = [Absence(SLOTS[1], "deadline", ""), Absence(SLOTS[1], "lost", ""), Absence("index:1", "not_found", "")]
+
+    assert gpu_states(KNOWN, seen(0, 2), absences, [SLOTS[1]])[NAMES[1]] == LOST
+
+
+def test_a_suspect_does_not_answer() -> None:
+    """A GPU on which a worker is stuck is not answering, even while the driver lists nothing."""
+    assert gpu_states(KNOWN, seen(0, 2), (), [SLOTS[1]])[NAMES[1]] == NOT_ANSWERING
+    assert gpu_states(KNOWN, Observation(), (), [SLOTS[1]]) == {NAMES[1]: NOT_ANSWERING}
+
+
+def test_an_expected_gpu_that_is_not_listed_is_missing() -> None:
+    """Missing is what was learned and is no longer listed; what was never learned is not missed."""
+    gpus = (known(0), known(1), known(2, is_expected=False))
+
+    assert gpu_states(gpus, seen(0), (), ()) == {NAMES[0]: OK, NAMES[1]: MISSING}
+
+
+def test_without_the_driver_no_gpu_has_a_state() -> None:
+    """A driver that is not loaded is a failing collector, not missing GPUs."""
+    assert gpu_states(KNOWN, Observation(), [Absence("", "no_driver", "not loaded")], ()) == {}
+
+
+def test_an_empty_list_of_the_driver_is_a_list() -> None:
+    """A driver that answers and lists no GPU misses all that are expected."""
+    assert gpu_states(KNOWN, seen(), (), ()) == dict.fromkeys(NAMES, MISSING)
+
+
+@pytest.mark.parametrize(
+    ("observation", "device", "labels"),
+    [
+        (seen(0, 1, 2), "index:1", NAMES[1]),
+        (seen(0, 2), "index:1", NAMES[1]),
+        (seen(0, 2), "index:7", NAMES[1]),
+        (seen(0), "index:7", ("7", "")),
+        (Observation(), "index:1", NAMES[1]),
+        (seen(0, 1, 2), "0000:99:00.0", ("", "0000:99:00.0")),
+    ],
+    ids=["listed", "its last index", "the only one away", "unknown", "no list", "unknown slot"],
+)
+def test_a_device_is_named_as_well_as_it_is_known(
+    observation: Observation, device: str, labels: tuple[str, str]
+) -> None:
+    """An index stands for the GPU that has it, had it last, or is the only one away; else it stands for itself."""
+    assert gpu_states(KNOWN, observation, [Absence(device, "lost", "")], ())[labels] == LOST
+
+
+def test_a_replaced_gpu_is_missing_beside_the_new_one() -> None:
+    """The new card in the slot is ok; the old one is missing without an index, at once and later."""
+    new = Observation(gpus=(SeenGpu("GPU-new", 1, SLOTS[1]),))
+    expected = {NAMES[1]: OK, ("", SLOTS[1]): MISSING}
+
+    assert gpu_states([known(1)], new, (), ()) == expected
+    states = gpu_states([known(1, is_replaced=True), known(1, uuid="GPU-new")], new, (), ())
+    assert states == expected
+    assert not_working(states) == frozenset()
+
+
+def test_a_gpu_that_moved_to_another_slot_is_not_missing() -> None:
+    """A card is known by its UUID, wherever it is."""
+    moved = Observation(gpus=(SeenGpu("GPU-1", 0, SLOTS[2]),))
+
+    assert gpu_states([known(1)], moved, (), ()) == {("0", SLOTS[2]): OK}
+
+
+def test_states_become_a_block() -> None:
+    """Each state is a series of the catalogue."""
+    block = state_block({NAMES[0]: OK, NAMES[1]: MISSING}, 5.0)
+
+    assert block.get("commwatch_gpu_state", *NAMES[1]) == MISSING
+    assert block.text("commwatch_gpu_state").count("\n") == 2

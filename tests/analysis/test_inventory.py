@@ -1,0 +1,329 @@
+"""The inventory: learned slowly, lowered only by the operator, keyed by UUID."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commwatch.analysis.inventory import Inventory, Kind
+from commwatch.analysis.inventory_state import InventoryState
+from commwatch.analysis.observation import Observation, SeenGpu, SeenPort, observe_blocks
+from commwatch.analysis.utilisation import NvlinkExpectation
+from commwatch_exporters.snapshot import Block, Layout, Value
+
+SLOTS = ("0000:17:00.0", "0000:3d:00.0", "0000:60:00.0", "0000:70:00.0")
+LINKS: Mapping[int, float | None] = {0: 25e9, 1: 25e9}
+
+
+def gpu(number: int, index: int | None = None, slot: int | None = None) -> SeenGpu:
+    """A GPU with two NVLinks and a PCIe link of generation 5 with 16 lanes."""
+    return SeenGpu(
+        uuid=f"GPU-{number}",
+        index=number if index is None else index,
+        pci_bus_id=SLOTS[number if slot is None else slot],
+        name="H100",
+        links_up=LINKS,
+        pcie_lanes=16,
+        pcie_generation=5,
+    )
+
+
+def node(*gpus: SeenGpu) -> Observation:
+    return Observation(gpus=gpus, ports={"eth0": SeenPort(is_up=True, speed=12.5e9)})
+
+
+FOUR = node(*(gpu(number) for number in range(4)))
+
+
+def inventory(state: InventoryState | None = None, configured: Mapping[Kind, int] | None = None) -> Inventory:
+    return Inventory(state or InventoryState(), configured or {}, learn_after_seconds=600)
+
+
+def watch(subject: Inventory, seen: Observation, start: float, end: float) -> list[str]:
+    """Observe the same every minute from start to end, both included."""
+    learned = []
+    now = start
+    while now <= end:
+        learned += subject.observe(seen, now)
+        now += 60
+    return learned
+
+
+def learned_four() -> Inventory:
+    subject = inventory()
+    watch(subject, FOUR, 0, 600)
+    return subject
+
+
+def restarted(subject: Inventory) -> Inventory:
+    """The same after the daemon was restarted: only what the state directory holds is left."""
+    return inventory(msgspec.json.decode(msgspec.json.encode(subject.state), type=InventoryState))
+
+
+def test_parts_are_expected_after_ten_minutes() -> None:
+    """Until then nothing is expected, from then on all that was there throughout."""
+    subject = inventory()
+
+    assert watch(subject, FOUR, 0, 540) == []
+    assert set(subject.expected().values()) == {None}
+    assert len(subject.observe(FOUR, 600)) == 4 * 4 + 1
+    assert subject.expected() == {"gpu": 4, "nvlink": 8, "pcie_lane": 64, "ethernet_port": 1}
+    assert subject.present() == subject.expected()
+
+
+def test_learning_goes_on_after_a_restart() -> None:
+    """The time that a part was there counts on across a restart, and the time between is not counted."""
+    subject = inventory()
+    watch(subject, FOUR, 0, 300)
+
+    subject = restarted(subject)
+
+    assert watch(subject, FOUR, 9_000_000, 9_000_000 + 240) == []
+    assert watch(subject, FOUR, 9_000_000 + 300, 9_000_000 + 300) != []
+
+
+@pytest.mark.parametrize("jump", [181.0, 1e6, -1e6])
+def test_silence_and_clock_steps_teach_nothing(jump: float) -> None:
+    """A long gap between observations, or time that goes back, is no stability."""
+    subject = inventory()
+    watch(subject, FOUR, 0, 540)
+
+    assert subject.observe(FOUR, 540 + jump) == []
+    assert subject.expected()["gpu"] is None
+
+
+def test_a_break_starts_the_learning_anew() -> None:
+    """A link that went down in its ten minutes must hold for ten minutes again."""
+    subject = inventory()
+    down = node(replace(gpu(0), links_up={0: 25e9}, links_down=frozenset({1})))
+    watch(subject, node(gpu(0)), 0, 300)
+    watch(subject, down, 360, 360)
+    watch(subject, node(gpu(0)), 420, 960)
+
+    assert subject.expected()["nvlink"] == 1
+    subject.observe(node(gpu(0)), 1020)
+    assert subject.expected()["nvlink"] == 2
+
+
+def test_the_largest_stable_value_wins() -> None:
+    """A wider PCIe link raises the expectation after ten minutes; a narrower one never lowers it."""
+    subject = inventory()
+    watch(subject, node(replace(gpu(0), pcie_lanes=8)), 0, 600)
+    assert subject.expected()["pcie_lane"] == 8
+    watch(subject, node(gpu(0)), 660, 1260)
+    watch(subject, node(replace(gpu(0), pcie_lanes=4)), 1320, 9000)
+
+    assert (subject.expected()["pcie_lane"], subject.present()["pcie_lane"]) == (16, 4)
+
+
+def test_a_lost_gpu_stays_expected() -> None:
+    """A GPU that does not answer has no parts, and its identity stays on the page."""
+    subject = learned_four()
+
+    subject.observe(FOUR.without({SLOTS[3]}), 660)
+
+    assert subject.present() == {"gpu": 3, "nvlink": 6, "pcie_lane": 48, "ethernet_port": 1}
+    assert subject.expected()["gpu"] == 4
+    assert subject.block(660).get("commwatch_nvlink_link_expected", "3", SLOTS[3], "0") == 1
+
+
+def test_moved_indexes_change_nothing() -> None:
+    """After a restart with one card fewer the others keep what is expected of them, under their new index."""
+    subject = restarted(learned_four())
+    left = node(gpu(0), gpu(2, index=1), gpu(3, index=2))
+
+    assert watch(subject, left, 0, 1200) == []
+
+    assert (subject.expected()["gpu"], subject.present()["gpu"]) == (4, 3)
+    block = subject.block(1200)
+    expected = [labels for name, labels in block.layout.series if name == "commwatch_nvlink_link_expected"]
+    slots = {("0", SLOTS[0]), ("1", SLOTS[1]), ("1", SLOTS[2]), ("2", SLOTS[3])}
+    assert {labels[:2] for labels in expected} == slots
+    assert subject.nvlink_expectation(SLOTS[2]) == NvlinkExpectation(frozenset({0, 1}), 50e9)
+
+
+def test_a_swapped_gpu_is_missing_until_accepted() -> None:
+    """A new card in the slot of an old one is another GPU; the old one is given up only by the operator."""
+    subject = learned_four()
+    swapped = node(gpu(0), gpu(1), gpu(2), replace(gpu(3), uuid="GPU-new"))
+    watch(subject, swapped, 660, 1260)
+
+    assert (subject.expected()["gpu"], subject.present()["gpu"]) == (5, 4)
+    assert [known.uuid for known in subject.known_gpus() if known.is_replaced] == ["GPU-3"]
+    assert subject.block(1260).get("commwatch_nvlink_link_expected", "3", SLOTS[3], "1") == 1
+    assert subject.accept() == [f"GPU 3 (H100, GPU-3, {SLOTS[3]}) is no longer expected"]
+    assert subject.expected() == subject.present()
+
+
+def test_a_driver_that_is_away_hides_what_is_present() -> None:
+    """What was not read is absent, and what is expected stays, also beside a replaced card after a restart."""
+    subject = learned_four()
+    subject.observe(node(gpu(0), gpu(1), gpu(2), replace(gpu(3), uuid="GPU-new")), 660)
+    subject = restarted(subject)
+
+    subject.observe(Observation(), 0)
+
+    assert set(subject.present().values()) == {None}
+    assert subject.expected() == {"gpu": 4, "nvlink": 8, "pcie_lane": 64, "ethernet_port": 1}
+    assert subject.block(0).get("commwatch_present", "gpu") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [({"links_up": None}, "nvlink"), ({"links_up": {0: 25e9}}, "nvlink"), ({"pcie_lanes": None}, "pcie_lane")],
+)
+def test_a_part_that_was_not_read_hides_its_kind(change: dict[str, object], kind: Kind) -> None:
+    """The number of a kind is absent while one expected part of a working GPU was not read."""
+    subject = learned_four()
+
+    subject.observe(node(*(gpu(number) for number in range(3)), replace(gpu(3), **change)), 660)  # type: ignore[arg-type]  # fields by name
+
+    assert [name for name, number in subject.present().items() if number is None] == [kind]
+    assert subject.expected()[kind] is not None
+
+
+def test_accept_lowers_what_is_less_and_keeps_what_was_not_read() -> None:
+    """After accepting, a fault of before is what is expected; parts that were not read are left alone."""
+    subject = learned_four()
+    faulty = replace(gpu(0), links_up={0: 25e9}, links_down=frozenset({1}), pcie_lanes=8)
+    subject.observe(Observation(gpus=(faulty, gpu(1), replace(gpu(2), links_up=None), gpu(3))), 660)
+
+    assert subject.accept() == [
+        f"GPU 0 (H100, GPU-0, {SLOTS[0]}): NVLink 1 is no longer expected",
+        f"GPU 0 (H100, GPU-0, {SLOTS[0]}): PCIe lanes 8 expected in place of 16",
+    ]
+    assert subject.expected() == {"gpu": 4, "nvlink": 7, "pcie_lane": 56, "ethernet_port": 1}
+
+
+def test_configured_totals_come_first() -> None:
+    """A configured number replaces what was learned of its kind alone."""
+    subject = inventory(configured={"gpu": 8, "nvlink": 0})
+    watch(subject, FOUR, 0, 600)
+
+    assert subject.expected() == {"gpu": 8, "nvlink": 0, "pcie_lane": 64, "ethernet_port": 1}
+
+
+def test_interfaces_are_learned_with_their_speed() -> None:
+    """A port that was up is expected at its speed, also when it goes down or away; one never up is not."""
+    subject = inventory()
+    ports = {"eth0": SeenPort(True, 12.5e9), "eth1": SeenPort(False), "eth2": SeenPort(True)}
+    watch(subject, Observation(ports=ports), 0, 600)
+
+    subject.observe(Observation(ports={"eth0": SeenPort(False), "eth1": SeenPort(False)}), 660)
+
+    assert (subject.expected()["ethernet_port"], subject.present()["ethernet_port"]) == (2, 0)
+    assert [subject.ethernet_capacity(name) for name in ("eth0", "eth1", "eth2")] == [12.5e9, None, None]
+    assert subject.accept() == ["interface eth0 is no longer expected", "interface eth2 is no longer expected"]
+
+
+def test_capacity_before_anything_is_learned_is_that_of_now() -> None:
+    """In the first ten minutes the parts that are here are the capacity, and later those that are expected."""
+    subject = inventory()
+    subject.observe(FOUR, 0)
+
+    assert subject.nvlink_expectation(SLOTS[0]) == NvlinkExpectation(frozenset({0, 1}), 50e9)
+    assert subject.ethernet_capacity("eth0") == 12.5e9
+    block = subject.block(0)
+    assert block.get("commwatch_nvlink_capacity_bytes_per_second", "0", SLOTS[0]) == 50e9
+    assert block.get("commwatch_pcie_capacity_bytes_per_second", "0", SLOTS[0]) == pytest.approx(63_015_384_615)
+    assert block.get("commwatch_pcie_link_width_expected_lanes", "0", SLOTS[0]) is None
+    assert subject.nvlink_expectation("0000:99:00.0") is None
+
+
+def test_capacity_does_not_shrink_with_the_fault() -> None:
+    """A link that goes down, and a GPU that is lost, leave the capacity as it was."""
+    subject = learned_four()
+    subject.observe(node(replace(gpu(0), links_up={}, links_down=frozenset({0, 1}))), 660)
+
+    for number in range(4):
+        assert subject.nvlink_expectation(SLOTS[number]) == NvlinkExpectation(frozenset({0, 1}), 50e9)
+
+
+def test_a_rate_that_was_never_read_leaves_the_capacity_unknown() -> None:
+    """Links without a known rate are expected, and their capacity is absent until the rate was read and held."""
+    subject = inventory()
+    watch(subject, node(replace(gpu(0), links_up={0: 25e9, 1: None})), 0, 600)
+    assert subject.nvlink_expectation(SLOTS[0]) == NvlinkExpectation(frozenset({0, 1}), None)
+
+    watch(subject, node(gpu(0)), 660, 1260)
+
+    assert subject.nvlink_expectation(SLOTS[0]) == NvlinkExpectation(frozenset({0, 1}), 50e9)
+
+
+def test_a_gpu_without_nvlink_has_none() -> None:
+    """Of a GPU that says it has no links, none are expected and none are present."""
+    subject = inventory()
+    watch(subject, node(replace(gpu(0), links_up={})), 0, 600)
+
+    assert (subject.expected()["nvlink"], subject.present()["nvlink"]) == (None, 0)
+    assert subject.nvlink_expectation(SLOTS[0]) is None
+
+
+def test_the_block_keeps_its_layout() -> None:
+    """Blocks with the same series share one layout, so that their text is prepared once."""
+    subject = learned_four()
+
+    assert subject.block(600).layout is subject.block(601).layout
+
+
+PARTS = st.builds(
+    lambda numbers, up, lanes: node(*(replace(gpu(number), links_up=up, pcie_lanes=lanes) for number in numbers)),
+    st.sets(st.integers(0, 3)),
+    st.none() | st.dictionaries(st.integers(0, 1), st.sampled_from([25e9, 50e9, None])),
+    st.sampled_from([None, 8, 16]),
+)
+
+
+@given(st.lists(st.tuples(st.floats(-100, 400), PARTS | st.just(Observation())), max_size=30))
+def test_expectations_never_fall_by_themselves(steps: list[tuple[float, Observation]]) -> None:
+    """Whatever is seen, what is expected only rises, and the block can always be made."""
+    subject, now = inventory(), 0.0
+    for step, seen in steps:
+        now += step
+        before = subject.expected()
+        subject.observe(seen, now)
+
+        after = subject.expected()
+        assert all((before[kind] or 0) <= (after[kind] or 0) for kind in before)
+        assert subject.block(now).values
+
+
+def test_blocks_are_gathered_into_an_observation() -> None:
+    """Identity, links with their nominal rates, PCIe width and interfaces come from their metrics."""
+    slot = ("0", SLOTS[0])
+    readings: dict[tuple[str, tuple[str, ...]], Value] = {
+        ("commwatch_gpu_info", (*slot, "GPU-0", "serial", "H100", "hopper")): 1,
+        ("commwatch_gpu_info", ("1", SLOTS[1], "GPU-1", "serial", "A10", "ampere")): 1,
+        ("commwatch_nvlink_links", ("1", SLOTS[1])): 0,
+        ("commwatch_nvlink_link_state", (*slot, "0")): 1,
+        ("commwatch_nvlink_link_state", (*slot, "1")): 2,
+        ("commwatch_nvlink_link_state", (*slot, "2")): 0,
+        ("commwatch_nvlink_link_state", (*slot, "3")): None,
+        ("commwatch_nvlink_link_speed_bytes_per_second", (*slot, "0")): 26_562_000_000,
+        ("commwatch_nvlink_info", (*slot, "1", "4.0", "switch", "")): 1,
+        ("commwatch_pcie_link_width_lanes", slot): 16,
+        ("commwatch_pcie_link_generation_max", slot): 5,
+        ("commwatch_ethernet_info", ("eth0", "0000:18:00.0", "mlx5_core")): 1,
+        ("commwatch_ethernet_carrier", ("eth0",)): 1,
+        ("commwatch_ethernet_speed_bytes_per_second", ("eth0",)): 50e9,
+        ("commwatch_ethernet_info", ("eth1", "0000:18:00.1", "mlx5_core")): 1,
+        ("commwatch_ethernet_carrier", ("eth1",)): None,
+    }
+    block = Block(Layout(readings), tuple(readings.values()), 0.0)
+
+    seen = observe_blocks([block], {"identity", "nvlink", "pcie", "network"})
+
+    assert seen == Observation(
+        gpus=(
+            SeenGpu("GPU-0", 0, SLOTS[0], "H100", {0: 25e9, 1: 25e9}, frozenset({2}), 16, 5),
+            SeenGpu("GPU-1", 1, SLOTS[1], "A10", {}),
+        ),
+        ports={"eth0": SeenPort(True, 50e9), "eth1": SeenPort(False)},
+    )
+    assert observe_blocks([block], {"nvlink"}) == Observation()
+    assert observe_blocks([], {"identity"}) == Observation(gpus=())
