@@ -60,6 +60,7 @@ class _Answerer:
         self._sources = [SOURCES[name](plan) for name in plan.sources]
         self._open: set[Source] = set()
         self._layouts: dict[int, tuple[int, tuple[Series, ...]]] = {}
+        self._new_aliases: dict[str, str] = {}
         self._refresh = _simulate(plan.simulation)
 
     def run(self, collector: str) -> Batch:
@@ -68,6 +69,7 @@ class _Answerer:
         if source not in self._open:
             source.open(self._mark.set, self._leave_out, self._only)
             self._open.add(source)
+            self._new_aliases = dict(source.aliases)
         try:
             return source.collect(collector)
         except SourceUnavailable:
@@ -77,6 +79,7 @@ class _Answerer:
 
     def answer(self, request: Request) -> Reply:
         started = time.monotonic()
+        self._new_aliases = {}
         batch, unavailable = Batch(), None
         try:
             batch = self.run(request.collector)
@@ -88,7 +91,8 @@ class _Answerer:
             WireReadings(one.device, one.time, *self._layout(one.series), list(one.values)) for one in batch.readings
         ]
         absences = [WireAbsence(one.device, one.reason, one.detail) for one in batch.absences]
-        return Reply(request.number, readings, absences, unavailable, time.monotonic() - started)
+        duration = time.monotonic() - started
+        return Reply(request.number, readings, absences, unavailable, self._new_aliases, duration)
 
     def _layout(self, series: tuple[Series, ...]) -> tuple[int, tuple[Series, ...] | None]:
         known = self._layouts.get(id(series))

@@ -136,10 +136,6 @@ class Reader:
         workers = [slot.worker for slot in slots if slot.worker is not None] + [one.worker for one in self._stuck]
         return [worker.process.pid for worker in workers if worker.process.poll() is None]
 
-    def know_aliases(self, aliases: dict[str, str]) -> None:
-        """Tell what else a device is called before its identity is read: ``index:N`` by PCI address."""
-        self._aliases = aliases
-
     async def collect(self, collector: str) -> Collected:
         """Run a collector on all devices; what could not be read is an absence, whatever went wrong.
 
@@ -197,7 +193,9 @@ class Reader:
 
     async def _ask(self, worker: Worker, collector: str) -> Collected:
         fresh = collector not in worker.opened
-        return await worker.collect(collector, self.settings.start_deadline if fresh else self.settings.deadline)
+        collected = await worker.collect(collector, self.settings.start_deadline if fresh else self.settings.deadline)
+        self._aliases.update(worker.aliases)
+        return collected
 
     async def _worker(self, slot: _Slot) -> Worker | None:
         async with slot.starting:

@@ -69,6 +69,8 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     absences: list[WireAbsence]
     unavailable: tuple[Reason, str] | None
     """Set where the source as a whole could not be read."""
+    aliases: dict[str, str]
+    """``Source.aliases``, in the first reply after the source was opened."""
     duration: float
     """Seconds that the run took in the worker."""
 

@@ -47,6 +47,8 @@ class Worker(asyncio.Protocol):
         self.process = process
         self.opened: set[str] = set()
         """Collectors that answered at least once."""
+        self.aliases: dict[str, str] = {}
+        """Keys of devices by what they are called before their key is known."""
         self._mark = mark
         self._buffer = bytearray()
         self._decoder = msgspec.msgpack.Decoder(Reply)
@@ -95,6 +97,7 @@ class Worker(asyncio.Protocol):
         if reply.unavailable is not None:
             raise SourceUnavailable(*reply.unavailable)
         self.opened.add(collector)
+        self.aliases.update(reply.aliases)
         blocks = {}
         for one in reply.readings:
             if one.series is not None:

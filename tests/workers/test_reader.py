@@ -1,0 +1,311 @@
+"""Readers over real worker processes and the simulated driver: hangs, crashes, replacement, release."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commwatch.sources.base import SourceUnavailable
+from commwatch.workers import reader as reader_module
+from commwatch.workers.process_state import process_state
+from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.wire import SimulationPlan
+from commwatch.workers.worker import Collected
+
+GPUS = ["0000:17:00.0", "0000:18:00.0", "0000:3a:00.0", "0000:3b:00.0",
+        "0000:9a:00.0", "0000:9b:00.0", "0000:ba:00.0", "0000:bb:00.0"]  # fmt: skip
+PROC = Path("/proc")
+
+
+class Events:
+    """What a reader told, kept."""
+
+    def __init__(self) -> None:
+        self.restarts: list[str] = []
+        self.stuck: list[int] = []
+
+    def worker_restarted(self, worker: str, reason: str) -> None:
+        self.restarts.append(reason)
+
+    def worker_stuck(self, worker: str, count: int) -> None:
+        self.stuck.append(count)
+
+
+class Node:
+    """A reader of a simulated node whose faults can be set."""
+
+    def __init__(self, folder: Path, monotonic: Callable[[], float] = time.monotonic, procfs: Path = PROC) -> None:
+        self.faults = folder / "faults.yaml"
+        self.faults.write_text("[]\n")
+        self.events = Events()
+        plan = SimulationPlan("h100x8", str(self.faults), time.time() - 100, str(folder / "sysfs"))
+        self.reader = Reader(
+            ReaderSettings("nvml", ("nvml",), {}, deadline=0.6, start_deadline=3, sysfs=plan.sysfs,
+                           procfs=procfs, simulation=plan, rest_when_unavailable=True),
+            self.events, monotonic,
+        )  # fmt: skip
+
+    def set_faults(self, text: str) -> None:
+        """Replace the file of faults; the simulated node looks at it every 0.25 s."""
+        new = self.faults.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self.faults)
+
+    async def collect(self, collector: str = "nvlink") -> Collected:
+        return await self.reader.collect(collector)
+
+    async def collect_until(self, enough: Callable[[Collected], bool]) -> Collected:
+        """Collect until something has happened; the test's time limit bounds it."""
+        while not enough(collected := await self.collect()):
+            await asyncio.sleep(0.05)
+        return collected
+
+
+@asynccontextmanager
+async def node(folder: Path, **arguments: Any) -> AsyncIterator[Node]:
+    """A node that leaves no process behind, whatever the test does."""
+    one = Node(folder, **arguments)
+    try:
+        yield one
+    finally:
+        one.set_faults("[]\n")
+        for pid in one.reader.pids():
+            os.kill(pid, signal.SIGKILL)
+        while one.reader.pids():
+            await asyncio.sleep(0.01)
+        await one.reader.stop()
+
+
+def in_loop(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(body(), 30))
+
+
+def test_a_healthy_node_is_read_whole(tmp_path: Path) -> None:
+    """Every GPU gives a block, nothing is absent, and stopping leaves no process."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            collected = await one.collect()
+            pids = one.reader.pids()
+            assert (sorted(collected.blocks), collected.absences) == (GPUS, [])
+            assert len(pids) == 1
+            await one.reader.stop()
+            assert one.reader.pids() == []
+            assert process_state(PROC, pids[0]) in (None, "Z")
+
+    in_loop(body)
+
+
+def test_a_hung_gpu_is_absent_at_once_and_the_others_go_on(tmp_path: Path) -> None:
+    """At the deadline the suspect is named; one replacement serves the other seven; the stuck process gets no signal."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect()
+            (stuck_pid,) = one.reader.pids()
+            one.set_faults("- {fault: driver_hang, gpu: 3}\n")
+
+            started = time.monotonic()
+            hung = await one.collect_until(lambda collected: bool(collected.absences))
+            assert time.monotonic() - started < 2.5
+            assert [(absence.device, absence.reason) for absence in hung.absences] == [(GPUS[3], "deadline")]
+
+            after = await one.collect()
+            assert sorted(after.blocks) == GPUS[:3] + GPUS[4:]
+            assert [(absence.device, absence.reason) for absence in after.absences] == [(GPUS[3], "deadline")]
+            assert one.reader.suspects == {GPUS[3]}
+            assert (one.events.restarts, one.events.stuck) == (["deadline"], [1])
+            os.kill(stuck_pid, signal.SIGTERM)  # deaf to it, as a process inside a driver is
+            for _ in range(5):
+                await one.collect()
+            assert stuck_pid in one.reader.pids()
+            assert len(one.reader.pids()) == 2
+
+    in_loop(body)
+
+
+def test_a_gpu_that_comes_back_gets_a_process_of_its_own(tmp_path: Path) -> None:
+    """The stuck process ends by itself when its call returns, and the GPU is read again, apart from the others."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect()
+            one.set_faults("- {fault: driver_hang, gpu: 3}\n")
+            await one.collect_until(lambda collected: bool(collected.absences))
+            one.set_faults("[]\n")
+
+            again = await one.collect_until(lambda collected: len(collected.blocks) == 8)
+
+            assert again.absences == []
+            assert one.reader.suspects == frozenset()
+            assert one.events.stuck == [1, 0]
+            assert len(one.reader.pids()) == 2
+            await one.reader.stop()
+
+    in_loop(body)
+
+
+def test_never_more_than_two_processes_hang(tmp_path: Path) -> None:
+    """After the second stuck process no further one is started, however often the collectors come by."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect()
+            one.set_faults("".join(f"- {{fault: driver_hang, gpu: {gpu}}}\n" for gpu in (1, 2, 5)))
+            await one.collect_until(lambda _: one.reader.stuck_count == 2)
+
+            for _ in range(10):
+                collected = await one.collect()
+                assert collected.blocks == {}
+                assert len(one.reader.pids()) == 2
+            assert one.reader.stuck_count == 2
+
+    in_loop(body)
+
+
+def test_stopping_does_not_wait_for_a_hung_worker(tmp_path: Path) -> None:
+    """The daemon's exit leaves the stuck process behind."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect()
+            one.set_faults("- {fault: driver_hang, gpu: 0}\n")
+            await one.collect_until(lambda collected: bool(collected.absences))
+            await one.collect()
+
+            started = time.monotonic()
+            await one.reader.stop()
+
+            assert time.monotonic() - started < 2.0
+            assert len(one.reader.pids()) == 1
+
+    in_loop(body)
+
+
+def test_a_crashed_worker_is_replaced_after_a_while(tmp_path: Path) -> None:
+    """Its values are absent, the crash is counted, and with each crash the next process comes later."""
+
+    async def body() -> None:
+        now = [1000.0]
+        async with node(tmp_path, monotonic=lambda: now[0]) as one:
+            for wait in (1.0, 1.0):
+                await one.collect()
+                os.kill(one.reader.pids()[0], signal.SIGKILL)
+                crashed = await one.collect()
+                assert [absence.reason for absence in crashed.absences] == ["crashed"]
+                now[0] += wait - 0.01
+                assert (await one.collect()).blocks == {}
+                now[0] += 0.01
+                assert sorted((await one.collect()).blocks) == GPUS
+            assert one.events.restarts == ["crashed", "crashed"]
+            await one.reader.stop()
+
+    in_loop(body)
+
+
+def test_two_collectors_at_once_share_one_worker_and_one_hang(tmp_path: Path) -> None:
+    """The collector that waited for its turn is answered by the replacement."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await asyncio.gather(one.collect("nvlink"), one.collect("pcie"), one.collect("gpu"))
+            one.set_faults("- {fault: driver_hang, gpu: 7}\n")
+            await asyncio.sleep(0.3)  # the simulated node looks at its file every 0.25 s
+
+            results = await asyncio.gather(one.collect("nvlink"), one.collect("pcie"), one.collect("gpu"))
+
+            assert one.reader.stuck_count == 1
+            assert sorted(len(result.blocks) for result in results) == [0, 7, 7]
+
+    in_loop(body)
+
+
+def test_a_lost_gpu_is_looked_for_again_by_a_new_process(tmp_path: Path) -> None:
+    """A handle of a lost GPU stays dead, so a new process is started, later each time."""
+
+    async def body() -> None:
+        now = [1000.0]
+        async with node(tmp_path, monotonic=lambda: now[0]) as one:
+            await one.collect()
+            one.set_faults("- {fault: gpu_lost, gpu: 2}\n")
+            lost = await one.collect_until(lambda collected: bool(collected.absences))
+            assert [(absence.device, absence.reason) for absence in lost.absences] == [(GPUS[2], "lost")]
+            one.set_faults("[]\n")
+            await asyncio.sleep(0.3)
+
+            assert len((await one.collect()).blocks) == 7
+            now[0] += 30
+            await one.collect()
+            assert one.events.restarts == ["device_lost"]
+            assert len((await one.collect()).blocks) == 8
+            await one.reader.stop()
+
+    in_loop(body)
+
+
+def test_a_source_that_is_not_there_is_tried_again_later(tmp_path: Path) -> None:
+    """Without a driver the process ends, and a later one finds the driver that was installed meanwhile."""
+
+    async def body() -> None:
+        now = [1000.0]
+        settings = ReaderSettings("nvml", ("nvml",), {}, deadline=2, start_deadline=15, sysfs="/sys", procfs=PROC,
+                                  rest_when_unavailable=True)  # fmt: skip
+        events = Events()
+        reader = Reader(settings, events, lambda: now[0])
+        for _ in range(2):
+            with pytest.raises(SourceUnavailable, match="no_driver"):
+                await reader.collect("identity")
+            assert reader.pids() == []
+        assert events.restarts == []
+        await reader.stop()
+
+    if Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("this machine has an NVIDIA driver")
+    in_loop(body)
+
+
+def test_a_stuck_process_gets_no_signal_while_it_is_in_the_kernel(tmp_path: Path) -> None:
+    """Not before 150 s, never in state D; after that TERM, and KILL ten seconds later."""
+    procfs = tmp_path / "proc"
+
+    def state(pid: int, letter: str) -> None:
+        (procfs / str(pid)).mkdir(parents=True, exist_ok=True)
+        (procfs / str(pid) / "stat").write_text(f"{pid} (python) {letter} " + "0 " * 40)
+
+    async def body() -> None:
+        now = [1000.0]
+        async with node(tmp_path, monotonic=lambda: now[0], procfs=procfs) as one:
+            await one.collect()
+            (pid,) = one.reader.pids()
+            one.set_faults("- {fault: driver_hang, gpu: 3}\n")
+            await one.collect_until(lambda collected: bool(collected.absences))
+            alive = lambda: process_state(PROC, pid) not in (None, "Z")  # noqa: E731 - read several times below
+
+            state(pid, "D")
+            now[0] += reader_module.SIGNAL_AFTER_SECONDS + 100
+            for _ in range(3):
+                one.reader.tend()
+                now[0] += 20
+            assert alive()
+            state(pid, "S")
+            one.reader.tend()  # TERM, to which it is deaf
+            now[0] += reader_module.KILL_AFTER_SECONDS - 0.1
+            one.reader.tend()
+            assert alive()
+            now[0] += 0.1
+            one.reader.tend()
+            while alive():
+                await asyncio.sleep(0.01)
+            one.reader.tend()
+            assert one.reader.stuck_count == 0
+            await one.reader.stop()
+
+    in_loop(body)
