@@ -1,0 +1,60 @@
+"""How the arguments of C functions are read and filled, and the codes that the functions return."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+# Any: what a caller hands to a C function (byref, array, pointer, number) has no common type in ctypes.
+Argument: TypeAlias = Any
+
+SUCCESS = 0
+UNINITIALIZED = 1
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+NOT_FOUND = 6
+INSUFFICIENT_SIZE = 7
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+GPU_NOT_FOUND = 28
+
+MESSAGES: Mapping[int, bytes] = MappingProxyType(
+    {
+        SUCCESS: b"Success",
+        UNINITIALIZED: b"Uninitialized",
+        INVALID_ARGUMENT: b"Invalid Argument",
+        NOT_SUPPORTED: b"Not Supported",
+        NOT_FOUND: b"Not Found",
+        INSUFFICIENT_SIZE: b"Insufficient Size",
+        GPU_IS_LOST: b"GPU is lost",
+        RESET_REQUIRED: b"GPU requires reset",
+        GPU_NOT_FOUND: b"GPU not found",
+    }
+)
+"""Answers of ``nvmlErrorString``."""
+
+
+def target(argument: Argument) -> Argument:
+    """The object behind ``byref(x)`` or ``pointer(x)``, or the object itself."""
+    if isinstance(argument, ctypes._Pointer):
+        return argument.contents
+    return getattr(argument, "_obj", argument)
+
+
+def integer(argument: Argument) -> int:
+    return argument if isinstance(argument, int) else int(argument.value)
+
+
+def store(argument: Argument, value: int) -> int:
+    target(argument).value = value
+    return SUCCESS
+
+
+def store_text(text: str, buffer: Argument, size: Argument) -> int:
+    encoded = text.encode()
+    if len(encoded) >= integer(size):
+        return INSUFFICIENT_SIZE
+    target(buffer).value = encoded
+    return SUCCESS

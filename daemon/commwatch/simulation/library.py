@@ -1,0 +1,154 @@
+"""The simulated driver library: what ``pynvml`` finds in place of ``libnvidia-ml.so.1``."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pynvml
+
+from commwatch.simulation.abi import (
+    GPU_IS_LOST,
+    GPU_NOT_FOUND,
+    INVALID_ARGUMENT,
+    MESSAGES,
+    NOT_FOUND,
+    RESET_REQUIRED,
+    SUCCESS,
+    UNINITIALIZED,
+    Argument,
+    integer,
+    store,
+    store_text,
+    target,
+)
+from commwatch.simulation.device_functions import DEVICE_FUNCTIONS, Call, short_address
+from commwatch.simulation.fields import ENTRY, FieldReader
+from commwatch.simulation.hardware import Answer
+
+if TYPE_CHECKING:
+    from commwatch.simulation.node import SimulatedNode
+
+_CODES: Mapping[Answer, int] = MappingProxyType(
+    {"ok": SUCCESS, "lost": GPU_IS_LOST, "reset_required": RESET_REQUIRED, "missing": GPU_NOT_FOUND}
+)
+
+
+def install(node: SimulatedNode) -> None:
+    """Put the library of a node beneath ``pynvml`` in this process."""
+    pynvml.nvmlLib = SimulatedLibrary(node)
+    # The binding keeps the functions that it has looked up, those of an earlier library too.
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+class SimulatedLibrary:
+    """An object whose attributes are the library's functions; one that it lacks is a missing symbol."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self._node = node
+        self._open_sessions = 0
+        self._fields = FieldReader()
+        # A handle is the address of a byte of this block.
+        self._handles = ctypes.create_string_buffer(len(node.preset.gpus))
+        # partial objects: unlike methods they take the attributes (restype) that the binding sets on C functions.
+        for name, function in _FUNCTIONS.items():
+            setattr(self, name, partial(function, self))
+        for name, read in {**DEVICE_FUNCTIONS, "nvmlDeviceGetFieldValues": self._field_values}.items():
+            setattr(self, name, partial(self._device_call, read))
+
+    def initialise(self, _flags: Argument = 0) -> int:
+        self._open_sessions += 1
+        return SUCCESS
+
+    def shut_down(self) -> int:
+        if self._open_sessions == 0:
+            return UNINITIALIZED
+        self._open_sessions -= 1
+        return SUCCESS
+
+    def count(self, count: Argument) -> int:
+        if self._open_sessions == 0:
+            return UNINITIALIZED
+        hardware, time = self._node.now()
+        return store(count, len(hardware.epoch(time).enumerated))
+
+    def handle_by_index(self, index: Argument, handle: Argument) -> int:
+        hardware, time = self._node.now()
+        places = hardware.epoch(time).enumerated
+        number = integer(index)
+        return self._open_handle(places[number] if number < len(places) else None, handle)
+
+    def handle_by_pci_bus_id(self, bus_id: Argument, handle: Argument) -> int:
+        text = bus_id if isinstance(bus_id, bytes) else bus_id.value
+        wanted = short_address(text.decode())
+        hardware, time = self._node.now()
+        places = [
+            place for place in hardware.epoch(time).enumerated if hardware.preset.gpus[place].pci_address == wanted
+        ]
+        return self._open_handle(places[0] if places else None, handle, absent=NOT_FOUND)
+
+    def system_text(self, text: str, buffer: Argument, size: Argument) -> int:
+        return store_text(text, buffer, size) if self._open_sessions else UNINITIALIZED
+
+    def driver_version(self, buffer: Argument, size: Argument) -> int:
+        return self.system_text(self._node.preset.driver_version, buffer, size)
+
+    def library_version(self, buffer: Argument, size: Argument) -> int:
+        cuda_major = self._node.preset.cuda_driver_version // 1000
+        return self.system_text(f"{cuda_major}.{self._node.preset.driver_version}", buffer, size)
+
+    def cuda_version(self, version: Argument) -> int:
+        return store(version, self._node.preset.cuda_driver_version)
+
+    def error_text(self, code: Argument) -> bytes:
+        return MESSAGES.get(integer(code), b"Unknown Error")
+
+    def _field_values(self, call: Call, count: Argument, values: Argument) -> int:
+        entries = memoryview(target(values)).cast("B")[: integer(count) * ENTRY.size]
+        self._fields.fill(call.hardware, call.place, call.time, call.timestamp, entries)
+        return SUCCESS
+
+    def _open_handle(self, place: int | None, handle: Argument, absent: int = INVALID_ARGUMENT) -> int:
+        if self._open_sessions == 0:
+            return UNINITIALIZED
+        if place is None:
+            return absent
+        call = self._touch(place)
+        if call.condition.answer == "ok":
+            address = ctypes.addressof(self._handles) + place
+            ctypes.c_void_p.from_buffer(target(handle)).value = address
+        return _CODES[call.condition.answer]
+
+    def _device_call(self, read: Callable[..., int], handle: Argument, *arguments: Argument) -> int:
+        if self._open_sessions == 0:
+            return UNINITIALIZED
+        address = ctypes.c_void_p.from_buffer(handle).value or 0
+        place = address - ctypes.addressof(self._handles)
+        if not 0 <= place < len(self._node.preset.gpus):
+            return INVALID_ARGUMENT
+        call = self._touch(place)
+        code = _CODES[call.condition.answer]
+        return read(call, *arguments) if code == SUCCESS else code
+
+    def _touch(self, place: int) -> Call:
+        hardware, time = self._node.reach(place)
+        timestamp = round((self._node.started_at + time) * 1e6)
+        return Call(hardware, hardware.epoch(time), place, time, timestamp)
+
+
+_FUNCTIONS: dict[str, Callable[..., object]] = {
+    "nvmlInit_v2": SimulatedLibrary.initialise,
+    "nvmlInitWithFlags": SimulatedLibrary.initialise,
+    "nvmlShutdown": SimulatedLibrary.shut_down,
+    "nvmlErrorString": SimulatedLibrary.error_text,
+    "nvmlSystemGetDriverVersion": SimulatedLibrary.driver_version,
+    "nvmlSystemGetNVMLVersion": SimulatedLibrary.library_version,
+    "nvmlSystemGetCudaDriverVersion": SimulatedLibrary.cuda_version,
+    "nvmlSystemGetCudaDriverVersion_v2": SimulatedLibrary.cuda_version,
+    "nvmlDeviceGetCount_v2": SimulatedLibrary.count,
+    "nvmlDeviceGetHandleByIndex_v2": SimulatedLibrary.handle_by_index,
+    "nvmlDeviceGetHandleByPciBusId_v2": SimulatedLibrary.handle_by_pci_bus_id,
+}

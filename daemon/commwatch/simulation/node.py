@@ -1,0 +1,126 @@
+"""The simulated node: its driver, its files and its collectives, all functions of the same faults and time."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from commwatch.errors import ConfigError
+from commwatch.simulation.collective import collective_seconds
+from commwatch.simulation.faults import Fault, parse_faults
+from commwatch.simulation.hardware import Hardware
+from commwatch.simulation.presets import PRESETS, Preset
+from commwatch.simulation.tree import SysfsTree
+
+log = logging.getLogger("commwatch.simulation")
+
+_LOOK_AT_FILE_SECONDS = 0.25
+_HANG_POLL_SECONDS = 0.05
+
+
+class SimulatedNode:
+    """A node that does not exist.
+
+    Two objects made with the same arguments, in whatever process, agree at every time.
+
+    Args:
+        preset: a name of ``PRESETS``.
+        faults_file: file of faults, read again when it changes; None for a healthy node.
+        started_at: when the node started, seconds since 1970.
+        clock: the time now, seconds since 1970.
+
+    Raises:
+        ConfigError: there is no such preset, or the file of faults cannot be used.
+    """
+
+    def __init__(
+        self, preset: str, faults_file: Path | None, started_at: float, clock: Callable[[], float] = time.time
+    ) -> None:
+        if preset not in PRESETS:
+            raise ConfigError("--simulate", None, "", f"no preset {preset!r}; there are {', '.join(PRESETS)}")
+        self.preset: Preset = PRESETS[preset]
+        self.started_at = started_at
+        self._clock = clock
+        self._faults_file = faults_file
+        self._next_look = clock() + _LOOK_AT_FILE_SECONDS
+        self._version = _version(faults_file) if faults_file is not None else None
+        self._hardware = Hardware(self.preset, self._read_faults())
+        self._tree = SysfsTree(self.preset)
+
+    def now(self) -> tuple[Hardware, float]:
+        """The node's parts under the faults of now, and the time, seconds since the node started."""
+        now = self._clock()
+        if self._faults_file is not None and now >= self._next_look:
+            self._next_look = now + _LOOK_AT_FILE_SECONDS
+            self._look_at_file(self._faults_file)
+        return self._hardware, max(0.0, now - self.started_at)
+
+    def install_driver(self) -> None:
+        """Put the simulated library beneath ``pynvml`` in this process."""
+        from commwatch.simulation.library import install
+
+        install(self)
+
+    def write_sysfs(self, root: Path) -> None:
+        """Make the tree of ``--path.sysfs``, or bring it up to date: an empty directory, or one that this wrote."""
+        hardware, now = self.now()
+        self._tree.write(root, hardware, now)
+
+    def collective_seconds(self, collective: str, size_bytes: int, ranks: int, rank: int, call: int) -> float:
+        """Seconds of one call of a collective on one rank; rank *r* is on the GPU of NVML index *r*.
+
+        A rank on a GPU whose driver hangs does not return before the fault ends.
+
+        Raises:
+            SimulatedProbeFailure: a fault makes it fail, or a GPU that it needs does not answer.
+            ValueError: this collective is not simulated, or the rank is not among the ranks.
+        """
+        hardware, now = self.now()
+        places = hardware.epoch(now).enumerated
+        if rank < len(places):
+            hardware, now = self.reach(places[rank])
+        return collective_seconds(hardware, now, collective, size_bytes, ranks, rank, call)
+
+    def reach(self, place: int) -> tuple[Hardware, float]:
+        """As ``now``, for a call that touches a GPU: while its driver hangs, only SIGKILL ends the caller."""
+        hardware, now = self.now()
+        if hardware.epoch(now).gpus[place].hung:
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            while hardware.epoch(now).gpus[place].hung:
+                time.sleep(_HANG_POLL_SECONDS)
+                hardware, now = self.now()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return hardware, now
+
+    def _look_at_file(self, file: Path) -> None:
+        try:
+            version = _version(file)
+            if version == self._version:
+                return
+            self._version = version
+            self._hardware = Hardware(self.preset, self._read_faults())
+        except ConfigError as error:
+            # An editor may have written half of it; the next version is looked at again.
+            log.warning("the file of faults is not used; the faults before it hold on: %s", error)
+
+    def _read_faults(self) -> tuple[Fault, ...]:
+        if self._faults_file is None:
+            return ()
+        try:
+            written_at = self._faults_file.stat().st_mtime
+            text = self._faults_file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(str(self._faults_file), None, "", f"cannot be read: {error}") from None
+        return parse_faults(text, str(self._faults_file), self.preset, self.started_at, written_at)
+
+
+def _version(file: Path) -> tuple[int, int, int] | None:
+    """Changes whenever the file does; None while there is none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,32 @@
+"""Fixtures for tests of the simulated node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding after each test
+import pytest
+
+from simulation.harness import Rehearsal
+
+
+@pytest.fixture
+def rehearse(tmp_path: Path) -> Callable[..., Rehearsal]:
+    """Makes a node whose clock and faults belong to the test: ``rehearse(preset, faults="", now=100.0)``."""
+    return lambda preset, faults="", now=100.0: Rehearsal(tmp_path, preset, faults, now)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch, rehearse: Callable[..., Rehearsal]) -> Callable[..., Rehearsal]:
+    """As ``rehearse``, with the node's library opened beneath the binding."""
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+
+    def make(preset: str, faults: str = "", now: float = 100.0) -> Rehearsal:
+        rehearsal = rehearse(preset, faults, now)
+        rehearsal.node.install_driver()
+        pynvml.nvmlInit()
+        return rehearsal
+
+    return make

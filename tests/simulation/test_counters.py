@@ -1,0 +1,177 @@
+"""How counters of the simulated node move with time and faults."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from commwatch.simulation.faults import parse_faults
+from commwatch.simulation.hardware import BACKGROUND_BYTES_PER_SECOND, Hardware
+from commwatch.simulation.presets import PRESETS
+
+NOMINAL = 25e9
+
+
+def hardware(faults: str = "", preset: str = "h100x8") -> Hardware:
+    """The parts of a node whose file of faults was written when it started."""
+    return Hardware(PRESETS[preset], parse_faults(faults, "faults.yaml", PRESETS[preset], 0.0, 0.0))
+
+
+def sent(parts: Hardware, gpu: int, link: int, time: float) -> float:
+    return parts.epoch(time).gpus[gpu].transmit[link].bytes_at(time)
+
+
+def received(parts: Hardware, gpu: int, link: int, time: float) -> float:
+    return parts.epoch(time).gpus[gpu].receive[link].bytes_at(time)
+
+
+def test_counters_begin_at_zero() -> None:
+    """A node that has just started has moved nothing."""
+    parts = hardware()
+
+    for link in range(18):
+        assert sent(parts, 0, link, 0.0) == pytest.approx(0.0, abs=1e-6)
+        assert received(parts, 0, link, 0.0) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_counters_never_fall_and_keep_their_mean_rate() -> None:
+    """In steps of a second over ten minutes each rises by the known rate within 6 %; over the whole by the rate."""
+    parts = hardware()
+    series = [sent(parts, 3, 4, float(second)) for second in range(601)]
+    steps = [after - before for before, after in pairwise(series)]
+
+    assert min(steps) > 0.94 * BACKGROUND_BYTES_PER_SECOND
+    assert max(steps) < 1.06 * BACKGROUND_BYTES_PER_SECOND
+    assert series[-1] == pytest.approx(600 * BACKGROUND_BYTES_PER_SECOND, rel=0.002)
+
+
+def test_healthy_counters_are_not_all_alike() -> None:
+    """Links and directions have a noise of their own."""
+    parts = hardware()
+
+    values = {round(sent(parts, gpu, link, 61.0)) for gpu in range(8) for link in range(18)}
+    assert len(values) > 100
+    assert received(parts, 0, 0, 61.0) != sent(parts, 0, 0, 61.0)
+
+
+def test_two_objects_agree_whatever_they_were_asked_before() -> None:
+    """What a process has seen does not matter: the counter is a function of the time."""
+    faults = "- {fault: job, at: 10s, for: 20s}\n- {fault: nvlink_down, gpu: 0, link: 1, at: 15s, for: 5s}"
+    fresh, used = hardware(faults), hardware(faults)
+    for second in range(60):
+        sent(used, 0, 1, float(second))
+
+    assert sent(fresh, 0, 1, 45.5) == sent(used, 0, 1, 45.5)
+
+
+def test_a_job_adds_its_traffic_for_its_time() -> None:
+    """20 % of the nominal rate of each link while it runs, the background before and after it."""
+    parts = hardware("- {fault: job, gpu: 2, nvlink_utilization: 0.2, at: 100s, for: 50s}")
+
+    before, begin, end, after = (sent(parts, 2, 0, time) for time in (50.0, 100.0, 150.0, 200.0))
+    assert begin - before == pytest.approx(50 * BACKGROUND_BYTES_PER_SECOND, rel=0.06)
+    assert end - begin == pytest.approx(50 * 0.2 * NOMINAL, rel=0.06)
+    assert after - end == pytest.approx(50 * BACKGROUND_BYTES_PER_SECOND, rel=0.06)
+    assert sent(parts, 3, 0, 200.0) == pytest.approx(200 * BACKGROUND_BYTES_PER_SECOND, rel=0.06)
+    assert [parts.epoch(time).gpus[2].busy for time in (99.9, 100.0, 149.9, 150.0)] == [False, True, True, False]
+
+
+def test_a_link_that_is_down_moves_nothing_and_goes_on_where_it_stopped() -> None:
+    """Its counter stands still for the time of the fault; the other links are as before."""
+    parts = hardware("- {fault: nvlink_down, gpu: 3, link: 5, at: 30s, until: 40s}")
+
+    assert sent(parts, 3, 5, 39.9) == pytest.approx(sent(parts, 3, 5, 30.0))
+    assert sent(parts, 3, 5, 50.0) > sent(parts, 3, 5, 40.0)
+    active = parts.epoch(35.0).gpus[3].links_active
+    assert [link for link, up in enumerate(active) if not up] == [5]
+    assert all(parts.epoch(time).gpus[3].links_active[5] for time in (29.99, 40.0))
+
+
+def test_a_slow_link_moves_its_share() -> None:
+    """Half of what its siblings move."""
+    parts = hardware("- {fault: job, at: 0s}\n- {fault: nvlink_slow, gpu: 0, link: 2, factor: 0.5, at: 0s}")
+
+    assert sent(parts, 0, 2, 370.0) == pytest.approx(sent(parts, 0, 3, 370.0) / 2, rel=0.01)
+
+
+def test_a_counter_reset_begins_again_at_zero() -> None:
+    """Traffic and errors of this GPU alone."""
+    parts = hardware(
+        "- {fault: counter_reset, gpu: 1, at: 60s}\n- {fault: nvlink_crc, gpu: 1, link: 0, rate: 10/s, at: 0s}"
+    )
+
+    assert sent(parts, 1, 0, 59.9) > 50 * BACKGROUND_BYTES_PER_SECOND
+    assert sent(parts, 1, 0, 60.0) == pytest.approx(0.0, abs=1.0)
+    assert sent(parts, 0, 0, 60.0) > 50 * BACKGROUND_BYTES_PER_SECOND
+    assert parts.nvlink_errors("nvlink_crc", 1, 0, 59.95) == 600
+    assert parts.nvlink_errors("nvlink_crc", 1, 0, 60.05) == 0
+    assert parts.nvlink_errors("nvlink_crc", 1, 0, 61.05) == 10
+
+
+def test_errors_come_at_their_rate_the_first_at_once() -> None:
+    """Three recoveries an hour: one when the fault begins, one each 20 minutes, none after its end."""
+    parts = hardware("- {fault: nvlink_recovery, gpu: 0, link: 9, rate: 3/h, at: 100s, for: 3000s}")
+
+    counts = [
+        parts.nvlink_errors("nvlink_recovery", 0, 9, time) for time in (99.9, 100.0, 1299.0, 1301.0, 2501.0, 9999.0)
+    ]
+    assert counts == [0, 1, 1, 2, 3, 3]
+    assert parts.nvlink_errors("nvlink_recovery", 0, 8, 9999.0) == 0
+    assert parts.nvlink_errors("nvlink_replay", 0, 9, 9999.0) == 0
+
+
+def test_a_gpu_that_comes_back_has_been_reset() -> None:
+    """A lost GPU moves nothing; its counters begin again when the fault ends."""
+    parts = hardware("- {fault: gpu_lost, gpu: 6, at: 100s, for: 50s}")
+
+    assert [parts.epoch(time).gpus[6].answer for time in (99.9, 100.0, 149.9, 150.0)] == ["ok", "lost", "lost", "ok"]
+    assert sent(parts, 6, 0, 150.0) == pytest.approx(0.0, abs=1.0)
+
+
+def test_a_reboot_with_a_card_missing_moves_the_later_indexes_down() -> None:
+    """Counters of every GPU and interface begin again; the card comes back with the next boot."""
+    parts = hardware("- {fault: gpu_missing, gpu: 2, at: 100s, until: 200s}")
+
+    assert parts.epoch(99.0).enumerated == (0, 1, 2, 3, 4, 5, 6, 7)
+    assert parts.epoch(100.0).enumerated == (0, 1, 3, 4, 5, 6, 7)
+    assert parts.epoch(200.0).enumerated == (0, 1, 2, 3, 4, 5, 6, 7)
+    assert sent(parts, 0, 0, 100.0) == pytest.approx(0.0, abs=1.0)
+    assert parts.ethernet_bytes("ens1np0", "rx", 100.0) == 0
+
+
+def test_the_pcie_link_is_held_down_by_its_faults() -> None:
+    """Width at once; a held generation shows under load, and does not raise the one of an idle GPU."""
+    parts = hardware(
+        "- {fault: pcie_width, gpu: 0, lanes: 8, at: 10s}\n"
+        "- {fault: pcie_generation, gpu: 1, generation: 3, at: 10s}\n"
+        "- {fault: job, gpu: 1, at: 20s}\n"
+        "- {fault: pcie_replay, gpu: 1, rate: 2/s, at: 20s}"
+    )
+
+    assert [parts.epoch(time).gpus[0].pcie_width for time in (9.9, 10.0)] == [16, 8]
+    assert [parts.epoch(time).gpus[1].pcie_generation for time in (10.0, 20.0)] == [1, 3]
+    assert [parts.pcie_replays(gpu, 25.2) for gpu in (0, 1)] == [0, 11]
+
+
+def test_an_interface_that_is_down_counts_its_changes() -> None:
+    """Two changes for a flap; no bytes while it has no link."""
+    parts = hardware("- {fault: ethernet_down, interface: ens2np0, at: 50s, for: 10s}")
+
+    assert [parts.carrier_changes("ens2np0", time) for time in (49.0, 50.0, 60.0)] == [1, 2, 3]
+    assert [parts.ethernet_up("ens2np0", time) for time in (49.0, 50.0, 60.0)] == [True, False, True]
+    stopped = parts.ethernet_bytes("ens2np0", "tx", 50.0)
+    assert parts.ethernet_bytes("ens2np0", "tx", 59.0) == stopped > 0
+    assert parts.ethernet_bytes("ens2np0", "tx", 70.0) > stopped
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_healthy_day_has_no_errors(preset: str) -> None:
+    """No error counter moves on a node without faults."""
+    parts = hardware(preset=preset)
+
+    for gpu, condition in enumerate(parts.epoch(86400.0).gpus):
+        assert parts.pcie_replays(gpu, 86400.0) == 0
+        for kind in ("nvlink_crc", "nvlink_replay", "nvlink_recovery"):
+            for link in range(len(condition.links_active)):
+                assert parts.nvlink_errors(kind, gpu, link, 86400.0) == 0
