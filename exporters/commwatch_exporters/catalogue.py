@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -68,6 +68,11 @@ _gauge("gpu_busy", _GPU, "1 while a compute process is on the GPU or it did work
 _gauge("gpu_utilization_ratio", _GPU, "Share of the driver's last sample period in which a kernel ran.",
        "NVML nvmlDeviceGetUtilizationRates", "ratio")
 _gauge("gpu_compute_processes", _GPU, "Compute processes on the GPU.", "NVML nvmlDeviceGetComputeRunningProcesses")
+_gauge("gpu_memory_used_bytes", _GPU, "Memory in use on the GPU, without the driver's own reserve.",
+       "NVML nvmlDeviceGetMemoryInfo (version 2)", "bytes")
+_gauge("gpu_compute_mode", _GPU, "Compute mode: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.",
+       "NVML nvmlDeviceGetComputeMode")
+_gauge("gpu_mig_mode", _GPU, "1 while the GPU is split by MIG, else 0.", "NVML nvmlDeviceGetMigMode")
 
 # --- NVLink ----------------------------------------------------------------------------------------------------------
 _info("nvlink_info", f"{_LINK} version remote_type remote_pci_bus_id",
@@ -239,9 +244,11 @@ _gauge("collector_last_success_timestamp_seconds", "collector", "When the collec
        "wall clock", "seconds")
 _counter("collector_errors_total", "collector reason", "Readings that failed, by reason.", "the daemon's own record")
 _counter("worker_restarts_total", "worker reason", "Worker processes replaced, by reason.", "the daemon's own record")
+_gauge("source_available", "source", "1 if the origin of a source is on this node and answers, else 0.",
+       "the source's last attempt to connect")
 _gauge("worker_stuck", "worker", "Worker processes that missed their deadline and have not come back.",
        "the daemon's own record")
-_gauge("config_last_reload_successful", "", "1 if the configuration in force is the one on disk when last read, else 0.",
+_gauge("config_last_reload_successful", "", "1 if the configuration on disk was valid when last read, else 0.",
        "the daemon's own record")
 _gauge("config_last_reload_success_timestamp_seconds", "", "When a configuration was last taken into force.",
        "wall clock", "seconds")
@@ -260,7 +267,7 @@ CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metr
 _HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 
 
-@lru_cache(maxsize=None)
+@cache
 def family_of(series_name: str) -> Metric:
     """The family that a series belongs to.
 

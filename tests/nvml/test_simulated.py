@@ -213,7 +213,7 @@ def test_an_idle_gpu_is_not_busy(simulate: Simulate) -> None:
     values = simulate("a10x2").open().read("gpu")
 
     assert set(values.values()) == {0}
-    assert len(values) == 2 * 3
+    assert len(values) == 2 * 5
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("gpu_lost", "lost"), ("gpu_reset_required", "reset_required")])

@@ -77,6 +77,16 @@ def _count_of_32_bits(value: int) -> int | None:
     return None if value == _NOT_AVAILABLE_32_BITS else value
 
 
+def _memory_used(memory: Any) -> Value:  # the binding has no types
+    """Bytes in use, of ``nvmlMemory_v2_t``; there the driver's own reserve is counted apart."""
+    return int(memory.used)
+
+
+def _current_mig_mode(modes: Any) -> Value:  # the binding has no types
+    """1 while MIG is on; the second value says what it will be after a reset."""
+    return int(modes[0])
+
+
 def _utilization(rates: Any) -> float:  # a structure of the binding, which has no types
     return float(rates.gpu) / 100
 
@@ -145,6 +155,16 @@ COUNTERS: Final[tuple[Counter, ...]] = (
         # The name without a version turns a function that the driver lacks into an error that is no NVMLError.
         "compute_running_processes", pynvml.nvmlDeviceGetComputeRunningProcesses_v3, "commwatch_gpu_compute_processes",
         "gpu", "device", convert=len,
+    ),
+    CallCounter(
+        "memory_info_v2", pynvml.nvmlDeviceGetMemoryInfo, "commwatch_gpu_memory_used_bytes", "gpu", "device",
+        arguments=(pynvml.nvmlMemory_v2,), convert=_memory_used,
+    ),
+    CallCounter(
+        "compute_mode", pynvml.nvmlDeviceGetComputeMode, "commwatch_gpu_compute_mode", "gpu", "device"
+    ),
+    CallCounter(
+        "mig_mode", pynvml.nvmlDeviceGetMigMode, "commwatch_gpu_mig_mode", "gpu", "device", convert=_current_mig_mode,
     ),
 )  # fmt: skip
 """Where several rows give one metric, the first that the GPU supports is read."""

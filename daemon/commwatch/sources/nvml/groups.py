@@ -73,19 +73,25 @@ class TrafficGroup(Group):
         return values, time
 
 
+_USE = frozenset({"commwatch_gpu_utilization_ratio", "commwatch_gpu_compute_processes"})
+"""What says that a GPU is in use."""
+
+
 class UseGroup(Group):
-    """Utilisation and compute processes, and from both whether the GPU is busy."""
+    """Use, memory and modes of the GPU; from utilisation and compute processes, whether it is busy."""
 
     def __init__(self, gpu: Gpu, rows: Sequence[Counter], links: int, earlier: Group | None = None) -> None:
         super().__init__(gpu, rows, links)
-        if self.series:
+        self._use = [place for place, (metric, _) in enumerate(self.series) if metric in _USE]
+        if self._use:
             self.series = _kept((*self.series, ("commwatch_gpu_busy", gpu.labels)), earlier)
 
     def read(self, gpu: Gpu, monotonic: Callable[[], float]) -> tuple[list[Value], float]:
         """As ``Group.read``; busy is absent where neither could be read."""
         values, time = super().read(gpu, monotonic)
-        known = [value for value in values if value is not None]
-        values.append(int(any(known)) if known else None)
+        if self._use:
+            known = [values[place] for place in self._use if values[place] is not None]
+            values.append(int(any(known)) if known else None)
         return values, time
 
 
