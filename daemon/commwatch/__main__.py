@@ -1,0 +1,51 @@
+"""The command line: one small module per command in commands/."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from commwatch import __version__
+from commwatch.errors import CommwatchError
+from commwatch.settings_arguments import config_from, settings_parser
+
+COMMANDS = ("run", "check_config", "probe", "inventory", "pause", "resume")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="commwatch",
+        description="Watches the communication between the GPUs of a node and says which part is slow or failing.",
+        epilog="example: commwatch run --simulate h100x8, then curl -s localhost:28029/metrics",
+    )
+    parser.add_argument("--version", action="version", version=f"commwatch {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    settings = settings_parser()
+    for name in COMMANDS:
+        module = importlib.import_module(f"commwatch.commands.{name}")
+        module.add_parser(subparsers, [settings])
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code is this one's. 2: wrong use or configuration."""
+    parser = build_parser()
+    parsed = parser.parse_args(arguments)
+    try:
+        return int(parsed.run(parsed, config_from(parsed)))
+    except CommwatchError as error:
+        print(f"commwatch: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output has seen enough: keep Python from complaining at exit.
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""Bad results in a row: one alone means little, three mean something."""
+
+from __future__ import annotations
+
+import msgspec
+
+MAX_AGE_INTERVALS = 3
+MIN_MAX_AGE_SECONDS = 1800.0
+
+
+class Streak(msgspec.Struct, frozen=True):
+    """How many in a row, and when the last one was. A skip leaves it as it is."""
+
+    count: int = 0
+    last_at: float | None = None
+    """Seconds since 1970 of the last member; None without one."""
+
+    def bad(self, now: float, gap: float) -> Streak:
+        """After another bad result; more than ``gap`` seconds after the one before, it is the first of a new row."""
+        in_a_row = self.last_at is not None and abs(now - self.last_at) <= gap
+        return Streak(self.count + 1 if in_a_row else 1, now)
+
+    def good(self) -> Streak:
+        """After a good result."""
+        return Streak()
+
+
+def max_age(interval: float) -> float:
+    """Seconds after which a result of a probe that runs at an interval says nothing any more."""
+    return max(MAX_AGE_INTERVALS * interval, MIN_MAX_AGE_SECONDS)
+
+
+def is_current(taken_at: float | None, interval: float, now: float) -> bool:
+    """Whether something of that time still counts; all in seconds."""
+    return taken_at is not None and now - taken_at <= max_age(interval)

@@ -1,0 +1,151 @@
+"""commwatch check-config: is the configuration valid, and can everything that it names be reached?"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from commwatch.commands.common import json_option, print_json, print_table, state_path
+from commwatch.config import Config, section_json
+from commwatch.control import ask_daemon
+from commwatch.engine import nvidia_driver_present
+from commwatch.errors import CommwatchError
+from commwatch.sources.base import SourceUnavailable
+from commwatch.state import StateDirectory
+from commwatch.thresholds import load_thresholds
+from commwatch.workers.wire import WorkerPlan
+from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
+from commwatch_exporters.listen import EndpointError, bind
+
+RUNTIME_DEADLINE_SECONDS = 20.0
+FIRST_COLLECTORS = {"nvml": "identity", "network": "network", "pci": "pci"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was tried."""
+
+    what: str
+    verdict: str
+    """ok, absent (not on this node) or failed."""
+    detail: str
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "check-config",
+        parents=parents,
+        help="check the configuration, and with --runtime everything that it names",
+        description="Reads the configuration as the daemon would. With --runtime it also tries every source, the state "
+        "directory, the listen addresses and the probe's library as the current user. Exit code 0: all is well; "
+        "1: something cannot be reached; 2: the configuration is wrong.",
+        epilog="example: sudo -u commwatch commwatch check-config --runtime",
+    )
+    parser.add_argument("--runtime", action="store_true", help="try everything as the current user")
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Check and print; a wrong configuration has ended the program before."""
+    thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+    checks = [Check("configuration", "ok", f"thresholds {thresholds.digest}")]
+    if args.runtime:
+        checks += _runtime_checks(config)
+    if args.json:
+        print_json([asdict(check) for check in checks])
+    else:
+        print_table("Check", ("what", "verdict", "detail"), [(one.what, one.verdict, one.detail) for one in checks])
+    return 1 if any(check.verdict == "failed" for check in checks) else 0
+
+
+def _runtime_checks(config: Config) -> list[Check]:
+    if _daemon_runs(config):
+        checks = [Check("state directory and listen addresses", "ok", "held by the daemon that runs now")]
+    else:
+        checks = [
+            _check("state directory", lambda: _state(config)),
+            _check("listen addresses", lambda: _listen(config)),
+        ]
+    sources = config.sources
+    for name in ("nvml", "network", "pci"):
+        if getattr(sources, name).enabled:
+            checks.append(asyncio.run(_source(config, name)))
+    if config.probes.enabled and config.probes.gate != "off":
+        found = importlib.util.find_spec("torch") is not None
+        checks.append(
+            Check("probe", "ok", "PyTorch is installed")
+            if found
+            else Check("probe", "absent", "PyTorch is not installed: pip install 'commwatch[probe]'")
+        )
+    return checks
+
+
+def _daemon_runs(config: Config) -> bool:
+    try:
+        ask_daemon(state_path(config), "inventory")
+    except CommwatchError:
+        return False
+    return True
+
+
+def _check(what: str, try_it: Callable[[], str]) -> Check:
+    try:
+        return Check(what, "ok", try_it())
+    except (CommwatchError, EndpointError) as error:
+        return Check(what, "failed", str(error))
+
+
+def _state(config: Config) -> str:
+    state = StateDirectory(state_path(config))
+    state.open()
+    state.close()
+    return str(state.path)
+
+
+def _listen(config: Config) -> str:
+    for address in config.web.listen_addresses:
+        for listening in bind(address):
+            listening.close()
+    return ", ".join(config.web.listen_addresses)
+
+
+async def _source(config: Config, name: str) -> Check:
+    what = f"source {name}"
+    if config.simulation.preset:
+        return Check(what, "ok", f"simulated ({config.simulation.preset}); not tried")
+    if name == "nvml" and not nvidia_driver_present(Path(config.paths.procfs)):
+        return Check(what, "absent", "no NVIDIA driver is loaded")
+    settings = {name: section_json(getattr(config.sources, name))}
+    worker = await Worker.start(WorkerPlan((name,), settings, config.paths.sysfs, (), None, None))
+    try:
+        collected = await worker.collect(FIRST_COLLECTORS[name], RUNTIME_DEADLINE_SECONDS)
+    except SourceUnavailable as error:
+        return Check(what, "failed", _advice(error.reason, error.detail))
+    except WorkerHung as error:
+        return Check(what, "failed", f"{error} within {RUNTIME_DEADLINE_SECONDS:g} s; its process is left alone")
+    except WorkerEnded:
+        return Check(what, "failed", f"its process ended with exit code {worker.process.poll()}")
+    finally:
+        await worker.stop(2)
+    if collected.absences:
+        first = collected.absences[0]
+        return Check(what, "failed", f"{first.device}: {_advice(first.reason, first.detail)}")
+    return Check(what, "ok", f"{len([device for device in collected.blocks if device])} devices")
+
+
+def _advice(reason: str, detail: str) -> str:
+    if reason != "no_permission":
+        return detail
+    return (
+        f"{detail}; user {os.environ.get('USER') or os.geteuid()} lacks a privilege: "
+        "see the table of permissions in docs/install.md"
+    )

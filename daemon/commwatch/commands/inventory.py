@@ -1,0 +1,50 @@
+"""commwatch inventory: what this node should have and has; accept what is here now."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from commwatch.commands.common import json_option, print_json, print_table, state_path
+from commwatch.config import Config
+from commwatch.control import ask_daemon
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "inventory",
+        parents=parents,
+        help="show what the node should have and has; accept a change",
+        description="Shows the parts that the daemon expects and the parts that are here. What was learned is lowered "
+        "only by `commwatch inventory accept`. Exit code 0: all expected parts are here; 1: something is missing.",
+        epilog="example: commwatch inventory; after a card was taken out for good: commwatch inventory accept",
+    )
+    parser.add_argument("action", nargs="?", choices=("show", "accept"), default="show", help="default: show")
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Ask the daemon and print."""
+    answer = ask_daemon(state_path(config), "inventory-accept" if args.action == "accept" else "inventory")
+    if args.json:
+        print_json(answer)
+    else:
+        rows = [_row(kind, counts) for kind, counts in answer["kinds"].items()]
+        print_table("Inventory", ("part", "expected", "present", "verdict"), rows)
+        for line in answer["missing"]:
+            print(line)
+    return 1 if answer["missing"] else 0
+
+
+def _row(kind: str, counts: dict[str, Any]) -> tuple[str, str, str, str]:
+    expected, present = counts["expected"], counts["present"]
+    shown = ["not known yet" if expected is None else str(expected), "not read" if present is None else str(present)]
+    if expected is None or present is None:
+        verdict = "-"
+    else:
+        verdict = "missing" if present < expected else "ok"
+    return kind, shown[0], shown[1], verdict

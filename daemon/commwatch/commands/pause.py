@@ -1,0 +1,72 @@
+"""commwatch pause: probes stop and every driver and device file is let go, for a while."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import msgspec
+
+from commwatch.commands.common import json_option, print_json, state_path
+from commwatch.config import Config
+from commwatch.control import DaemonAbsent, ask_daemon
+from commwatch.errors import CommwatchError
+from commwatch.maintenance import Maintenance, MaintenanceFile
+from commwatch.units import format_seconds, parse_duration
+
+LONGEST_SECONDS = 30 * 86400.0
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "pause",
+        parents=parents,
+        help="stop probing and let go of the GPUs for a while",
+        description="Stops probes and driver workers within 2 s, so that a GPU can be reset, a driver upgraded or MIG "
+        "changed. Alerts are hushed. The daemon resumes by itself. Exit code 0: nothing is held any more; "
+        "1: a process still holds a device; 2: wrong use.",
+        epilog="example: commwatch pause --for 30m --reason driver-upgrade",
+    )
+    parser.add_argument("--for", dest="duration", default="15m", metavar="TIME", help="how long (default 15m)")
+    parser.add_argument("--reason", default="maintenance", metavar="WORD", help="one word, shown on the metrics")
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Write the maintenance file and wait until the daemon has let go."""
+    state = state_path(config)
+    now = time.time()
+    try:
+        seconds = parse_duration(args.duration)
+        if not 0 < seconds <= LONGEST_SECONDS:
+            raise ValueError(f"expected more than 0 and at most {LONGEST_SECONDS / 86400:g}d, got {args.duration}")
+        maintenance = Maintenance(args.reason, now + seconds, now)
+    except ValueError as error:
+        print(f"commwatch pause: {error}")
+        return 2
+    MaintenanceFile(state).write(maintenance)
+    try:
+        answer = ask_daemon(state, "maintenance")
+    except DaemonAbsent:
+        answer = {"daemon": False, "released": True, "held": {}}
+    except CommwatchError:
+        MaintenanceFile(state).remove()
+        raise
+    if args.json:
+        print_json({**msgspec.to_builtins(maintenance), **answer})
+    elif not answer["daemon"]:
+        print(f"no daemon runs here; one that starts within {format_seconds(seconds)} will be paused")
+    elif answer["released"]:
+        print(f"paused for {format_seconds(seconds)}; no driver or device file is held by commwatch")
+    else:
+        for pid, paths in answer["held"].items():
+            print(
+                f"process {pid} still holds {', '.join(paths)}: it is stuck in the driver and cannot be stopped safely"
+            )
+        if not answer["held"]:
+            print("paused, but a worker does not answer; it may be inside the driver")
+    return 0 if answer["released"] else 1

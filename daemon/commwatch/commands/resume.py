@@ -1,0 +1,41 @@
+"""commwatch resume: end a pause before its time."""
+
+from __future__ import annotations
+
+import argparse
+
+from commwatch.commands.common import json_option, print_json, state_path
+from commwatch.config import Config
+from commwatch.control import DaemonAbsent, ask_daemon
+from commwatch.maintenance import MaintenanceFile
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "resume",
+        parents=parents,
+        help="end a pause before its time",
+        description="Ends a pause. Exit code 0 also where nothing was paused.",
+        epilog="example: commwatch resume",
+    )
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Remove the maintenance file and tell the daemon."""
+    state = state_path(config)
+    was_paused = MaintenanceFile(state).remove()
+    try:
+        ask_daemon(state, "maintenance")
+        daemon = True
+    except DaemonAbsent:
+        daemon = False
+    if args.json:
+        print_json({"was_paused": was_paused, "daemon": daemon})
+    else:
+        print("resumed" if was_paused else "nothing was paused")
+    return 0

@@ -1,0 +1,214 @@
+"""What one configuration runs: readers, collectors, analysis and probes; rebuilt when the configuration changes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from commwatch.collection import Collection, Collector
+from commwatch.config import Config, section_json
+from commwatch.instruments import Instruments
+from commwatch.pipeline import Pipeline
+from commwatch.probing import Probing
+from commwatch.scheduler import Scheduler
+from commwatch.state import StateDirectory
+from commwatch.store import Store
+from commwatch.thresholds import Thresholds
+from commwatch.workers.process_state import held_devices
+from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.wire import SimulationPlan
+
+log = structlog.get_logger("commwatch.engine")
+
+FIRST_RUN_PATIENCE_SECONDS = 10.0
+"""The daemon is ready after so long, whatever has not answered by then."""
+
+
+def nvidia_driver_present(procfs: Path) -> bool:
+    """Whether an NVIDIA kernel driver is loaded; looks at names only, opens no device."""
+    return (procfs / "driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
+
+
+class Engine:
+    """Everything that depends on the configuration."""
+
+    def __init__(
+        self,
+        config: Config,
+        thresholds: Thresholds,
+        state: StateDirectory,
+        simulation: SimulationPlan | None,
+        instruments: Instruments,
+        scheduler: Scheduler,
+    ) -> None:
+        self.config = config
+        self.store = Store()
+        self._instruments = instruments
+        self._scheduler = scheduler
+        self._simulation = simulation
+        self._procfs = Path(config.paths.procfs)
+        self._readers = self._build_readers()
+        self.pipeline = Pipeline(config, state, self.store, instruments, self._suspects)
+        self.collection = Collection(
+            self._build_collectors(), self.store, instruments, scheduler, self.pipeline.after, self._origin_absent
+        )
+        self.probing = Probing(
+            config, thresholds, state, self.store, scheduler, simulation, self._driver_present, self._read_gpus
+        )
+
+    # --- what is built ---
+
+    def _build_readers(self) -> dict[str, Reader]:
+        sources = self.config.sources
+        readers = {}
+        if sources.nvml.enabled:
+            readers["nvml"] = self._reader(
+                "nvml", ("nvml",), sources.nvml.deadline, sources.nvml.start_deadline, rest=True
+            )
+        host = tuple(name for name in ("network", "pci") if getattr(sources, name).enabled)
+        if host:
+            deadline = max(getattr(sources, name).deadline for name in host)
+            readers["host"] = self._reader("host", host, deadline, 2 * deadline, rest=False)
+        return readers
+
+    def _reader(
+        self, name: str, sources: tuple[str, ...], deadline: float, start_deadline: float, *, rest: bool
+    ) -> Reader:
+        settings = ReaderSettings(
+            name=name,
+            sources=sources,
+            settings={one: section_json(getattr(self.config.sources, one)) for one in sources},
+            deadline=deadline,
+            start_deadline=start_deadline,
+            sysfs=self._simulation.sysfs if self._simulation else self.config.paths.sysfs,
+            procfs=self._procfs,
+            simulation=self._simulation,
+            rest_when_unavailable=rest,
+        )
+        self._instruments.worker_stuck(name, 0)
+        return Reader(settings, self._instruments)
+
+    def _build_collectors(self) -> list[Collector]:
+        sources, readers = self.config.sources, self._readers
+        collectors = []
+        if "nvml" in readers:
+            for key in ("identity", "gpu", "nvlink", "nvlink_errors", "pcie"):
+                interval = getattr(sources.nvml, f"{key}_interval")
+                collectors.append(Collector(f"nvml_{key}", key, "nvml", readers["nvml"], interval, needs_release=True))
+        for key in ("network", "pci"):
+            settings = getattr(sources, key)
+            if settings.enabled:
+                collectors.append(Collector(key, key, key, readers["host"], settings.interval, needs_release=False))
+        return collectors
+
+    # --- what the parts ask of each other ---
+
+    def _suspects(self) -> frozenset[str]:
+        return frozenset().union(*(reader.suspects for reader in self._readers.values()))
+
+    def _driver_present(self) -> bool:
+        return self._simulation is not None or nvidia_driver_present(self._procfs)
+
+    def driver_absent(self) -> bool:
+        """Whether this node has no NVIDIA driver that could be read."""
+        return not self._driver_present()
+
+    async def _read_gpus(self) -> None:
+        collector = self.collection.collectors.get("nvml_gpu")
+        if collector is not None:
+            await self.collection.run(collector)
+
+    def _origin_absent(self, source: str) -> str | None:
+        if source != "nvml" or self._driver_present():
+            return None
+        return None if self._gpus_wanted() else "no NVIDIA driver is loaded and no NVIDIA GPU is on the PCI bus"
+
+    def _gpus_wanted(self) -> bool:
+        """Whether this node has or should have GPUs, so that a missing driver is a fault."""
+        return self._simulation is not None or self.pipeline.gpus_on_bus() > 0 or self.pipeline.gpus_expected() > 0
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Run every collector once, then plan them; returns when the first run is over or its time is."""
+        # The PCI bus tells whether a missing driver is a fault, so the host is read first.
+        first = [one for one in self.collection.collectors.values() if one.source != "nvml"]
+        rest = [one for one in self.collection.collectors.values() if one.source == "nvml"]
+        together = self._driver_present()
+        for group in ([*first, *rest],) if together else (first, rest):
+            if group:
+                runs = [asyncio.create_task(self.collection.run(one)) for one in group]
+                await asyncio.wait(runs, timeout=FIRST_RUN_PATIENCE_SECONDS)
+        self.pipeline.observe(time.monotonic())
+        self.collection.schedule()
+        self.probing.schedule()
+
+    async def pause(self, reason: str) -> None:
+        """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""
+        self.collection.paused = True
+        self.probing.pause(reason)
+        await asyncio.gather(self.probing.cancel("maintenance", reason), *(
+            reader.release() for name, reader in self._readers.items() if name != "host"))  # fmt: skip
+        self.collection.rest()
+        self.pipeline.rest()
+        log.warning("paused", reason=reason, released=self.released())
+
+    def resume(self) -> None:
+        """Read and probe again."""
+        self.collection.paused = False
+        self.probing.resume()
+        for name, collector in self.collection.collectors.items():
+            if collector.needs_release:
+                self._scheduler.run_in(name, 0.0)
+        log.info("resumed")
+
+    def released(self) -> bool:
+        """Whether no process of ours that may hold a driver is left."""
+        return not any(reader.pids() for name, reader in self._readers.items() if name != "host")
+
+    def held(self) -> dict[int, list[str]]:
+        """Device files that our processes hold open, by process."""
+        pids = [pid for reader in self._readers.values() for pid in reader.pids()] + self.probing.pids()
+        return held_devices(self._procfs, pids)
+
+    def processes(self) -> list[tuple[str, list[int]]]:
+        """Our processes by name."""
+        return [(name, reader.pids()) for name, reader in self._readers.items()] + [("probe", self.probing.pids())]
+
+    def expire(self) -> None:
+        """Forget what has grown too old, and look after stuck processes."""
+        self.store.expire(time.monotonic())
+        for reader in self._readers.values():
+            reader.tend()
+
+    def refresh(self) -> None:
+        """Bring up to date what depends on the time alone."""
+        self.probing.refresh()
+
+    async def stop(self) -> None:
+        """Stop everything that answers; a stuck process is left behind."""
+        self.collection.paused = True
+        self._scheduler.remove_all()
+        await asyncio.gather(
+            self.probing.cancel("yielded", "the daemon stops"), *(reader.stop() for reader in self._readers.values())
+        )
+        await asyncio.to_thread(self.save)
+
+    def save(self) -> None:
+        """Write what must survive a restart."""
+        self.pipeline.save()
+        self.probing.save()
+
+    def inventory(self) -> dict[str, Any]:
+        """What ``commwatch inventory`` shows."""
+        return self.pipeline.describe_inventory()
+
+    async def accept_inventory(self) -> dict[str, Any]:
+        """Expect what is here now, and nothing more."""
+        self.pipeline.accept()
+        await asyncio.to_thread(self.pipeline.save)
+        return self.inventory()

@@ -1,0 +1,179 @@
+"""The analysis that follows each run of a collector: use, inventory and the state of the GPUs, into the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from commwatch.analysis.gpu_state import gpu_states, not_working, state_block
+from commwatch.analysis.inventory import Inventory
+from commwatch.analysis.inventory_state import InventoryState
+from commwatch.analysis.observation import Observation, observe_blocks
+from commwatch.analysis.rate import ResetWatch
+from commwatch.analysis.utilisation import EthernetUse, NvlinkUse
+from commwatch.collection import Collector, Outcome
+from commwatch.config import Config
+from commwatch.instruments import Instruments
+from commwatch.sources.base import Absence
+from commwatch.state import StateDirectory
+from commwatch.store import Store
+from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.snapshot import Block
+
+log = structlog.get_logger("commwatch.pipeline")
+
+STATE_NAME = "inventory"
+OBSERVE_SECONDS = 10.0
+"""Longest wait for the next look at the inventory while nothing fails."""
+STATE_NAMES = {1: "does not answer", 2: "is lost", 3: "needs a reset", 4: "is missing"}
+
+
+class Pipeline:
+    """Keeps what the analysis needs from run to run, and puts what it gives into the store."""
+
+    def __init__(
+        self,
+        config: Config,
+        state: StateDirectory,
+        store: Store,
+        instruments: Instruments,
+        suspects: Callable[[], frozenset[str]],
+    ) -> None:
+        self._state = state
+        self._store = store
+        self._instruments = instruments
+        self._suspects = suspects
+        kept = state.load(STATE_NAME, InventoryState) or InventoryState()
+        self._inventory = Inventory(kept, config.inventory.expected, config.inventory.learn_after)
+        self._nvlink: dict[tuple[str, str], NvlinkUse] = {}
+        self._ethernet: dict[str, EthernetUse] = {}
+        self._resets: dict[tuple[str, str], ResetWatch] = {}
+        self._absences: dict[str, frozenset[Absence]] = {}
+        self._observe_seconds = min(OBSERVE_SECONDS, config.inventory.learn_after / 3)
+        self._observed_at = float("-inf")
+        self._states: dict[tuple[str, str], int] = {}
+
+    def after(self, outcome: Outcome) -> None:
+        """Analyse what one run of a collector gave."""
+        collector, blocks = outcome.collector, outcome.collected.blocks
+        for device, block in blocks.items():
+            self._watch_resets(collector, device, block)
+            if collector.name == "nvml_nvlink":
+                self._use_nvlink(collector, device, block)
+            elif collector.name == "network":
+                self._use_ethernet(collector, device, block)
+        absences = frozenset(outcome.collected.absences)
+        changed = absences != self._absences.get(collector.name, frozenset())
+        if collector.source == "nvml":
+            self._absences[collector.name] = absences
+        identified = collector.name == "nvml_identity"
+        if changed or identified or outcome.time - self._observed_at >= self._observe_seconds:
+            self.observe(outcome.time)
+
+    def _watch_resets(self, collector: Collector, device: str, block: Block) -> None:
+        if not any(CATALOGUE[family].type == "counter" for family in block.layout.families):
+            return
+        key = (collector.name, device)
+        watch = self._resets.get(key)
+        if watch is None:
+            watch = self._resets[key] = ResetWatch()
+            self._instruments.counter_resets.labels(collector.source, device)
+        if watch.update(block):
+            self._instruments.counter_resets.labels(collector.source, device).inc()
+            log.info("counters started again", collector=collector.name, device=device)
+
+    def _use_nvlink(self, collector: Collector, device: str, block: Block) -> None:
+        if not block.layout.series:
+            return
+        gpu, pci_bus_id, *_ = block.layout.series[0][1]
+        use = self._nvlink.get((gpu, pci_bus_id))
+        if use is None:
+            use = self._nvlink[gpu, pci_bus_id] = NvlinkUse(gpu, pci_bus_id, 3 * collector.current_interval)
+        values = use.update(block, self._inventory.nvlink_expectation(device))
+        self._store.put("nvlink_use", device, values, block.time + collector.lifetime)
+
+    def _use_ethernet(self, collector: Collector, device: str, block: Block) -> None:
+        use = self._ethernet.get(device)
+        if use is None:
+            use = self._ethernet[device] = EthernetUse(device, 3 * collector.current_interval)
+        values = use.update(block, self._inventory.ethernet_capacity(device))
+        self._store.put("ethernet_use", device, values, block.time + collector.lifetime)
+
+    def observe(self, now: float) -> None:
+        """Compare what is here with what should be.
+
+        Args:
+            now: monotonic seconds.
+        """
+        self._observed_at = now
+        seen = self._seen()
+        absences = frozenset().union(*self._absences.values())
+        self._states = gpu_states(self._inventory.known_gpus(), seen, absences, self._suspects())
+        for sentence in self._inventory.observe(seen.without(not_working(self._states)), now):
+            log.info("learned what to expect", what=sentence)
+        self._store.put("inventory", "", self._inventory.block(now), float("inf"))
+        self._store.put("gpu_state", "", state_block(self._states, now), float("inf"))
+        for group, collector in (("nvlink_use", "nvml_nvlink"), ("ethernet_use", "network")):
+            for device in self._store.group(group).keys() - self._store.group(collector).keys():
+                self._store.drop(group, device)
+
+    def _seen(self) -> Observation:
+        groups = {name: self._store.group(name) for name in ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network")}
+        # An empty batch leaves the driver's own block: without any block the driver lists nothing.
+        answered = {name.removeprefix("nvml_") for name, blocks in groups.items() if blocks}
+        return observe_blocks([block for blocks in groups.values() for block in blocks.values()], answered)
+
+    def rest(self) -> None:
+        """The driver is let go: what was read of it is not current any more."""
+        self._absences.clear()
+        self._nvlink.clear()
+        self.observe(time.monotonic())
+
+    def gpus_on_bus(self) -> int:
+        """NVIDIA GPUs that sysfs shows, driver or not."""
+        infos = [series for block in self._store.group("pci").values() for series in block.layout.series]
+        return sum(name == "commwatch_pcie_device_info" and labels[1] == "gpu" for name, labels in infos)
+
+    def gpus_expected(self) -> int:
+        """GPUs that this node should have; 0 where nothing was learned."""
+        return self._inventory.expected()["gpu"] or 0
+
+    def accept(self) -> list[str]:
+        """Expect what is here now; returns what is given up."""
+        given_up = self._inventory.accept()
+        for sentence in given_up:
+            log.warning("accepted", what=sentence)
+        self.observe(time.monotonic())
+        return given_up
+
+    def save(self) -> None:
+        """Write the inventory; a failure is logged and tried again at the next time."""
+        try:
+            self._state.save(STATE_NAME, self._inventory.state)
+        except OSError as error:
+            log.error("the inventory cannot be saved", error=str(error))
+
+    def describe_inventory(self) -> dict[str, Any]:
+        """Counts by kind, and what is missing in sentences."""
+        expected, present = self._inventory.expected(), self._inventory.present()
+        return {
+            "kinds": {kind: {"expected": expected[kind], "present": present[kind]} for kind in expected},
+            "missing": [*self._missing_gpus(), *self._missing_parts(expected, present)],
+        }
+
+    def _missing_gpus(self) -> list[str]:
+        return [
+            f"GPU {gpu or '?'} ({pci_bus_id}) {STATE_NAMES[state]}"
+            for (gpu, pci_bus_id), state in self._states.items()
+            if state in STATE_NAMES
+        ]
+
+    def _missing_parts(self, expected: Any, present: Any) -> list[str]:
+        return [
+            f"{kind.replace('_', ' ')}: {present[kind]} of {expected[kind]} expected"
+            for kind in expected
+            if kind != "gpu" and None not in (expected[kind], present[kind]) and present[kind] < expected[kind]
+        ]

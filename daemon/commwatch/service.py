@@ -1,0 +1,271 @@
+"""The composition root: builds the daemon, runs it, and answers signals, systemd and the control socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from commwatch import __version__
+from commwatch.commands.common import state_path
+from commwatch.config import Config
+from commwatch.control import ControlServer
+from commwatch.engine import Engine
+from commwatch.errors import CommwatchError, ListenError
+from commwatch.instruments import Instruments
+from commwatch.logging import configure_logging
+from commwatch.maintenance import MaintenanceFile
+from commwatch.notify import Notifier
+from commwatch.scheduler import Scheduler, every
+from commwatch.simulation.node import SimulatedNode
+from commwatch.state import StateDirectory
+from commwatch.status import describe
+from commwatch.thresholds import load_thresholds
+from commwatch.workers.wire import SimulationPlan
+from commwatch_exporters.snapshot import Snapshot
+from commwatch_exporters.web import Endpoint, EndpointError, Status
+
+log = structlog.get_logger("commwatch.service")
+
+HEARTBEAT_SECONDS = 1.0
+PROGRESS_PATIENCE_SECONDS = 15.0
+"""A heartbeat after which no job has started for so long is no proof of progress."""
+INSTRUMENTS_SECONDS = 5.0
+SAVE_SECONDS = 60.0
+STOP_SECONDS = 4.5
+
+
+class SimulationStart(msgspec.Struct):
+    """When the simulated node of a state directory booted, so that its counters go on over a restart."""
+
+    started_at: float
+
+
+class Service:
+    """The daemon."""
+
+    def __init__(self, config: Config, reload_config: Callable[[], Config]) -> None:
+        self._config = config
+        self._reload_config = reload_config
+        self._notifier = Notifier.from_environment()
+        self._instruments = Instruments()
+        self._scheduler = Scheduler(missed=lambda job: self._instruments.scheduler_missed.labels(job).inc())
+        self._state = StateDirectory(state_path(config))
+        self._maintenance_file = MaintenanceFile(self._state.path)
+        self._maintenance: str | None = None
+        self._stop = asyncio.Event()
+        self._reload = asyncio.Event()
+        self._ready = False
+        self._instruments_due = 0.0
+        self._save_due = time.monotonic() + SAVE_SECONDS
+        self._changing = asyncio.Lock()
+        self._engine: Engine
+        self._endpoint: Endpoint
+
+    async def run(self) -> int:
+        """Run until TERM or INT.
+
+        Raises:
+            CommwatchError: what the daemon needs cannot be had: state directory, thresholds, listen address.
+        """
+        self._state.open()
+        try:
+            self._handle_signals()
+            self._engine = self._build(self._config)
+            await self._start_endpoint()
+            control = ControlServer(self._state.path, {
+                "maintenance": self._control_maintenance,
+                "inventory": self._control_inventory,
+                "inventory-accept": self._control_accept,
+            })  # fmt: skip
+            await control.start()
+            try:
+                await self._serve()
+            finally:
+                await self._shut_down(control)
+        finally:
+            self._state.close()
+        return 0
+
+    def _build(self, config: Config) -> Engine:
+        thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+        instruments = self._instruments
+        instruments.thresholds_info.clear()
+        instruments.thresholds_info.labels(thresholds.digest).set(1)
+        instruments.simulated.set(1 if config.simulation.preset else 0)
+        instruments.config_reload_successful.set(1)
+        instruments.config_reload_time.set(round(time.time(), 3))
+        return Engine(config, thresholds, self._state, self._simulation(config), instruments, self._scheduler)
+
+    def _simulation(self, config: Config) -> SimulationPlan | None:
+        settings = config.simulation
+        if not settings.preset:
+            return None
+        start = self._state.load("simulation", SimulationStart)
+        if start is None:
+            start = SimulationStart(time.time())
+            self._state.save("simulation", start)
+        faults = Path(settings.faults).resolve() if settings.faults else None
+        SimulatedNode(settings.preset, faults, start.started_at)  # says now what is wrong with preset or faults
+        return SimulationPlan(settings.preset, str(faults or ""), start.started_at, str(self._state.path / "sysfs"))
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+
+    async def _start_endpoint(self) -> None:
+        web = self._config.web
+        self._endpoint = Endpoint(
+            snapshot=self.snapshot, ready=self._readiness, status=self._status, telemetry_path=web.telemetry_path
+        )
+        try:
+            addresses = await self._endpoint.start(web.listen_addresses)
+        except EndpointError as error:
+            raise ListenError(f"{error}; choose another with --web.listen-address") from error
+        log.info("serving", addresses=addresses, telemetry_path=web.telemetry_path, version=__version__)
+
+    async def _serve(self) -> None:
+        self._scheduler.start()
+        await self._look_at_maintenance()
+        await self._engine.start()
+        self._ready = True
+        self._refresh_instruments()
+        self._notifier.ready(self._status_line())
+        log.info("ready", status=self._status_line())
+        heart = asyncio.create_task(every(HEARTBEAT_SECONDS, self._beat))
+        stop = asyncio.create_task(self._stop.wait())
+        await asyncio.wait([heart, stop], return_when=asyncio.FIRST_COMPLETED)
+        heart.cancel()
+        if not self._stop.is_set():
+            heart.result()  # the heart ends only by an error of ours: raise it
+
+    async def _beat(self) -> None:
+        """Once a second, on the monotonic clock: what must go on whatever the wall clock does."""
+        if self._scheduler.clock_step() is not None:
+            self._instruments.clock_steps.inc()
+        if self._reload.is_set():
+            self._reload.clear()
+            await self._reload_now()
+        await self._look_at_maintenance()
+        self._engine.expire()
+        self._refresh_instruments()
+        now = time.monotonic()
+        if now >= self._save_due:
+            self._save_due = now + SAVE_SECONDS
+            await asyncio.to_thread(self._engine.save)
+        if self._scheduler.makes_progress(PROGRESS_PATIENCE_SECONDS):
+            self._notifier.watchdog()
+        else:
+            log.error("no collector has run for too long", patience_seconds=PROGRESS_PATIENCE_SECONDS)
+
+    def _refresh_instruments(self) -> None:
+        now = time.monotonic()
+        if now >= self._instruments_due:
+            self._instruments_due = now + INSTRUMENTS_SECONDS
+            processes = [("daemon", [os.getpid()]), *self._engine.processes()]
+            self._instruments.measure_processes(Path(self._config.paths.procfs), processes)
+            self._engine.refresh()
+            self._notifier.status(self._status_line())
+
+    def snapshot(self) -> Snapshot:
+        """What a scrape is given: all that is current, the same object until something changes."""
+        if self._instruments.changed:
+            now = time.monotonic()
+            self._engine.store.put("daemon", "", self._instruments.block(now), float("inf"))
+        return self._engine.store.snapshot(time.time())
+
+    async def _look_at_maintenance(self) -> None:
+        async with self._changing:
+            maintenance = self._maintenance_file.read(time.time())
+            reason = None if maintenance is None else maintenance.reason
+            if reason == self._maintenance:
+                return
+            was, self._maintenance = self._maintenance, reason
+            self._instruments.show_maintenance(reason)
+            if reason is not None and was is None:
+                await self._engine.pause(reason)
+            elif reason is None:
+                self._engine.resume()
+
+    async def _reload_now(self) -> None:
+        """Take a changed configuration into force; keep the old one when the new one cannot be used."""
+        self._notifier.reloading()
+        async with self._changing:
+            try:
+                config = await asyncio.to_thread(self._reload_config)
+                self._check_unchangeable(config)
+                thresholds_checked = Path(config.thresholds) if config.thresholds else None
+                await asyncio.to_thread(load_thresholds, thresholds_checked)
+            except CommwatchError as error:
+                log.error("the new configuration is not used; the old one stays in force", error=str(error))
+                self._instruments.config_reload_successful.set(0)
+            else:
+                await self._change_to(config)
+        self._instruments.changed = True
+        self._notifier.ready(self._status_line())
+
+    def _check_unchangeable(self, config: Config) -> None:
+        for old, new, name in (
+            (state_path(self._config), state_path(config), "path.state and simulate"),
+            (self._config.web, config.web, "web"),
+        ):
+            if old != new:
+                raise CommwatchError(f"{name} cannot change while the daemon runs; restart it")
+
+    async def _change_to(self, config: Config) -> None:
+        await self._engine.stop()
+        self._config = config
+        configure_logging(config.log)
+        self._engine = self._build(config)
+        if self._maintenance is not None:
+            await self._engine.pause(self._maintenance)
+        await self._engine.start()
+        log.info("the new configuration is in force")
+
+    async def _control_maintenance(self) -> dict[str, Any]:
+        await self._look_at_maintenance()
+        held = {str(pid): paths for pid, paths in self._engine.held().items()}
+        return {"daemon": True, "paused": self._maintenance, "released": self._engine.released(), "held": held}
+
+    async def _control_inventory(self) -> dict[str, Any]:
+        return self._engine.inventory()
+
+    async def _control_accept(self) -> dict[str, Any]:
+        return await self._engine.accept_inventory()
+
+    def _readiness(self) -> tuple[bool, list[str]]:
+        return self._ready, [] if self._ready else ["the first run of the collectors is not over"]
+
+    def _status(self) -> Status:
+        return describe(self._engine, self._scheduler, self._maintenance, self.snapshot())
+
+    def _status_line(self) -> str:
+        collectors = self._engine.collection.collectors.values()
+        failing = sorted(one.name for one in collectors if one.failing)
+        parts = [f"simulated {self._config.simulation.preset}"] if self._config.simulation.preset else []
+        parts.append(f"{len(collectors)} collectors" + (f", failing: {', '.join(failing)}" if failing else ""))
+        if self._maintenance is not None:
+            parts.insert(0, f"paused ({self._maintenance})")
+        return "; ".join(parts)
+
+    async def _shut_down(self, control: ControlServer) -> None:
+        """Stop within five seconds, whatever hangs."""
+        self._notifier.stopping()
+        log.info("stopping")
+        self._scheduler.stop()
+        work = asyncio.gather(control.stop(), self._endpoint.stop(), self._engine.stop())
+        _, late = await asyncio.wait([asyncio.ensure_future(work)], timeout=STOP_SECONDS)
+        if late:
+            # What is still running may never end, and the end of the event loop would wait for it.
+            log.error("not everything stopped in time; leaving", after_seconds=STOP_SECONDS)
+            os._exit(1)
+        log.info("stopped")

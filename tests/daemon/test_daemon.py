@@ -1,0 +1,317 @@
+"""The daemon as a process: what it serves, how it takes signals, pauses, reloads, and meets what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from support.daemon import command, running
+
+GPU3 = {"gpu": "3", "pci_bus_id": "0000:3b:00.0"}
+H100 = ("--simulate", "h100x8")
+
+
+def faults_file(folder: Path, text: str = "[]\n") -> Path:
+    """A file of faults; replaced whole, so that a daemon never reads half of it."""
+    new = folder / "faults.new"
+    new.write_text(text)
+    return new.replace(folder / "faults.yaml")
+
+
+def test_the_real_machine_is_served_and_term_stops_at_once(tmp_path: Path) -> None:
+    """Without a GPU the daemon says so, invents nothing, and serves the interfaces that are there."""
+    with running(tmp_path) as daemon:
+        status, page = daemon.get("/")
+        samples = daemon.samples()
+        started = time.monotonic()
+        code = daemon.stop()
+
+    assert (code, status) == (0, 200)
+    assert time.monotonic() - started < 5
+    names = {name for name, _ in samples}
+    assert samples[("commwatch_simulated", ())] == 0
+    if not Path("/proc/driver/nvidia/version").exists():
+        assert samples[("commwatch_source_available", (("source", "nvml"),))] == 0
+        assert not any(name.startswith(("commwatch_nvlink", "commwatch_gpu")) for name in names)
+        assert ("commwatch_present", (("kind", "gpu"),)) not in samples
+        assert "No NVIDIA driver is loaded" in page
+        assert "--simulate h100x8" in page
+
+
+def test_the_simulated_node_is_served_whole(tmp_path: Path) -> None:
+    """All links, use over capacity, the inventory that is here, and the word that it is simulated."""
+    with running(tmp_path, *H100) as daemon:
+        daemon.until(lambda: daemon.count("nvlink_transmit_utilization_ratio") == 8)
+
+        assert daemon.count("nvlink_transmit_bytes_total") == 144
+        assert daemon.value("simulated") == 1
+        assert daemon.value("present", kind="nvlink") == 144
+        assert daemon.value("gpu_state", **GPU3) == 0
+        assert daemon.value("nvlink_capacity_bytes_per_second", **GPU3) == 450e9
+        use = daemon.value("nvlink_transmit_utilization_ratio", **GPU3)
+        assert use is not None
+        assert 0 < use < 0.01
+        assert "Simulated node" in daemon.get("/")[1]
+
+
+def test_a_hung_gpu_changes_nothing_for_the_others_nor_for_the_scrape(tmp_path: Path) -> None:
+    """Its values go, its state says so, the page stays quick, and TERM ends the daemon although the worker hangs."""
+    faults = faults_file(tmp_path)
+    with running(tmp_path, *H100, "--simulate.faults", str(faults)) as daemon:
+        daemon.until(lambda: daemon.value("nvlink_transmit_bytes_total", **GPU3, link="0"))
+        faults_file(tmp_path, "- {fault: driver_hang, gpu: 3}\n")
+
+        daemon.until(lambda: daemon.value("gpu_state", **GPU3) == 1)
+
+        scrapes = []
+        for _ in range(20):
+            started = time.monotonic()
+            daemon.get("/metrics")
+            scrapes.append(time.monotonic() - started)
+        assert sorted(scrapes)[10] < 0.1
+        daemon.until(lambda: daemon.count("nvlink_transmit_bytes_total") == 126)
+        assert daemon.value("nvlink_transmit_bytes_total", **GPU3, link="0") is None
+        assert daemon.value("worker_stuck", worker="nvml") == 1
+        assert daemon.value("collector_success", collector="nvml_nvlink") == 0
+        assert daemon.value("worker_restarts_total", worker="nvml", reason="deadline") == 1
+        started = time.monotonic()
+        assert daemon.stop() == 0
+        assert time.monotonic() - started < 5
+
+
+def test_a_lost_link_and_a_narrow_slot_are_seen(tmp_path: Path) -> None:
+    """The state of the link and the width change; the use of the other links stays visible."""
+    faults = faults_file(tmp_path)
+    config = tmp_path / "commwatch.yaml"
+    config.write_text("inventory: {learn_after: 2s}\nsources: {nvml: {pcie_interval: 500ms}}\n")
+    link = {**GPU3, "link": "5"}
+    with running(tmp_path, *H100, "--config.file", str(config), "--simulate.faults", str(faults)) as daemon:
+        daemon.until(lambda: daemon.value("nvlink_link_expected", **link) == 1, seconds=30)
+        assert daemon.value("pcie_link_width_expected_lanes", **GPU3) == 16
+        faults_file(tmp_path, "- {fault: nvlink_down, gpu: 3, link: 5}\n- {fault: pcie_width, gpu: 3, lanes: 8}\n")
+
+        daemon.until(lambda: daemon.value("nvlink_link_state", **link) == 0)
+        daemon.until(lambda: daemon.value("pcie_link_width_lanes", **GPU3) == 8)
+
+        assert daemon.value("nvlink_link_expected", **link) == 1
+        assert daemon.value("nvlink_transmit_bytes_total", **link) is None
+        assert daemon.value("nvlink_capacity_bytes_per_second", **GPU3) == 450e9
+        daemon.until(lambda: daemon.value("nvlink_transmit_utilization_ratio", **GPU3))
+
+
+def test_a_reboot_with_a_card_fewer(tmp_path: Path) -> None:
+    """The missing card is named; the others keep their expectations, and nothing of theirs jumps."""
+    config = tmp_path / "commwatch.yaml"
+    config.write_text("inventory: {learn_after: 1s}\nsources: {nvml: {pcie_interval: 500ms}}\n")
+    faults = faults_file(tmp_path)
+    arguments = (*H100, "--config.file", str(config), "--simulate.faults", str(faults))
+    with running(tmp_path, *arguments) as daemon:
+        daemon.until(lambda: daemon.value("expected", kind="gpu") == 8, seconds=30)
+    faults_file(tmp_path, "- {fault: gpu_missing, gpu: 2}\n")
+
+    with running(tmp_path, *arguments) as daemon:
+        daemon.until(lambda: daemon.value("present", kind="gpu") == 7)
+        daemon.until(lambda: daemon.count("nvlink_transmit_utilization_ratio") == 7)
+
+        assert daemon.value("gpu_state", gpu="2", pci_bus_id="0000:3a:00.0") == 4
+        assert daemon.value("gpu_state", gpu="2", pci_bus_id="0000:3b:00.0") == 0
+        assert daemon.value("expected", kind="gpu") == 8
+        assert daemon.value("expected", kind="nvlink") == 144
+        for (name, _), value in daemon.samples().items():
+            if name == "commwatch_nvlink_transmit_utilization_ratio":
+                assert 0 <= value < 0.01
+            if name == "commwatch_gpu_state" and value != 4:
+                assert value == 0
+        state = str(tmp_path / "state")
+        shown = command("inventory", "--json", *H100, "--path.state", state)
+        assert shown.returncode == 1
+        assert "0000:3a:00.0" in "".join(json.loads(shown.stdout)["missing"])
+        accepted = command("inventory", "accept", *H100, "--path.state", state)
+        assert accepted.returncode == 0
+        daemon.until(lambda: daemon.value("expected", kind="gpu") == 7)
+        assert daemon.value("gpu_state", gpu="2", pci_bus_id="0000:3a:00.0") is None
+
+
+def test_pause_lets_go_and_resume_reads_again(tmp_path: Path) -> None:
+    """Driver workers are gone within 2 s, the page says maintenance, and nothing old is shown meanwhile."""
+    state = str(tmp_path / "state")
+    with running(tmp_path, *H100) as daemon:
+        daemon.until(lambda: daemon.count("nvlink_link_state") == 144)
+        before = set(daemon.children())
+        started = time.monotonic()
+
+        paused = command("pause", "--for", "10m", "--reason", "driver-upgrade", "--json", *H100, "--path.state", state)
+
+        assert time.monotonic() - started < 3
+        answer = json.loads(paused.stdout)
+        assert (paused.returncode, answer["released"], answer["held"]) == (0, True, {})
+        assert len(before - set(daemon.children())) == 1
+        assert daemon.value("maintenance", reason="driver-upgrade") == 1
+        assert daemon.count("nvlink_link_state") == 0
+        assert daemon.count("gpu_state") == 0
+        assert daemon.value("collector_success", collector="nvml_nvlink") is None
+        assert daemon.value("collector_success", collector="network") == 1
+
+        assert command("resume", *H100, "--path.state", state).stdout == "resumed\n"
+        daemon.until(lambda: daemon.count("nvlink_link_state") == 144)
+        assert daemon.value("maintenance", reason="none") == 0
+
+
+def test_a_pause_ends_by_itself_and_holds_over_a_restart(tmp_path: Path) -> None:
+    """The file is the truth: a daemon that starts during the pause is paused, until the time is over."""
+    (tmp_path / "state" / "simulated-h100x8").mkdir(parents=True)
+    now = time.time()
+    file = tmp_path / "state" / "simulated-h100x8" / "maintenance.json"
+    file.write_text(json.dumps({"reason": "swap", "since": now, "until": now + 6}))
+
+    with running(tmp_path, *H100) as daemon:
+        assert daemon.value("maintenance", reason="swap") == 1
+        assert daemon.count("nvlink_link_state") == 0
+        daemon.until(lambda: daemon.count("nvlink_link_state") == 144)
+        assert time.time() >= now + 6
+        assert daemon.value("maintenance", reason="none") == 0
+
+
+def test_hup_takes_a_good_configuration_and_refuses_a_bad_one(tmp_path: Path) -> None:
+    """The bad one is named in the log with its line, a metric says so, and the old one goes on."""
+    config = tmp_path / "commwatch.yaml"
+    config.write_text("sources: {network: {interval: 7s}}\n")
+    with running(tmp_path, "--config.file", str(config)) as daemon:
+        assert daemon.value("collector_interval_seconds", collector="network") == 7
+        config.write_text("sources:\n  network:\n    interval: soon\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: daemon.value("config_last_reload_successful") == 0)
+        (event,) = daemon.events("the new configuration is not used; the old one stays in force")
+        assert f"{config}:3: sources.network.interval: expected a duration" in event["error"]
+        assert daemon.value("collector_interval_seconds", collector="network") == 7
+        assert daemon.value("collector_success", collector="network") == 1
+
+        config.write_text("sources: {network: {interval: 9s}}\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: daemon.value("collector_interval_seconds", collector="network") == 9)
+        assert daemon.value("config_last_reload_successful") == 1
+        assert daemon.get("/readyz")[0] == 200
+
+
+def test_systemd_hears_ready_and_progress_and_stopping(tmp_path: Path) -> None:
+    """Ready comes after the first collection; the watchdog is fed by the heartbeat; workers do not inherit the socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(10)
+        with running(tmp_path, NOTIFY_SOCKET=str(tmp_path / "notify")) as daemon:
+            heard = [systemd.recv(1000)]
+            while b"WATCHDOG=1" not in heard:
+                heard.append(systemd.recv(1000))
+            assert any(message.startswith(b"READY=1\nSTATUS=") for message in heard)
+            for pid in daemon.children():
+                assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
+            daemon.stop()
+        while heard[-1] != b"STOPPING=1":
+            heard.append(systemd.recv(1000))
+
+
+def test_a_crashed_worker_is_replaced(tmp_path: Path) -> None:
+    """The values come back, and the crash is counted."""
+    with running(tmp_path, *H100) as daemon:
+        daemon.until(lambda: daemon.count("nvlink_link_state") == 144)
+        for pid in daemon.children():
+            os.kill(pid, signal.SIGKILL)
+        daemon.until(lambda: daemon.value("worker_restarts_total", worker="nvml", reason="crashed") == 1)
+        daemon.until(lambda: daemon.value("collector_success", collector="nvml_nvlink") == 1)
+
+
+def test_workers_end_with_a_daemon_that_was_killed(tmp_path: Path) -> None:
+    """SIGKILL of the daemon leaves no process behind."""
+    with running(tmp_path, *H100) as daemon:
+        children = daemon.children()
+        assert len(children) == 2
+        daemon.process.kill()
+        daemon.process.wait(5)
+        end = time.monotonic() + 5
+        while any(Path(f"/proc/{pid}").exists() for pid in children):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--log.level", "loud"], "--log.level: log.level: 'loud' is not possible; possible: debug, error, info, warning"),
+        (["--simulate", "h100x9"], "no preset 'h100x9'; there are a10x2, h100x8, rtx3090x4"),
+        (["--config.file", "/nowhere.yaml"], "/nowhere.yaml: cannot be read: No such file or directory"),
+        (["--web.listen-address", "127.0.0.1:seven"], "127.0.0.1:seven"),
+        (["--path.state", "/proc/nothing"], "state directory /proc/nothing: "),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:
+    """No traceback; the line names the flag or the file and what would be right."""
+    given = arguments if "--path.state" in arguments else [*arguments, "--path.state", str(tmp_path)]
+
+    result = command("run", *given)
+
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]
+    assert result.returncode == 2
+    assert len(lines) == 1, result.stderr
+    assert message.split("; there are")[0] in lines[0]
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    """The error names the address, and the daemon leaves nothing behind."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = command("run", "--web.listen-address", f"127.0.0.1:{port}", "--path.state", str(tmp_path))
+
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]
+    assert result.returncode == 2
+    assert len(lines) == 1
+    assert f"127.0.0.1:{port}" in lines[0]
+    assert "--web.listen-address" in lines[0]
+
+
+def test_a_damaged_state_file_is_set_aside(tmp_path: Path) -> None:
+    """The daemon warns, goes on, and keeps the damaged file."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "inventory.json").write_text("{half")
+
+    with running(tmp_path) as daemon:
+        assert daemon.events("a state file is damaged and set aside")
+        assert daemon.get("/healthz")[0] == 200
+    assert list((tmp_path / "state").glob("inventory.damaged-*"))
+
+
+def test_check_config_tries_the_sources(tmp_path: Path) -> None:
+    """Each source has a verdict; a node without a driver is no failure."""
+    result = command("check-config", "--runtime", "--json", "--path.state", str(tmp_path), "--web.listen-address", ":0")
+
+    checks = {check["what"]: check for check in json.loads(result.stdout)}
+    assert checks["source network"]["verdict"] == "ok"
+    if not Path("/proc/driver/nvidia/version").exists():
+        assert checks["source nvml"]["verdict"] == "absent"
+    assert result.returncode == 0, result.stdout
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    """A user can start from --help."""
+    names = command("--help").stdout
+    for name in ("run", "check-config", "probe", "inventory", "pause", "resume"):
+        assert name in names
+        shown = command(name, "--help")
+        assert shown.returncode == 0
+        assert "example:" in shown.stdout
+
+
+def test_a_command_without_its_daemon_says_so(tmp_path: Path) -> None:
+    """One line and exit code 1; pause still writes the file, for the daemon that comes."""
+    missing = command("inventory", "--path.state", str(tmp_path))
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "no commwatch daemon runs with the state directory" in missing.stderr
+
+    paused = command("pause", "--path.state", str(tmp_path))
+    assert paused.returncode == 0
+    assert "no daemon runs here" in paused.stdout
