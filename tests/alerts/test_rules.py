@@ -1,0 +1,242 @@
+"""The alert rules: rendered, complete, on metrics that exist, and judged by promtool and amtool."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commwatch import rules
+from commwatch.assets import asset
+from commwatch.thresholds import load_thresholds
+from commwatch_exporters.catalogue import family_of
+
+ALERTS = asset("alerts")
+RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
+RULES: list[dict[str, Any]] = [
+    rule
+    for path in RULE_FILES
+    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+]
+ALERT_RULES = {rule["alert"]: rule for rule in RULES if "alert" in rule}
+RECORDED = {rule["record"] for rule in RULES if "record" in rule}
+
+CASES = ("fires", "silent just below", "silent when idle", "silent on absent data", "silent on a failed scrape",
+         "silent in maintenance", "resolves")  # fmt: skip
+OTHER_CASES = {
+    ("CommwatchDaemonAbsent", "silent on absent data"): "fires when the job has no target",
+    ("CommwatchMaintenanceLong", "silent in maintenance"): "fires",
+}
+"""Where an alert's own purpose is the opposite of a case, the case that stands in its place."""
+
+SEVERITIES = {
+    "critical": {"GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped", "DaemonAbsent"},
+    "warning": {
+        "ProbeLatencyStreak", "ProbeBandwidthLow", "ProbeErrorRateRise", "DaemonDown", "CollectorFailing", "DataStale",
+    },
+    "info": {"NvlinkUtilizationLow", "MaintenanceLong"},
+}  # fmt: skip
+
+
+def run(*command: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run one of Prometheus' programs."""
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout)
+
+
+def test_the_rules_are_current() -> None:
+    """The committed rules are what the templates and shipped thresholds give."""
+    assert rules.main(["--check"]) == 0
+
+
+def test_an_outdated_rule_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The check fails on a changed, a missing and a superfluous file, and names each."""
+    assert rules.main(["--output", str(tmp_path)]) == 0
+    (tmp_path / "node.yaml").write_text("groups: []\n", encoding="utf-8")
+    (tmp_path / "probe.yaml").unlink()
+    (tmp_path / "old.yaml").write_text("groups: []\n", encoding="utf-8")
+
+    assert rules.main(["--check", "--output", str(tmp_path)]) == 1
+
+    named = re.findall(r"(\w+\.yaml) is not current", capsys.readouterr().err)
+    assert named == ["node.yaml", "old.yaml", "probe.yaml"]
+
+
+def test_own_thresholds_job_and_addresses_reach_the_rules(tmp_path: Path) -> None:
+    """A user's threshold, job and addresses stand in the rendered expressions and annotations."""
+    own = tmp_path / "own.yaml"
+    own.write_text("probe_low_bandwidth_streak: {value: 5}\n", encoding="utf-8")
+
+    code = rules.main([
+        "--thresholds", str(own), "--output", str(tmp_path / "out"),
+        "--job", "fabric", "--runbooks", "https://wiki.test/", "--dashboards", "https://panels.test",
+    ])  # fmt: skip
+
+    text = (tmp_path / "out" / "probe.yaml").read_text(encoding="utf-8")
+    assert code == 0
+    assert 'last_over_time(commwatch_probe_low_bandwidth_streak{job="fabric"}[2m]) >= 5' in text
+    assert "https://wiki.test/CommwatchProbeBandwidthLow.md" in text
+    assert "https://panels.test/d/" in text
+    assert 'job="commwatch"' not in text
+
+
+def test_bad_thresholds_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong thresholds file and a duration that rules cannot hold are errors, not tracebacks."""
+    own = tmp_path / "own.yaml"
+    for text, problem in (("nothing: {value: 1}\n", "own.yaml:1"), ("data_stale_seconds: {value: 1.5}\n", "")):
+        own.write_text(text, encoding="utf-8")
+        code = rules.main(["--thresholds", str(own), "--output", str(tmp_path / "out")])
+        assert code == (2 if problem else 0)
+        assert problem in capsys.readouterr().err
+    own.write_text("daemon_down_for_seconds: {value: 1.5}\n", encoding="utf-8")
+
+    assert rules.main(["--thresholds", str(own), "--output", str(tmp_path / "out")]) == 2
+    assert "whole seconds" in capsys.readouterr().err
+
+
+def test_an_unknown_placeholder_is_an_error() -> None:
+    """A template cannot name a threshold that does not exist."""
+    with pytest.raises(KeyError, match="no_such"):
+        rules.render("expr: x > @no_such@", load_thresholds(None), rules.Site())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(15, "15s"), (90, "90s"), (120, "2m"), (3600, "1h"), (7200, "2h"), (604800, "7d")]
+)
+def test_durations_are_exact(seconds: float, text: str) -> None:
+    """A duration is written in the largest unit that divides it."""
+    assert rules.format_duration(seconds) == text
+
+
+def test_severities_are_the_agreed_ones() -> None:
+    """Who is woken by what is decided on purpose."""
+    found = {severity: set[str]() for severity in SEVERITIES}
+    for name, rule in ALERT_RULES.items():
+        found[rule["labels"]["severity"]].add(name.removeprefix("Commwatch"))
+
+    assert found == SEVERITIES
+
+
+@pytest.mark.parametrize("name", ALERT_RULES)
+def test_an_alert_is_complete(name: str) -> None:
+    """Name, labels and annotations are all there, and no label holds a value."""
+    rule = ALERT_RULES[name]
+    labels, annotations = rule["labels"], rule["annotations"]
+
+    assert name.startswith("Commwatch")
+    assert labels.keys() == {"severity", "class"}
+    assert labels["class"] in {"A", "B", "C", "D"}
+    assert "{{" not in "".join(labels.values())
+    assert annotations.keys() == {"summary", "description", "runbook_url", "dashboard_url"}
+    assert "{{" not in annotations["summary"]
+    assert annotations["runbook_url"].endswith(f"/{name}.md")
+    assert "First action: " in annotations["description"]
+    assert "$value" in annotations["description"]
+    assert ("commwatch_gpu_busy" in annotations["description"]) == (name != "CommwatchDaemonAbsent")
+    assert ("keep_firing_for" in rule) == (labels["severity"] == "critical")
+
+
+@pytest.mark.parametrize("name", ALERT_RULES)
+def test_an_alert_has_its_runbook(name: str) -> None:
+    """Each alert has a page with the same five parts, and the documentation lists it."""
+    page = (ALERTS / "runbooks" / f"{name}.md").read_text(encoding="utf-8")
+    table = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text(encoding="utf-8")
+
+    assert page.startswith(f"# {name}\n")
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == [
+        "Meaning", "Impact", "Diagnosis", "Mitigation", "When to stop and call the vendor",
+    ]  # fmt: skip
+    assert f"[{name}](../alerts/runbooks/{name}.md)" in table
+
+
+def test_no_runbook_is_left_over() -> None:
+    """Runbooks and tests exist for alerts that exist."""
+    assert {path.stem for path in (ALERTS / "runbooks").glob("*.md")} == set(ALERT_RULES)
+    assert {path.stem for path in (ALERTS / "tests").glob("*.yaml")} == set(ALERT_RULES)
+
+
+@pytest.mark.parametrize("name", ALERT_RULES)
+def test_an_alert_has_been_tried_in_every_case(name: str) -> None:
+    """The promtool tests of each alert hold the cases that make it trustworthy, and each asserts something."""
+    tests = yaml.safe_load((ALERTS / "tests" / f"{name}.yaml").read_text(encoding="utf-8"))["tests"]
+    cases = [test["name"].removeprefix(f"{name}: ") for test in tests]
+
+    lacking = [case for case in CASES if not any(one.startswith(OTHER_CASES.get((name, case), case)) for one in cases)]
+
+    assert lacking == []
+    for test, case in zip(tests, cases, strict=True):
+        checks = test.get("alert_rule_test", []) + test.get("promql_expr_test", [])
+        fired = [bool(check.get("exp_alerts") or check.get("exp_samples")) for check in checks]
+        assert fired
+        assert any(fired) != case.startswith("silent"), case
+
+
+def test_rules_use_metrics_of_the_catalogue() -> None:
+    """Each name in an expression or a query of an annotation is a metric, a recorded series, or up."""
+    for rule in RULES:
+        text = " ".join([rule["expr"], *rule.get("annotations", {}).values()])
+        text = re.sub(r"https?://\S+", "", text)
+        recorded = set(re.findall(r"\b[a-z]+:\w+:\w+\b", text))
+        metrics = set(re.findall(r"(?<![:\w])commwatch_\w+(?![:\w])", text))
+
+        assert recorded <= RECORDED
+        for metric in metrics:
+            family_of(metric)
+
+
+def test_no_counter_is_compared_as_a_level() -> None:
+    """A cumulative counter stands only inside increase() or rate()."""
+    for rule in RULES:
+        for before, metric in re.findall(r"(\w*\(?)(commwatch_\w+_total)\b", rule["expr"]):
+            assert before in {"increase(", "rate("}, metric
+
+
+@pytest.mark.prometheus
+def test_promtool_accepts_the_rules() -> None:
+    """promtool finds no error and no lint."""
+    result = run("promtool", "check", "rules", "--lint=all", "--lint-fatal", *RULE_FILES)
+
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("name", ALERT_RULES)
+def test_an_alert_behaves(name: str) -> None:
+    """The alert fires on its fault with its exact words, stays silent otherwise, and resolves."""
+    result = run("promtool", "test", "rules", ALERTS / "tests" / f"{name}.yaml")
+
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.prometheus
+def test_the_prometheus_example_is_valid() -> None:
+    """promtool accepts the example, its rule files included."""
+    result = run("promtool", "check", "config", ALERTS / "prometheus.example.yml")
+
+    assert result.returncode == 0, result.stderr
+    assert "3 rule files found" in result.stdout
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        ("severity=critical", "page"),
+        ("severity=warning", "ticket"),
+        ("severity=info", "none"),
+        ("severity=critical simulated=true", "drill"),
+        ("severity=warning simulated=true", "drill"),
+        ("severity=info simulated=true", "drill"),
+    ],
+)
+def test_alerts_reach_their_receiver(labels: str, receiver: str) -> None:
+    """Critical pages, warning makes a ticket, info goes nowhere, and a simulated node reaches only the drill."""
+    example = ALERTS / "alertmanager.example.yml"
+    route = ("amtool", "config", "routes", "test", f"--config.file={example}")
+
+    assert run("amtool", "check-config", example).returncode == 0
+    assert run(*route, *labels.split()).stdout.split() == [receiver]
