@@ -1,0 +1,102 @@
+"""The systemd unit and the user it runs as, judged by systemd's own programs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commwatch.assets import asset
+
+UNIT = asset("systemd/commwatch.service")
+EXPOSURE_LIMIT = 25
+"""Tenths: the unit's exposure score is at most 2.5."""
+
+
+def settings(name: str) -> list[str]:
+    """The values of one setting of the unit, in order."""
+    return re.findall(rf"^{name}=(.*)$", UNIT.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def exposure(unit: Path) -> subprocess.CompletedProcess[str]:
+    """Judge a unit's exposure; 0 when it is within the limit."""
+    return subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_LIMIT}", "--no-pager", str(unit)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.systemd
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    """systemd-analyze verify has nothing to say about the unit, once its program exists."""
+    text = UNIT.read_text(encoding="utf-8").replace("/usr/bin/commwatch", sys.executable)
+    unit = tmp_path / "commwatch.service"
+    unit.write_text(text, encoding="utf-8")
+
+    result = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=60
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.systemd
+def test_the_unit_is_confined() -> None:
+    """The exposure score is at most 2.5."""
+    result = exposure(UNIT)
+
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.systemd
+def test_an_unconfined_unit_is_refused(tmp_path: Path) -> None:
+    """The limit means something: without a user and a system call filter the same unit is over it."""
+    text = UNIT.read_text(encoding="utf-8")
+    unit = tmp_path / "commwatch.service"
+    unit.write_text(re.sub(r"^(User|Group|SystemCallFilter|Protect\w+)=.*\n", "", text, flags=re.MULTILINE))
+
+    assert exposure(unit).returncode != 0
+
+
+@pytest.mark.systemd
+def test_the_user_can_be_made() -> None:
+    """systemd-sysusers reads the user's description and would make user and group."""
+    result = subprocess.run(
+        ["systemd-sysusers", "--dry-run", str(asset("systemd/commwatch.sysusers.conf"))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_worker_inside_the_driver_is_never_killed() -> None:
+    """Only the main process is signalled, and a probe killed for memory does not stop the unit."""
+    assert settings("KillMode") == ["process"]
+    assert settings("OOMPolicy") == ["continue"]
+
+
+def test_the_gpus_stay_visible() -> None:
+    """Devices are closed but for GPUs and verbs; /proc keeps the driver's folder and the scheduler's processes."""
+    assert settings("PrivateDevices") == ["no"]
+    assert settings("DevicePolicy") == ["closed"]
+    assert settings("DeviceAllow") == ["char-nvidia* rw", "char-infiniband* rw"]
+    assert settings("ProcSubset") == ["all"]
+    assert settings("ProtectProc") == ["default"]
+
+
+def test_unit_and_shipped_files_fit_together() -> None:
+    """The unit reads the files that the installation page puts in place, as the user of the sysusers file."""
+    user = re.findall(r"^u (\S+)", asset("systemd/commwatch.sysusers.conf").read_text(encoding="utf-8"), re.MULTILINE)
+    install = (Path(__file__).parents[2] / "docs" / "install.md").read_text(encoding="utf-8")
+
+    assert settings("User") == user
+    for path in ("/etc/commwatch/commwatch.yaml", "/etc/default/commwatch", "/usr/bin/commwatch"):
+        assert path in UNIT.read_text(encoding="utf-8")
+        assert path in install
