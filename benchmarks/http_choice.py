@@ -87,6 +87,7 @@ def main() -> None:
         count = arguments.scrapes + WARM_UP_SCRAPES + 1
         process = context.Process(target=serve, args=(server, arguments.series, count, theirs))
         process.start()
+        theirs.close()  # then a server that fails ends the wait for its address
         try:
             address, start_ms, memory_kib = ours.recv()
             times = measure(address, arguments.scrapes, gzip=False, server_pid=process.pid)

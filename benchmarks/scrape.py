@@ -53,6 +53,7 @@ def main() -> None:
         ours, theirs = context.Pipe()
         server = context.Process(target=serve, args=(arguments.series, arguments.scrapes + WARM_UP_SCRAPES, theirs))
         server.start()
+        theirs.close()  # then a server that fails ends the wait for its address
         try:
             address = ours.recv()
             with ExitStack() as silent:
@@ -63,15 +64,13 @@ def main() -> None:
             server.terminate()
             server.join()
     if arguments.json:
-        print(
-            json.dumps(
-                {"series": arguments.series, "scrapes": arguments.scrapes, "silent": arguments.silent, **results}
-            )
-        )
+        settings = {"series": arguments.series, "scrapes": arguments.scrapes, "silent": arguments.silent}
+        print(json.dumps(settings | results))
         return
     for name, figures in results.items():
         print(
-            f"{name:6} p50 {figures['p50_ms']:.2f} ms  p99 {figures['p99_ms']:.2f} ms  {figures['body_bytes']:,} bytes"
+            f"{name:6} p50 {figures['p50_ms']:.2f} ms  p99 {figures['p99_ms']:.2f} ms"
+            f"  server CPU {figures['server_cpu_ms']:.2f} ms  {figures['body_bytes']:,} bytes"
         )
 
 

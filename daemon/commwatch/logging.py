@@ -53,8 +53,8 @@ def configure_logging(settings: Log, stream: TextIO = sys.stderr) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-    # Our own events say what the scheduler does; its informational records would be one per run.
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    # The scheduler tells us of each failure, and we log it; its own records would say it twice, and each run besides.
+    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[*shared[:2], *shared[3:], structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

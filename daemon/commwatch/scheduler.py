@@ -62,7 +62,12 @@ class Scheduler:
 
         async def tracked() -> None:
             self._last_run = self._monotonic()
-            await run()
+            try:
+                await run()
+            except asyncio.CancelledError:
+                if self._apscheduler.running:
+                    raise
+                # Stopping cancels what is under way: that is no failure of the job.
 
         self._apscheduler.add_job(
             tracked, IntervalTrigger(seconds=interval, timezone=timezone.utc), id=name, name=name, next_run_time=first,

@@ -55,6 +55,9 @@ _GPU = "gpu pci_bus_id"
 _LINK = "gpu pci_bus_id link"
 _PROBE = "probe backend"
 
+# The rows are a table to be read: one look tells name, labels, help and origin.
+# fmt: off
+
 # --- GPU -------------------------------------------------------------------------------------------------------------
 _info("gpu_info", f"{_GPU} uuid serial name architecture", "Identity of a GPU; the value is always 1.",
       "NVML nvmlDeviceGetUUID, GetSerial, GetName, GetArchitecture")
@@ -191,7 +194,7 @@ _counter("counter_resets_observed_total", "source device", "Times hardware count
 
 # --- Probe -----------------------------------------------------------------------------------------------------------
 _row("histogram", "probe_latency_seconds", _PROBE, "Time of one small collective, slowest rank, one value per cycle.",
-     "commwatch probe: host or device clock around K calls, divided by K", "seconds")
+     "commwatch probe: device clock around K calls, divided by K; with gloo the median by the host's clock", "seconds")
 _gauge("probe_last_latency_seconds", _PROBE, "Time of one small collective in the last good cycle, slowest rank.",
        "commwatch probe, last result", "seconds")
 _gauge("probe_last_bus_bandwidth_bytes_per_second", _PROBE,
@@ -212,7 +215,8 @@ _gauge("probe_latency_spike_streak", _PROBE, "Latency spikes in a row, up to the
 _gauge("probe_low_bandwidth_streak", _PROBE, "Results in a row below the utilisation threshold, up to the last one.",
        "probe_bandwidth_utilization_ratio below the threshold")
 _counter("probe_latency_spikes_total", _PROBE, "Latency spikes.", "as probe_latency_spike_streak")
-_counter("probe_attempts_total", _PROBE, "Cycles that started to measure.", "commwatch probe")
+_counter("probe_attempts_total", _PROBE, "Cycles that ran to a result or a failure; those that gave way are skips.",
+         "commwatch probe")
 _counter("probe_failures_total", f"{_PROBE} reason", "Cycles that started and gave no good result.", "commwatch probe")
 _counter("probe_skips_total", f"{_PROBE} reason", "Cycles that did not start, or gave way.", "the gate before a probe")
 _gauge("probe_last_completion_timestamp_seconds", _PROBE, "When the last cycle with a result ended.",
@@ -260,6 +264,8 @@ _counter("process_cpu_seconds_total", "process", "CPU time of one of the daemon'
          "procfs /proc/PID/stat utime and stime", "seconds")
 _gauge("process_resident_memory_bytes", "process", "Resident memory of one of the daemon's processes.",
        "procfs /proc/PID/statm", "bytes")
+
+# fmt: on
 
 CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _rows})
 """Every metric family by its full name, in the order of the page."""

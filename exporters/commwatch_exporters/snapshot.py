@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -131,8 +132,8 @@ def format_number(value: float) -> str:
     """A number as Prometheus and OpenMetrics read it back without loss."""
     if isinstance(value, int):
         return str(int(value))
-    if value != value:
+    if math.isnan(value):
         return "NaN"
-    if value in (float("inf"), float("-inf")):
+    if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return repr(value)

@@ -200,7 +200,7 @@ def test_hup_takes_a_good_configuration_and_refuses_a_bad_one(tmp_path: Path) ->
 
 
 def test_systemd_hears_ready_and_progress_and_stopping(tmp_path: Path) -> None:
-    """Ready comes after the first collection; the watchdog is fed by the heartbeat; workers do not inherit the socket."""
+    """Ready comes after the first collection; the heartbeat feeds the watchdog; workers do not inherit the socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(10)
@@ -242,8 +242,8 @@ def test_workers_end_with_a_daemon_that_was_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--log.level", "loud"], "--log.level: log.level: 'loud' is not possible; possible: debug, error, info, warning"),
-        (["--simulate", "h100x9"], "no preset 'h100x9'; there are a10x2, h100x8, rtx3090x4"),
+        (["--log.level", "loud"], "--log.level: log.level: 'loud' is not possible; possible: debug, error, info"),
+        (["--simulate", "h100x9"], "--simulate: no preset 'h100x9'; there are "),
         (["--config.file", "/nowhere.yaml"], "/nowhere.yaml: cannot be read: No such file or directory"),
         (["--web.listen-address", "127.0.0.1:seven"], "127.0.0.1:seven"),
         (["--path.state", "/proc/nothing"], "state directory /proc/nothing: "),
@@ -258,7 +258,7 @@ def test_what_cannot_be_used_is_one_line_and_exit_code_2(tmp_path: Path, argumen
     lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]
     assert result.returncode == 2
     assert len(lines) == 1, result.stderr
-    assert message.split("; there are")[0] in lines[0]
+    assert message in lines[0]
 
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class Daemon:
     def get(self, path: str, timeout: float = 5) -> tuple[int, str]:
         """Status and body of a page."""
         try:
-            with urllib.request.urlopen(f"http://{self.address}{path}", timeout=timeout) as answer:  # noqa: S310
+            with urllib.request.urlopen(f"http://{self.address}{path}", timeout=timeout) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

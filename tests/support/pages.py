@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as _parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as _parse_text
+
 from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.prometheus import Format
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 
@@ -18,7 +23,9 @@ def snapshot_of(*values: Mapping[Series, Value]) -> Snapshot:
     return Snapshot([block_of(one) for one in values], 0.0)
 
 
-def histogram_values(family: str, labels: tuple[str, ...], buckets: Mapping[str, int], total: float) -> dict[Series, Value]:
+def histogram_values(
+    family: str, labels: tuple[str, ...], buckets: Mapping[str, int], total: float
+) -> dict[Series, Value]:
     """The series of one histogram; the last bucket holds all observations."""
     values: dict[Series, Value] = {(f"{family}_bucket", (*labels, bound)): count for bound, count in buckets.items()}
     values[f"{family}_count", labels] = max(buckets.values())
@@ -36,3 +43,10 @@ def whole_catalogue() -> dict[Series, Value]:
         else:
             values[metric.name, labels] = 1
     return values
+
+
+def families_of(page: str, page_format: Format) -> list[Metric]:
+    """What prometheus_client's parser of the format reads."""
+    if page_format is Format.TEXT:
+        return list(_parse_text(page))
+    return list(_parse_openmetrics(page))  # type: ignore[no-untyped-call]  # prometheus_client gives it no types

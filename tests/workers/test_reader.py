@@ -105,7 +105,7 @@ def test_a_healthy_node_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_a_hung_gpu_is_absent_at_once_and_the_others_go_on(tmp_path: Path) -> None:
-    """At the deadline the suspect is named; one replacement serves the other seven; the stuck process gets no signal."""
+    """At the deadline the suspect is named, and one replacement serves the other seven, beside the stuck process."""
 
     async def body() -> None:
         async with node(tmp_path) as one:
@@ -287,7 +287,9 @@ def test_a_stuck_process_gets_no_signal_while_it_is_in_the_kernel(tmp_path: Path
             (pid,) = one.reader.pids()
             one.set_faults("- {fault: driver_hang, gpu: 3}\n")
             await one.collect_until(lambda collected: bool(collected.absences))
-            alive = lambda: process_state(PROC, pid) not in (None, "Z")  # noqa: E731 - read several times below
+
+            def alive() -> bool:
+                return process_state(PROC, pid) not in (None, "Z")
 
             state(pid, "D")
             now[0] += reader_module.SIGNAL_AFTER_SECONDS + 100

@@ -57,50 +57,58 @@ class TorchGroup:
         """Make both buffers and the first small call; seconds of that call, host clock."""
         for size in (self._plan.latency_bytes, self._plan.bandwidth_bytes):
             self._buffers[size] = torch.zeros(size // _ELEMENT_BYTES, dtype=torch.float32, device=self._device)
-        started = time.perf_counter()
-        self._sum(self._buffers[self._plan.latency_bytes])
-        self._wait()
-        return time.perf_counter() - started
+        with self._named_errors():
+            started = time.perf_counter()
+            dist.all_reduce(self._buffers[self._plan.latency_bytes])
+            if self._on_gpu:
+                torch.cuda.synchronize(self._device)
+            return time.perf_counter() - started
 
     def time_calls(self, size_bytes: int, calls: int) -> float:
         """Seconds of one call: with NCCL the mean between two events of the current stream, with gloo the median."""
-        buffer = self._buffers[size_bytes]
-        if not self._on_gpu:
-            return median(self._host_seconds(buffer) for _ in range(calls))
+        with self._named_errors():
+            time_them = self._device_seconds if self._on_gpu else self._host_seconds
+            return time_them(self._buffers[size_bytes], calls)
+
+    def _device_seconds(self, buffer: torch.Tensor, calls: int) -> float:
         # A synchronous call makes the current stream wait for NCCL's own, so events on it bracket the calls.
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         for _ in range(calls):
-            self._sum(buffer)
+            dist.all_reduce(buffer)
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) / 1e3 / calls
 
-    def _host_seconds(self, buffer: torch.Tensor) -> float:
-        """Seconds of one gloo call, which blocks, so that the host's clock sees it whole."""
-        started = time.perf_counter()
-        self._sum(buffer)
-        return time.perf_counter() - started
+    def _host_seconds(self, buffer: torch.Tensor, calls: int) -> float:
+        # A gloo call blocks, so the host's clock sees it whole; the median leaves out what the host's scheduler did.
+        times = []
+        for _ in range(calls):
+            started = time.perf_counter()
+            dist.all_reduce(buffer)
+            times.append(time.perf_counter() - started)
+        return median(times)
 
     def slowest(self, seconds: float) -> float:
         """The largest of the ranks' numbers, by an all-reduce with MAX."""
         number = torch.tensor([seconds], dtype=torch.float64, device=self._device)
-        with _named_errors(self._plan.backend):
+        with self._named_errors():
             dist.all_reduce(number, op=dist.ReduceOp.MAX)
             return float(number.item())
 
     def exact(self, size_bytes: int) -> bool:
         """Sum (rank + 1) × (1 + place mod 251) over the ranks; at most 2²⁴, so 32-bit floats hold it exactly."""
         buffer = self._buffers[size_bytes]
+        zeros_stayed = not bool(buffer.any())
         places = torch.arange(buffer.numel(), dtype=torch.int32, device=self._device)
         pattern = (places % _PATTERN_PERIOD + 1).to(torch.float32)
-        zeros_stayed = not bool(buffer.any())
         torch.mul(pattern, self._plan.rank + 1, out=buffer)
-        self._sum(buffer)
-        sum_of_ranks = self._plan.ranks * (self._plan.ranks + 1) // 2
-        exact = zeros_stayed and bool(torch.equal(buffer, pattern.mul_(sum_of_ranks)))
+        with self._named_errors():
+            dist.all_reduce(buffer)
+            sum_of_ranks = self._plan.ranks * (self._plan.ranks + 1) // 2
+            exact = bool(torch.equal(buffer, pattern.mul_(sum_of_ranks)))
         buffer.zero_()
-        return exact
+        return zeros_stayed and exact
 
     def close(self) -> None:
         """Destroy the group, and with it NCCL's memory on the GPU."""
@@ -114,23 +122,13 @@ class TorchGroup:
             if hasattr(backend, "abort"):  # torch 2.6 and later
                 backend.abort()
 
-    def _sum(self, buffer: torch.Tensor) -> None:
-        with _named_errors(self._plan.backend):
-            dist.all_reduce(buffer, op=dist.ReduceOp.SUM)
-
-    def _wait(self) -> None:
-        if self._on_gpu:
-            with _named_errors(self._plan.backend):
-                torch.cuda.synchronize(self._device)
-
-
-@contextmanager
-def _named_errors(backend: str) -> Iterator[None]:
-    """Give NCCL's own errors their name."""
-    try:
-        yield
-    except dist.DistBackendError as error:
-        raise RankError("nccl_error" if backend == "nccl" else "crashed", str(error)) from error
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Give NCCL's own errors their name."""
+        try:
+            yield
+        except dist.DistBackendError as error:
+            raise RankError("nccl_error" if self._on_gpu else "crashed", str(error)) from error
 
 
 def _nccl_version() -> str:

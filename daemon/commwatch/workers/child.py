@@ -17,7 +17,6 @@ from commwatch.workers.wire import (
     ProgressMark,
     Reply,
     Request,
-    SimulationPlan,
     WireAbsence,
     WireReadings,
     WorkerPlan,
@@ -61,7 +60,7 @@ class _Answerer:
         self._open: set[Source] = set()
         self._layouts: dict[int, tuple[int, tuple[Series, ...]]] = {}
         self._new_aliases: dict[str, str] = {}
-        self._refresh = _simulate(plan.simulation)
+        self._refresh = _simulate(plan)
 
     def run(self, collector: str) -> Batch:
         source = next(source for source in self._sources if collector in source.collectors)
@@ -108,15 +107,19 @@ class _Answerer:
             source.close()
 
 
-def _simulate(plan: SimulationPlan | None) -> Callable[[], None]:
+def _simulate(plan: WorkerPlan) -> Callable[[], None]:
     """Put a simulated node beneath this process; what is returned brings its files up to date before each read."""
-    if plan is None:
+    simulation = plan.simulation
+    if simulation is None:
         return lambda: None
     from commwatch.simulation.node import SimulatedNode
 
-    node = SimulatedNode(plan.preset, Path(plan.faults_file) if plan.faults_file else None, plan.started_at)
-    node.install_driver()
-    root = Path(plan.sysfs)
+    faults = Path(simulation.faults_file) if simulation.faults_file else None
+    node = SimulatedNode(simulation.preset, faults, simulation.started_at)
+    if "nvml" in plan.sources:
+        node.install_driver()
+        return lambda: None
+    root = Path(simulation.sysfs)
     return lambda: node.write_sysfs(root)
 
 

@@ -1,0 +1,133 @@
+"""Measures the whole daemon on the simulated 8 × H100 node: CPU, memory, start-up, scrape latency; scraped every second.
+
+Example: python benchmarks/daemon.py --seconds 60 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BUDGETS = {
+    "start_seconds": 1.5,
+    "cpu_seconds_per_hour": 15.0,
+    "proportional_memory_mebibytes": 80.0,
+    "scrape_p50_milliseconds": 1.0,
+    "scrape_p99_milliseconds": 3.0,
+}
+
+
+def processes(pid: int) -> list[int]:
+    """A process and its children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process: the scheduler's own account in nanoseconds, which misses no short burst."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
+def proportional_bytes(pids: list[int]) -> int:
+    """PSS of processes together."""
+    total = 0
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+def scrape(connection: http.client.HTTPConnection) -> tuple[float, bytes]:
+    """Milliseconds and body of one scrape over a kept connection."""
+    started = time.perf_counter()
+    connection.request("GET", "/metrics")
+    body = connection.getresponse().read()
+    return (time.perf_counter() - started) * 1e3, body
+
+
+def wait_for_snapshot(port: int, deadline: float) -> None:
+    """Return when a complete snapshot is served."""
+    while time.monotonic() < deadline:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+            connection.request("GET", "/readyz")
+            if connection.getresponse().status == http.client.OK:
+                return
+        except OSError:
+            time.sleep(0.005)
+    raise TimeoutError("the daemon was not ready in time")
+
+
+def measure(port: int, seconds: int, arguments: list[str]) -> dict[str, float]:
+    """Start a daemon, scrape it every second, and stop it."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT / "exporters")])}
+    with tempfile.TemporaryDirectory() as state:
+        started = time.monotonic()
+        daemon = subprocess.Popen(
+            [sys.executable, "-m", "commwatch", "run", "--simulate", "h100x8", "--path.state", state,
+             "--web.listen-address", f"127.0.0.1:{port}", "--log.level", "error", *arguments],
+            env=environment,
+        )  # fmt: skip
+        try:
+            wait_for_snapshot(port, started + 30)
+            start_seconds = time.monotonic() - started
+            time.sleep(5)  # what happens once is over
+            pids = processes(daemon.pid)
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            scrape(connection)
+            before, begun = {pid: cpu_seconds(pid) for pid in pids}, time.monotonic()
+            times, body = [], b""
+            for second in range(seconds):
+                time.sleep(max(0.0, begun + second + 1 - time.monotonic()))
+                milliseconds, body = scrape(connection)
+                times.append(milliseconds)
+            elapsed = time.monotonic() - begun
+            used = {pid: (cpu_seconds(pid) - before[pid]) / elapsed * 3600 for pid in pids}
+            return {
+                "start_seconds": start_seconds,
+                "cpu_seconds_per_hour": sum(used.values()),
+                "cpu_seconds_per_hour_of_the_daemon": used[daemon.pid],
+                "proportional_memory_mebibytes": proportional_bytes(pids) / 2**20,
+                "scrape_p50_milliseconds": statistics.median(times),
+                "scrape_p99_milliseconds": sorted(times)[int(len(times) * 0.99)],
+                "series": sum(not line.startswith(b"#") for line in body.splitlines()),
+                "processes": len(pids),
+            }
+        finally:
+            daemon.terminate()
+            daemon.wait(10)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=60, help="how long to scrape (default 60)")
+    parser.add_argument("--port", type=int, default=28930, help="free port on loopback (default 28930)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args()
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+        config.write("probes: {enabled: false}\n")
+        config.flush()
+        figures = measure(given.port, given.seconds, ["--config.file", config.name])
+    if given.json:
+        print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
+        return
+    for name, value in figures.items():
+        budget = BUDGETS.get(name)
+        verdict = "" if budget is None else f"  budget {budget:g}: {'met' if value <= budget else 'MISSED'}"
+        print(f"{name:32} {value:10.3f}{verdict}")
+
+
+if __name__ == "__main__":
+    main()

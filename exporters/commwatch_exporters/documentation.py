@@ -1,0 +1,97 @@
+"""Writes docs/metrics.md from the catalogue: ``python -m commwatch_exporters.documentation [--check] [FILE]``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from commwatch_exporters.catalogue import CATALOGUE, Metric
+from commwatch_exporters.prometheus import PROCESS_COLLECTOR
+
+_INTRODUCTION = """\
+# Metrics
+
+Every metric of the page, as the catalogue has it. This file is generated: change
+`exporters/commwatch_exporters/catalogue.py`, then run `python -m commwatch_exporters.documentation`.
+
+A value that was not read is absent: never 0, and never the last one that was read.
+OpenMetrics shows counters without `_total` and infos without `_info` in their metadata; the series' names are the same.
+A histogram has the series `_bucket` (with the label `le`), `_sum` and `_count`.
+"""
+
+_GROUPS = {  # by the first word of the name
+    "gpu": "GPU",
+    "software": "GPU",
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "ethernet": "Ethernet",
+    "probe": "Probes",
+    "expected": "Inventory and honesty",
+    "present": "Inventory and honesty",
+    "counter": "Inventory and honesty",
+    "simulated": "Inventory and honesty",
+    "maintenance": "Inventory and honesty",
+}
+_DAEMON = "Daemon"
+"""The group of all other first words."""
+
+
+def document(metrics: Iterable[Metric]) -> str:
+    """The text of docs/metrics.md: one table for each group of metrics, in the order of the page."""
+    groups: dict[str, list[Metric]] = {}
+    for metric in metrics:
+        first_word = metric.name.removeprefix("commwatch_").partition("_")[0]
+        groups.setdefault(_GROUPS.get(first_word, _DAEMON), []).append(metric)
+    sections = [_section(title, members) for title, members in groups.items()]
+    return "\n".join([_INTRODUCTION, *sections, _process_section()])
+
+
+def _section(title: str, metrics: Iterable[Metric]) -> str:
+    rows = [
+        f"| `{metric.name}` | {metric.type} | {metric.unit} | {', '.join(f'`{label}`' for label in metric.labels)} "
+        f"| {_cell(metric.help)} | {_cell(metric.origin)} |\n"
+        for metric in metrics
+    ]
+    head = "| name | type | unit | labels | what it says | origin |\n| --- | --- | --- | --- | --- | --- |\n"
+    return f"## {title}\n\n{head}{''.join(rows)}"
+
+
+def _process_section() -> str:
+    """The families of prometheus_client's process collector, which every exporter in Python has."""
+    rows = []
+    for family in PROCESS_COLLECTOR.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        rows.append(f"| `{name}` | {family.type} | {_cell(family.documentation)} |\n")
+    head = "| name | type | what it says |\n| --- | --- | --- |\n"
+    note = "Read from `/proc/self` of the daemon when the page is rendered.\n\n"
+    return f"## Process of the daemon\n\n{note}{head}{''.join(rows)}"
+
+
+def _cell(text: str) -> str:
+    """A text as Markdown shows it in a table."""
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+
+
+def main() -> int:
+    """Write the file; with --check only say whether it is current: exit code 1 if not."""
+    parser = argparse.ArgumentParser(description="Write docs/metrics.md from the catalogue of metrics.")
+    parser.add_argument("file", nargs="?", type=Path, default=Path("docs/metrics.md"), help="default: docs/metrics.md")
+    parser.add_argument("--check", action="store_true", help="only say whether the file is current")
+    arguments = parser.parse_args()
+    text = document(CATALOGUE.values())
+    if not arguments.check:
+        arguments.file.write_text(text, encoding="utf-8")
+        return 0
+    if arguments.file.exists() and arguments.file.read_text(encoding="utf-8") == text:
+        return 0
+    print(
+        f"{arguments.file} is not what the catalogue says: run python -m commwatch_exporters.documentation",
+        file=sys.stderr,
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""One HTTP/1.1 connection: h11 parses, deadlines and sizes are bounded, no client can hold up another."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import enum
+from http import HTTPStatus
+from typing import Protocol, cast
+
+import h11
+
+from commwatch_exporters.http_messages import Limits, Request, Response, refusal, request_of, short_response
+
+_WRITE_BYTES = 65536  # handed to the transport at a time, and so the most that it keeps for a slow reader
+_LINGER_SECONDS = 1.0  # for the client to read the last answer; closing on unread bytes would destroy it
+
+_COMMON_HEADERS = [
+    ("Cache-Control", "no-store"),
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+]
+
+
+class Host(Protocol):
+    """What a connection needs of the server that accepted it."""
+
+    limits: Limits
+    receive_buffer: memoryview
+    """Shared by all connections: the loop fills it and hands it over in one step."""
+
+    def answer(self, request: Request) -> Response:
+        """The answer to a request; never raises."""
+
+    def opened(self, connection: Connection) -> None:
+        """A client has connected."""
+
+    def used(self, connection: Connection) -> None:
+        """A request has been answered."""
+
+    def closed(self, connection: Connection) -> None:
+        """The connection is gone."""
+
+    def failed(self, where: str, error: Exception) -> None:
+        """Something raised that should not."""
+
+
+class _State(enum.Enum):
+    WAITING = enum.auto()  # for the first byte of a request
+    READING = enum.auto()  # a request has begun
+    SENDING = enum.auto()  # an answer is not yet with the kernel
+    CLOSING = enum.auto()  # the last answer is sent; whatever still comes is dropped
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client."""
+
+    def __init__(self, host: Host) -> None:
+        self.served = False
+        """Whether a whole request has arrived."""
+        self._host = host
+        self._limits = host.limits
+        self._loop = asyncio.get_running_loop()
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=host.limits.head_bytes)
+        self._state = _State.WAITING
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unsent = memoryview(b"")
+        self._write_paused = False
+        self._last_answer = False
+
+    @property
+    def sending(self) -> bool:
+        """Whether an answer is under way."""
+        return self._state is _State.SENDING
+
+    # --- what the event loop calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start to wait for a request."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=0)  # then a pause says: the kernel has not taken it all
+        self._enter(_State.WAITING, self._limits.head_seconds)
+        self._host.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop is to put what arrives."""
+        return self._host.receive_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take in what has arrived."""
+        if self._state is not _State.CLOSING:
+            self._receive(bytes(self._host.receive_buffer[:nbytes]))
+
+    def eof_received(self) -> bool:
+        """The client sends no more; True keeps the connection for an answer under way."""
+        if self._state is not _State.CLOSING:
+            self._receive(b"")
+        return self.sending
+
+    def pause_writing(self) -> None:
+        """The kernel takes no more for now."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """The kernel has taken all that was handed over."""
+        self._write_paused = False
+        if self.sending:
+            self._write()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._unsent = memoryview(b"")
+        self._state = _State.CLOSING
+        self._host.closed(self)
+
+    # --- what the server calls ---
+
+    def finish(self) -> None:
+        """Close as soon as no answer is under way."""
+        if self.sending:
+            self._last_answer = True
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._transport.abort()
+
+    # --- requests ---
+
+    def _receive(self, data: bytes) -> None:
+        if self._state is _State.WAITING and data:
+            self._enter(_State.READING, self._limits.head_seconds)
+        self._http.receive_data(data)
+        self._proceed()
+
+    def _proceed(self) -> None:
+        """Answer one request, if a whole one has arrived."""
+        if self._state not in (_State.WAITING, _State.READING) or self._transport.is_closing():
+            return
+        try:
+            event = self._http.next_event()
+            if isinstance(event, h11.Request):
+                self._handle(event)
+            elif isinstance(event, h11.ConnectionClosed):
+                self._transport.close()
+            else:
+                self._transport.resume_reading()
+        except h11.RemoteProtocolError as error:
+            self._refuse(HTTPStatus(error.error_status_hint))
+        except Exception as error:
+            self._host.failed("connection", error)
+            self.abort()
+
+    def _handle(self, event: h11.Request) -> None:
+        refused = refusal(event, self._limits)
+        if refused is not None:
+            self._send(refused, is_head=event.method == b"HEAD", close=True)
+            return
+        self._http.next_event()  # the end of the message: there is no body
+        self.served = True
+        self._host.used(self)
+        response = self._host.answer(request_of(event))
+        self._send(response, is_head=event.method == b"HEAD", close=False)
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._send(short_response(status), is_head=False, close=True)
+        else:
+            self.abort()
+
+    # --- answers ---
+
+    def _send(self, response: Response, *, is_head: bool, close: bool) -> None:
+        headers = [
+            ("Date", email.utils.formatdate(usegmt=True)),
+            ("Content-Type", response.content_type),
+            ("Content-Length", str(len(response.body))),
+            *_COMMON_HEADERS,
+            *response.headers,
+        ]
+        if close:
+            headers.append(("Connection", "close"))
+        body = b"" if is_head else response.body
+        head = self._http.send(
+            h11.Response(status_code=response.status, headers=headers, reason=response.status.phrase)
+        )
+        self._http.send(h11.Data(data=body))
+        self._http.send(h11.EndOfMessage())
+        self._state = _State.SENDING
+        self._transport.write((head or b"") + body[:_WRITE_BYTES])
+        self._unsent = memoryview(body)[_WRITE_BYTES:]
+        self._write()
+        if self.sending:
+            self._transport.pause_reading()
+            self._enter(_State.SENDING, self._limits.write_seconds)
+
+    def _write(self) -> None:
+        while self._unsent and not self._write_paused:
+            piece, self._unsent = self._unsent[:_WRITE_BYTES], self._unsent[_WRITE_BYTES:]
+            self._transport.write(piece)
+        if not self._write_paused:
+            self._sent()
+
+    def _sent(self) -> None:
+        if self._last_answer or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            self._enter(_State.CLOSING, _LINGER_SECONDS)
+            self._transport.write_eof()
+            self._transport.resume_reading()
+            return
+        self._http.start_next_cycle()
+        waiting_bytes, ended = self._http.trailing_data
+        if waiting_bytes or ended:
+            self._enter(_State.READING, self._limits.head_seconds)
+            self._transport.pause_reading()
+            self._loop.call_soon(self._proceed)  # not at once: other clients come between two requests of one
+        else:
+            self._enter(_State.WAITING, self._limits.idle_seconds)
+            self._transport.resume_reading()
+
+    # --- deadlines ---
+
+    def _enter(self, state: _State, seconds: float) -> None:
+        self._state = state
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self._loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        if self._state is _State.READING:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+        else:
+            self.abort()

@@ -1,0 +1,93 @@
+"""Listen addresses: from the text that an operator writes to bound sockets."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+_BACKLOG = 128  # connections that wait for the event loop
+_NO_IPV6 = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
+
+
+class EndpointError(OSError):
+    """A listen address cannot be used; the message names it."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``; the host of the last one is empty.
+
+    Raises:
+        EndpointError: it is none of them.
+    """
+    host, separator, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1
+    if not separator or not 0 <= number <= 65535 or (":" in host and not bracketed):
+        raise EndpointError(
+            f"listen address {address!r}: expected HOST:PORT, [IPV6]:PORT, or :PORT for all addresses of this node"
+        )
+    return (host[1:-1] if bracketed else host), number
+
+
+def bind(address: str) -> list[socket.socket]:
+    """Listening sockets for an address: one, or for a host name one for each of its addresses.
+
+    ``:PORT`` gives one socket for IPv6 and IPv4 together, or one for IPv4 where the node has no IPv6.
+
+    Raises:
+        EndpointError: the address cannot be understood or taken.
+    """
+    host, port = split_address(address)
+    try:
+        return [_bind_all_addresses(port)] if not host else _bind_host(host, port)
+    except socket.gaierror as error:
+        raise EndpointError(
+            f"listen address {address!r}: {host!r} is no address of a node: {error.strerror}"
+        ) from error
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise EndpointError(f"cannot listen on {address!r}: {reason}") from error
+
+
+def name_of(bound: socket.socket) -> str:
+    """The address of a bound socket, as an operator would write it."""
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if bound.family == socket.AF_INET6 else f"{host}:{port}"
+
+
+def _bind_all_addresses(port: int) -> socket.socket:
+    try:
+        return _bound(socket.AF_INET6, ("::", port), dual_stack=True)
+    except OSError as error:
+        if error.errno not in _NO_IPV6:
+            raise
+    return _bound(socket.AF_INET, ("0.0.0.0", port))  # noqa: S104  all addresses is what :PORT asks for
+
+
+def _bind_host(host: str, port: int) -> list[socket.socket]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, where in dict.fromkeys(found):
+            sockets.append(_bound(family, where))
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
+    return sockets
+
+
+def _bound(family: int, where: tuple[object, ...], *, dual_stack: bool = False) -> socket.socket:
+    # asyncio turns Nagle's algorithm off only where the protocol is named; with it, answers wait 40 ms for an ACK
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual_stack else 1)
+        bound.bind(where)
+        bound.listen(_BACKLOG)  # here, so that a taken port fails here: two sockets may share a port until one listens
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -1,0 +1,73 @@
+"""The endpoint of the daemon: metrics, health, readiness and the status page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+
+from commwatch_exporters.http_messages import Limits, Request, Response
+from commwatch_exporters.http_server import HttpServer
+from commwatch_exporters.listen import EndpointError
+from commwatch_exporters.negotiation import accepts_gzip, choose_format
+from commwatch_exporters.prometheus import render
+from commwatch_exporters.snapshot import Snapshot
+from commwatch_exporters.status_page import CollectorStatus, ProbeStatus, Status, render_status_page
+
+__all__ = ["CollectorStatus", "Endpoint", "EndpointError", "Limits", "ProbeStatus", "Status"]
+
+_VARY = ("Vary", "Accept, Accept-Encoding")
+_GZIP = ("Content-Encoding", "gzip")
+
+
+class Endpoint(HttpServer):
+    """Answers scrapes from the last snapshot; no answer waits for anything.
+
+    Args:
+        snapshot: The last complete snapshot.
+        ready: Whether the daemon is ready, and if not, why, one line for each reason.
+        status: What the status page says beside the snapshot.
+        telemetry_path: Where the metrics are.
+        limits: What a client may use.
+    """
+
+    def __init__(
+        self,
+        *,
+        snapshot: Callable[[], Snapshot],
+        ready: Callable[[], tuple[bool, Sequence[str]]],
+        status: Callable[[], Status],
+        telemetry_path: str = "/metrics",
+        limits: Limits | None = None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._ready = ready
+        self._status = status
+        self._telemetry_path = telemetry_path
+        routes = {
+            "/": self._status_page,
+            "/healthz": _healthz,
+            "/readyz": self._readyz,
+            telemetry_path: self._metrics,
+        }
+        super().__init__(routes, limits)
+
+    def _metrics(self, request: Request) -> Response:
+        page_format = choose_format(request.headers.get("accept", ""))
+        gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
+        page = render(self._snapshot(), page_format, gzip=gzip)
+        return Response(HTTPStatus.OK, page, page_format.value, (_VARY, _GZIP) if gzip else (_VARY,))
+
+    def _readyz(self, _: Request) -> Response:
+        is_ready, reasons = self._ready()
+        if is_ready:
+            return Response(HTTPStatus.OK, b"ready\n")
+        return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join([f"{reason}\n" for reason in reasons]).encode())
+
+    def _status_page(self, _: Request) -> Response:
+        page = render_status_page(self._snapshot(), self._status(), self._telemetry_path)
+        return Response(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8")
+
+
+def _healthz(_: Request) -> Response:
+    """The process answers; whether collectors succeed is the metrics' to say."""
+    return Response(HTTPStatus.OK, b"ok\n")

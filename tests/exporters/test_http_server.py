@@ -1,0 +1,429 @@
+"""The HTTP server and its clients, well-behaved and not, over real sockets on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+import time
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from commwatch_exporters.http_messages import Limits, Request, Response
+from commwatch_exporters.http_server import HttpServer
+from support.http import ask, connected, serving
+
+GET = b"GET /text HTTP/1.1\r\nHost: node\r\n\r\n"
+LARGE = b"0123456789abcdef" * 2**20  # 16 MiB: more than the kernel takes for a reader that does not read
+SOON = 0.05
+"""A deadline, seconds, for tests that wait for it."""
+
+
+def server(limits: Limits | None = None) -> HttpServer:
+    """A server with a page of each kind."""
+
+    def fail(_: Request) -> Response:
+        raise RuntimeError("secret of the handler")
+
+    routes = {
+        "/text": lambda _: Response(HTTPStatus.OK, b"text\n"),
+        "/large": lambda _: Response(HTTPStatus.OK, LARGE),
+        "/fail": fail,
+        "/echo": lambda request: Response(HTTPStatus.OK, request.headers.get("x-word", "").encode()),
+    }
+    return HttpServer(routes, limits)
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:  # Any: what Coroutine's first two parameters are does not matter here
+    """Run a test in an event loop whose own complaints fail it."""
+
+    async def watched() -> None:
+        complaints: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        await test
+
+        assert complaints == []
+
+    asyncio.run(watched())
+
+
+def test_requests_on_one_connection() -> None:
+    """A connection is kept, and requests that come together are answered in their order."""
+
+    async def test() -> None:
+        async with serving(server()) as port, connected(port) as client:
+            client.send(GET)
+            assert ((first := await client.answer()).status, first.body) == (200, b"text\n")
+            client.send(b"GET /none HTTP/1.1\r\nHost: node\r\n\r\n" + GET * 500 + b"GET /no")
+            assert (await client.answer()).status == 404
+            assert [(await client.answer()).body for _ in range(500)] == [b"text\n"] * 500
+            client.send(b"ne HTTP/1.1\r\nHost: node\r\n\r\n")
+            assert (await client.answer()).status == 404
+
+    run(test())
+
+
+def test_head_has_the_headers_of_get_and_no_body() -> None:
+    """HEAD tells the length of the page and sends none of it."""
+
+    async def test() -> None:
+        async with serving(server()) as port:
+            answer = await ask(port, "/text", method="HEAD")
+            assert (answer.status, answer.headers["content-length"]) == (200, "5")
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/text", 200),
+        ("/text?x=/none", 200),
+        ("http://node:1/text", 200),
+        ("/none", 404),
+        ("/text/", 404),
+        ("/../text", 404),
+    ],
+)
+def test_paths(target: str, status: int) -> None:
+    """The path alone chooses the page, in origin and in absolute form."""
+
+    async def test() -> None:
+        async with serving(server()) as port:
+            assert status == (await ask(port, target)).status
+
+    run(test())
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "BREW"])
+def test_other_methods(method: str) -> None:
+    """They are refused with the methods that are allowed."""
+
+    async def test() -> None:
+        async with serving(server()) as port:
+            answer = await ask(port, "/text", method=method)
+            assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /\r\n\r\n", 400),  # HTTP/0.9
+        (b"GET / HTTP/2.0\r\nHost: node\r\n\r\n", 505),
+        (b"GET / HTTP/0.9\r\nHost: node\r\n\r\n", 505),
+        (b"GET / HTTP/x.y\r\nHost: node\r\n\r\n", 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),  # no Host
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: \x00\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),  # a TLS greeting
+        (b"\r\n\r\n\r\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nContent-Length: 5\r\n\r\nhello", 413),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n", 400),
+        (b"GET /" + b"a" * 20_000, 431),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", 431),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\n" + b"a: b\r\n" * 4000 + b"\r\n", 431),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nX: " + b"a" * 500_000 + b"\r\n\r\n", 431),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 200),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nX: " + b"a" * 16_000 + b"\r\nConnection: close\r\n\r\n", 200),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nUpgrade: h2c\r\nConnection: Upgrade, close\r\n\r\n", 200),
+        (b"GET /text HTTP/1.0\r\n\r\n", 200),
+    ],
+)
+def test_strange_requests(sent: bytes, status: int) -> None:
+    """Each gets its status, then the connection is closed; the next client is served."""
+
+    async def test() -> None:
+        async with serving(server()) as port:
+            async with connected(port) as client:
+                client.send(sent)
+                answer = await client.answer()
+                assert (status, b"") == (answer.status, await client.rest())
+                assert answer.headers["connection"] == "close"
+                assert b"Traceback" not in answer.body
+            assert (await ask(port, "/text")).status == 200
+
+    run(test())
+
+
+def test_repeated_headers_are_joined() -> None:
+    """A handler sees a header once."""
+
+    async def test() -> None:
+        async with serving(server()) as port:
+            assert (await ask(port, "/echo", "X-Word: a", "x-word: b")).body == b"a, b"
+
+    run(test())
+
+
+def test_every_answer_has_the_security_headers() -> None:
+    """No cache, no sniffing, no foreign content: on pages and on refusals."""
+
+    async def test() -> None:
+        async with serving(server()) as port:
+            for path in ("/text", "/none", "/fail"):
+                headers = (await ask(port, path)).headers
+                assert headers["cache-control"] == "no-store"
+                assert headers["x-content-type-options"] == "nosniff"
+                assert headers["content-security-policy"].startswith("default-src 'none';")
+                assert headers["date"].endswith(" GMT")
+
+    run(test())
+
+
+def test_a_handler_that_raises(caplog: pytest.LogCaptureFixture) -> None:
+    """Each request gets a bare 500, the log gets one record, and the rest is served."""
+
+    async def test() -> None:
+        async with serving(server()) as port:
+            answers = [await ask(port, "/fail") for _ in range(3)]
+            assert [(one.status, one.body) for one in answers] == [(500, b"500 Internal Server Error\n")] * 3
+            assert (await ask(port, "/text")).status == 200
+
+    with caplog.at_level(logging.ERROR, logger="commwatch.web"):
+        run(test())
+
+    assert len(caplog.records) == 1
+    assert "/fail" in caplog.messages[0]
+    assert "secret of the handler" in caplog.text
+
+
+def test_a_request_that_never_ends() -> None:
+    """Its deadline runs from the first byte, however often another one comes."""
+
+    async def test() -> None:
+        async with serving(server(Limits(head_seconds=4 * SOON))) as port, connected(port) as client:
+            start = time.monotonic()
+            client.send(b"GET /text HTTP/1.1\r\n")
+            answer = asyncio.create_task(client.answer())
+            while not answer.done():
+                client.send(b"X: y\r\n")
+                await asyncio.sleep(SOON / 2)
+            assert answer.result().status == 408
+            assert time.monotonic() - start < 20 * SOON
+
+    run(test())
+
+
+def test_a_silent_client() -> None:
+    """A connection without a request is closed without a word."""
+
+    async def test() -> None:
+        async with serving(server(Limits(head_seconds=SOON))) as port, connected(port) as client:
+            assert await client.rest() == b""
+
+    run(test())
+
+
+def test_an_idle_connection() -> None:
+    """After an answer the next request may take the idle time, then the connection is closed."""
+
+    async def test() -> None:
+        async with serving(server(Limits(idle_seconds=SOON))) as port, connected(port) as client:
+            client.send(GET)
+            assert (await client.answer()).status == 200
+            assert await client.rest() == b""
+
+    run(test())
+
+
+def test_a_client_that_reads_slowly() -> None:
+    """It gets every byte, though the server hands over a little at a time."""
+
+    async def test() -> None:
+        digest = hashlib.sha256()
+        async with serving(server()) as port, connected(port) as client:
+            client.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n" + GET)
+            await client.reader.readuntil(b"\r\n\r\n")
+            left = len(LARGE)
+            while left:
+                piece = await client.reader.read(min(left, 300_000))
+                digest.update(piece)
+                left -= len(piece)
+            assert hashlib.sha256(LARGE).digest() == digest.digest()
+            assert (await client.answer()).body == b"text\n"
+
+    run(test())
+
+
+def test_a_client_that_does_not_read() -> None:
+    """It is cut off at its deadline; others are served meanwhile, and the server keeps little for it."""
+
+    async def test() -> None:
+        async with serving(server(Limits(write_seconds=4 * SOON))) as port, connected(port) as stuck:
+            stuck.stop_reading()
+            stuck.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
+            await asyncio.sleep(SOON)
+            assert (await ask(port, "/text")).status == 200
+            await asyncio.sleep(4 * SOON)
+            stuck.read_again()
+            assert len(await stuck.rest()) < len(LARGE)
+
+    run(test())
+
+
+def test_a_client_that_has_said_all() -> None:
+    """A client that closes its sending side still gets its answer."""
+
+    async def test() -> None:
+        async with serving(server()) as port, connected(port) as client:
+            client.send(GET)
+            client.writer.write_eof()
+            assert (await client.answer()).body == b"text\n"
+            assert await client.rest() == b""
+
+    run(test())
+
+
+def test_300_half_open_requests() -> None:
+    """A scrape is answered while they wait."""
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            port = await stack.enter_async_context(serving(server()))
+            for number in range(300):
+                client = await stack.enter_async_context(connected(port))
+                client.send(b"GET /text HTTP/1.1\r\nHost: n"[: number % 28])
+            start = time.monotonic()
+            assert (await ask(port, "/text")).status == 200
+            assert time.monotonic() - start < 0.5
+
+    run(test())
+
+
+def test_room_for_a_new_client() -> None:
+    """At the limit a client without a request goes first, then the one longest unused; the newest is served."""
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            port = await stack.enter_async_context(serving(server(Limits(connections=3))))
+            clients = [await stack.enter_async_context(connected(port)) for _ in range(3)]
+            old, silent, recent = clients
+            for client in (old, recent):
+                client.send(GET)
+                assert (await client.answer()).status == 200
+            fourth = await stack.enter_async_context(connected(port))
+            fourth.send(GET)
+            assert (await fourth.answer()).status == 200
+            assert await silent.rest() == b""
+
+            old.send(GET)
+            assert (await old.answer()).status == 200
+            fifth = await stack.enter_async_context(connected(port))
+            fifth.send(GET)
+            assert (await fifth.answer()).status == 200
+            assert await recent.rest() == b""
+
+    run(test())
+
+
+def test_no_room_while_all_are_being_answered() -> None:
+    """An answer under way is not cut off for a new client: that one is turned away."""
+
+    async def test() -> None:
+        async with serving(server(Limits(connections=1))) as port, connected(port) as busy:
+            busy.stop_reading()
+            busy.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
+            await asyncio.sleep(SOON)
+            async with connected(port) as turned_away:
+                turned_away.send(GET)
+                assert await turned_away.rest() == b""
+            busy.read_again()
+            assert len(LARGE) == len((await busy.answer()).body)
+
+    run(test())
+
+
+def test_stop_with_open_clients() -> None:
+    """Idle, half-open and stuck clients do not hold up the stop, and nothing listens after it."""
+
+    async def test() -> None:
+        stopping = server()
+        (address,) = await stopping.start(["127.0.0.1:0"])
+        port = int(address.rpartition(":")[2])
+        async with connected(port) as idle, connected(port) as half_open, connected(port) as stuck:
+            idle.send(GET)
+            await idle.answer()
+            half_open.send(b"GET /te")
+            stuck.stop_reading()
+            stuck.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
+            await asyncio.sleep(SOON)
+            start = time.monotonic()
+            await stopping.stop()
+            assert time.monotonic() - start < 2
+            with pytest.raises(ConnectionRefusedError):
+                await ask(port, "/text")
+
+    run(test())
+
+
+def test_stop_lets_an_answer_end() -> None:
+    """A client that is reading gets the whole page, though the server is stopping."""
+
+    async def test() -> None:
+        stopping = server()
+        (address,) = await stopping.start(["127.0.0.1:0"])
+        async with connected(int(address.rpartition(":")[2])) as client:
+            client.stop_reading()
+            client.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
+            await asyncio.sleep(SOON)
+            stop = asyncio.create_task(stopping.stop())
+            await asyncio.sleep(0)
+            client.read_again()
+            assert len(LARGE) == len((await client.answer()).body)
+            await stop
+
+    run(test())
+
+
+def test_clients_that_reset() -> None:
+    """A client that vanishes in the middle of an answer or a request leaves nothing behind."""
+
+    async def test() -> None:
+        vanishing = server()
+        async with serving(vanishing) as port:
+            for sent in (b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n", b"GET /te", b"", GET):
+                async with connected(port) as client:
+                    client.send(sent)
+                    await asyncio.sleep(SOON / 5)
+            assert (await ask(port, "/text")).status == 200
+            await asyncio.sleep(SOON)
+            assert vanishing._connections == {}
+
+    run(test())
+
+
+def test_noise() -> None:
+    """Requests with bytes changed, lost and doubled at random get an answer or an end, and harm nobody."""
+    chance = random.Random(28029)  # noqa: S311  noise, and the same each time
+    request = b"GET /text HTTP/1.1\r\nHost: node\r\nAccept: */*;q=0.5\r\nContent-Length: 0\r\n\r\n"
+
+    def noise() -> bytes:
+        sent = bytearray(request)
+        for _ in range(chance.randrange(1, 6)):
+            place, what = chance.randrange(len(sent)), chance.randrange(3)
+            sent[place : place + what] = chance.choice([b"", b"\r\n", b"\x00", b":", b" ", chance.randbytes(2)])
+        return bytes(sent)
+
+    async def test() -> None:
+        async with serving(server()) as port:
+            for _ in range(200):
+                async with connected(port) as client:
+                    client.send(noise())
+                    client.writer.write_eof()
+                    assert (await client.rest())[:9] in (b"", b"HTTP/1.1 ")
+            assert (await ask(port, "/text")).status == 200
+
+    run(test())

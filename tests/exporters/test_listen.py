@@ -1,0 +1,145 @@
+"""Listen addresses as operators write them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import closing
+
+import pytest
+
+from commwatch_exporters.http_connection import Connection
+from commwatch_exporters.http_server import HttpServer
+from commwatch_exporters.listen import EndpointError, bind, name_of, split_address
+from support.http import connected, serving
+
+
+def has_ipv6() -> bool:
+    """Whether this node has the IPv6 loopback address."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+NEEDS_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this node has no IPv6")
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        (":28029", ("", 28029)),
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("[::1]:28029", ("::1", 28029)),
+        ("node-7.cluster:65535", ("node-7.cluster", 65535)),
+    ],
+)
+def test_addresses(address: str, parts: tuple[str, int]) -> None:
+    """Host and port are told apart."""
+    assert parts == split_address(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "28029", "node", "node:", "node:http", "node:65536", "::1:28029", "[::1]", ":-1", ":²"]
+)
+def test_no_addresses(address: str) -> None:
+    """The error names what was written and what would be right."""
+    with pytest.raises(EndpointError, match="expected HOST:PORT") as caught:
+        split_address(address)
+
+    assert repr(address) in str(caught.value)
+
+
+def test_a_free_port() -> None:
+    """Port 0 is replaced by the port that was given."""
+    (bound,) = bind("127.0.0.1:0")
+    with closing(bound):
+        assert f"127.0.0.1:{bound.getsockname()[1]}" == name_of(bound)
+
+
+@NEEDS_IPV6
+def test_all_addresses() -> None:
+    """An empty host takes IPv6 and IPv4."""
+
+    async def test() -> None:
+        server = HttpServer({})
+        (address,) = await server.start([":0"])
+        for host in ("127.0.0.1", "::1"):
+            async with connected(int(address.rpartition(":")[2]), host) as client:
+                client.send(b"GET / HTTP/1.1\r\nHost: node\r\n\r\n")
+                assert (await client.answer()).status == 404
+        await server.stop()
+
+    asyncio.run(test())
+
+
+def test_all_addresses_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel has no IPv6 an empty host takes IPv4."""
+    make = socket.socket
+
+    def only_ipv4(family: int, kind: int, protocol: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(97, "Address family not supported by protocol")
+        return make(family, kind, protocol)
+
+    monkeypatch.setattr(socket, "socket", only_ipv4)
+    (bound,) = bind(":0")
+    with closing(bound):
+        assert name_of(bound).startswith("0.0.0.0:")
+
+
+@NEEDS_IPV6
+def test_one_ipv6_address() -> None:
+    """A bracketed host is taken alone and named with its brackets."""
+    (bound,) = bind("[::1]:0")
+    with closing(bound):
+        assert name_of(bound).startswith("[::1]:")
+
+
+def test_a_taken_port() -> None:
+    """The error names the address; what was taken before it is free again."""
+
+    async def test() -> None:
+        first, second = HttpServer({}), HttpServer({})
+        (taken,) = await first.start(["127.0.0.1:0"])
+        (free,) = await second.start(["127.0.0.1:0"])
+        await second.stop()
+        with pytest.raises(EndpointError, match=f"cannot listen on '{taken}': Address already in use"):
+            await second.start([free, taken])
+        assert [free] == await second.start([free])
+        await second.stop()
+        await first.stop()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1:0", "[2001:db8::1]:0"])
+def test_an_address_of_another_node(address: str) -> None:
+    """The error says that it cannot be taken, and names it."""
+    with pytest.raises(EndpointError, match="cannot listen on") as caught:
+        bind(address)
+
+    assert address in str(caught.value)
+
+
+def test_answers_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nagle's algorithm is off on every connection: with it the end of an answer waits for the client's ACK."""
+    transports: list[asyncio.BaseTransport] = []
+    made = Connection.connection_made
+
+    def remember(connection: Connection, transport: asyncio.BaseTransport) -> None:
+        transports.append(transport)
+        made(connection, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", remember)
+
+    async def test() -> None:
+        async with serving(HttpServer({})) as port, connected(port) as client:
+            client.send(b"GET / HTTP/1.1\r\nHost: node\r\n\r\n")
+            await client.answer()
+            option = transports[-1].get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert option != 0
+
+    asyncio.run(test())

@@ -1,0 +1,200 @@
+"""The page of a snapshot, judged by the parsers that read it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import subprocess
+import zlib
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commwatch_exporters import prometheus
+from commwatch_exporters.catalogue import CATALOGUE, family_of
+from commwatch_exporters.prometheus import Format, openmetrics_family, process_metrics, render
+from commwatch_exporters.snapshot import Block, Series, Snapshot, Value
+from support.pages import block_of, families_of, histogram_values, snapshot_of, whole_catalogue
+
+FORMATS = pytest.mark.parametrize("page_format", Format)
+
+STATE = "commwatch_gpu_state"
+GPU_0 = (STATE, ("0", "0000:17:00.0"))
+GPU_1 = (STATE, ("1", "0000:27:00.0"))
+
+
+def read(page: bytes, page_format: Format) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """What a reader of the page takes from it, without the metrics of the process."""
+    samples = [one for family in families_of(page.decode(), page_format) for one in family.samples]
+    ours = [one for one in samples if not one.name.startswith("process_")]
+    found = {(one.name, frozenset(one.labels.items())): one.value for one in ours}
+
+    assert len(ours) == len(found), "a series stands twice on the page"
+    return found
+
+
+def expected(values: Mapping[Series, Value]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """What a reader should take from a page of these values."""
+    return {
+        (name, frozenset(zip((*family_of(name).labels, "le"), labels, strict=False))): value
+        for (name, labels), value in values.items()
+        if value is not None
+    }
+
+
+@FORMATS
+def test_every_metric_of_the_catalogue_is_read_back(page_format: Format) -> None:
+    """Each family arrives with its type, help and values."""
+    values = whole_catalogue()
+
+    page = render(snapshot_of(values), page_format)
+    families = {family.name: family for family in families_of(page.decode(), page_format)}
+
+    assert expected(values) == read(page, page_format)
+    for metric in CATALOGUE.values():
+        if page_format is Format.OPENMETRICS:
+            family = families[openmetrics_family(metric)]
+            assert metric.type == family.type
+            assert metric.unit == family.unit
+        else:
+            family = families[metric.name.removesuffix("_total") if metric.type == "counter" else metric.name]
+            assert ("gauge" if metric.type == "info" else metric.type) == family.type
+        assert metric.text == family.documentation
+
+
+@FORMATS
+@given(
+    texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4, unique=True),
+    number=st.floats() | st.integers(min_value=-(2**63), max_value=2**64),
+)
+def test_any_label_value_and_number_are_read_back(page_format: Format, texts: list[str], number: float) -> None:
+    """Backslash, quote, line feed and all of Unicode in a label value, and every number, survive the page."""
+    values: dict[Series, Value] = {(STATE, (text, text[::-1])): number for text in texts}
+
+    found = read(render(snapshot_of(values), page_format), page_format)
+
+    assert expected(values).keys() == found.keys()
+    assert all(value == number or (math.isnan(value) and math.isnan(number)) for value in found.values())
+
+
+@FORMATS
+def test_histograms_of_two_probes_are_read_back(page_format: Format) -> None:
+    """Buckets, count and sum of each probe stay together, as OpenMetrics demands."""
+    family = "commwatch_probe_latency_seconds"
+    values = histogram_values(family, ("small", "nccl"), {"1e-05": 0, "0.001": 2, "1.0": 3, "+Inf": 4}, 1.5)
+    values |= histogram_values(family, ("pair", "gloo"), {"1e-05": 1, "0.001": 1, "1.0": 1, "+Inf": 1}, 2e-6)
+
+    assert expected(values) == read(render(snapshot_of(values), page_format), page_format)
+
+
+@FORMATS
+def test_what_was_not_read_is_absent(page_format: Format) -> None:
+    """None gives no series, and a family without a series gives no header."""
+    page = render(snapshot_of({GPU_0: None, ("commwatch_simulated", ()): 0}), page_format)
+
+    assert STATE.encode() not in page
+    assert {("commwatch_simulated", frozenset())} == read(page, page_format).keys()
+
+
+@FORMATS
+def test_families_stand_in_the_order_of_the_catalogue(page_format: Format) -> None:
+    """The order of the blocks does not matter, and no family is split by them."""
+    last: dict[Series, Value] = {("commwatch_simulated", ()): 0, GPU_1: 2}
+    page = render(snapshot_of(last, {GPU_0: 0}), page_format).decode()
+
+    headers = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE commwatch_")]
+    assert headers == [STATE, "commwatch_simulated"]
+
+
+def test_openmetrics_names_do_not_clash() -> None:
+    """No two families have one name once the suffixes are off, nor does a name end with a series' suffix."""
+    names = [openmetrics_family(metric) for metric in CATALOGUE.values()]
+
+    assert len(names) == len(set(names))
+    assert [name for name in names if name.endswith(("_total", "_info", "_created", "_bucket", "_count", "_sum"))] == []
+
+
+def test_openmetrics_page_ends_with_its_mark() -> None:
+    """The mark of the end stands once and last."""
+    page = render(snapshot_of({GPU_0: 0}), Format.OPENMETRICS)
+
+    assert page.endswith(b"\n# EOF\n")
+    assert page.count(b"# EOF") == 1
+    assert b"# EOF" not in render(snapshot_of({GPU_0: 0}), Format.TEXT)
+
+
+@pytest.mark.parametrize("gzip", [False, True])
+@FORMATS
+def test_scrapes_of_one_snapshot_share_one_rendering(page_format: Format, gzip: bool) -> None:
+    """The second scrape gets the very bytes of the first."""
+    snapshot = snapshot_of({GPU_0: 0})
+
+    assert render(snapshot, page_format, gzip=gzip) is render(snapshot, page_format, gzip=gzip)
+
+
+@FORMATS
+def test_gzip_holds_the_same_page(page_format: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One complete gzip member, also when parts of it come from earlier pages, in another order and format."""
+    monkeypatch.setattr(prometheus, "process_metrics", lambda _: "process_open_fds 7\n")
+    values = whole_catalogue()
+    render(snapshot_of(values), Format.TEXT, gzip=True)
+    for number, series in enumerate(list(values)[::7]):
+        values[series] = number
+        snapshot = snapshot_of(values)
+        reader = zlib.decompressobj(wbits=31)
+
+        assert render(snapshot, page_format) == reader.decompress(render(snapshot, page_format, gzip=True))
+        assert reader.eof
+        assert reader.unused_data == b""
+
+
+def test_a_changed_value_is_shown_at_once() -> None:
+    """The part kept of the page before is not taken for a value that moved."""
+    layout = block_of({GPU_0: 0, GPU_1: 0}).layout
+    for state in (0, 1, 0):
+        page = render(Snapshot([Block(layout, [0, state], 0.0)], 0.0), Format.TEXT)
+
+        assert expected({GPU_0: 0, GPU_1: state}) == read(page, Format.TEXT)
+
+
+@FORMATS
+def test_a_series_of_two_blocks_stands_once(page_format: Format, caplog: pytest.LogCaptureFixture) -> None:
+    """The first value counts and the mistake is logged once; a block that did not read the series does not count."""
+    prometheus._report_repeat.cache_clear()
+    with caplog.at_level(logging.ERROR):
+        for _ in range(2):
+            page = render(snapshot_of({GPU_0: None, GPU_1: 1}, {GPU_0: 3, GPU_1: 4}), page_format)
+
+    assert expected({GPU_0: 3, GPU_1: 1}) == read(page, page_format)
+    assert [f"{STATE}: two blocks give the same series; the first one is exposed"] == caplog.messages
+
+
+@FORMATS
+def test_the_page_tells_about_its_own_process(page_format: Format) -> None:
+    """CPU time, memory, start and open files of this process, by the names that all exporters have."""
+    page = render(snapshot_of({GPU_0: 0}), page_format).decode()
+    samples = {one.name: one.value for family in families_of(page, page_format) for one in family.samples}
+
+    assert samples["process_cpu_seconds_total"] > 0
+    assert samples["process_resident_memory_bytes"] > 2**20
+    assert samples["process_virtual_memory_bytes"] >= samples["process_resident_memory_bytes"]
+    assert samples["process_max_fds"] > samples["process_open_fds"] > 0
+    assert samples["process_start_time_seconds"] > 1e9
+    assert process_metrics(page_format).count("# TYPE") == 6
+
+
+@pytest.mark.prometheus
+def test_promtool_has_nothing_to_say() -> None:
+    """promtool's linter accepts every name, type and help text of the catalogue."""
+    page = render(snapshot_of(whole_catalogue()), Format.TEXT)
+    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=30)
+    # The word is taken for the type of the metric; here it names the thing that is measured.
+    about_counters = " metric name should not include type 'counter'"
+    said = done.stderr.decode().splitlines()
+
+    assert [
+        line for line in said if not (line.startswith("commwatch_counter_") and line.endswith(about_counters))
+    ] == []
+    assert done.returncode == (3 if said else 0)

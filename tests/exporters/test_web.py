@@ -1,0 +1,108 @@
+"""The paths of the endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+
+import pytest
+
+from commwatch_exporters.prometheus import Format
+from commwatch_exporters.snapshot import Snapshot
+from commwatch_exporters.web import Endpoint, Status
+from support.http import Answer, ask, serving
+from support.pages import families_of, snapshot_of
+
+SERIES = ("commwatch_simulated", ())
+
+
+def answer(
+    path: str,
+    *headers: str,
+    snapshot: Snapshot | None = None,
+    ready: tuple[bool, Sequence[str]] = (True, ()),
+    telemetry_path: str = "/metrics",
+) -> Answer:
+    """The answer of an endpoint to one request."""
+
+    def no_snapshot() -> Snapshot:
+        raise AssertionError("the snapshot was asked for")
+
+    endpoint = Endpoint(
+        snapshot=no_snapshot if snapshot is None else lambda: snapshot,
+        ready=lambda: ready,
+        status=lambda: Status("1.2.3"),
+        telemetry_path=telemetry_path,
+    )
+
+    async def exchange() -> Answer:
+        async with serving(endpoint) as port:
+            return await ask(port, path, *headers)
+
+    return asyncio.run(exchange())
+
+
+def test_metrics_in_plain_text() -> None:
+    """Without wishes of the client the page is text 0.0.4, as it is."""
+    found = answer("/metrics", snapshot=snapshot_of({SERIES: 1}))
+    families = {family.name: family for family in families_of(found.body.decode(), Format.TEXT)}
+
+    assert (found.status, found.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert found.headers["vary"] == "Accept, Accept-Encoding"
+    assert "content-encoding" not in found.headers
+    assert families["commwatch_simulated"].samples[0].value == 1
+
+
+def test_metrics_as_prometheus_asks_for_them() -> None:
+    """OpenMetrics under gzip."""
+    found = answer(
+        "/metrics?x=1",
+        "Accept: application/openmetrics-text;version=1.0.0,*/*;q=0.1",
+        "Accept-Encoding: gzip",
+        snapshot=snapshot_of({SERIES: 1}),
+    )
+    page = zlib.decompress(found.body, wbits=31).decode()
+    families = {family.name: family for family in families_of(page, Format.OPENMETRICS)}
+
+    assert found.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert found.headers["content-encoding"] == "gzip"
+    assert families["commwatch_simulated"].samples[0].value == 1
+
+
+def test_metrics_elsewhere() -> None:
+    """The telemetry path is the operator's choice, and the status page links to it."""
+    snapshot = snapshot_of({SERIES: 1})
+
+    assert answer("/gpu/metrics", snapshot=snapshot, telemetry_path="/gpu/metrics").status == 200
+    assert answer("/metrics", snapshot=snapshot, telemetry_path="/gpu/metrics").status == 404
+    assert b'href="/gpu/metrics"' in answer("/", snapshot=snapshot, telemetry_path="/gpu/metrics").body
+
+
+def test_health_needs_no_snapshot() -> None:
+    """The process is alive whatever the collectors do."""
+    found = answer("/healthz", ready=(False, ["no snapshot"]))
+
+    assert (found.status, found.body) == (200, b"ok\n")
+
+
+@pytest.mark.parametrize(
+    ("ready", "status", "body"),
+    [
+        ((True, ()), 200, "ready\n"),
+        ((False, ["collector nvml has not run", "größte Not"]), 503, "collector nvml has not run\ngrößte Not\n"),
+    ],
+)
+def test_readiness(ready: tuple[bool, Sequence[str]], status: int, body: str) -> None:
+    """What is missing stands in the answer, one line for each reason."""
+    found = answer("/readyz", ready=ready)
+
+    assert (status, body) == (found.status, found.body.decode())
+
+
+def test_the_status_page_is_html() -> None:
+    """The root shows the page to a browser."""
+    found = answer("/", snapshot=snapshot_of({SERIES: 0}))
+
+    assert (found.status, found.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert b"1.2.3" in found.body
