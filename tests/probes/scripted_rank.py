@@ -1,0 +1,133 @@
+"""A rank process that misbehaves as its argument says; protocol and phases are those of production, without torch."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from commwatch.probes import rank
+from commwatch.probes.measure import RankError
+from commwatch.probes.plan import RankPlan
+
+SCRIPT = json.loads(sys.argv[1])
+
+
+def hang() -> None:
+    """Wait, as for a peer that does not come; other threads run."""
+    time.sleep(600)
+
+
+def hold() -> None:
+    """Sit in a foreign call that keeps the interpreter's lock, as a call into a broken driver may: no thread runs."""
+    ctypes.PyDLL(None).sleep(600)
+
+
+def deaf() -> None:
+    """As ``hold``, and ignore SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    hold()
+
+
+def crash() -> None:
+    sys.stderr.write("the driver said no\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leave() -> None:
+    os._exit(0)
+
+
+def throw() -> None:
+    raise ValueError("unexpected")
+
+
+def nccl_error() -> None:
+    raise RankError("nccl_error", "said so")
+
+
+def no_torch() -> None:
+    raise RankError("no_torch", "said so")
+
+
+def noise() -> None:
+    """Print as NCCL does."""
+    os.write(1, b"NCCL version 2.27.5\n")
+
+
+def garbage() -> None:
+    """Write to the pipe of the events something that is none."""
+    for descriptor in list(Path("/proc/self/fd").iterdir()):
+        if int(descriptor.name) > 2 and descriptor.is_fifo():
+            os.write(int(descriptor.name), b"{not json\n")
+
+
+def offspring() -> None:
+    """Start a child that would outlive the rank."""
+    child = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    Path(SCRIPT["file"]).write_text(str(child.pid))
+
+
+def environment() -> None:
+    """Write down the environment."""
+    Path(SCRIPT["file"]).write_text(json.dumps(dict(os.environ)))
+
+
+BEHAVIOURS: dict[str, Callable[[], None]] = {
+    behaviour.__name__: behaviour
+    for behaviour in (
+        hang, hold, deaf, crash, leave, throw, nccl_error, no_torch, noise, garbage, offspring, environment,
+    )
+}  # fmt: skip
+
+
+def misbehave(phase: str, plan: RankPlan) -> None:
+    """Do what the script says, if this is the phase and the rank for it."""
+    if SCRIPT.get("phase") == phase and plan.rank == SCRIPT.get("rank", 0):
+        BEHAVIOURS[SCRIPT["what"]]()
+
+
+class ScriptedGroup:
+    """Calls take a millisecond for small sizes and ten for large ones, and nothing is really sent."""
+
+    torch_version = "scripted"
+    nccl_version = "2.27.5"
+
+    def __init__(self, plan: RankPlan) -> None:
+        self._plan = plan
+        misbehave("start", plan)
+
+    def rendezvous(self) -> None:
+        misbehave("rendezvous", self._plan)
+
+    def first_call(self) -> float:
+        misbehave("setup", self._plan)
+        return 0.25
+
+    def time_calls(self, size_bytes: int, calls: int) -> float:
+        misbehave("measure", self._plan)
+        slowness: float = SCRIPT.get("slowness", 1.0) if self._plan.rank == SCRIPT.get("rank", 0) else 1.0
+        return (0.001 if size_bytes == self._plan.latency_bytes else 0.01) * slowness
+
+    def slowest(self, seconds: float) -> float:
+        return seconds
+
+    def exact(self, size_bytes: int) -> bool:
+        return bool(size_bytes != SCRIPT.get("wrong_bytes"))
+
+    def close(self) -> None:
+        misbehave("close", self._plan)
+
+    def abort(self) -> None:
+        misbehave("abort", self._plan)
+
+
+if __name__ == "__main__":
+    rank.main(ScriptedGroup)
