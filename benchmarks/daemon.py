@@ -1,4 +1,4 @@
-"""Measures the whole daemon on the simulated 8 × H100 node: CPU, memory, start-up, scrape latency; scraped every second.
+"""Measures the whole daemon on a simulated 8 × H100 node, scraped every second: CPU, memory, start-up, latency.
 
 Example: python benchmarks/daemon.py --seconds 60 --json
 """

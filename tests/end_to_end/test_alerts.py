@@ -1,0 +1,130 @@
+"""From a fault on the simulated node to a firing alert in a real Prometheus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.daemon import Daemon, running
+from support.prometheus import Prometheus, prometheus
+
+ROOT = Path(__file__).parents[2]
+CONFIG = """
+inventory: {learn_after: 1s}
+sources: {nvml: {pcie_interval: 500ms}}
+probes:
+  start_delay: 1s
+  definitions:
+    all_reduce: {interval: 2s, expected_bandwidth: 330GB/s, latency_limit: 60us}
+"""
+
+
+def quick_rules(folder: Path) -> list[Path]:
+    """The shipped rules with their own waits at a fifteenth, for a server that evaluates every second."""
+    files = []
+    for shipped in sorted((ROOT / "alerts" / "rules").glob("*.yaml")):
+        text = shipped.read_text().replace("interval: 15s", "interval: 1s").replace("[40s]", "[3s]")
+        file = folder / shipped.name
+        file.write_text(text)
+        files.append(file)
+    return files
+
+
+def inject(file: Path, text: str) -> None:
+    """Replace the file of faults whole."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
+
+
+def alert_labels(server: Prometheus, name: str) -> list[dict[str, str]]:
+    return [alert["labels"] for alert in server.firing().get(name, [])]
+
+
+@pytest.mark.prometheus
+def test_each_fault_raises_its_alert_and_no_other(tmp_path: Path) -> None:
+    """Healthy: silence. Then a slow probe, a link down and a narrow slot, each named with its part; then all resolve."""
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("[]\n")
+    config = tmp_path / "commwatch.yaml"
+    config.write_text(CONFIG)
+    arguments = ("--simulate", "h100x8", "--simulate.faults", str(faults), "--config.file", str(config))
+    with running(tmp_path, *arguments) as daemon, prometheus(tmp_path, daemon.address, quick_rules(tmp_path)) as server:
+        server.until(lambda: server.query("up == 1"))
+        server.until(lambda: _learned(daemon))
+        server.until(lambda: server.query("commwatch_probe_last_latency_seconds"))
+        assert len(server.query("commwatch_nvlink_link_state")) == 144
+        assert server.firing() == {}
+
+        inject(faults, "- {fault: slow_probe, latency: 10, bandwidth: 0.3}\n")
+        server.until(lambda: {"CommwatchProbeLatencyStreak", "CommwatchProbeBandwidthLow"} <= set(server.firing()))
+        (slow,) = server.firing()["CommwatchProbeLatencyStreak"]
+        assert slow["labels"]["simulated"] == "true"
+        assert float(slow["value"]) >= 3
+        assert "results in a row of probe all_reduce (simulated)" in slow["annotations"]["description"]
+        assert set(server.firing()) == {"CommwatchProbeLatencyStreak", "CommwatchProbeBandwidthLow"}
+
+        inject(faults, "- {fault: nvlink_down, gpu: 3, link: 5}\n- {fault: pcie_width, gpu: 6, lanes: 8}\n")
+        server.until(lambda: {"CommwatchNvlinkDown", "CommwatchPcieWidthDropped"} <= set(server.firing()))
+        (link,) = alert_labels(server, "CommwatchNvlinkDown")
+        assert (link["gpu"], link["pci_bus_id"], link["link"], link["severity"]) == (
+            "3",
+            "0000:3b:00.0",
+            "5",
+            "critical",
+        )
+        (slot,) = alert_labels(server, "CommwatchPcieWidthDropped")
+        assert slot["pci_bus_id"] == "0000:ba:00.0"
+
+        inject(faults, "[]\n")
+        server.until(lambda: "CommwatchProbeLatencyStreak" not in server.firing())
+        # Critical alerts hold for ten minutes, so that a dying node does not resolve its own page.
+        assert set(server.firing()) == {"CommwatchNvlinkDown", "CommwatchPcieWidthDropped"}
+
+
+@pytest.mark.prometheus
+def test_a_hung_gpu_and_a_lost_one_page_and_the_others_stay_silent(tmp_path: Path) -> None:
+    """The state names each; the seven other GPUs are in no alert."""
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("[]\n")
+    config = tmp_path / "commwatch.yaml"
+    config.write_text("inventory: {learn_after: 1s}\nprobes: {enabled: false}\n")
+    arguments = ("--simulate", "h100x8", "--simulate.faults", str(faults), "--config.file", str(config))
+    with running(tmp_path, *arguments) as daemon, prometheus(tmp_path, daemon.address, quick_rules(tmp_path)) as server:
+        server.until(lambda: _learned(daemon))
+        inject(faults, "- {fault: driver_hang, gpu: 1}\n- {fault: gpu_lost, gpu: 4}\n")
+
+        server.until(lambda: {"CommwatchGpuNotAnswering", "CommwatchGpuLost"} <= set(server.firing()))
+
+        assert [labels["gpu"] for labels in alert_labels(server, "CommwatchGpuNotAnswering")] == ["1"]
+        assert [labels["gpu"] for labels in alert_labels(server, "CommwatchGpuLost")] == ["4"]
+        gpus = {labels.get("gpu") for alerts in server.firing().values() for labels in (a["labels"] for a in alerts)}
+        assert gpus <= {"1", "4", None}
+
+
+@pytest.mark.prometheus
+def test_a_restart_with_a_card_fewer_alerts_for_that_card_alone(tmp_path: Path) -> None:
+    """The indexes of the later cards move; no rate, no spike and no alert on any of them."""
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("[]\n")
+    config = tmp_path / "commwatch.yaml"
+    config.write_text("inventory: {learn_after: 1s}\nprobes: {enabled: false}\n")
+    arguments = ("--simulate", "h100x8", "--simulate.faults", str(faults), "--config.file", str(config))
+    with running(tmp_path, *arguments) as daemon:
+        daemon.until(lambda: _learned(daemon))
+    inject(faults, "- {fault: gpu_missing, gpu: 2}\n")
+    with running(tmp_path, *arguments) as daemon, prometheus(tmp_path, daemon.address, quick_rules(tmp_path)) as server:
+        server.until(lambda: "CommwatchGpuLost" in server.firing())
+        (lost,) = server.firing()["CommwatchGpuLost"]
+        assert (lost["labels"]["pci_bus_id"], float(lost["value"])) == ("0000:3a:00.0", 4)
+        server.until(lambda: len(server.query("count_over_time(commwatch_gpu_state[5s]) >= 4")) == 8)
+
+        assert set(server.firing()) == {"CommwatchGpuLost"}
+        peaks = server.query("max_over_time(commwatch_nvlink_transmit_utilization_ratio[1m])")
+        assert len(peaks) == 7
+        assert all(0 <= value < 0.01 for _, value in peaks)
+
+
+def _learned(daemon: Daemon) -> bool:
+    return daemon.count("nvlink_link_expected") == 144 and daemon.count("pcie_link_width_expected_lanes") == 8
