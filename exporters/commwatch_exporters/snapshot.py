@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 
-Series: TypeAlias = "tuple[str, tuple[str, ...]]"
+Series: TypeAlias = tuple[str, tuple[str, ...]]
 """A metric name of the catalogue and the label values, in the order of the catalogue's label names.
 
 A histogram's series carry the suffix ``_bucket`` (with ``le`` as an extra last label), ``_sum`` or ``_count``.
 """
 
-Value: TypeAlias = "int | float | None"
+Value: TypeAlias = int | float | None
 """A number, or None for what was not read: such a series is not exposed."""
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})

@@ -44,7 +44,7 @@ def alert_labels(server: Prometheus, name: str) -> list[dict[str, str]]:
 
 @pytest.mark.prometheus
 def test_each_fault_raises_its_alert_and_no_other(tmp_path: Path) -> None:
-    """Healthy: silence. Then a slow probe, a link down and a narrow slot, each named with its part; then all resolve."""
+    """Healthy is silent; a slow probe, a link down and a narrow slot are each named with their part, and resolve."""
     faults = tmp_path / "faults.yaml"
     faults.write_text("[]\n")
     config = tmp_path / "commwatch.yaml"

@@ -83,7 +83,7 @@ def test_a_worker_inside_the_driver_is_never_killed() -> None:
 
 
 def test_the_gpus_stay_visible() -> None:
-    """Devices are closed but for GPUs, verbs and the kernel log; /proc keeps the driver's folder and the scheduler's processes."""
+    """Only GPUs, verbs and the kernel log are open; /proc keeps the driver's folder and the schedulers' processes."""
     assert settings("PrivateDevices") == ["no"]
     assert settings("DevicePolicy") == ["closed"]
     assert settings("DeviceAllow") == ["char-nvidia* rw", "char-infiniband* rw", "/dev/kmsg r"]

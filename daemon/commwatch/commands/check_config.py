@@ -139,7 +139,8 @@ async def _source(config: Config, name: str) -> Check:
     if collected.absences:
         first = collected.absences[0]
         return Check(what, "failed", f"{first.device}: {_advice(first.reason, first.detail)}")
-    return Check(what, "ok", f"{len([device for device in collected.blocks if device])} devices")
+    devices = sorted(device for device in collected.blocks if device)
+    return Check(what, "ok", f"{len(devices)} read: {', '.join(devices)}" if devices else "nothing of its kind is here")
 
 
 def _advice(reason: str, detail: str) -> str:

@@ -18,6 +18,9 @@ from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, fra
 from commwatch_exporters.snapshot import Block, Layout
 
 
+_REPLIES = msgspec.msgpack.Decoder(Reply)
+
+
 @dataclass(frozen=True, slots=True)
 class Collected:
     """What one run of a collector gave, as blocks by device."""
@@ -51,7 +54,6 @@ class Worker(asyncio.Protocol):
         """Keys of devices by what they are called before their key is known."""
         self._mark = mark
         self._buffer = bytearray()
-        self._decoder = msgspec.msgpack.Decoder(Reply)
         self._layouts: dict[int, Layout] = {}
         self._turn = asyncio.Lock()
         self._number = 0
@@ -146,7 +148,7 @@ class Worker(asyncio.Protocol):
         """Take what the worker sent."""
         self._buffer += data
         for message in take_frames(self._buffer):
-            reply = self._decoder.decode(message)
+            reply = _REPLIES.decode(message)
             if self._waiting is not None and not self._waiting.done() and reply.number == self._number:
                 self._waiting.set_result(reply)
 
