@@ -22,6 +22,8 @@ SLOW_SHARE = 0.1
 SLOW_RUNS = 3
 """So many slow runs in a row, so that one hiccup changes nothing."""
 LONGEST_STRETCH = 16
+AFTER_FAILURE_SECONDS = 2.0
+WORKER_REASONS = frozenset({"deadline", "crashed"})
 
 
 @dataclass
@@ -93,6 +95,11 @@ class Collection:
         self._origin_absent = origin_absent
         self._told_absent: set[str] = set()
 
+    @property
+    def absent_sources(self) -> frozenset[str]:
+        """Sources that are not on this node."""
+        return frozenset(self._told_absent)
+
     def schedule(self) -> None:
         """Plan every collector at its interval."""
         for collector in self.collectors.values():
@@ -126,6 +133,9 @@ class Collection:
         self._record(collector, collected, unavailable)
         self._analyse(Outcome(collector, collected, unavailable, time.monotonic()))
         self._adapt(collector, collected.duration)
+        if not collected.blocks and any(absence.reason in WORKER_REASONS for absence in collected.absences):
+            # The worker failed, not its source: a slow collector need not wait for its turn to be read again.
+            self._scheduler.run_in(collector.name, min(collector.current_interval, AFTER_FAILURE_SECONDS))
 
     def _not_needed(self, collector: Collector, why: str) -> None:
         self._instruments.source_available.labels(collector.source).set(0)

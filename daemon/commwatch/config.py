@@ -92,8 +92,8 @@ class NvmlSource(Section, frozen=True):
     enabled: bool = True
     deadline: Duration = Duration(2)
     """A run of a collector that takes longer is given up; its worker is left alone and replaced."""
-    start_deadline: Duration = Duration(60)
-    """The same for opening the driver: without persistence mode each GPU takes 1 to 3 s."""
+    start_deadline: Duration = Duration(10)
+    """The same for opening the driver, for each GPU: without persistence mode one takes 1 to 3 s."""
     nvlink_interval: Duration = Duration(1)
     nvlink_errors_interval: Duration = Duration(10)
     pcie_interval: Duration = Duration(10)

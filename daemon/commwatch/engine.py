@@ -51,6 +51,7 @@ class Engine:
         self._scheduler = scheduler
         self._simulation = simulation
         self._procfs = Path(config.paths.procfs)
+        self._first_runs: set[asyncio.Task[None]] = set()
         self._readers = self._build_readers()
         self.pipeline = Pipeline(config, state, self.store, instruments, self._suspects)
         self.collection = Collection(
@@ -125,7 +126,9 @@ class Engine:
     def _origin_absent(self, source: str) -> str | None:
         if source != "nvml" or self._driver_present():
             return None
-        return None if self._gpus_wanted() else "no NVIDIA driver is loaded and no NVIDIA GPU is on the PCI bus"
+        if self._gpus_wanted():
+            return None
+        return "no NVIDIA driver is loaded and no GPU is on the PCI bus; to see a GPU node: --simulate h100x8"
 
     def _gpus_wanted(self) -> bool:
         """Whether this node has or should have GPUs, so that a missing driver is a fault."""
@@ -142,6 +145,8 @@ class Engine:
         for group in ([*first, *rest],) if together else (first, rest):
             if group:
                 runs = [asyncio.create_task(self.collection.run(one)) for one in group]
+                # The event loop itself keeps no task alive, and some may go on past our patience.
+                self._first_runs.update(runs)
                 await asyncio.wait(runs, timeout=FIRST_RUN_PATIENCE_SECONDS)
         self.pipeline.observe(time.monotonic())
         self.collection.schedule()

@@ -166,7 +166,7 @@ class Pipeline:
 
     def _missing_gpus(self) -> list[str]:
         return [
-            f"GPU {gpu or '?'} ({pci_bus_id}) {STATE_NAMES[state]}"
+            f"GPU {gpu or '?'} ({pci_bus_id or 'address not known'}) {STATE_NAMES[state]}"
             for (gpu, pci_bus_id), state in self._states.items()
             if state in STATE_NAMES
         ]

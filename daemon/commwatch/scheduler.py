@@ -75,7 +75,12 @@ class Scheduler:
         )  # fmt: skip
 
     def run_in(self, name: str, delay: float) -> None:
-        """Bring the next run of a job forward, or put it off; then its interval counts from there."""
+        """Bring the next run of a job forward, or put it off; then its interval counts from there.
+
+        A job that is not planned yet stays so.
+        """
+        if name not in self._intervals:
+            return
         self._apscheduler.reschedule_job(name, trigger=IntervalTrigger(
             seconds=self._intervals[name], start_date=self._time_in(delay), timezone=timezone.utc))  # fmt: skip
 

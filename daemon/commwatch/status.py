@@ -26,11 +26,13 @@ def describe(engine: Engine, scheduler: Scheduler, maintenance: str | None, snap
     if engine.driver_absent():
         notices.append(NO_DRIVER)
     for collector in engine.collection.collectors.values():
-        if collector.reader.stuck_count:
-            notice = f"{collector.reader.stuck_count} worker process(es) of {collector.source} do not answer."
+        if stuck := collector.reader.stuck_count:
+            processes = "process is" if stuck == 1 else "processes are"
+            notice = f"{stuck} worker {processes} stuck in the driver and left alone ({collector.source})."
             if notice not in notices:
                 notices.append(notice)
-    collectors = [_collector(one, now) for one in engine.collection.collectors.values() if one.attempted]
+    absent = engine.collection.absent_sources
+    collectors = [_collector(one, now) for one in engine.collection.collectors.values() if one.source not in absent]
     return Status(
         version=__version__,
         summary=_summary(snapshot),
@@ -56,7 +58,7 @@ def _collector(collector: Collector, now: float) -> CollectorStatus:
     errors = [f"{one.device} {one.detail}".strip() for one in sorted(collector.failing, key=lambda one: one.device)]
     return CollectorStatus(
         name=collector.name,
-        success=not collector.failing if collector.last_success is not None or collector.failing else None,
+        success=not collector.failing if collector.attempted else None,
         age_seconds=None if collector.last_success is None else max(0.0, now - collector.last_success),
         interval_seconds=collector.current_interval,
         last_error="; ".join(errors[:3]),

@@ -134,7 +134,7 @@ def _gpus(snapshot: Snapshot) -> str:
         ]
         for gpu, slot in sorted(labels, key=lambda one: (len(one[0]), one))
     ]
-    return _section("GPUs", headings, rows, "No GPU was found.")
+    return _section("GPUs", headings, rows, "No GPU is read at present.")
 
 
 def _interfaces(snapshot: Snapshot) -> str:

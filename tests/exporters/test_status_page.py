@@ -147,7 +147,7 @@ def test_a_node_without_anything() -> None:
     """Each empty section says so."""
     texts = page_of({}).texts
 
-    assert {"No GPU was found.", "No interface was read.", "No probe is configured.", "No collector runs."} <= set(
+    assert {"No GPU is read at present.", "No interface was read.", "No probe is configured.", "No collector runs."} <= set(
         texts
     )
 

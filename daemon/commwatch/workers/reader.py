@@ -43,7 +43,7 @@ class ReaderSettings:
     """JSON of each source's section of the configuration."""
     deadline: float
     start_deadline: float
-    """For the first answer of a collector in a new process, which opens the source."""
+    """For the first answer of a collector in a new process, which opens the source; for each device."""
     sysfs: str
     procfs: Path
     simulation: SimulationPlan | None = None
@@ -157,8 +157,9 @@ class Reader:
         try:
             worker = await self._worker(slot)
             if worker is None:
-                reason: Reason = "deadline" if self._stuck else "crashed"
-                return _absent(slot.only or "", reason, "no worker process at present")
+                if self._stuck:
+                    return _absent(slot.only or "", "deadline", "not asked: a process is still stuck in the driver")
+                return _absent(slot.only or "", "crashed", "not asked: its worker process is started again later")
             collected = await self._ask(worker, collector)
         except WorkerHung as hung:
             return self._hung(slot, collector, hung.suspect)
@@ -193,7 +194,8 @@ class Reader:
 
     async def _ask(self, worker: Worker, collector: str) -> Collected:
         fresh = collector not in worker.opened
-        collected = await worker.collect(collector, self.settings.start_deadline if fresh else self.settings.deadline)
+        deadline = self.settings.start_deadline if fresh else self.settings.deadline
+        collected = await worker.collect(collector, deadline, each_device=fresh)
         self._aliases.update(worker.aliases)
         return collected
 
@@ -245,7 +247,7 @@ class Reader:
             self._own[device] = _Slot(only=device, backoff=_Backoff(*RETRY_SUSPECT_SECONDS))
         elif slot.only is not None:
             slot.backoff.start(self._monotonic())
-        return _absent(device, "deadline", f"no answer within {self.settings.deadline:g} s")
+        return _absent(device, "deadline", "no answer in time; its process is left alone")
 
     def _crashed(self, slot: _Slot) -> Collected:
         worker, slot.worker = slot.worker, None

@@ -17,7 +17,7 @@ from commwatch.sources.base import Absence, SourceUnavailable
 from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, take_frames
 from commwatch_exporters.snapshot import Block, Layout
 
-
+_LOOKS = 4
 _REPLIES = msgspec.msgpack.Decoder(Reply)
 
 
@@ -58,6 +58,7 @@ class Worker(asyncio.Protocol):
         self._turn = asyncio.Lock()
         self._number = 0
         self._waiting: asyncio.Future[Reply] | None = None
+        self._timer: asyncio.TimerHandle
         self._transport: asyncio.Transport | None = None
         self.ended = False
 
@@ -83,11 +84,14 @@ class Worker(asyncio.Protocol):
         transport.write(frame(msgspec.msgpack.encode(plan)))
         return worker
 
-    async def collect(self, collector: str, deadline: float) -> Collected:
+    async def collect(self, collector: str, deadline: float, *, each_device: bool = False) -> Collected:
         """Run a collector once.
 
         Args:
+            collector: as its source calls it.
             deadline: seconds from the moment at which the worker is free for this request.
+            each_device: the deadline begins anew when another device is touched; for opening a driver, whose time
+                grows with the devices.
 
         Raises:
             WorkerHung: no answer in time.
@@ -95,7 +99,7 @@ class Worker(asyncio.Protocol):
             SourceUnavailable: the source cannot be read at all.
         """
         async with self._turn:
-            reply = await self._ask(collector, deadline)
+            reply = await self._ask(collector, deadline, each_device)
         if reply.unavailable is not None:
             raise SourceUnavailable(*reply.unavailable)
         self.opened.add(collector)
@@ -108,24 +112,39 @@ class Worker(asyncio.Protocol):
         absences = [Absence(one.device, one.reason, one.detail) for one in reply.absences]
         return Collected(blocks, absences, reply.duration)
 
-    async def _ask(self, collector: str, deadline: float) -> Reply:
+    async def _ask(self, collector: str, deadline: float, each_device: bool) -> Reply:
         if self.ended or self._transport is None:
             raise WorkerEnded
         loop = asyncio.get_running_loop()
         self._number += 1
         self._waiting = loop.create_future()
         # A plain timer: wait_for would cost a task for each request.
-        timer = loop.call_later(deadline, self._miss)
+        if each_device:
+            self._look(deadline, None, 0)
+        else:
+            self._timer = loop.call_later(deadline, self._miss)
         self._transport.write(frame(msgspec.msgpack.encode(Request(self._number, collector))))
         try:
             return await self._waiting
         finally:
-            timer.cancel()
+            self._timer.cancel()
             self._waiting = None
 
     def _miss(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(WorkerHung(self._mark.get()))
+
+    def _look(self, deadline: float, seen: str | None, still: int) -> None:
+        """Look four times in a deadline whether the worker still touches the device that it was seen at."""
+        if self._waiting is None or self._waiting.done():
+            return
+        touched = self._mark.get()
+        still = still + 1 if touched == seen else 0
+        if still == _LOOKS:
+            self._miss()
+        else:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(deadline / _LOOKS, self._look, deadline, touched, still)
 
     def give_up(self) -> None:
         """Close the connection and leave the process alone: it ends by itself when its call returns."""
