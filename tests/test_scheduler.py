@@ -146,3 +146,24 @@ def test_the_heartbeat_does_not_pile_up_after_a_slow_beat() -> None:
         assert beats[2] - beats[1] >= 0.015
 
     in_loop(body)
+
+
+def test_a_job_that_is_brought_forward_runs_at_once() -> None:
+    """A delay of zero is now, not one interval later; the interval counts from there."""
+
+    async def body() -> None:
+        times: list[float] = []
+        scheduler = Scheduler(missed=lambda job: None)
+        scheduler.add("job", counting(times), interval=50.0)
+        scheduler.start()
+        started = time.monotonic()
+        scheduler.run_in("job", 0.0)
+        await until(lambda: bool(times))
+        assert times[0] - started < 1
+        planned = scheduler.next_run("job")
+        assert planned is not None
+        assert planned - time.time() == pytest.approx(50, abs=1)
+        scheduler.run_in("nothing", 0.0)
+        scheduler.stop()
+
+    in_loop(body)

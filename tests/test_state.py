@@ -26,7 +26,9 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert StateDirectory(tmp_path).load("other", Record) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"value": "three"}', b"\xff\xfe", b"[]"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"value": "three"}', b"\xff\xfe", b"[]", b'{"x": "\xff"}', b'{"x": ' + b"[" * 10**5]
+)
 def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
     """The daemon goes on without it, and the file is kept for whoever wants to look."""
     (tmp_path / "record.json").write_bytes(content)

@@ -21,6 +21,7 @@ SLOW_SHARE = 0.1
 """A collector that takes more than this share of its interval runs half as often."""
 SLOW_RUNS = 3
 """So many slow runs in a row, so that one hiccup changes nothing."""
+QUICK_RUNS = 60
 LONGEST_STRETCH = 16
 AFTER_FAILURE_SECONDS = 2.0
 WORKER_REASONS = frozenset({"deadline", "crashed"})
@@ -42,6 +43,7 @@ class Collector:
     """Whether it holds a driver or device file, and so rests during maintenance."""
     stretch: int = 1
     slow_runs: int = 0
+    quick_runs: int = 0
     failing: frozenset[Absence] = frozenset()
     """What could not be read at the last run; a change of it is an event of the log."""
     last_success: float | None = None
@@ -87,7 +89,9 @@ class Collection:
         origin_absent: says for a source why it is not needed on this node; None where it is to be read.
         """
         self.collectors = {one.name: one for one in collectors}
-        self.paused = False
+        self._paused = self._stopped = False
+        self._epoch = 0
+        """Changes with each pause, resume and stop: what was asked for in an earlier epoch is not kept in a later."""
         self._store = store
         self._instruments = instruments
         self._scheduler = scheduler
@@ -113,29 +117,32 @@ class Collection:
         return run
 
     async def run(self, collector: Collector) -> None:
-        """Run one collector once and keep what it gave."""
-        if self.paused and collector.needs_release:
+        """Run one collector once and keep what it gave; whatever goes wrong is an absence."""
+        if self._rests(collector):
             return
         absent = self._origin_absent(collector.source)
         if absent is not None:
             self._not_needed(collector, absent)
             return
         self._told_absent.discard(collector.source)
-        unavailable = None
+        epoch, unavailable = self._epoch, None
         try:
             collected = await collector.reader.collect(collector.key)
         except SourceUnavailable as error:
             unavailable = error
             collected = Collected({}, [Absence("", error.reason, error.detail)], 0.0)
-        if self.paused and collector.needs_release:
-            return  # what was read before the release began is not kept past it
-        self._keep(collector, collected, unavailable)
+        if self._stopped or (collector.needs_release and epoch != self._epoch):
+            return
+        self._keep(collector, collected)
         self._record(collector, collected, unavailable)
         self._analyse(Outcome(collector, collected, unavailable, time.monotonic()))
         self._adapt(collector, collected.duration)
-        if not collected.blocks and any(absence.reason in WORKER_REASONS for absence in collected.absences):
+        if any(absence.reason in WORKER_REASONS and not absence.device for absence in collected.absences):
             # The worker failed, not its source: a slow collector need not wait for its turn to be read again.
             self._scheduler.run_in(collector.name, min(collector.current_interval, AFTER_FAILURE_SECONDS))
+
+    def _rests(self, collector: Collector) -> bool:
+        return self._stopped or (self._paused and collector.needs_release)
 
     def _not_needed(self, collector: Collector, why: str) -> None:
         self._instruments.source_available.labels(collector.source).set(0)
@@ -144,21 +151,27 @@ class Collection:
             log.info("a source is not on this node", source=collector.source, reason=why)
             self._instruments.changed = True
 
-    def _keep(self, collector: Collector, collected: Collected, unavailable: SourceUnavailable | None) -> None:
-        now = time.monotonic()
-        if unavailable is not None:
-            self._store.drop_group(collector.name)
-            return
+    def _keep(self, collector: Collector, collected: Collected) -> None:
         for device, block in collected.blocks.items():
             self._store.put(collector.name, device, block, block.time + collector.lifetime)
         for absence in collected.absences:
             if absence.device and absence.device not in collected.blocks:
                 self._drop_device(collector, absence)
-        # A run without any block says nothing of the devices that it did not come to.
-        if collected.blocks or not collected.absences:
+        whole = [absence for absence in collected.absences if not absence.device]
+        worker_failed = any(absence.reason in WORKER_REASONS for absence in collected.absences)
+        if whole and not collected.blocks:
+            self._drop_all(collector, whole[0])
+        elif not whole and not worker_failed:
+            # Only a run that came to its end says that a device has gone.
             for device in self._store.group(collector.name).keys() - collected.blocks.keys():
                 self._store.drop(collector.name, device)
-        self._store.expire(now)
+        self._store.expire(time.monotonic())
+
+    def _drop_all(self, collector: Collector, absence: Absence) -> None:
+        """Nothing was read: neither here nor, where the worker is to blame, by the reader's other collectors."""
+        for other in self.collectors.values():
+            if other is collector or (other.reader is collector.reader and absence.reason in WORKER_REASONS):
+                self._store.drop_group(other.name)
 
     def _drop_device(self, collector: Collector, absence: Absence) -> None:
         """A device that failed here is absent here; one that does not answer is absent everywhere at once."""
@@ -192,21 +205,43 @@ class Collection:
             log.info("everything is read again", collector=collector.name)
 
     def _adapt(self, collector: Collector, duration: float) -> None:
+        """Run half as often what takes too long, and as often as before once it is quick again."""
         slow = duration > SLOW_SHARE * collector.current_interval
+        quick = duration < SLOW_SHARE * collector.current_interval / 4
         collector.slow_runs = collector.slow_runs + 1 if slow else 0
+        collector.quick_runs = collector.quick_runs + 1 if quick else 0
         if collector.slow_runs >= SLOW_RUNS and collector.stretch < LONGEST_STRETCH:
-            collector.stretch *= 2
-            collector.slow_runs = 0
-            self._scheduler.set_interval(collector.name, collector.current_interval)
-            self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
+            self._set_stretch(collector, collector.stretch * 2)
             log.warning("a collector is too slow for its interval and runs half as often", collector=collector.name,
                         duration_seconds=round(duration, 4), interval_seconds=collector.current_interval)  # fmt: skip
+        elif collector.quick_runs >= QUICK_RUNS and collector.stretch > 1:
+            self._set_stretch(collector, collector.stretch // 2)
+            log.info("a collector is quick again and runs twice as often", collector=collector.name,
+                     interval_seconds=collector.current_interval)  # fmt: skip
 
-    def rest(self) -> None:
-        """Forget what the resting collectors gave: it is not current any more."""
+    def _set_stretch(self, collector: Collector, stretch: int) -> None:
+        collector.stretch = stretch
+        collector.slow_runs = collector.quick_runs = 0
+        self._scheduler.set_interval(collector.name, collector.current_interval)
+        self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
+
+    def pause(self) -> None:
+        """Let the collectors that hold a driver rest, and forget what they gave: it is not current any more."""
+        self._paused = True
+        self._epoch += 1
         for collector in self.collectors.values():
             if collector.needs_release:
                 self._store.drop_group(collector.name)
                 collector.failing = frozenset()
-                self._instruments.forget_run(collector.name)
-        self._instruments.changed = True
+                collector.attempted = False
+                self._instruments.forget_run(collector.name, collector.source)
+
+    def resume(self) -> None:
+        """Run all collectors again."""
+        self._paused = False
+        self._epoch += 1
+
+    def stop(self) -> None:
+        """Run nothing any more, and keep nothing of what is under way."""
+        self._stopped = True
+        self._epoch += 1

@@ -76,7 +76,7 @@ class ControlServer:
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
             name = msgspec.json.decode(line, type=str)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             return {"error": "expected the name of an operation as a JSON string"}
         operation = self._operations.get(name)
         if operation is None:
@@ -100,7 +100,7 @@ def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, A
             connection.connect(path)
             connection.sendall(msgspec.json.encode(operation) + b"\n")
             line = b"".join(iter(lambda: connection.recv(_LONGEST_LINE), b""))
-    except (FileNotFoundError, ConnectionRefusedError) as error:
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         raise DaemonAbsent(f"no commwatch daemon runs with the state directory {state}") from error
     except PermissionError as error:
         raise CommwatchError(
@@ -108,7 +108,12 @@ def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, A
         ) from error
     except TimeoutError as error:
         raise CommwatchError(f"the daemon of {state} did not answer within {timeout:g} s") from error
-    answer = msgspec.json.decode(line, type=dict[str, Any])
+    except OSError as error:
+        raise CommwatchError(f"the daemon of {state} closed the connection: {error.strerror}") from error
+    try:
+        answer = msgspec.json.decode(line, type=dict[str, Any])
+    except ValueError as error:
+        raise CommwatchError(f"the daemon of {state} closed the connection without an answer") from error
     if "error" in answer:
         raise CommwatchError(f"the daemon says: {answer['error']}")
     return answer

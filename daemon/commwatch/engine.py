@@ -58,7 +58,15 @@ class Engine:
             self._build_collectors(), self.store, instruments, scheduler, self.pipeline.after, self._origin_absent
         )
         self.probing = Probing(
-            config, thresholds, state, self.store, scheduler, simulation, self._driver_present, self._read_gpus
+            config,
+            thresholds,
+            state,
+            self.store,
+            scheduler,
+            simulation,
+            self._driver_present,
+            self._read_gpus,
+            self._stuck_workers,
         )
 
     # --- what is built ---
@@ -91,7 +99,7 @@ class Engine:
             rest_when_unavailable=rest,
         )
         self._instruments.worker_stuck(name, 0)
-        return Reader(settings, self._instruments)
+        return Reader(settings, self._instruments, stuck_elsewhere=lambda: self.probing.stuck_count)
 
     def _build_collectors(self) -> list[Collector]:
         sources, readers = self.config.sources, self._readers
@@ -113,6 +121,10 @@ class Engine:
 
     def _driver_present(self) -> bool:
         return self._simulation is not None or nvidia_driver_present(self._procfs)
+
+    def _stuck_workers(self) -> int:
+        """Processes of driver readers that hang; the host reader touches no driver."""
+        return sum(reader.stuck_count for name, reader in self._readers.items() if name != "host")
 
     def driver_absent(self) -> bool:
         """Whether this node has no NVIDIA driver that could be read."""
@@ -154,17 +166,16 @@ class Engine:
 
     async def pause(self, reason: str) -> None:
         """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""
-        self.collection.paused = True
+        self.collection.pause()
         self.probing.pause(reason)
         await asyncio.gather(self.probing.cancel("maintenance", reason), *(
             reader.release() for name, reader in self._readers.items() if name != "host"))  # fmt: skip
-        self.collection.rest()
         self.pipeline.rest()
         log.warning("paused", reason=reason, released=self.released())
 
     def resume(self) -> None:
         """Read and probe again."""
-        self.collection.paused = False
+        self.collection.resume()
         self.probing.resume()
         for name, collector in self.collection.collectors.items():
             if collector.needs_release:
@@ -173,7 +184,8 @@ class Engine:
 
     def released(self) -> bool:
         """Whether no process of ours that may hold a driver is left."""
-        return not any(reader.pids() for name, reader in self._readers.items() if name != "host")
+        readers = [reader.pids() for name, reader in self._readers.items() if name != "host"]
+        return not any(readers) and not self.probing.pids()
 
     def held(self) -> dict[int, list[str]]:
         """Device files that our processes hold open, by process."""
@@ -196,11 +208,9 @@ class Engine:
 
     async def stop(self) -> None:
         """Stop everything that answers; a stuck process is left behind."""
-        self.collection.paused = True
+        self.collection.stop()
         self._scheduler.remove_all()
-        await asyncio.gather(
-            self.probing.cancel("yielded", "the daemon stops"), *(reader.stop() for reader in self._readers.values())
-        )
+        await asyncio.gather(self.probing.stop(), *(reader.stop() for reader in self._readers.values()))
         await asyncio.to_thread(self.save)
 
     def save(self) -> None:

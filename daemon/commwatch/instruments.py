@@ -60,10 +60,21 @@ class Instruments:
         self.worker_stuck_count.labels(worker).set(count)
         self.changed = True
 
-    def forget_run(self, collector: str) -> None:
+    def forget_engine(self) -> None:
+        """Say nothing of collectors, sources and processes: another configuration may not have them."""
+        for gauge in (
+            self.collector_success, self.collector_duration, self.collector_interval, self.collector_last_success,
+            self.source_available, self.worker_stuck_count, self.process_cpu, self.process_memory,
+            self.thresholds_info,
+        ):  # fmt: skip
+            gauge.clear()
+        self.changed = True
+
+    def forget_run(self, collector: str, source: str) -> None:
         """Say nothing of the last run of a collector that rests; there may have been none."""
         for gauge in (self.collector_success, self.collector_duration):
             gauge.remove_by_labels({"collector": collector})
+        self.source_available.remove_by_labels({"source": source})
         self.changed = True
 
     def show_maintenance(self, reason: str | None) -> None:

@@ -12,7 +12,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from commwatch.config import Log
 
-_JOURNAL_LEVELS = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
+_JOURNAL_LEVELS = {"debug": 7, "info": 6, "warning": 4, "warn": 4, "error": 3, "exception": 3, "critical": 2}
 
 
 def _wants_json(settings: Log, stream: TextIO) -> bool:

@@ -49,7 +49,7 @@ class MaintenanceFile:
         except OSError:
             self._seen = self._current = None
             return None
-        stamp = (status.st_mtime_ns, status.st_size)
+        stamp = (status.st_mtime_ns, status.st_ctime_ns)
         if stamp != self._seen:
             self._seen = stamp
             self._current = self._parse()
@@ -59,7 +59,7 @@ class MaintenanceFile:
     def _parse(self) -> Maintenance | None:
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=Maintenance)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             log.error("the maintenance file is ignored", file=str(self.path), error=str(error))
             return None
 

@@ -89,16 +89,20 @@ class Pipeline:
         if not block.layout.series:
             return
         gpu, pci_bus_id, *_ = block.layout.series[0][1]
+        gap = 3 * collector.current_interval
         use = self._nvlink.get((gpu, pci_bus_id))
         if use is None:
-            use = self._nvlink[gpu, pci_bus_id] = NvlinkUse(gpu, pci_bus_id, 3 * collector.current_interval)
+            use = self._nvlink[gpu, pci_bus_id] = NvlinkUse(gpu, pci_bus_id, gap)
+        use.allow_gap(gap)
         values = use.update(block, self._inventory.nvlink_expectation(device))
         self._store.put("nvlink_use", device, values, block.time + collector.lifetime)
 
     def _use_ethernet(self, collector: Collector, device: str, block: Block) -> None:
         use = self._ethernet.get(device)
+        gap = 3 * collector.current_interval
         if use is None:
-            use = self._ethernet[device] = EthernetUse(device, 3 * collector.current_interval)
+            use = self._ethernet[device] = EthernetUse(device, gap)
+        use.allow_gap(gap)
         values = use.update(block, self._inventory.ethernet_capacity(device))
         self._store.put("ethernet_use", device, values, block.time + collector.lifetime)
 
@@ -119,6 +123,15 @@ class Pipeline:
         for group, collector in (("nvlink_use", "nvml_nvlink"), ("ethernet_use", "network")):
             for device in self._store.group(group).keys() - self._store.group(collector).keys():
                 self._store.drop(group, device)
+        self._forget_interfaces()
+
+    def _forget_interfaces(self) -> None:
+        """Interfaces come and go by the thousand on some nodes; those that are gone leave nothing behind."""
+        here = self._store.group("network").keys()
+        for device in self._ethernet.keys() - here:
+            del self._ethernet[device]
+            self._resets.pop(("network", device), None)
+            self._instruments.counter_resets.remove_by_labels({"source": "network", "device": device})
 
     def _seen(self) -> Observation:
         groups = {name: self._store.group(name) for name in ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network")}
@@ -172,8 +185,9 @@ class Pipeline:
         ]
 
     def _missing_parts(self, expected: Any, present: Any) -> list[str]:
+        named = {"gpu": len(self._missing_gpus())}
         return [
             f"{kind.replace('_', ' ')}: {present[kind]} of {expected[kind]} expected"
             for kind in expected
-            if kind != "gpu" and None not in (expected[kind], present[kind]) and present[kind] < expected[kind]
+            if None not in (expected[kind], present[kind]) and present[kind] < expected[kind] - named.get(kind, 0)
         ]

@@ -8,6 +8,7 @@ import socket
 import time
 import zlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -15,7 +16,7 @@ import structlog
 from commwatch import config
 from commwatch.analysis.expected import Expected, expected_bus_bandwidth
 from commwatch.probes.budget import Occupied, expected_gpu_seconds, fits
-from commwatch.probes.gate import GateFacts, GpuFacts, Skip, decide
+from commwatch.probes.gate import GateFacts, GpuFacts, SchedulerFacts, Skip, decide
 from commwatch.probes.launch import Launcher
 from commwatch.probes.plan import (
     CyclePlan,
@@ -60,10 +61,12 @@ class Probing:
         simulation: SimulationPlan | None,
         driver_present: Callable[[], bool],
         read_gpus: Callable[[], Awaitable[None]],
+        stuck_elsewhere: Callable[[], int],
     ) -> None:
         """Args:
         driver_present: whether an NVIDIA driver is here.
         read_gpus: reads use, memory and modes of the GPUs into the store now.
+        stuck_elsewhere: processes of the readers that hang in the driver.
         """
         self._settings = settings
         self._limits = settings.probes
@@ -74,6 +77,7 @@ class Probing:
         self._simulation = simulation
         self._driver_present = driver_present
         self._read_gpus = read_gpus
+        self._stuck_elsewhere = stuck_elsewhere
         self._procfs = Path(settings.paths.procfs)
         self._launcher = Launcher(procfs=self._procfs)
         self._records: dict[str, ProbeRecord] = {}
@@ -84,6 +88,7 @@ class Probing:
         self._spread: set[str] = set()
         self._turn = asyncio.Lock()
         self._maintenance = ""
+        self._stopped = False
 
     def schedule(self) -> None:
         """Plan the first cycle of each probe, and show what is known of it from before."""
@@ -103,26 +108,39 @@ class Probing:
     async def run(self, name: str) -> None:
         """Run one cycle of a probe, or skip it, and keep the outcome."""
         async with self._turn:
+            if self._stopped:
+                return
+            record = self._record(name, self._plan(name))
+            fresh_from = time.monotonic()
+            busy_before = await self._look_at_gpus(name, fresh_from)
+            scheduler = await asyncio.to_thread(scheduler_facts, self._procfs, Path(self._settings.paths.sysfs))
             plan = self._plan(name)
-            if plan.gpus:
-                await self._read_gpus()
-                first = self._gpu_facts()
-                await asyncio.sleep(BUSY_SAMPLES_APART_SECONDS)
-                await self._read_gpus()
-                plan = self._plan(name)
-                busy_before = {fact.device for fact in first if fact.busy}
-            else:
-                busy_before = set()
-            record = self._record(name, plan)
-            facts = await self._facts(record, plan, busy_before)
-            skip = decide(self._limits.gate, plan.backend, plan.ranks, facts)
+            record.adopt_plan(plan)
+            # From here to the start of the ranks nothing is awaited: a pause or a stop is either seen or can cancel.
+            if self._stopped:
+                return
+            skip = decide(
+                self._limits.gate, plan.backend, plan.ranks,
+                self._facts(record, plan, scheduler, self._gpu_facts(fresh_from), busy_before),
+            )  # fmt: skip
             if skip is None:
                 await self._cycle(name, plan, record)
             else:
                 self._skipped(name, record, skip)
-        self._publish(name)
-        self._plan_next(name, record)
-        await asyncio.to_thread(self.save)
+            self._publish(name)
+            if not self._stopped:
+                self._plan_next(name, suspicious=skip is None and record.suspicious)
+            await asyncio.to_thread(self.save)
+
+    async def _look_at_gpus(self, name: str, fresh_from: float) -> set[str]:
+        """Read the GPUs twice, apart; returns those that were busy at the first look."""
+        if not self._plan(name).gpus:
+            return set()
+        await self._read_gpus()
+        busy = {fact.device for fact in self._gpu_facts(fresh_from) if fact.busy}
+        await asyncio.sleep(BUSY_SAMPLES_APART_SECONDS)
+        await self._read_gpus()
+        return busy
 
     async def _cycle(self, name: str, plan: CyclePlan, record: ProbeRecord) -> None:
         expected = self._expected(name, plan)
@@ -147,12 +165,12 @@ class Probing:
             log.info("probe skipped", probe=name, reason=skip.reason, detail=skip.detail)
         self._last_skip[name] = skip
 
-    def _plan_next(self, name: str, record: ProbeRecord) -> None:
+    def _plan_next(self, name: str, *, suspicious: bool) -> None:
         """A bad result asks for another look soon; after the first cycle the nodes of a cluster part company."""
         interval = self._limits.definitions[name].interval
         now = time.monotonic()
         recent = [one for one in self._retries.get(name, []) if one > now - 3600]
-        if record.suspicious and len(recent) < SUSPICIOUS_RETRIES_PER_HOUR and interval > SUSPICIOUS_RETRY_SECONDS:
+        if suspicious and len(recent) < SUSPICIOUS_RETRIES_PER_HOUR and interval > SUSPICIOUS_RETRY_SECONDS:
             self._retries[name] = [*recent, now]
             self._scheduler.run_in(_job(name), SUSPICIOUS_RETRY_SECONDS)
         elif name not in self._spread:
@@ -185,11 +203,14 @@ class Probing:
             record.adopt_plan(plan)
         return record
 
-    def _gpu_facts(self) -> tuple[GpuFacts, ...]:
+    def _gpu_facts(self, fresh_from: float) -> tuple[GpuFacts, ...]:
+        """What was read of each GPU since a monotonic time; what is older does not say that it is free now."""
         facts = []
         for labels in self._gpus():
             key = (labels["gpu"], labels["pci_bus_id"])
-            facts.append(self._facts_of(labels["pci_bus_id"], key, self._store.get("nvml_gpu", labels["pci_bus_id"])))
+            block = self._store.get("nvml_gpu", labels["pci_bus_id"])
+            fresh = block if block is not None and block.time >= fresh_from else None
+            facts.append(self._facts_of(labels["pci_bus_id"], key, fresh))
         return tuple(facts)
 
     def _facts_of(self, device: str, key: tuple[str, str], block: Block | None) -> GpuFacts:
@@ -209,23 +230,25 @@ class Probing:
             mig=None if mig is None else bool(mig),
         )
 
-    async def _facts(self, record: ProbeRecord, plan: CyclePlan, busy_before: set[str]) -> GateFacts:
-        gpus = tuple(
-            GpuFacts(one.device, True, one.compute_processes, one.memory_used_bytes, one.compute_mode, one.mig)
-            if one.device in busy_before
-            else one
-            for one in self._gpu_facts()
-        )
-        cycles = [cycle for one in self._records.values() for cycle in one.history.occupied]
+    def _facts(
+        self,
+        record: ProbeRecord,
+        plan: CyclePlan,
+        scheduler: SchedulerFacts,
+        gpus: tuple[GpuFacts, ...],
+        busy_before: set[str],
+    ) -> GateFacts:
         return GateFacts(
             maintenance=self._maintenance,
             other_backend=record.other_backend,
             torch_installed=importlib.util.find_spec("torch") is not None,
-            stuck_processes=len(self._launcher.stuck),
-            scheduler=await asyncio.to_thread(scheduler_facts, self._procfs, Path(self._settings.paths.sysfs)),
+            stuck_processes=len(self._launcher.stuck) + self._stuck_elsewhere(),
+            scheduler=scheduler,
             initial_pid_namespace=initial_pid_namespace(self._procfs),
-            gpus=gpus,
-            within_budget=self._within_budget(cycles, record, plan),
+            gpus=tuple(replace(gpu, busy=True) if gpu.device in busy_before else gpu for gpu in gpus),
+            within_budget=self._within_budget(
+                [cycle for one in self._records.values() for cycle in one.history.occupied], record, plan
+            ),
         )
 
     def _within_budget(self, cycles: list[Occupied], record: ProbeRecord, plan: CyclePlan) -> bool:
@@ -283,9 +306,21 @@ class Probing:
         """Make a cycle under way give way within two seconds; False if a rank is stuck."""
         return await self._launcher.cancel(reason, detail)
 
+    async def stop(self) -> None:
+        """Start no cycle any more, end the one under way, and keep what came of it."""
+        self._stopped = True
+        await self.cancel("yielded", "the daemon stops")
+        async with self._turn:
+            return
+
     def pids(self) -> list[int]:
-        """Rank processes that are still there."""
-        return list(self._launcher.pids)
+        """Rank processes that are still there, stuck ones included."""
+        return [*self._launcher.pids, *self._launcher.stuck]
+
+    @property
+    def stuck_count(self) -> int:
+        """Rank processes of earlier cycles that sit in the kernel."""
+        return len(self._launcher.stuck)
 
     def save(self) -> None:
         """Write the histories; a failure is logged and tried again at the next time."""

@@ -58,6 +58,7 @@ class Scheduler:
             delay: seconds to the first run; None: one interval.
         """
         self._intervals[name] = interval
+        self._last_run = self._monotonic()
         first = self._time_in(interval if delay is None else delay)
 
         async def tracked() -> None:
@@ -75,17 +76,18 @@ class Scheduler:
         )  # fmt: skip
 
     def run_in(self, name: str, delay: float) -> None:
-        """Bring the next run of a job forward, or put it off; then its interval counts from there.
+        """Bring the next run of a job forward, or put it off; its interval counts from there.
 
         A job that is not planned yet stays so.
         """
         if name not in self._intervals:
             return
-        self._apscheduler.reschedule_job(name, trigger=IntervalTrigger(
-            seconds=self._intervals[name], start_date=self._time_in(delay), timezone=timezone.utc))  # fmt: skip
+        self._apscheduler.modify_job(name, next_run_time=self._time_in(delay))
 
     def set_interval(self, name: str, interval: float) -> None:
-        """Change how often a job runs."""
+        """Change how often a job runs; one that is not planned stays so."""
+        if name not in self._intervals:
+            return
         self._intervals[name] = interval
         self._apscheduler.reschedule_job(name, trigger=IntervalTrigger(seconds=interval, timezone=timezone.utc))
 

@@ -18,7 +18,7 @@ from commwatch.commands.common import state_path
 from commwatch.config import Config
 from commwatch.control import ControlServer
 from commwatch.engine import Engine
-from commwatch.errors import CommwatchError, ListenError
+from commwatch.errors import CommwatchError, ListenError, StateError
 from commwatch.instruments import Instruments
 from commwatch.logging import configure_logging
 from commwatch.maintenance import MaintenanceFile
@@ -27,7 +27,7 @@ from commwatch.scheduler import Scheduler, every
 from commwatch.simulation.node import SimulatedNode
 from commwatch.state import StateDirectory
 from commwatch.status import describe
-from commwatch.thresholds import load_thresholds
+from commwatch.thresholds import Thresholds, load_thresholds
 from commwatch.workers.wire import SimulationPlan
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, EndpointError, Status
@@ -78,15 +78,15 @@ class Service:
         self._state.open()
         try:
             self._handle_signals()
-            self._engine = self._build(self._config)
+            self._engine = self._build(self._config, self._prepare(self._config))
             await self._start_endpoint()
             control = ControlServer(self._state.path, {
                 "maintenance": self._control_maintenance,
                 "inventory": self._control_inventory,
                 "inventory-accept": self._control_accept,
             })  # fmt: skip
-            await control.start()
             try:
+                await control.start()
                 await self._serve()
             finally:
                 await self._shut_down(control)
@@ -94,15 +94,24 @@ class Service:
             self._state.close()
         return 0
 
-    def _build(self, config: Config) -> Engine:
+    def _prepare(self, config: Config) -> tuple[Thresholds, SimulationPlan | None]:
+        """What an engine needs beside its configuration, and what may be wrong with it.
+
+        Raises:
+            CommwatchError: thresholds, preset or faults cannot be used.
+        """
         thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+        return thresholds, self._simulation(config)
+
+    def _build(self, config: Config, prepared: tuple[Thresholds, SimulationPlan | None]) -> Engine:
+        thresholds, simulation = prepared
         instruments = self._instruments
-        instruments.thresholds_info.clear()
+        instruments.forget_engine()
         instruments.thresholds_info.labels(thresholds.digest).set(1)
         instruments.simulated.set(1 if config.simulation.preset else 0)
         instruments.config_reload_successful.set(1)
         instruments.config_reload_time.set(round(time.time(), 3))
-        return Engine(config, thresholds, self._state, self._simulation(config), instruments, self._scheduler)
+        return Engine(config, thresholds, self._state, simulation, instruments, self._scheduler)
 
     def _simulation(self, config: Config) -> SimulationPlan | None:
         settings = config.simulation
@@ -111,7 +120,10 @@ class Service:
         start = self._state.load("simulation", SimulationStart)
         if start is None:
             start = SimulationStart(time.time())
-            self._state.save("simulation", start)
+            try:
+                self._state.save("simulation", start)
+            except OSError as error:
+                raise StateError(f"state directory {self._state.path}: {error.strerror}") from error
         faults = Path(settings.faults).resolve() if settings.faults else None
         SimulatedNode(settings.preset, faults, start.started_at)  # says now what is wrong with preset or faults
         return SimulationPlan(settings.preset, str(faults or ""), start.started_at, str(self._state.path / "sysfs"))
@@ -135,21 +147,36 @@ class Service:
 
     async def _serve(self) -> None:
         self._scheduler.start()
+        stop = asyncio.create_task(self._stop.wait())
+        begin = asyncio.create_task(self._begin())
+        await asyncio.wait([begin, stop], return_when=asyncio.FIRST_COMPLETED)
+        if not begin.done():
+            begin.cancel()
+            return
+        begin.result()
+        heart = asyncio.create_task(every(HEARTBEAT_SECONDS, self._beat))
+        await stop
+        heart.cancel()
+
+    async def _begin(self) -> None:
+        """The first run of everything; then the daemon is ready."""
         await self._look_at_maintenance()
         await self._engine.start()
         self._ready = True
         self._refresh_instruments()
         self._notifier.ready(self._status_line())
         log.info("ready", status=self._status_line())
-        heart = asyncio.create_task(every(HEARTBEAT_SECONDS, self._beat))
-        stop = asyncio.create_task(self._stop.wait())
-        await asyncio.wait([heart, stop], return_when=asyncio.FIRST_COMPLETED)
-        heart.cancel()
-        if not self._stop.is_set():
-            heart.result()  # the heart ends only by an error of ours: raise it
 
     async def _beat(self) -> None:
         """Once a second, on the monotonic clock: what must go on whatever the wall clock does."""
+        try:
+            await self._beat_once()
+        except Exception:
+            # A defect of ours must be seen, and must not end the watching: without a whole beat the watchdog is not
+            # fed, and systemd starts the daemon anew.
+            log.exception("the heartbeat failed")
+
+    async def _beat_once(self) -> None:
         if self._scheduler.clock_step() is not None:
             self._instruments.clock_steps.inc()
         if self._reload.is_set():
@@ -203,13 +230,12 @@ class Service:
             try:
                 config = await asyncio.to_thread(self._reload_config)
                 self._check_unchangeable(config)
-                thresholds_checked = Path(config.thresholds) if config.thresholds else None
-                await asyncio.to_thread(load_thresholds, thresholds_checked)
+                prepared = await asyncio.to_thread(self._prepare, config)
             except CommwatchError as error:
                 log.error("the new configuration is not used; the old one stays in force", error=str(error))
                 self._instruments.config_reload_successful.set(0)
             else:
-                await self._change_to(config)
+                await self._change_to(config, prepared)
         self._instruments.changed = True
         self._notifier.ready(self._status_line())
 
@@ -221,14 +247,17 @@ class Service:
             if old != new:
                 raise CommwatchError(f"{name} cannot change while the daemon runs; restart it")
 
-    async def _change_to(self, config: Config) -> None:
+    async def _change_to(self, config: Config, prepared: tuple[Thresholds, SimulationPlan | None]) -> None:
+        """Replace the engine; until the new one has read everything once, the page shows what the old one knew last."""
         await self._engine.stop()
         self._config = config
         configure_logging(config.log)
-        self._engine = self._build(config)
+        engine = self._build(config, prepared)
         if self._maintenance is not None:
-            await self._engine.pause(self._maintenance)
-        await self._engine.start()
+            await engine.pause(self._maintenance)
+        self._notifier.watchdog()
+        await engine.start()
+        self._engine = engine
         log.info("the new configuration is in force")
 
     async def _control_maintenance(self) -> dict[str, Any]:
@@ -261,11 +290,11 @@ class Service:
         """Stop within five seconds, whatever hangs."""
         self._notifier.stopping()
         log.info("stopping")
-        self._scheduler.stop()
         work = asyncio.gather(control.stop(), self._endpoint.stop(), self._engine.stop())
         _, late = await asyncio.wait([asyncio.ensure_future(work)], timeout=STOP_SECONDS)
         if late:
             # What is still running may never end, and the end of the event loop would wait for it.
             log.error("not everything stopped in time; leaving", after_seconds=STOP_SECONDS)
             os._exit(1)
+        self._scheduler.stop()
         log.info("stopped")

@@ -59,7 +59,8 @@ def _overrides(parsed: argparse.Namespace, environment: Mapping[str, str]) -> li
         name = environment_name(flag)
         if name in environment:
             value = environment[name]
-            found.append(Override(steps, value.split(",") if flag in _LISTS else value, name))
+            parts = [part.strip() for part in value.split(",")]
+            found.append(Override(steps, parts if flag in _LISTS else value, name))
     for flag, steps, _ in _FLAGS:
         value = getattr(parsed, _destination(flag))
         if value is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +34,7 @@ class StateDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: int | None = None
+        self._saving = threading.Lock()
 
     def open(self) -> None:
         """Make the folder if needed and lock it for this process.
@@ -62,13 +64,21 @@ class StateDirectory:
             self._lock = None
 
     def load(self, name: str, kind: type[_Record]) -> _Record | None:
-        """A record; None where there is none. A damaged file is set aside with a warning."""
+        """A record; None where there is none. A damaged file is set aside with a warning.
+
+        Raises:
+            StateError: there is one and it cannot be read.
+        """
         file = self.path / f"{name}.json"
         try:
-            return msgspec.json.decode(file.read_bytes(), type=kind)
+            content = file.read_bytes()
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except OSError as error:
+            raise StateError(f"state file {file}: {error.strerror}; make it readable for the daemon's user") from error
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except (ValueError, RecursionError) as error:  # msgspec's own errors, text that is not UTF-8, endless nesting
             aside = file.with_suffix(f".damaged-{int(time.time())}")
             log.warning("a state file is damaged and set aside", file=str(file), aside=str(aside), error=str(error))
             try:
@@ -83,7 +93,8 @@ class StateDirectory:
         Raises:
             OSError: it could not be written; the earlier record is still there.
         """
-        write_atomically(self.path / f"{name}.json", msgspec.json.format(msgspec.json.encode(record)))
+        with self._saving:
+            write_atomically(self.path / f"{name}.json", msgspec.json.format(msgspec.json.encode(record)))
 
 
 def write_atomically(file: Path, content: bytes) -> None:

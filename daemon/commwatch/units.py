@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _DURATION_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE_UNITS = {
@@ -31,8 +32,8 @@ def parse_duration(text: object) -> float:
         ValueError: it is no duration; the message says what would be.
     """
     parts = re.findall(r"\d+(?:\.\d+)?[a-z]+", text) if isinstance(text, str) else []
-    if len(parts) > 1 and "".join(parts) == text:
-        return sum(parse_duration(part) for part in parts)
+    if isinstance(text, str) and len(parts) > 1 and "".join(parts) == text.strip():
+        return sum(_parse(part, _DURATION_UNITS, "a duration", "1h30m") for part in parts)
     return _parse(text, _DURATION_UNITS, "a duration", "15s")
 
 
@@ -42,7 +43,10 @@ def parse_size(text: object) -> int:
     Raises:
         ValueError: it is no size; the message says what would be.
     """
-    return int(_parse(text, _SIZE_UNITS, "a size", "64MiB"))
+    size = _parse(text, _SIZE_UNITS, "a size", "64MiB")
+    if not size.is_integer():
+        raise ValueError(f"expected a whole number of bytes, got {text!r}")
+    return int(size)
 
 
 def parse_rate(text: object) -> float:
@@ -54,28 +58,33 @@ def parse_rate(text: object) -> float:
     return _parse(text, _RATE_UNITS, "a rate", "48GB/s")
 
 
+def _three_digits(value: float) -> str:
+    """Three significant digits; larger numbers whole, never with an exponent."""
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+def _scaled(value: float, units: Sequence[tuple[float, str]], limit: float) -> str:
+    """A value in the first unit in which it prints below a limit, or in the last."""
+    for factor, unit in units[:-1]:
+        text = _three_digits(value / factor)
+        if float(text) < limit:
+            return f"{text} {unit}"
+    factor, unit = units[-1]
+    return f"{_three_digits(value / factor)} {unit}"
+
+
 def format_seconds(seconds: float) -> str:
     """A time with three significant digits and the unit that suits it."""
-    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s")):
-        if seconds < limit:
-            return f"{seconds * factor:.3g} {unit}"
-    if seconds < 7200:
-        return f"{seconds / 60:.3g} min"
-    return f"{seconds / 3600:.3g} h"
+    if seconds < 0.99995:
+        return _scaled(seconds, ((1e-6, "µs"), (1e-3, "ms")), 1000)
+    return _scaled(seconds, ((1.0, "s"), (60.0, "min"), (3600.0, "h")), 120)
 
 
 def format_bytes(count: float) -> str:
     """A size in binary units with three significant digits."""
-    for limit, factor, unit in ((2**10, 1, "B"), (2**20, 2**10, "KiB"), (2**30, 2**20, "MiB")):
-        if count < limit:
-            return f"{count / factor:.4g} {unit}"
-    return f"{count / 2**30:.4g} GiB"
+    return _scaled(count, ((1.0, "B"), (2.0**10, "KiB"), (2.0**20, "MiB"), (2.0**30, "GiB")), 1024)
 
 
 def format_rate(bytes_per_second: float) -> str:
     """A rate in decimal units (GB/s is 10⁹ bytes per second) with three significant digits."""
-    for limit, factor, unit in ((1e6, 1e3, "kB/s"), (1e9, 1e6, "MB/s")):
-        if bytes_per_second < limit:
-            return f"{bytes_per_second / factor:.3g} {unit}"
-    value = bytes_per_second / 1e9
-    return f"{value:.0f} GB/s" if value >= 100 else f"{value:.3g} GB/s"
+    return _scaled(bytes_per_second, ((1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")), 1000)

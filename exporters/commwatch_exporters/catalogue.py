@@ -243,7 +243,7 @@ _gauge("collector_success", "collector", "1 if the collector's last run read eve
 _gauge("collector_duration_seconds", "collector", "Time of the collector's last run in its worker process.",
        "the daemon's own record", "seconds")
 _gauge("collector_interval_seconds", "collector", "Interval at which the collector runs now.",
-       "configuration, doubled while a run takes more than a tenth of it", "seconds")
+       "configuration, doubled while runs take more than a tenth of it", "seconds")
 _gauge("collector_last_success_timestamp_seconds", "collector", "When the collector last read everything it should.",
        "wall clock", "seconds")
 _counter("collector_errors_total", "collector reason", "Readings that failed, by reason.", "the daemon's own record")

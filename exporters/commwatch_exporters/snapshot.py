@@ -22,9 +22,10 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 def _prefix(series: Series) -> str:
     name, values = series
-    labels = family_of(name).labels
-    if name.endswith("_bucket") and len(values) == len(labels) + 1:
-        labels = (*labels, "le")
+    family = family_of(name)
+    labels = (*family.labels, "le") if name == f"{family.name}_bucket" else family.labels
+    if family.type == "histogram" and name == family.name:
+        raise ValueError(f"{name} is a histogram: its series end in _bucket, _sum or _count")
     if len(values) != len(labels):
         raise ValueError(f"{name} has labels {labels}, got values {values}")
     if not values:

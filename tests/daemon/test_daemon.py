@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from support.daemon import command, running
+from support.daemon import command, environment, running
 
 GPU3 = {"gpu": "3", "pci_bus_id": "0000:3b:00.0"}
 H100 = ("--simulate", "h100x8")
@@ -197,6 +199,55 @@ def test_hup_takes_a_good_configuration_and_refuses_a_bad_one(tmp_path: Path) ->
         daemon.until(lambda: daemon.value("collector_interval_seconds", collector="network") == 9)
         assert daemon.value("config_last_reload_successful") == 1
         assert daemon.get("/readyz")[0] == 200
+
+
+def test_hup_with_a_file_of_faults_that_is_gone_keeps_the_daemon(tmp_path: Path) -> None:
+    """What only shows when the new engine is prepared is refused like any other mistake."""
+    faults = faults_file(tmp_path)
+    with running(tmp_path, *H100, "--simulate.faults", str(faults)) as daemon:
+        faults.unlink()
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: daemon.value("config_last_reload_successful") == 0)
+        daemon.until(lambda: daemon.count("nvlink_link_state") == 144)
+        assert daemon.value("collector_success", collector="nvml_nvlink") == 1
+
+
+def test_a_source_that_is_switched_off_leaves_no_series(tmp_path: Path) -> None:
+    """After the reload nothing is said of a collector that does not run any more, nor of its process."""
+    config = tmp_path / "commwatch.yaml"
+    config.write_text("{}\n")
+    with running(tmp_path, "--config.file", str(config)) as daemon:
+        daemon.until(lambda: daemon.value("process_resident_memory_bytes", process="host"))
+        config.write_text("sources: {network: {enabled: false}, pci: {enabled: false}}\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: daemon.count("ethernet_carrier") == 0)
+        daemon.until(lambda: daemon.value("collector_success", collector="network") is None)
+        assert daemon.value("process_resident_memory_bytes", process="host") is None
+        assert daemon.value("worker_stuck", worker="host") is None
+        assert daemon.children() == []
+
+
+def test_term_ends_a_start_that_hangs(tmp_path: Path) -> None:
+    """The first run waits for a driver that does not answer; the signal does not."""
+    faults = faults_file(tmp_path, "- {fault: driver_hang, gpu: 0}\n")
+    log = tmp_path / "log"
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "commwatch", "run", "--web.listen-address", "127.0.0.1:0", *H100,
+             "--simulate.faults", str(faults), "--path.state", str(tmp_path / "state")],
+            env=environment(), stderr=stream,
+        )  # fmt: skip
+    try:
+        while '"msg": "serving"' not in log.read_text():
+            time.sleep(0.05)
+        time.sleep(0.5)  # the worker has come to the GPU that hangs
+        started = time.monotonic()
+        process.terminate()
+        assert process.wait(10) == 0
+        assert time.monotonic() - started < 5
+    finally:
+        process.kill()
+        faults_file(tmp_path)  # lets the stuck worker go
 
 
 def test_systemd_hears_ready_and_progress_and_stopping(tmp_path: Path) -> None:

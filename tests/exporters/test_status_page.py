@@ -147,9 +147,12 @@ def test_a_node_without_anything() -> None:
     """Each empty section says so."""
     texts = page_of({}).texts
 
-    assert {"No GPU is read at present.", "No interface was read.", "No probe is configured.", "No collector runs."} <= set(
-        texts
-    )
+    assert {
+        "No GPU is read at present.",
+        "No interface was read.",
+        "No probe is configured.",
+        "No collector runs.",
+    } <= set(texts)
 
 
 def test_notices_come_before_the_tables() -> None:

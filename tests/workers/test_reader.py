@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from commwatch.sources.base import SourceUnavailable
-from commwatch.workers import reader as reader_module
 from commwatch.workers.process_state import process_state
 from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.stuck import KILL_AFTER_SECONDS, SIGNAL_AFTER_SECONDS
 from commwatch.workers.wire import SimulationPlan
 from commwatch.workers.worker import Collected
 
@@ -277,8 +277,9 @@ def test_a_stuck_process_gets_no_signal_while_it_is_in_the_kernel(tmp_path: Path
     procfs = tmp_path / "proc"
 
     def state(pid: int, letter: str) -> None:
-        (procfs / str(pid)).mkdir(parents=True, exist_ok=True)
-        (procfs / str(pid) / "stat").write_text(f"{pid} (python) {letter} " + "0 " * 40)
+        task = procfs / str(pid) / "task" / str(pid)
+        task.mkdir(parents=True, exist_ok=True)
+        (task / "stat").write_text(f"{pid} (python) {letter} " + "0 " * 40)
 
     async def body() -> None:
         now = [1000.0]
@@ -292,14 +293,14 @@ def test_a_stuck_process_gets_no_signal_while_it_is_in_the_kernel(tmp_path: Path
                 return process_state(PROC, pid) not in (None, "Z")
 
             state(pid, "D")
-            now[0] += reader_module.SIGNAL_AFTER_SECONDS + 100
+            now[0] += SIGNAL_AFTER_SECONDS + 100
             for _ in range(3):
                 one.reader.tend()
                 now[0] += 20
             assert alive()
             state(pid, "S")
             one.reader.tend()  # TERM, to which it is deaf
-            now[0] += reader_module.KILL_AFTER_SECONDS - 0.1
+            now[0] += KILL_AFTER_SECONDS - 0.1
             one.reader.tend()
             assert alive()
             now[0] += 0.1
@@ -309,5 +310,71 @@ def test_a_stuck_process_gets_no_signal_while_it_is_in_the_kernel(tmp_path: Path
             one.reader.tend()
             assert one.reader.stuck_count == 0
             await one.reader.stop()
+
+    in_loop(body)
+
+
+def test_the_suspect_is_left_out_after_the_indexes_have_moved(tmp_path: Path) -> None:
+    """A card is gone and the later ones have moved up: the replacement leaves the right one alone."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect()
+            one.set_faults("- {fault: gpu_missing, gpu: 2}\n")
+            await asyncio.sleep(0.3)
+            await one.reader.release()
+            await one.collect_until(lambda collected: len(collected.blocks) == 7)
+            one.set_faults("- {fault: gpu_missing, gpu: 2}\n- {fault: driver_hang, gpu: 7}\n")
+            await one.collect_until(lambda collected: bool(collected.absences))
+
+            for _ in range(3):
+                collected = await one.collect()
+
+            assert sorted(collected.blocks) == [GPUS[place] for place in (0, 1, 3, 4, 5, 6)]
+            assert one.reader.stuck_count == 1
+
+    in_loop(body)
+
+
+def test_a_release_during_a_hang_counts_one_process_and_blames_its_gpu(tmp_path: Path) -> None:
+    """Afterwards the other GPUs are read, and only the hung one stays out."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect()
+            one.set_faults("- {fault: driver_hang, gpu: 5}\n")
+            await asyncio.sleep(0.3)
+            under_way = asyncio.create_task(one.collect())
+            await asyncio.sleep(0.1)
+
+            assert await one.reader.release(0.2) is False
+
+            assert [absence.reason for absence in (await under_way).absences] in (["crashed"], ["deadline"])
+            assert one.reader.stuck_count == 1
+            assert one.reader.suspects == {GPUS[5]}
+            after = await one.collect()
+            assert sorted(after.blocks) == GPUS[:5] + GPUS[6:]
+            assert "crashed" not in one.events.restarts
+
+    in_loop(body)
+
+
+def test_a_process_that_cannot_be_started_is_an_absence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory or no process left: nothing leaks, and it is tried again later."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    async def body() -> None:
+        now = [1000.0]
+        async with node(tmp_path, monotonic=lambda: now[0]) as one:
+            with monkeypatch.context() as patch:
+                patch.setattr("commwatch.workers.worker.subprocess.Popen", refuse)
+                open_before = len(os.listdir("/proc/self/fd"))
+                for _ in range(3):
+                    assert [absence.reason for absence in (await one.collect()).absences] == ["crashed"]
+                    now[0] += 100
+                assert len(os.listdir("/proc/self/fd")) == open_before
+            assert sorted((await one.collect()).blocks) == GPUS
 
     in_loop(body)

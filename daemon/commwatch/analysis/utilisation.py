@@ -71,7 +71,7 @@ class _Use:
             for direction in DIRECTIONS
             for kind in ("ratio", "peak_ratio")
         )
-        self._max_gap_seconds = max_gap_seconds
+        self.max_gap_seconds = max_gap_seconds
         self._peaks = tuple(PeakWindow() for _ in DIRECTIONS)
         self._previous: Block | None = None
 
@@ -79,7 +79,7 @@ class _Use:
         previous, self._previous = self._previous, block
         seconds = None
         if previous is not None and previous.layout is block.layout:
-            seconds = interval(previous.time, block.time, self._max_gap_seconds)
+            seconds = interval(previous.time, block.time, self.max_gap_seconds)
         values: list[Value] = []
         for counters, peak in zip(plan.counters, self._peaks, strict=True):
             ratio = None
@@ -134,6 +134,10 @@ class NvlinkUse:
         self._planned_for: tuple[Layout, frozenset[int]] | None = None
         self._plan = _NO_PLAN
 
+    def allow_gap(self, seconds: float) -> None:
+        """Change ``max_gap_seconds``: the collector runs at another interval now."""
+        self._use.max_gap_seconds = seconds
+
     def update(self, block: Block, expected: NvlinkExpectation | None) -> Block:
         """Take the next reading of the GPU's links, and give its utilisation at the same time.
 
@@ -171,6 +175,10 @@ class EthernetUse:
         self._use = _Use("ethernet", (device,), max_gap_seconds)
         self._planned_for: Layout | None = None
         self._plan = _NO_PLAN
+
+    def allow_gap(self, seconds: float) -> None:
+        """Change ``max_gap_seconds``: the collector runs at another interval now."""
+        self._use.max_gap_seconds = seconds
 
     def update(self, block: Block, expected_speed: float | None) -> Block:
         """Take the next reading of the interface, and give its utilisation at the same time.

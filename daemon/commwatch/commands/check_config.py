@@ -12,7 +12,7 @@ from pathlib import Path
 
 from commwatch.commands.common import json_option, print_json, print_table, state_path
 from commwatch.config import Config, section_json
-from commwatch.control import ask_daemon
+from commwatch.control import DaemonAbsent, ask_daemon
 from commwatch.engine import nvidia_driver_present
 from commwatch.errors import CommwatchError
 from commwatch.sources.base import SourceUnavailable
@@ -92,8 +92,10 @@ def _runtime_checks(config: Config) -> list[Check]:
 def _daemon_runs(config: Config) -> bool:
     try:
         ask_daemon(state_path(config), "inventory")
-    except CommwatchError:
+    except DaemonAbsent:
         return False
+    except CommwatchError:
+        return True  # it is there, although it does not answer us
     return True
 
 

@@ -35,12 +35,13 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(title=title, title_justify="left")
         for column in columns:
             table.add_column(column)
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))  # plain text: a cell may hold brackets
         Console().print(table)
         return
     widths = [max(len(row[position]) for row in (columns, *rows)) for position in range(len(columns))]

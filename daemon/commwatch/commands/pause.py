@@ -53,9 +53,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
         answer = ask_daemon(state, "maintenance")
     except DaemonAbsent:
         answer = {"daemon": False, "released": True, "held": {}}
-    except CommwatchError:
-        MaintenanceFile(state).remove()
-        raise
+    except CommwatchError as error:
+        # The file stays: the daemon looks at it every second, and a pause that may be in force is not taken back.
+        raise CommwatchError(
+            f"the pause is written, but the daemon has not said that it let go: {error}"
+        ) from error
     if args.json:
         print_json({**msgspec.to_builtins(maintenance), **answer})
     elif not answer["daemon"]:

@@ -15,7 +15,7 @@ import msgspec
 
 from commwatch.probes.plan import ErrorEvent, Phase, PhaseEvent, RankEvent, RankPlan, RankResult, ResultEvent
 from commwatch.probes.rank import EXIT_SECONDS
-from commwatch.workers.process_state import parse_stat
+from commwatch.workers.process_state import uninterruptible
 
 ASK_SECONDS = 0.7
 """Time from closing a rank's standard input, on which it aborts its communicator and ends, to SIGTERM."""
@@ -28,18 +28,6 @@ _LINE_BYTES = 2**20
 _TAIL_BYTES = 2000
 
 _decoder = msgspec.json.Decoder(RankEvent)
-
-
-def uninterruptible(procfs: Path, pid: int) -> bool:
-    """Whether a thread of the process sits in the kernel where no signal reaches it (state D)."""
-    tasks = procfs / str(pid) / "task"
-    with suppress(OSError):
-        for task in tasks.iterdir():
-            with suppress(OSError):  # the thread ended meanwhile
-                parsed = parse_stat((task / "stat").read_text(errors="replace"))
-                if parsed is not None and parsed[0] == "D":
-                    return True
-    return False
 
 
 class RankProcess:

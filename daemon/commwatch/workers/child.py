@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from commwatch import config
-from commwatch.sources.base import Batch, Source, SourceUnavailable
+from commwatch.sources.base import Batch, DeviceReadings, Source, SourceUnavailable
 from commwatch.workers.wire import (
     ProgressMark,
     Reply,
@@ -58,7 +58,7 @@ class _Answerer:
         self._only = None if plan.only is None else frozenset(plan.only)
         self._sources = [SOURCES[name](plan) for name in plan.sources]
         self._open: set[Source] = set()
-        self._layouts: dict[int, tuple[int, tuple[Series, ...]]] = {}
+        self._sent: dict[tuple[str, str], tuple[Series, ...]] = {}
         self._new_aliases: dict[str, str] = {}
         self._refresh = _simulate(plan)
 
@@ -87,20 +87,22 @@ class _Answerer:
         finally:
             self._mark.set("")
         readings = [
-            WireReadings(one.device, one.time, *self._layout(one.series), list(one.values)) for one in batch.readings
+            WireReadings(one.device, one.time, self._new_series(request.collector, one), list(one.values))
+            for one in batch.readings
         ]
         absences = [WireAbsence(one.device, one.reason, one.detail) for one in batch.absences]
         duration = time.monotonic() - started
         return Reply(request.number, readings, absences, unavailable, self._new_aliases, duration)
 
-    def _layout(self, series: tuple[Series, ...]) -> tuple[int, tuple[Series, ...] | None]:
-        known = self._layouts.get(id(series))
-        if known is not None:
-            return known[0], None
-        number = len(self._layouts)
-        # The tuple is kept, so that its id is not given to another object.
-        self._layouts[id(series)] = (number, series)
-        return number, series
+    def _new_series(self, collector: str, readings: DeviceReadings) -> tuple[Series, ...] | None:
+        """The series, where they are not those that were sent last."""
+        key = (collector, readings.device)
+        sent = self._sent.get(key)
+        # Sources keep the same object while nothing changes, so that this is one comparison.
+        if sent is readings.series or sent == readings.series:
+            return None
+        self._sent[key] = readings.series
+        return readings.series
 
     def close(self) -> None:
         for source in self._open:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,18 @@ def process_state(procfs: Path, pid: int) -> str | None:
     except OSError:
         return None
     return None if parsed is None else parsed[0]
+
+
+def uninterruptible(procfs: Path, pid: int) -> bool:
+    """Whether a thread of the process sits in the kernel where no signal reaches it (state D)."""
+    tasks = procfs / str(pid) / "task"
+    with suppress(OSError):
+        for task in tasks.iterdir():
+            with suppress(OSError):  # the thread ended meanwhile
+                parsed = parse_stat((task / "stat").read_text(errors="replace"))
+                if parsed is not None and parsed[0] == "D":
+                    return True
+    return False
 
 
 def process_use(procfs: Path, pid: int) -> ProcessUse | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from commwatch.sources.base import Absence, Reason, SourceUnavailable
-from commwatch.workers.process_state import process_state
+from commwatch.workers.stuck import StuckProcesses
 from commwatch.workers.wire import SimulationPlan, WorkerPlan
 from commwatch.workers.worker import Collected, Worker, WorkerEnded, WorkerHung
 
@@ -21,16 +20,14 @@ log = structlog.get_logger("commwatch.workers")
 
 STUCK_LIMIT = 2
 """Most processes of one node that may hang in a driver; no further one is started beside them."""
-SIGNAL_AFTER_SECONDS = 150.0
-"""A stuck process gets no signal earlier: the driver may need 3 × 45 s to give up (counters.md 8.3)."""
-KILL_AFTER_SECONDS = 10.0
-"""From TERM to KILL."""
 CRASH_BACKOFF_SECONDS = (1.0, 60.0)
 RETRY_SUSPECT_SECONDS = (30.0, 600.0)
+UNAVAILABLE_BACKOFF_SECONDS = (5.0, 60.0)
 RENEW_SECONDS = (30.0, 600.0)
 """Between new processes while a device is lost."""
 LOST_REASONS = frozenset({"lost", "reset_required", "not_found"})
-UNAVAILABLE_BACKOFF_SECONDS = (5.0, 60.0)
+END_SECONDS = 0.2
+"""A process that has closed its connection is over in so long, or it hangs at its end."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class ReaderSettings:
     """JSON of each source's section of the configuration."""
     deadline: float
     start_deadline: float
-    """For the first answer of a collector in a new process, which opens the source; for each device."""
+    """For the first answer of a new process, which opens its sources; for each device."""
     sysfs: str
     procfs: Path
     simulation: SimulationPlan | None = None
@@ -59,17 +56,6 @@ class ReaderEvents(Protocol):
 
     def worker_stuck(self, worker: str, count: int) -> None:
         """The number of processes that missed their deadline and have not come back."""
-
-
-@dataclass
-class _Stuck:
-    """A process that missed its deadline; left alone."""
-
-    worker: Worker
-    device: str
-    since: float
-    terminated_at: float | None = None
-    killed: bool = False
 
 
 @dataclass
@@ -99,31 +85,50 @@ class _Slot:
     renewal: _Backoff = field(default_factory=lambda: _Backoff(*RENEW_SECONDS))
     unavailable: SourceUnavailable | None = None
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    closed: bool = False
+    """Released: whoever still holds this slot starts nothing in it."""
+
+    def take(self) -> Worker | None:
+        """The worker, which is no longer of this slot."""
+        worker, self.worker = self.worker, None
+        return worker
+
+
+def _suspect_slot(device: str) -> _Slot:
+    return _Slot(only=device, backoff=_Backoff(*RETRY_SUSPECT_SECONDS))
 
 
 class Reader:
     """Serves collectors through worker processes, each run with a deadline.
 
     A missed deadline makes the device that was being touched a suspect: its process is left alone, one replacement
-    serves the other devices, and the suspect gets a process of its own once the stuck one has ended.
+    serves the other devices, and the suspect gets a process of its own once no process is stuck any more. So never
+    more than two processes can hang: one alone, and the one that serves the rest.
     """
 
     def __init__(
-        self, settings: ReaderSettings, events: ReaderEvents, monotonic: Callable[[], float] = time.monotonic
+        self,
+        settings: ReaderSettings,
+        events: ReaderEvents,
+        monotonic: Callable[[], float] = time.monotonic,
+        stuck_elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
+        """Args:
+        stuck_elsewhere: processes of other readers and probes that hang in the same driver.
+        """
         self.settings = settings
         self._events = events
         self._monotonic = monotonic
+        self._stuck_elsewhere = stuck_elsewhere
         self._main = _Slot()
         self._own: dict[str, _Slot] = {}
-        self._stuck: list[_Stuck] = []
+        self._stuck = StuckProcesses(settings.name, settings.procfs, events.worker_stuck)
         self._aliases: dict[str, str] = {}
-        self._stopped = False
 
     @property
     def suspects(self) -> frozenset[str]:
         """Devices that did not answer and whose process has not come back."""
-        return frozenset(stuck.device for stuck in self._stuck)
+        return self._stuck.devices
 
     @property
     def stuck_count(self) -> int:
@@ -132,9 +137,15 @@ class Reader:
 
     def pids(self) -> list[int]:
         """Processes of this reader that are still there, stuck ones included."""
-        slots = (self._main, *self._own.values())
-        workers = [slot.worker for slot in slots if slot.worker is not None] + [one.worker for one in self._stuck]
+        workers = [slot.worker for slot in self._slots() if slot.worker is not None] + self._stuck.workers
         return [worker.process.pid for worker in workers if worker.process.poll() is None]
+
+    def _slots(self) -> list[_Slot]:
+        return [self._main, *self._own.values()]
+
+    def tend(self) -> None:
+        """Look after the stuck processes."""
+        self._stuck.tend(self._monotonic())
 
     async def collect(self, collector: str) -> Collected:
         """Run a collector on all devices; what could not be read is an absence, whatever went wrong.
@@ -143,13 +154,11 @@ class Reader:
             SourceUnavailable: the source as a whole cannot be read.
         """
         self.tend()
-        slots = [self._main, *self._own.values()]
-        results = await asyncio.gather(*(self._collect_slot(slot, collector) for slot in slots))
-        merged = Collected({}, [], 0.0)
+        results = await asyncio.gather(*(self._collect_slot(slot, collector) for slot in self._slots()))
+        merged = Collected({}, [], max(result.duration for result in results))
         for result in results:
             merged.blocks.update(result.blocks)
             merged.absences.extend(result.absences)
-            merged = Collected(merged.blocks, merged.absences, max(merged.duration, result.duration))
         return merged
 
     async def _collect_slot(self, slot: _Slot, collector: str) -> Collected:
@@ -157,17 +166,15 @@ class Reader:
         try:
             worker = await self._worker(slot)
             if worker is None:
-                if self._stuck:
-                    return _absent(slot.only or "", "deadline", "not asked: a process is still stuck in the driver")
-                return _absent(slot.only or "", "crashed", "not asked: its worker process is started again later")
+                return self._not_asked(slot)
             collected = await self._ask(worker, collector)
         except WorkerHung as hung:
-            return self._hung(slot, collector, hung.suspect)
+            return await self._hung(slot, worker, hung.suspect)
         except WorkerEnded:
-            if slot.worker is not worker:
+            if slot.worker is not worker and not slot.closed:
                 # Another collector met the end first, while this one waited for its turn: the replacement answers.
                 return await self._collect_slot(slot, collector)
-            return self._crashed(slot)
+            return await self._crashed(slot, worker)
         except SourceUnavailable as error:
             await self._unavailable(slot, error)
             if slot.only is None:
@@ -178,48 +185,54 @@ class Reader:
         await self._renew_for_lost(slot, collected)
         return collected
 
-    async def _renew_for_lost(self, slot: _Slot, collected: Collected) -> None:
-        """A handle of a lost GPU stays dead after the GPU has come back: only a new process sees it again."""
-        if not any(absence.reason in LOST_REASONS for absence in collected.absences):
-            slot.renewal.reset()
-            return
-        now = self._monotonic()
-        if not slot.renewal.until:
-            slot.renewal.start(now)
-        elif now >= slot.renewal.until and slot.worker is not None:
-            worker, slot.worker = slot.worker, None
-            slot.renewal.start(now)
-            self._events.worker_restarted(self.settings.name, "device_lost")
-            await self._stop_worker(worker, 1.5)
-
     async def _ask(self, worker: Worker, collector: str) -> Collected:
-        fresh = collector not in worker.opened
-        deadline = self.settings.start_deadline if fresh else self.settings.deadline
-        collected = await worker.collect(collector, deadline, each_device=fresh)
-        self._aliases.update(worker.aliases)
+        opening = not worker.opened
+        deadline = self.settings.start_deadline if opening else self.settings.deadline
+        collected = await worker.collect(collector, deadline, each_device=opening)
+        self._learn_aliases(worker.aliases)
         return collected
+
+    def _learn_aliases(self, new: dict[str, str]) -> None:
+        """Indexes move: what is said now of an index or of a device replaces all that was said before."""
+        devices = set(new.values())
+        kept = {alias: device for alias, device in self._aliases.items() if device not in devices}
+        self._aliases = {**kept, **new}
+
+    def _not_asked(self, slot: _Slot) -> Collected:
+        if self._stuck or self._stuck_elsewhere():
+            return _absent(slot.only or "", "deadline", "not asked: a process is still stuck in the driver")
+        return _absent(slot.only or "", "crashed", "not asked: its worker process is started again later")
+
+    # --- starting ---
 
     async def _worker(self, slot: _Slot) -> Worker | None:
         async with slot.starting:
-            if slot.worker is not None:
+            if slot.worker is not None or slot.closed:
                 return slot.worker
-            now = self._monotonic()
-            if now < slot.backoff.until:
+            if self._monotonic() < slot.backoff.until:
                 if slot.unavailable is not None:
                     raise slot.unavailable
                 return None
-            if self._stopped or not self._may_start(slot):
+            if not self._may_start(slot):
                 return None
-            slot.worker = await Worker.start(self._plan(slot))
-            return slot.worker
+            try:
+                worker = await Worker.start(self._plan(slot))
+            except OSError as error:
+                slot.backoff.start(self._monotonic())
+                log.error("a worker cannot be started", worker=self.settings.name, error=str(error))
+                return None
+            if slot.closed:
+                await self._stop_worker(worker, 1.5)
+                return None
+            slot.worker = worker
+            return worker
 
     def _may_start(self, slot: _Slot) -> bool:
-        if len(self._stuck) >= STUCK_LIMIT:
-            return False
+        stuck = len(self._stuck) + self._stuck_elsewhere()
         if slot.only is not None:
-            return slot.only not in self.suspects
+            return stuck == 0
         # A hang outside any device would only hang the replacement too.
-        return "" not in self.suspects
+        return stuck < STUCK_LIMIT and "" not in self.suspects
 
     def _plan(self, slot: _Slot) -> WorkerPlan:
         settings = self.settings
@@ -230,92 +243,94 @@ class Reader:
         )
 
     def _spellings(self, device: str) -> tuple[str, ...]:
-        pairs = {alias: name for name, alias in self._aliases.items()} | self._aliases
-        return (device, pairs[device]) if device in pairs else (device,)
+        """A device by its key and by what it is called before its key is known."""
+        others = [alias for alias, key in self._aliases.items() if key == device]
+        others += [self._aliases[device]] if device in self._aliases else []
+        return (device, *others)
 
-    def _hung(self, slot: _Slot, collector: str, device: str) -> Collected:
-        worker, slot.worker = slot.worker, None
+    # --- what goes wrong ---
+
+    async def _hung(self, slot: _Slot, worker: Worker | None, device: str) -> Collected:
         device = slot.only or device
+        if slot.worker is worker:
+            slot.take()
         if worker is not None:
-            worker.give_up()
-            self._stuck.append(_Stuck(worker, device, self._monotonic()))
-            log.error("a worker missed its deadline and is left alone", worker=self.settings.name, collector=collector,
-                      device=device, pid=worker.process.pid, stuck=len(self._stuck))  # fmt: skip
-            self._events.worker_stuck(self.settings.name, len(self._stuck))
+            self._stuck.add(worker, device, self._monotonic())
             self._events.worker_restarted(self.settings.name, "deadline")
-        if device and slot.only is None:
-            self._own[device] = _Slot(only=device, backoff=_Backoff(*RETRY_SUSPECT_SECONDS))
-        elif slot.only is not None:
+        if slot.only is not None:
             slot.backoff.start(self._monotonic())
+        elif device:
+            self._own.setdefault(device, _suspect_slot(device))
+        # A suspect that has come back waits: its process could be the third that hangs.
+        alone = [own.take() for own in self._own.values()]
+        await asyncio.gather(*(self._stop_worker(one, 1.5) for one in alone if one is not None))
         return _absent(device, "deadline", "no answer in time; its process is left alone")
 
-    def _crashed(self, slot: _Slot) -> Collected:
-        worker, slot.worker = slot.worker, None
-        if worker is not None and not self._stopped:
-            worker.give_up()
-            slot.backoff.start(self._monotonic())
-            log.warning("a worker ended and will be replaced", worker=self.settings.name,
-                        exit_code=worker.process.poll())  # fmt: skip
-            self._events.worker_restarted(self.settings.name, "crashed")
-        return _absent(slot.only or "", "crashed", "the worker process ended")
+    async def _crashed(self, slot: _Slot, worker: Worker | None) -> Collected:
+        if slot.closed or worker is None:
+            return _absent(slot.only or "", "crashed", "released")
+        slot.take()
+        touched = worker.touched
+        slot.backoff.start(self._monotonic())
+        if not await worker.ended_within(END_SECONDS):
+            self._stuck.add(worker, slot.only or touched, self._monotonic())
+        worker.give_up()
+        log.warning("a worker ended and will be replaced", worker=self.settings.name,
+                    exit_code=worker.process.poll(), device=touched)  # fmt: skip
+        self._events.worker_restarted(self.settings.name, "crashed")
+        return _absent(slot.only or "", "crashed", "its worker process ended")
 
     async def _unavailable(self, slot: _Slot, error: SourceUnavailable) -> None:
         slot.unavailable = error
-        if self.settings.rest_when_unavailable and slot.worker is not None:
-            worker, slot.worker = slot.worker, None
+        if self.settings.rest_when_unavailable and (worker := slot.take()) is not None:
             slot.backoff = _Backoff(*UNAVAILABLE_BACKOFF_SECONDS) if not slot.backoff.until else slot.backoff
             slot.backoff.start(self._monotonic())
             await self._stop_worker(worker, 1.5)
 
-    def tend(self) -> None:
-        """Look after the stuck processes: forget those that ended, end those that are past saving."""
+    async def _renew_for_lost(self, slot: _Slot, collected: Collected) -> None:
+        """A handle of a lost GPU stays dead after the GPU has come back: only a new process sees it again."""
+        if not any(absence.reason in LOST_REASONS for absence in collected.absences):
+            slot.renewal.reset()
+            return
         now = self._monotonic()
-        before = len(self._stuck)
-        self._stuck = [stuck for stuck in self._stuck if not self._gone(stuck, now)]
-        if len(self._stuck) != before:
-            self._events.worker_stuck(self.settings.name, len(self._stuck))
+        if not slot.renewal.until:
+            slot.renewal.start(now)
+        elif now >= slot.renewal.until and (worker := slot.take()) is not None:
+            slot.renewal.start(now)
+            self._events.worker_restarted(self.settings.name, "device_lost")
+            await self._stop_worker(worker, 1.5)
 
-    def _gone(self, stuck: _Stuck, now: float) -> bool:
-        process = stuck.worker.process
-        if process.poll() is not None:
-            log.info("a stuck worker has come back and ended", worker=self.settings.name, device=stuck.device,
-                     after_seconds=round(now - stuck.since, 1))  # fmt: skip
-            return True
-        if now - stuck.since < SIGNAL_AFTER_SECONDS or process_state(self.settings.procfs, process.pid) == "D":
-            return False
-        if stuck.terminated_at is None:
-            stuck.terminated_at = now
-            process.send_signal(signal.SIGTERM)
-        elif now - stuck.terminated_at >= KILL_AFTER_SECONDS and not stuck.killed:
-            stuck.killed = True
-            process.kill()
-        return False
+    # --- stopping ---
 
     async def release(self, deadline: float = 1.5) -> bool:
         """Stop all healthy processes; False where one is left that does not answer.
 
-        The suspects are forgotten: after a release the driver may be another one.
+        Afterwards only the devices of stuck processes are suspects: the driver may be another one by then.
         """
-        workers: Sequence[Worker] = [
-            slot.worker for slot in (self._main, *self._own.values()) if slot.worker is not None
-        ]
-        self._main, self._own = (
-            _Slot(),
-            {stuck.device: _Slot(only=stuck.device) for stuck in self._stuck if stuck.device},
-        )
+        slots = self._slots()
+        for slot in slots:
+            slot.closed = True
+        workers = [worker for slot in slots if (worker := slot.take()) is not None]
         await asyncio.gather(*(self._stop_worker(worker, deadline) for worker in workers))
         self.tend()
+        suspects = {device for device in self._stuck.devices if device}
+        self._aliases = {
+            alias: device for alias, device in self._aliases.items() if alias in suspects or device in suspects
+        }
+        self._main = _Slot()
+        self._own = {device: _suspect_slot(device) for device in suspects}
         return not self._stuck
 
     async def _stop_worker(self, worker: Worker, deadline: float) -> None:
         if not await worker.stop(deadline):
-            self._stuck.append(_Stuck(worker, "", self._monotonic()))
-            self._events.worker_stuck(self.settings.name, len(self._stuck))
+            self._stuck.add(worker, worker.touched, self._monotonic())
 
     async def stop(self, deadline: float = 1.5) -> None:
         """Stop for good; a stuck process is left behind, and ends by itself when its call returns."""
-        self._stopped = True
         await self.release(deadline)
+        self._main.closed = True
+        for slot in self._own.values():
+            slot.closed = True
 
 
 def _absent(device: str, reason: Reason, detail: str) -> Collected:

@@ -44,11 +44,10 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
 
 
 class WireReadings(msgspec.Struct, array_like=True, frozen=True):
-    """``DeviceReadings`` on the wire: the series travel when they are new, later only their number."""
+    """``DeviceReadings`` on the wire: the series of a collector and device travel only when they have changed."""
 
     device: str
     time: float
-    layout: int
     series: tuple[Series, ...] | None
     values: list[Value]
 

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,9 +53,11 @@ class Worker(asyncio.Protocol):
         """Collectors that answered at least once."""
         self.aliases: dict[str, str] = {}
         """Keys of devices by what they are called before their key is known."""
+        self.touched = ""
+        """The device that the process was touching when its connection ended."""
         self._mark = mark
         self._buffer = bytearray()
-        self._layouts: dict[int, Layout] = {}
+        self._layouts: dict[tuple[str, str], Layout] = {}
         self._turn = asyncio.Lock()
         self._number = 0
         self._waiting: asyncio.Future[Reply] | None = None
@@ -64,25 +67,40 @@ class Worker(asyncio.Protocol):
 
     @classmethod
     async def start(cls, plan: WorkerPlan) -> Worker:
-        """Start a process for a plan; it opens its sources at the first request."""
+        """Start a process for a plan; it opens its sources at the first request.
+
+        Raises:
+            OSError: no process can be started.
+        """
         ours, theirs = socket.socketpair()
         mark = ProgressMark.create()
-        with theirs:
-            process = subprocess.Popen(  # noqa: ASYNC220 - returns once the child has called exec: about a millisecond
-                [sys.executable, "-X", "frozen_modules=on", "-m", "commwatch.workers.child",
-                 str(theirs.fileno()), str(mark.descriptor)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), mark.descriptor),
-                env=_environment(),
-                # Not in the daemon's process group: Ctrl-C on a terminal is for the daemon alone.
-                start_new_session=True,
-            )  # fmt: skip
+        try:
+            process = cls._start_process(theirs.fileno(), mark.descriptor)
+        except OSError:
+            mark.close()
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         worker = cls(process, mark)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
         worker._transport = transport
         transport.write(frame(msgspec.msgpack.encode(plan)))
         return worker
+
+    @staticmethod
+    def _start_process(connection: int, mark: int) -> subprocess.Popen[bytes]:
+        """Returns once the child has called exec, which takes about a millisecond."""
+        command = (sys.executable, "-X", "frozen_modules=on", "-m", "commwatch.workers.child")
+        return subprocess.Popen(
+            [*command, str(connection), str(mark)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(connection, mark),
+            env=_environment(),
+            # Not in the daemon's process group: Ctrl-C on a terminal is for the daemon alone.
+            start_new_session=True,
+        )
 
     async def collect(self, collector: str, deadline: float, *, each_device: bool = False) -> Collected:
         """Run a collector once.
@@ -106,9 +124,10 @@ class Worker(asyncio.Protocol):
         self.aliases.update(reply.aliases)
         blocks = {}
         for one in reply.readings:
+            key = (collector, one.device)
             if one.series is not None:
-                self._layouts[one.layout] = Layout(one.series)
-            blocks[one.device] = Block(self._layouts[one.layout], one.values, one.time)
+                self._layouts[key] = Layout(one.series)
+            blocks[one.device] = Block(self._layouts[key], one.values, one.time)
         absences = [Absence(one.device, one.reason, one.detail) for one in reply.absences]
         return Collected(blocks, absences, reply.duration)
 
@@ -154,14 +173,20 @@ class Worker(asyncio.Protocol):
 
     async def stop(self, deadline: float) -> bool:
         """Ask the process to let go of everything and end; False where it has not ended in time."""
-        loop = asyncio.get_running_loop()
         if self._transport is not None and not self.ended:
             self._transport.write(frame(msgspec.msgpack.encode(Request(0, ""))))
-        end = loop.time() + deadline
-        while self.process.poll() is None and loop.time() < end:
-            await asyncio.sleep(0.01)
+        ended = await self.ended_within(deadline)
         self.give_up()
-        return self.process.poll() is not None
+        return ended
+
+    async def ended_within(self, seconds: float) -> bool:
+        """Wait for the end of the process; False where it is still there."""
+        end = time.monotonic() + seconds
+        while self.process.poll() is None:
+            if time.monotonic() >= end:
+                return False
+            await asyncio.sleep(0.01)
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Take what the worker sent."""
@@ -178,6 +203,7 @@ class Worker(asyncio.Protocol):
     def _end(self) -> None:
         if not self.ended:
             self.ended = True
+            self.touched = self._mark.get()
             self._mark.close()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(WorkerEnded())

@@ -122,6 +122,7 @@ class NvmlSource:
             batch.absences += [opened.gone for opened in self._opened if opened.gone is not None]
             batch.absences += self._not_opened.values()
             if collector == "identity":
+                self._report("")
                 batch.readings.append(self._driver_identity())
         finally:
             self._report("")

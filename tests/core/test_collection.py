@@ -1,0 +1,362 @@
+"""Collection: what is kept of a run, what goes when a device fails, slow collectors, and the record of each run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch import collection as collection_module
+from commwatch.collection import LONGEST_STRETCH, Collection, Collector, Outcome
+from commwatch.instruments import Instruments
+from commwatch.sources.base import Absence, Reason, SourceUnavailable
+from commwatch.store import Store
+from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Value
+from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, collected, collector, in_loop, states
+
+LINKS, ERRORS, NETWORK = "nvml_nvlink", "nvml_nvlink_errors", "network"
+
+
+@dataclass
+class Node:
+    """Two collectors of one reader of the driver, and one of another reader."""
+
+    nvml: ScriptedReader = field(default_factory=lambda: ScriptedReader("nvml"))
+    host: ScriptedReader = field(default_factory=lambda: ScriptedReader("network"))
+    store: Store = field(default_factory=Store)
+    instruments: Instruments = field(default_factory=Instruments)
+    jobs: PlannedJobs = field(default_factory=PlannedJobs)
+    outcomes: list[Outcome] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
+    """Why a source is not needed here."""
+
+    def __post_init__(self) -> None:
+        self.collection = Collection(
+            [
+                collector(LINKS, self.nvml),
+                collector(ERRORS, self.nvml, interval=10.0),
+                collector(NETWORK, self.host, interval=5.0, needs_release=False),
+            ],
+            self.store, self.instruments, self.jobs, self.outcomes.append, self.absent.get,
+        )  # fmt: skip
+
+    def __getitem__(self, name: str) -> Collector:
+        return self.collection.collectors[name]
+
+    def run(self, name: str, *answers: Collected | SourceUnavailable) -> None:
+        """Run a collector once for each answer of its reader."""
+        reader = self[name].reader
+        assert isinstance(reader, ScriptedReader)
+        for answer in answers:
+            reader.answers.append(answer)
+            in_loop(lambda: self.collection.run(self[name]))
+
+    def devices(self, name: str) -> list[str]:
+        return sorted(self.store.group(name))
+
+    def metric(self, name: str, *labels: str) -> Value:
+        return self.instruments.block(0.0).get(f"commwatch_{name}", *labels)
+
+
+def both(*absences: Absence, duration: float = 0.01) -> Collected:
+    """A run that read both GPUs."""
+    return collected({slot: states(slot) for slot in SLOTS}, *absences, duration=duration)
+
+
+def first(*absences: Absence) -> Collected:
+    """A run that read the first GPU only."""
+    return collected({SLOTS[0]: states(SLOTS[0])}, *absences)
+
+
+def filled() -> Node:
+    """A node on which every collector has read both devices."""
+    node = Node()
+    for name in (LINKS, ERRORS, NETWORK):
+        node.run(name, both())
+    return node
+
+
+def test_a_device_that_failed_is_dropped_here_only() -> None:
+    """Where one group of counters of a GPU fails, what others read of it stays."""
+    node = filled()
+
+    node.run(LINKS, first(Absence(SLOTS[1], "unreadable", "NVML: unknown error")))
+
+    assert [node.devices(name) for name in (LINKS, ERRORS, NETWORK)] == [[SLOTS[0]], [*SLOTS], [*SLOTS]]
+
+
+def test_a_device_that_does_not_answer_is_dropped_in_every_collector_of_its_reader() -> None:
+    """A missed deadline says that nothing of the GPU is current; another reader's devices are others."""
+    node = filled()
+
+    node.run(LINKS, first(Absence(SLOTS[1], "deadline", "no answer within 2 s")))
+
+    assert [node.devices(name) for name in (LINKS, ERRORS, NETWORK)] == [[SLOTS[0]], [SLOTS[0]], [*SLOTS]]
+
+
+def test_a_hang_drops_its_device_and_leaves_the_others_that_were_not_reached() -> None:
+    """The run that hung gave nothing; only the suspect is known not to be current."""
+    node = filled()
+
+    node.run(LINKS, collected({}, Absence(SLOTS[1], "deadline", "no answer within 2 s")))
+
+    assert (node.devices(LINKS), node.devices(ERRORS)) == ([SLOTS[0]], [SLOTS[0]])
+
+
+def test_a_device_that_is_not_there_any_more_goes() -> None:
+    """A GPU that the driver no longer lists, or an interface that was removed, leaves no value behind."""
+    node = filled()
+
+    node.run(LINKS, first())
+    assert (node.devices(LINKS), node.devices(ERRORS)) == ([SLOTS[0]], [*SLOTS])
+    node.run(LINKS, collected())
+    assert node.devices(LINKS) == []
+
+
+def test_a_device_goes_also_when_another_one_failed() -> None:
+    """An absence that names a device says that the others were looked at."""
+    node = filled()
+
+    node.run(NETWORK, first(Absence("eth9", "unreadable", "carrier: Invalid argument")))
+
+    assert node.devices(NETWORK) == [SLOTS[0]]
+
+
+@pytest.mark.parametrize(("reason", "others"), [("crashed", []), ("deadline", []), ("unreadable", [*SLOTS])])
+def test_a_run_that_read_nothing_leaves_nothing(reason: Reason, others: list[str]) -> None:
+    """What was read before is not current any more; where the worker is to blame, in all collectors of its reader."""
+    node = filled()
+
+    node.run(LINKS, collected({}, Absence("", reason, "the worker process ended")))
+
+    assert node.devices(LINKS) == []
+    assert node.devices(ERRORS) == others
+    assert node.metric("collector_success", LINKS) == 0
+
+
+def test_a_hang_on_one_device_leaves_the_others_that_this_run_did_not_come_to() -> None:
+    """The suspect is absent at once; the others are current until their time is over or the replacement reads them."""
+    node = filled()
+
+    node.run(LINKS, collected({}, Absence(SLOTS[1], "deadline", "no answer in time")))
+
+    assert node.devices(LINKS) == [SLOTS[0]]
+    assert node.devices(ERRORS) == [SLOTS[0]]
+
+
+def test_a_device_with_a_partial_failure_keeps_what_was_read() -> None:
+    """A GPU that gave a block and an absence beside it is shown and counted as failing."""
+    node = filled()
+
+    node.run(LINKS, both(Absence(SLOTS[1], "unreadable", "field 202")))
+
+    assert node.devices(LINKS) == [*SLOTS]
+    assert node.metric("collector_success", LINKS) == 0
+
+
+def test_a_source_that_cannot_be_read_drops_its_group() -> None:
+    """Without a driver nothing of the collector is current; the analysis hears of it with the reason."""
+    node = filled()
+
+    node.run(LINKS, SourceUnavailable("library_mismatch", "driver 570, library 560"))
+
+    assert (node.devices(LINKS), node.devices(ERRORS)) == ([], [*SLOTS])
+    assert node.metric("source_available", "nvml") == 0
+    assert node.metric("collector_success", LINKS) == 0
+    assert node.metric("collector_errors_total", LINKS, "library_mismatch") == 1
+    last = node.outcomes[-1]
+    assert last.unavailable is not None
+    assert [(one.device, one.reason) for one in last.collected.absences] == [("", "library_mismatch")]
+
+    node.run(LINKS, both())
+    assert node.metric("source_available", "nvml") == 1
+    assert node.metric("collector_success", LINKS) == 1
+
+
+def test_a_block_lives_for_three_intervals_and_a_deadline() -> None:
+    """Counted from the time of the reading; a slower collector's readings live longer."""
+    node = Node()
+    taken = time.monotonic()
+    node.run(LINKS, collected({SLOTS[0]: states(SLOTS[0], at=taken)}))
+    node.run(ERRORS, collected({SLOTS[0]: states(SLOTS[0], at=taken)}))
+
+    for seconds, here in ((5.0, [SLOTS[0]]), (5.01, [])):
+        node.store.expire(taken + seconds)
+        assert node.devices(LINKS) == here
+    for seconds, here in ((32.0, [SLOTS[0]]), (32.01, [])):
+        node.store.expire(taken + seconds)
+        assert node.devices(ERRORS) == here
+
+
+@pytest.mark.parametrize("reason", ["deadline", "crashed"])
+def test_after_its_worker_failed_a_slow_collector_is_read_again_soon(reason: Reason) -> None:
+    """A replacement answers in two seconds; nobody waits a minute for its turn, and a quick one keeps its interval."""
+    node = filled()
+    failed = collected({}, Absence("", reason, "the worker process ended"))
+
+    node.run(ERRORS, failed)
+    node.run(LINKS, failed)
+
+    assert node.jobs.moved == [(ERRORS, 2.0), (LINKS, 1.0)]
+
+
+def test_a_source_that_fails_is_not_asked_more_often() -> None:
+    """What the device or the driver says is not a failure of the worker; nor is a hang of one GPU of several."""
+    node = filled()
+
+    node.run(ERRORS, collected({}, Absence(SLOTS[0], "lost", "x")), SourceUnavailable("no_driver", "x"))
+    node.run(ERRORS, first(Absence(SLOTS[1], "deadline", "x")), collected())
+
+    assert node.jobs.moved == []
+
+
+def test_each_run_is_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Success, duration and errors are of the last run; the last success stays through failures."""
+    clock = Clock()
+    monkeypatch.setattr(collection_module, "time", clock)
+    node = Node()
+    lost = Absence(SLOTS[1], "lost", "GPU is lost")
+    assert node.metric("collector_success", LINKS) is None
+
+    node.run(LINKS, both(duration=0.02))
+    success = clock.time()
+    assert node.metric("collector_success", LINKS) == 1
+    assert node.metric("collector_duration_seconds", LINKS) == 0.02
+    assert node.metric("collector_last_success_timestamp_seconds", LINKS) == success
+
+    clock.now += 1
+    node.run(LINKS, first(lost), first(lost, Absence("", "unreadable", "x")))
+
+    assert node.metric("collector_success", LINKS) == 0
+    assert node.metric("collector_last_success_timestamp_seconds", LINKS) == success
+    assert node.metric("collector_errors_total", LINKS, "lost") == 2
+    assert node.metric("collector_errors_total", LINKS, "unreadable") == 1
+    assert node.metric("collector_success", ERRORS) is None
+
+    clock.now += 1
+    node.run(LINKS, both())
+    assert node.metric("collector_last_success_timestamp_seconds", LINKS) == clock.time()
+    assert node.metric("collector_errors_total", LINKS, "lost") == 2
+
+
+def test_only_a_change_is_logged_and_shown_at_once() -> None:
+    """A fault that lasts is one event of the log, its end another."""
+    node = filled()
+    lost = Absence(SLOTS[1], "lost", "GPU is lost")
+    node.instruments.block(0.0)
+
+    with capture_logs() as events:
+        node.run(LINKS, first(lost), first(lost), first(lost))
+        assert node.instruments.changed
+        node.instruments.block(0.0)
+        node.run(LINKS, first(lost))
+        assert not node.instruments.changed
+        node.run(LINKS, both(), both())
+
+    assert [(event["event"], event["log_level"], event.get("device")) for event in events] == [
+        ("something cannot be read", "warning", SLOTS[1]),
+        ("everything is read again", "info", None),
+    ]
+    assert (events[0]["reason"], events[0]["detail"]) == ("lost", "GPU is lost")
+
+
+@pytest.mark.parametrize(("duration", "stretch"), [(0.1, 1), (0.1001, 2)])
+def test_three_runs_slower_than_a_tenth_of_the_interval_halve_the_rate(duration: float, stretch: int) -> None:
+    """Exactly a tenth is no reason yet, and two slow runs are none."""
+    node = Node()
+    with capture_logs() as events:
+        node.run(LINKS, *[both(duration=duration)] * 2)
+        assert (node[LINKS].stretch, node.jobs.intervals) == (1, [])
+        node.run(LINKS, both(duration=duration))
+
+    assert node[LINKS].current_interval == stretch
+    assert node.jobs.intervals == [(LINKS, 2.0)] * (stretch - 1)
+    assert node.metric("collector_interval_seconds", LINKS) == (2 if stretch == 2 else None)
+    assert len(events) == stretch - 1
+    assert node[ERRORS].stretch == 1
+
+
+def test_slow_runs_count_in_a_row_only() -> None:
+    """A hiccup now and then changes nothing."""
+    node = Node()
+
+    node.run(LINKS, *[both(duration=0.5), both(duration=0.5), both(duration=0.05)] * 4)
+
+    assert node[LINKS].stretch == 1
+
+
+def test_a_collector_that_stays_slow_is_slowed_down_to_a_bound() -> None:
+    """Each step needs three slow runs of the new interval, and the sixteenfold interval is the last."""
+    node = Node()
+    steps = []
+    for _ in range(20):
+        node.run(LINKS, both(duration=100.0))
+        steps.append(node[LINKS].stretch)
+
+    assert steps[:12] == [1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 16]
+    assert set(steps[12:]) == {LONGEST_STRETCH}
+    assert node[LINKS].lifetime == 3 * 16 + 2
+
+
+def test_paused_collectors_rest_and_the_others_go_on() -> None:
+    """What holds the driver is neither asked nor shown; what was known of its last run is gone, but not the time."""
+    node = filled()
+    node.nvml.asked.clear()
+
+    node.collection.pause()
+    for name in (LINKS, ERRORS, NETWORK):
+        node.run(name, first())
+
+    assert node.nvml.asked == []
+    assert [node.devices(name) for name in (LINKS, ERRORS, NETWORK)] == [[], [], [SLOTS[0]]]
+    assert node.metric("collector_success", LINKS) is None
+    assert node.metric("collector_duration_seconds", LINKS) is None
+    assert node.metric("collector_last_success_timestamp_seconds", LINKS) is not None
+    assert node.metric("collector_success", NETWORK) == 1
+
+
+def test_what_was_under_way_when_the_pause_began_is_not_kept() -> None:
+    """A run that ends during the pause leaves no value, no record and no analysis."""
+    node = Node()
+
+    class PausedMeanwhile(ScriptedReader):
+        async def collect(self, collector: str) -> Collected:
+            node.collection.pause()
+            return both()
+
+    node[LINKS].reader = PausedMeanwhile()
+    in_loop(lambda: node.collection.run(node[LINKS]))
+
+    assert (node.devices(LINKS), node.outcomes) == ([], [])
+    assert node.metric("collector_success", LINKS) is None
+
+
+def test_a_source_that_is_not_needed_is_not_asked() -> None:
+    """A node without GPUs has no failing collector: the source is said to be absent, once."""
+    node = Node(absent={"nvml": "no NVIDIA driver is loaded"})
+
+    with capture_logs() as events:
+        for _ in range(3):
+            in_loop(lambda: node.collection.run(node[LINKS]))
+
+    assert node.nvml.asked == []
+    assert node.metric("source_available", "nvml") == 0
+    assert node.metric("collector_success", LINKS) is None
+    assert [(event["event"], event["source"]) for event in events] == [("a source is not on this node", "nvml")]
+
+    del node.absent["nvml"]
+    node.run(LINKS, both())
+    assert node.metric("source_available", "nvml") == 1
+
+
+def test_every_collector_is_planned_at_its_interval() -> None:
+    """The plan and the metric of the interval agree."""
+    node = Node()
+
+    node.collection.schedule()
+
+    assert node.jobs.jobs == {LINKS: (1.0, None), ERRORS: (10.0, None), NETWORK: (5.0, None)}
+    assert [node.metric("collector_interval_seconds", name) for name in node.jobs.jobs] == [1, 10, 5]

@@ -1,0 +1,345 @@
+"""What the commands share, `inventory` and `check-config`: tables, verdicts and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import io
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from commwatch.commands import check_config, inventory
+from commwatch.commands.common import print_json, print_table, state_path
+from commwatch.config import Config, NetworkSource, NvmlSource, Paths, PciSource, Probes, Simulation, Sources, Web
+from commwatch.control import DaemonAbsent
+from commwatch.errors import CommwatchError, ConfigError
+from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.state import StateDirectory
+from commwatch.workers.worker import Collected, WorkerEnded, WorkerHung
+from support.core import block, collected
+
+Output = pytest.CaptureFixture[str]
+NOTHING = Sources(NvmlSource(enabled=False), NetworkSource(enabled=False), PciSource(enabled=False))
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+# --- what they share ---
+
+
+def test_a_table_in_a_pipe_is_plain_columns(capsys: Output) -> None:
+    """Aligned with spaces, one line a row, no title, no frame and no space at the end: for grep and awk."""
+    print_table("Inventory", ("part", "expected"), [("gpu", "8"), ("ethernet port", "not known yet")])
+
+    assert capsys.readouterr().out == (
+        "part           expected\n"
+        "gpu            8\n"
+        "ethernet port  not known yet\n"
+    )  # fmt: skip
+
+
+def test_a_table_without_rows_is_its_heading(capsys: Output) -> None:
+    """Nothing to show is no error."""
+    print_table("Inventory", ("part", "expected"), [])
+
+    assert capsys.readouterr().out == "part  expected\n"
+
+
+def test_a_table_on_a_terminal_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its title and a frame; every cell is there."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    print_table("Inventory", ("part", "expected"), [("gpu", "8")])
+
+    shown = terminal.getvalue()
+    assert all(text in shown for text in ("Inventory", "part", "expected", "gpu", "8", "━"))
+
+
+def test_json_is_indented_and_ends_with_a_line_feed(capsys: Output) -> None:
+    """What is printed is read back to the same value."""
+    print_json({"a": [1, None], "b": "ä"})
+
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == {"a": [1, None], "b": "ä"}
+    assert shown.startswith('{\n  "a"')
+    assert shown.endswith("}\n")
+
+
+def test_the_state_directory_is_the_configured_one_and_the_simulated_node_has_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a simulated node learned never mixes with the real node's."""
+    monkeypatch.setenv("STATE_DIRECTORY", "/run/a:/run/b")
+
+    assert state_path(Config()) == Path("/run/a")
+    assert state_path(Config(paths=Paths(state="/data"))) == Path("/data")
+    simulated = Config(paths=Paths(state="/data"), simulation=Simulation(preset="a10x2"))
+    assert state_path(simulated) == Path("/data/simulated-a10x2")
+
+
+# --- inventory ---
+
+COMPLETE: dict[str, Any] = {"kinds": {"gpu": {"expected": 2, "present": 2}}, "missing": []}
+BROKEN: dict[str, Any] = {
+    "kinds": {
+        "gpu": {"expected": 2, "present": 1},
+        "nvlink": {"expected": 4, "present": 5},
+        "pcie_lane": {"expected": None, "present": 16},
+        "ethernet_port": {"expected": 1, "present": None},
+    },
+    "missing": ["GPU 1 (0000:18:00.0) is missing"],
+}
+
+
+def ask_inventory(
+    monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], action: str = "show", as_json: bool = False
+) -> tuple[int, list[tuple[Path, str]]]:
+    """Run the command before a daemon that answers so; returns exit code and what the daemon was asked."""
+    asked: list[tuple[Path, str]] = []
+
+    def ask(state: Path, operation: str) -> dict[str, Any]:
+        asked.append((state, operation))
+        return answer
+
+    monkeypatch.setattr(inventory, "ask_daemon", ask)
+    arguments = argparse.Namespace(action=action, json=as_json)
+    return inventory.run(arguments, Config(paths=Paths(state="/data"))), asked
+
+
+def test_a_complete_inventory_is_exit_code_0(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    """All expected parts are here."""
+    code, asked = ask_inventory(monkeypatch, COMPLETE)
+
+    assert (code, asked) == (0, [(Path("/data"), "inventory")])
+    assert capsys.readouterr().out == "part  expected  present  verdict\ngpu   2         2        ok\n"
+
+
+def test_a_missing_part_is_exit_code_1_and_named(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    """What was not learned or not read has no verdict; more than expected is no fault."""
+    code, _ = ask_inventory(monkeypatch, BROKEN)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 1
+    assert [line.split()[-1] for line in lines[1:5]] == ["missing", "ok", "-", "-"]
+    assert "not known yet" in lines[3]
+    assert "not read" in lines[4]
+    assert lines[5:] == ["GPU 1 (0000:18:00.0) is missing"]
+
+
+@pytest.mark.parametrize(("answer", "expected"), [(COMPLETE, 0), (BROKEN, 1)])
+def test_json_has_the_same_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output, answer: dict[str, Any], expected: int
+) -> None:
+    """A script may read either; the daemon's answer is printed as it is."""
+    code, _ = ask_inventory(monkeypatch, answer, as_json=True)
+
+    assert code == expected
+    assert json.loads(capsys.readouterr().out) == answer
+
+
+def test_accept_asks_for_acceptance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the word accept lowers what is expected."""
+    code, asked = ask_inventory(monkeypatch, COMPLETE, action="accept")
+
+    assert (code, [operation for _, operation in asked]) == (0, ["inventory-accept"])
+
+
+# --- check-config ---
+
+
+def check(
+    capsys: Output, config: Config, *, runtime: bool = True, as_json: bool = True
+) -> tuple[int, dict[str, tuple[str, str]]]:
+    """Run the command; returns exit code, and verdict with detail of each check."""
+    code = check_config.run(argparse.Namespace(runtime=runtime, json=as_json), config)
+    found = json.loads(capsys.readouterr().out)
+    return code, {one["what"]: (one["verdict"], one["detail"]) for one in found}
+
+
+def bare(state: Path, **changes: Any) -> Config:
+    """A configuration without sources and probes, on a free port."""
+    values: dict[str, Any] = {
+        "paths": Paths(state=str(state)), "sources": NOTHING, "probes": Probes(enabled=False),
+        "web": Web(listen_addresses=("127.0.0.1:0",)),
+    }  # fmt: skip
+    return Config(**(values | changes))
+
+
+def test_without_runtime_only_the_configuration_is_checked(tmp_path: Path, capsys: Output) -> None:
+    """Nothing is touched: no directory is made, no port is taken."""
+    code, checks = check(capsys, bare(tmp_path / "state"), runtime=False)
+
+    assert (code, list(checks)) == (0, ["configuration"])
+    assert not (tmp_path / "state").exists()
+
+
+def test_wrong_thresholds_are_a_wrong_configuration(tmp_path: Path) -> None:
+    """The error is the one of the configuration: exit code 2."""
+    file = tmp_path / "thresholds.yaml"
+    file.write_text("no_such: {value: 1}\n")
+
+    with pytest.raises(ConfigError, match="no such threshold") as caught:
+        check_config.run(argparse.Namespace(runtime=False, json=False), bare(tmp_path, thresholds=str(file)))
+    assert caught.value.exit_code == 2
+
+
+def test_what_can_be_had_is_ok(tmp_path: Path, capsys: Output) -> None:
+    """State directory and addresses are tried and let go of again."""
+    for _ in range(2):
+        code, checks = check(capsys, bare(tmp_path / "state"))
+        assert code == 0
+        assert checks["state directory"] == ("ok", str(tmp_path / "state"))
+        assert checks["listen addresses"] == ("ok", "127.0.0.1:0")
+        assert list(checks) == ["configuration", "state directory", "listen addresses"]
+
+
+def test_a_taken_address_is_a_failure(tmp_path: Path, capsys: Output) -> None:
+    """Exit code 1, and the address is named; the table says the same as the JSON."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        config = bare(tmp_path, web=Web(listen_addresses=("127.0.0.1:0", address)))
+
+        code, checks = check(capsys, config)
+        again = check_config.run(argparse.Namespace(runtime=True, json=False), config)
+
+    assert (code, again) == (1, 1)
+    verdict, detail = checks["listen addresses"]
+    assert (verdict, detail) == ("failed", f"cannot listen on '{address}': Address already in use")
+    assert detail in capsys.readouterr().out
+
+
+def test_a_locked_state_directory_is_a_failure(tmp_path: Path, capsys: Output) -> None:
+    """A daemon that holds the directory and does not answer is found."""
+    other = StateDirectory(tmp_path)
+    other.open()
+    try:
+        code, checks = check(capsys, bare(tmp_path))
+    finally:
+        other.close()
+
+    assert code == 1
+    assert checks["state directory"][0] == "failed"
+    assert "another commwatch daemon uses it" in checks["state directory"][1]
+
+
+def test_beside_a_running_daemon_its_own_are_not_tried(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The running daemon holds directory and port: that is as it should be."""
+    monkeypatch.setattr(check_config, "ask_daemon", lambda state, operation: {})
+
+    code, checks = check(capsys, bare(tmp_path))
+
+    assert code == 0
+    assert checks["state directory and listen addresses"] == ("ok", "held by the daemon that runs now")
+
+
+@pytest.mark.parametrize(("found", "verdict"), [(object(), "ok"), (None, "absent")])
+def test_a_probe_without_its_library_is_no_failure(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch, found: object, verdict: str
+) -> None:
+    """The daemon runs without PyTorch, and the check says how to get it."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+
+    code, checks = check(capsys, bare(tmp_path, probes=Probes()))
+
+    assert (code, checks["probe"][0]) == (0, verdict)
+    if found is None:
+        assert "pip install 'commwatch[probe]'" in checks["probe"][1]
+    assert "probe" not in check(capsys, bare(tmp_path, probes=Probes(gate="off")))[1]
+
+
+class ScriptedWorker:
+    """A worker process that is none."""
+
+    def __init__(self, answer: Callable[[], Collected]) -> None:
+        self.process = SimpleNamespace(poll=lambda: -9)
+        self.stopped = False
+        self.asked: list[str] = []
+        self._answer = answer
+
+    async def start(self, plan: object) -> ScriptedWorker:
+        return self
+
+    async def collect(self, collector: str, deadline: float) -> Collected:
+        self.asked.append(collector)
+        return self._answer()
+
+    async def stop(self, deadline: float) -> bool:
+        self.stopped = True
+        return True
+
+
+def failing(error: Exception) -> Callable[[], Collected]:
+    def fail() -> Collected:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "detail"),
+    [
+        (lambda: collected({"": block({}), "eth1": block({}), "eth0": block({})}), "ok", "2 read: eth0, eth1"),
+        (lambda: collected({"": block({})}), "ok", "nothing of its kind is here"),
+        (lambda: collected({}, Absence("eth0", "unreadable", "carrier: Invalid argument")), "failed",
+         "eth0: carrier: Invalid argument"),
+        (failing(SourceUnavailable("not_found", "/sys/class/net: gone")), "failed", "/sys/class/net: gone"),
+        (failing(SourceUnavailable("no_permission", "/dev/x: denied")), "failed",
+         "/dev/x: denied; user watcher lacks a privilege"),
+        (failing(WorkerHung("eth0")), "failed", "no answer in time while touching eth0 within 20 s"),
+        (failing(WorkerEnded()), "failed", "its process ended with exit code -9"),
+    ],
+)  # fmt: skip
+def test_a_source_has_a_verdict_whatever_happens(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch,
+    answer: Callable[[], Collected], verdict: str, detail: str,
+) -> None:  # fmt: skip
+    """Read, absent, forbidden, hung or crashed: one line each, exit code 1 for a failure, and no process is left."""
+    worker = ScriptedWorker(answer)
+    monkeypatch.setattr(check_config, "Worker", worker)
+    monkeypatch.setenv("USER", "watcher")
+    sources = Sources(NvmlSource(enabled=False), NetworkSource(), PciSource(enabled=False))
+
+    code, checks = check(capsys, bare(tmp_path, sources=sources))
+
+    assert checks["source network"][0] == verdict
+    assert checks["source network"][1].startswith(detail)
+    assert (code, worker.asked, worker.stopped) == (int(verdict == "failed"), ["network"], True)
+
+
+def test_a_simulated_node_is_not_tried(tmp_path: Path, capsys: Output) -> None:
+    """Its sources cannot be missing."""
+    config = bare(tmp_path, sources=Sources(), simulation=Simulation(preset="h100x8"))
+
+    code, checks = check(capsys, config)
+
+    assert code == 0
+    assert {checks[f"source {name}"][1] for name in ("nvml", "network", "pci")} == {"simulated (h100x8); not tried"}
+
+
+def test_a_daemon_that_is_absent_is_an_error_of_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`commwatch inventory` without a daemon does not look like a complete inventory."""
+
+    def nobody(state: Path, operation: str) -> dict[str, Any]:
+        raise DaemonAbsent("nobody here")
+
+    monkeypatch.setattr(inventory, "ask_daemon", nobody)
+    with pytest.raises(CommwatchError) as caught:
+        inventory.run(argparse.Namespace(action="show", json=False), Config())
+    assert caught.value.exit_code == 1

@@ -1,0 +1,193 @@
+"""The control socket: questions, answers, and what goes wrong between a command and its daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import stat
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch.control import SOCKET_NAME, ControlServer, DaemonAbsent, Handler, ask_daemon
+from commwatch.errors import CommwatchError
+from support.core import in_loop
+
+
+async def greet() -> dict[str, Any]:
+    return {"hello": [1, None, "ä"]}
+
+
+async def refuse() -> dict[str, Any]:
+    raise CommwatchError("no, because")
+
+
+OPERATIONS: Mapping[str, Handler] = {"greet": greet, "refuse": refuse}
+
+
+@asynccontextmanager
+async def serving(state: Path, operations: Mapping[str, Handler] = OPERATIONS) -> AsyncIterator[ControlServer]:
+    server = ControlServer(state, operations)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def ask(state: Path, operation: str, timeout: float = 5.0) -> dict[str, Any]:
+    return await asyncio.to_thread(ask_daemon, state, operation, timeout)
+
+
+async def say(state: Path, line: bytes) -> bytes:
+    """Write raw bytes to the socket and read to the end."""
+    reader, writer = await asyncio.open_unix_connection(state / SOCKET_NAME)
+    writer.write(line)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+def test_a_question_has_its_answer(tmp_path: Path) -> None:
+    """One JSON line in, one out, and the next question too."""
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            assert await ask(tmp_path, "greet") == {"hello": [1, None, "ä"]}
+            assert await ask(tmp_path, "greet") == {"hello": [1, None, "ä"]}
+
+    in_loop(body)
+
+
+def test_an_unknown_operation_is_told_the_known_ones(tmp_path: Path) -> None:
+    """A newer command with an older daemon says what is wrong."""
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            with pytest.raises(CommwatchError, match="the daemon says: unknown operation dance; known: greet, refuse"):
+                await ask(tmp_path, "dance")
+
+    in_loop(body)
+
+
+def test_an_operation_that_fails_says_why(tmp_path: Path) -> None:
+    """An error of the daemon is an error of the command, in its words."""
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            with pytest.raises(CommwatchError, match="the daemon says: no, because"):
+                await ask(tmp_path, "refuse")
+
+    in_loop(body)
+
+
+@pytest.mark.parametrize("line", [b"GET / HTTP/1.1\r\n", b"\n", b"17\n", b'{"greet": 1}\n', b"\xff\xfe\n"])
+def test_a_line_that_makes_no_sense_is_answered_and_does_no_harm(tmp_path: Path, line: bytes) -> None:
+    """Whoever speaks another language is told so, and the next question is answered."""
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            assert "expected the name of an operation" in json.loads(await say(tmp_path, line))["error"]
+            assert await ask(tmp_path, "greet")
+
+    in_loop(body)
+
+
+def test_a_line_without_end_is_given_up(tmp_path: Path) -> None:
+    """A line longer than 64 KiB costs a bounded amount of memory and no answer."""
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            reader, writer = await asyncio.open_unix_connection(tmp_path / SOCKET_NAME)
+            writer.write(b"x" * 2**18)
+            try:
+                assert await reader.read() == b""
+            except ConnectionResetError:
+                assert reader.at_eof() or reader.exception() is not None
+            writer.transport.abort()
+            assert await ask(tmp_path, "greet")
+
+    with capture_logs() as events:
+        in_loop(body)
+    assert [event["event"] for event in events] == ["a control request was not answered"]
+
+
+def test_a_deep_state_directory_is_no_obstacle(tmp_path: Path) -> None:
+    """The path may be longer than the 108 bytes that a socket address holds."""
+    state = tmp_path / ("d" * 100) / ("e" * 100)
+    state.mkdir(parents=True)
+
+    async def body() -> None:
+        async with serving(state):
+            assert (state / SOCKET_NAME).is_socket()
+            assert await ask(state, "greet") == {"hello": [1, None, "ä"]}
+        assert not (state / SOCKET_NAME).exists()
+
+    in_loop(body)
+
+
+def test_the_group_may_ask_and_others_may_not(tmp_path: Path) -> None:
+    """The socket's mode is 0660, whatever the umask."""
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            assert stat.S_IMODE((tmp_path / SOCKET_NAME).stat().st_mode) == 0o660
+
+    in_loop(body)
+
+
+def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
+    """A daemon that was killed leaves its socket: nobody answers there, until the next daemon takes the place."""
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / SOCKET_NAME))
+    with pytest.raises(DaemonAbsent, match=f"no commwatch daemon runs with the state directory {tmp_path}"):
+        ask_daemon(tmp_path, "greet")
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            assert await ask(tmp_path, "greet")
+
+    in_loop(body)
+
+
+@pytest.mark.parametrize("folder", [".", "never/made"])
+def test_no_daemon_is_said_in_one_line(tmp_path: Path, folder: str) -> None:
+    """Neither an empty state directory nor a missing one has a daemon."""
+    with pytest.raises(DaemonAbsent, match="no commwatch daemon runs with the state directory"):
+        ask_daemon(tmp_path / folder, "greet")
+
+
+def test_a_daemon_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+    """The command says how long it has waited."""
+
+    async def body() -> None:
+        late = asyncio.Event()
+
+        async def think() -> dict[str, Any]:
+            await late.wait()
+            return {}
+
+        async with serving(tmp_path, {"think": think}):
+            with pytest.raises(CommwatchError, match=r"did not answer within 0\.05 s"):
+                await ask(tmp_path, "think", timeout=0.05)
+            late.set()
+
+    in_loop(body)
+
+
+def test_after_the_stop_nobody_answers(tmp_path: Path) -> None:
+    """The socket goes with the daemon, and a second stop is no error."""
+
+    async def body() -> None:
+        async with serving(tmp_path) as server:
+            await server.stop()
+            with pytest.raises(DaemonAbsent):
+                await ask(tmp_path, "greet")
+
+    in_loop(body)

@@ -1,0 +1,140 @@
+"""The daemon's own metrics: as the catalogue names them, absent where nothing is known."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from commwatch import __version__
+from commwatch.instruments import Instruments
+from commwatch_exporters.snapshot import Value
+
+
+def value(instruments: Instruments, name: str, *labels: str) -> Value:
+    return instruments.block(0.0).get(f"commwatch_{name}", *labels)
+
+
+def process(procfs: Path, pid: int, ticks: int, pages: int) -> None:
+    """A process of a recorded tree that has used so many clock ticks and pages."""
+    folder = procfs / str(pid)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "stat").write_text(f"{pid} (a name) S {' '.join(['0'] * 10)} {ticks} {ticks} 0 0\n")
+    (folder / "statm").write_text(f"9999 {pages} 0 0 0 0 0\n")
+
+
+def test_the_first_block_says_what_this_daemon_is() -> None:
+    """Version and maintenance are there from the start; nothing is said of runs that have not been."""
+    block = Instruments().block(7.0)
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    assert block.get("commwatch_build_info", __version__, python) == 1
+    assert block.get("commwatch_maintenance", "none") == 0
+    assert block.time == 7.0
+    assert "commwatch_collector_success" not in block.layout.families
+    assert "commwatch_worker_restarts_total" not in block.layout.families
+
+
+def test_only_series_of_the_catalogue_are_exposed() -> None:
+    """The client's own _created series stay inside."""
+    instruments = Instruments()
+    instruments.worker_restarted("nvml", "crashed")
+    instruments.worker_restarted("nvml", "crashed")
+
+    names = {name for name, _ in instruments.block(0.0).layout.series}
+
+    assert "commwatch_worker_restarts_total" in names
+    assert not any(name.endswith("_created") for name in names)
+    assert value(instruments, "worker_restarts_total", "nvml", "crashed") == 2
+
+
+def test_labels_stand_in_the_order_of_the_catalogue() -> None:
+    """Collector before reason, worker before reason."""
+    instruments = Instruments()
+    instruments.collector_errors.labels("network", "unreadable").inc()
+
+    assert value(instruments, "collector_errors_total", "network", "unreadable") == 1
+
+
+def test_whole_numbers_are_written_whole() -> None:
+    """A count has no decimal point, and a fraction keeps its own."""
+    instruments = Instruments()
+    instruments.collector_duration.labels("pci").set(0.25)
+    instruments.collector_interval.labels("pci").set(10.0)
+
+    block = instruments.block(0.0)
+
+    assert block.text("commwatch_collector_duration_seconds").endswith(" 0.25\n")
+    assert block.text("commwatch_collector_interval_seconds").endswith(" 10\n")
+
+
+def test_the_layout_is_kept_while_the_series_stay() -> None:
+    """Text before the values is prepared once; a new series makes a new layout."""
+    instruments = Instruments()
+    first = instruments.block(0.0)
+    instruments.clock_steps.inc()
+    second = instruments.block(1.0)
+    instruments.worker_stuck("nvml", 0)
+    third = instruments.block(2.0)
+
+    assert second.layout is first.layout
+    assert (first.get("commwatch_clock_steps_total"), second.get("commwatch_clock_steps_total")) == (0, 1)
+    assert third.layout is not first.layout
+
+
+def test_what_must_not_wait_is_marked_until_it_was_taken() -> None:
+    """Stuck workers, maintenance and resting collectors show at the next scrape."""
+    instruments = Instruments()
+    assert instruments.changed
+    instruments.block(0.0)
+    assert not instruments.changed
+    instruments.worker_stuck("nvml", 1)
+    assert instruments.changed
+    instruments.block(0.0)
+    instruments.show_maintenance("swap")
+    assert instruments.changed
+    instruments.block(0.0)
+    instruments.forget_run("never_ran", "nowhere")
+    assert instruments.changed
+
+
+def test_one_maintenance_is_shown_at_a_time() -> None:
+    """The reason of before does not stay beside the new one, and the end is a 0."""
+    instruments = Instruments()
+
+    instruments.show_maintenance("driver-upgrade")
+    instruments.show_maintenance("swap")
+    assert value(instruments, "maintenance", "swap") == 1
+    assert value(instruments, "maintenance", "driver-upgrade") is None
+    assert value(instruments, "maintenance", "none") is None
+
+    instruments.show_maintenance(None)
+    assert value(instruments, "maintenance", "none") == 0
+    assert value(instruments, "maintenance", "swap") is None
+
+
+def test_processes_of_one_name_are_summed(tmp_path: Path) -> None:
+    """CPU time in seconds and memory in bytes; a process that has ended is not in the sum."""
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    process(tmp_path, 11, ticks, 100)
+    process(tmp_path, 12, 2 * ticks, 300)
+    instruments = Instruments()
+
+    instruments.measure_processes(tmp_path, [("nvml", [11, 12, 13]), ("probe", [])])
+
+    assert value(instruments, "process_cpu_seconds_total", "nvml") == 6
+    assert value(instruments, "process_resident_memory_bytes", "nvml") == 400 * page
+    assert value(instruments, "process_cpu_seconds_total", "probe") is None
+
+
+def test_processes_that_have_all_ended_are_absent(tmp_path: Path) -> None:
+    """The last memory of a probe's rank is not shown after its end."""
+    process(tmp_path, 11, 100, 100)
+    instruments = Instruments()
+    instruments.measure_processes(tmp_path, [("probe", [11])])
+    assert value(instruments, "process_resident_memory_bytes", "probe")
+
+    instruments.measure_processes(tmp_path, [("probe", [])])
+
+    assert value(instruments, "process_resident_memory_bytes", "probe") is None
+    assert value(instruments, "process_cpu_seconds_total", "probe") is None

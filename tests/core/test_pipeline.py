@@ -1,0 +1,418 @@
+"""The analysis after each run: resets, use, inventory and the state of the GPUs, from run to run and over a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch import collection as collection_module
+from commwatch import pipeline as pipeline_module
+from commwatch.collection import Collection, Collector
+from commwatch.config import Config, Duration, Inventory
+from commwatch.instruments import Instruments
+from commwatch.pipeline import Pipeline
+from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.state import StateDirectory
+from commwatch.store import Store
+from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Block, Layout, Series, Value
+from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, block, collected, collector, in_loop
+
+IDENTITY, LINKS, PCIE, NETWORK, PCI = "nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "pci"
+LEARN_SECONDS = 15.0
+NVLINK_USE = "commwatch_nvlink_transmit_utilization_ratio"
+ETHERNET_USE = "commwatch_ethernet_transmit_utilization_ratio"
+RESETS = "commwatch_counter_resets_observed_total"
+LABELS = {slot: (str(index), slot) for index, slot in enumerate(SLOTS)}
+
+
+class Node:
+    """A pipeline behind the collectors of a node with two GPUs of one NVLink each."""
+
+    def __init__(self, folder: Path, clock: Clock, expected: Mapping[str, int] | None = None) -> None:
+        self.clock = clock
+        self.state = StateDirectory(folder)
+        self.suspects: frozenset[str] = frozenset()
+        self._expected = dict(expected or {})
+        self._layouts: dict[tuple[Series, ...], Layout] = {}
+        self.start()
+
+    def start(self) -> None:
+        """A daemon that has just been started, with what the state directory holds."""
+        settings = Inventory(expected=self._expected, learn_after=Duration(LEARN_SECONDS))  # type: ignore[arg-type]  # names of kinds
+        self.store, self.instruments = Store(), Instruments()
+        config = Config(inventory=settings)
+        self.pipeline = Pipeline(config, self.state, self.store, self.instruments, lambda: self.suspects)
+        names = (IDENTITY, LINKS, PCIE, NETWORK, PCI)
+        self.readers = {name: ScriptedReader() for name in names}
+        collectors = [collector(name, self.readers[name], interval=60.0) for name in names]
+        self.collection = Collection(
+            collectors, self.store, self.instruments, PlannedJobs(), self.pipeline.after, lambda source: None
+        )
+
+    def collector(self, name: str) -> Collector:
+        return self.collection.collectors[name]
+
+    def run(self, name: str, answer: Collected | SourceUnavailable) -> None:
+        self.readers[name].answers.append(answer)
+        in_loop(lambda: self.collection.run(self.collector(name)))
+
+    def block(self, values: Mapping[Series, Value]) -> Block:
+        """A block taken now; readings of the same series share a layout, as those of a worker do."""
+        layout = self._layouts.setdefault(tuple(values), Layout(values))
+        return Block(layout, list(values.values()), self.clock.now)
+
+    def identify(self, *slots: str, absences: tuple[Absence, ...] = ()) -> None:
+        """The driver lists the GPUs of these slots."""
+        driver = {"": block({("commwatch_software_info", ("580", "13", "13.0")): 1}, self.clock.now)}
+        infos: dict[str, Block] = {
+            slot: self.block({("commwatch_gpu_info", (*LABELS[slot], f"GPU-{slot}", "1", "H100", "hopper")): 1})
+            for slot in slots
+        }
+        self.run(IDENTITY, collected(driver | infos, *absences))
+
+    def links(
+        self, sent: int | None, *slots: str, received: int | None = None, absences: tuple[Absence, ...] = ()
+    ) -> None:
+        """One active NVLink of 25 GB/s on each GPU, which has sent so many bytes."""
+        blocks = {}
+        for slot in slots:
+            link = (*LABELS[slot], "0")
+            blocks[slot] = self.block({
+                ("commwatch_nvlink_link_state", link): 1,
+                ("commwatch_nvlink_link_speed_bytes_per_second", link): 26_562_000_000,
+                ("commwatch_nvlink_transmit_bytes_total", link): sent,
+                ("commwatch_nvlink_receive_bytes_total", link): received,
+            })  # fmt: skip
+        self.run(LINKS, collected(blocks, *absences))
+
+    def port(self, sent: int, speed: float | None = 1.25e9) -> None:
+        """One interface that is up and has sent so many bytes."""
+        values: dict[Series, Value] = {
+            ("commwatch_ethernet_info", ("eth0", "0000:5e:00.0", "mlx5_core")): 1,
+            ("commwatch_ethernet_carrier", ("eth0",)): 1,
+            ("commwatch_ethernet_speed_bytes_per_second", ("eth0",)): speed,
+            ("commwatch_ethernet_transmit_bytes_total", ("eth0",)): sent,
+            ("commwatch_ethernet_receive_bytes_total", ("eth0",)): 0,
+        }
+        self.run(NETWORK, collected({"eth0": self.block(values)}))
+
+    def learn(self) -> None:
+        """Both GPUs with their links are there for the learning time."""
+        for _ in range(3):
+            self.links(0, *SLOTS, received=0)
+            self.identify(*SLOTS)
+            self.clock.now += LEARN_SECONDS / 2
+
+    def value(self, metric: str, *labels: str) -> Value:
+        return self.store.snapshot(0.0).value(metric, *labels)
+
+    def resets(self, source: str, device: str) -> Value:
+        return self.instruments.block(0.0).get(RESETS, source, device)
+
+    def gpu_states(self) -> dict[tuple[str, str], Value]:
+        states = self.store.snapshot(0.0).samples("commwatch_gpu_state")
+        return {(labels["gpu"], labels["pci_bus_id"]): state for labels, state in states}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of collection and pipeline."""
+    moved = Clock()
+    monkeypatch.setattr(collection_module, "time", moved)
+    monkeypatch.setattr(pipeline_module, "time", moved)
+    return moved
+
+
+@pytest.fixture
+def node(tmp_path: Path, clock: Clock) -> Node:
+    """A node of which nothing is known."""
+    return Node(tmp_path, clock)
+
+
+def test_resets_are_counted_by_source_and_device(node: Node) -> None:
+    """A counter that fell is one reset, of its device alone; the series is there from the first reading."""
+    node.links(100, *SLOTS)
+    assert [node.resets("nvml", slot) for slot in SLOTS] == [0, 0]
+    node.links(200, *SLOTS)
+    node.links(50, SLOTS[0])
+    node.links(60, *SLOTS)
+    node.links(70, *SLOTS)
+
+    assert [node.resets("nvml", slot) for slot in SLOTS] == [1, 1]
+    assert node.resets("network", "eth0") is None
+
+
+def test_gauges_have_no_resets(node: Node) -> None:
+    """A collector without a counter makes no series."""
+    node.identify(*SLOTS)
+
+    assert node.resets("nvml", SLOTS[0]) is None
+
+
+def test_use_needs_two_readings_and_something_to_expect(node: Node) -> None:
+    """Without an inventory there is no capacity, and without an earlier reading no rate; a ratio is of both."""
+    node.links(0, SLOTS[0])
+    node.clock.now += 1
+    node.links(10**9, SLOTS[0])
+    assert node.value(NVLINK_USE, *LABELS[SLOTS[0]]) is None  # the GPU has not told who it is
+
+    node.identify(SLOTS[0])
+    node.clock.now += 1
+    node.links(6 * 10**9, SLOTS[0])
+
+    assert node.value(NVLINK_USE, *LABELS[SLOTS[0]]) == pytest.approx(5e9 / 25e9)
+    assert node.value("commwatch_nvlink_receive_utilization_ratio", *LABELS[SLOTS[0]]) is None
+
+
+def test_use_of_a_reading_that_failed_is_absent(node: Node) -> None:
+    """Neither a hole nor a reset makes a ratio; the peak of the last minute stays."""
+    node.links(0, SLOTS[0])
+    node.identify(SLOTS[0])
+    ratios = []
+    for sent in (5 * 10**9, None, 9 * 10**9, 1 * 10**9, 6 * 10**9):
+        node.clock.now += 1
+        node.links(sent, SLOTS[0])
+        ratios.append(node.value(NVLINK_USE, *LABELS[SLOTS[0]]))
+
+    assert ratios == [pytest.approx(0.2), None, None, None, pytest.approx(0.2)]
+    assert node.value("commwatch_nvlink_transmit_utilization_peak_ratio", *LABELS[SLOTS[0]]) == pytest.approx(0.2)
+
+
+def test_use_goes_with_its_device(node: Node) -> None:
+    """A GPU whose links cannot be read has no use, at once."""
+    for sent in (0, 10**9):
+        node.links(sent, *SLOTS)
+        node.identify(*SLOTS)
+        node.clock.now += 1
+    assert sorted(node.store.group("nvlink_use")) == [*SLOTS]
+
+    node.links(2 * 10**9, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
+
+    assert sorted(node.store.group("nvlink_use")) == [SLOTS[0]]
+
+
+def test_the_use_of_an_interface_is_of_its_speed(node: Node) -> None:
+    """Bytes a second over the speed seen first; one whose speed is not known has no use."""
+    node.port(0)
+    node.clock.now += 2
+    node.port(10**9)
+
+    assert node.value(ETHERNET_USE, "eth0") == pytest.approx(0.5e9 / 1.25e9)
+
+
+def test_an_interface_without_a_known_speed_has_no_use(node: Node) -> None:
+    """No capacity, no ratio."""
+    node.port(0, speed=None)
+    node.clock.now += 2
+    node.port(10**9, speed=None)
+
+    assert node.value(ETHERNET_USE, "eth0") is None
+
+
+def test_what_is_there_for_the_learning_time_is_expected(node: Node) -> None:
+    """Before it nothing is expected and everything is present; the log says what was learned."""
+    node.links(0, *SLOTS)
+    node.identify(*SLOTS)
+    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (None, 2)
+    assert node.pipeline.gpus_expected() == 0
+
+    with capture_logs() as events:
+        node.learn()
+
+    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_expected", "nvlink")) == (2, 2)
+    assert node.pipeline.gpus_expected() == 2
+    learned = [event["what"] for event in events if event["event"] == "learned what to expect"]
+    assert len([text for text in learned if "it is expected" in text]) == 2
+    assert node.pipeline.describe_inventory() == {
+        "kinds": {
+            "gpu": {"expected": 2, "present": 2},
+            "nvlink": {"expected": 2, "present": 2},
+            "pcie_lane": {"expected": None, "present": None},
+            "ethernet_port": {"expected": None, "present": None},
+        },
+        "missing": [],
+    }
+
+
+def test_what_was_learned_survives_a_restart(node: Node) -> None:
+    """A card that is gone after a reboot is missing, by name and in the count of its parts."""
+    node.learn()
+    node.pipeline.save()
+
+    node.start()
+    assert node.gpu_states() == {}  # the driver has not been asked yet
+    node.links(0, SLOTS[0])
+    node.identify(SLOTS[0])
+
+    assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 4}
+    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (2, 1)
+    assert node.pipeline.describe_inventory()["missing"] == [
+        f"GPU 1 ({SLOTS[1]}) is missing", "nvlink: 1 of 2 expected",
+    ]  # fmt: skip
+
+
+def test_what_was_not_saved_is_learned_anew(node: Node) -> None:
+    """The state directory is the memory, and nothing else."""
+    node.learn()
+
+    node.start()
+    node.identify(SLOTS[0])
+
+    assert node.gpu_states() == {LABELS[SLOTS[0]]: 0}
+
+
+def test_accepting_forgets_what_is_gone(node: Node) -> None:
+    """The missing card is no longer expected, at once and after a restart; what is given up is logged."""
+    node.learn()
+    node.links(0, SLOTS[0])
+    node.identify(SLOTS[0])
+    assert node.gpu_states()[LABELS[SLOTS[1]]] == 4
+
+    with capture_logs() as events:
+        given_up = node.pipeline.accept()
+
+    assert [("is no longer expected" in text, SLOTS[1] in text) for text in given_up] == [(True, True)]
+    assert [event["what"] for event in events if event["event"] == "accepted"] == given_up
+    assert node.gpu_states() == {LABELS[SLOTS[0]]: 0}
+    assert node.pipeline.describe_inventory()["missing"] == []
+    node.pipeline.save()
+    node.start()
+    assert node.pipeline.gpus_expected() == 1
+
+
+def test_a_configured_number_needs_no_learning(tmp_path: Path, clock: Clock) -> None:
+    """The operator's count is expected from the start."""
+    node = Node(tmp_path, clock, expected={"gpu": 8})
+
+    assert node.pipeline.gpus_expected() == 8
+    node.identify(*SLOTS)
+    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (8, 2)
+
+
+def test_a_stuck_worker_makes_its_gpu_not_answering(node: Node) -> None:
+    """The state holds while the process is stuck, also where no reading says so, and ends with it."""
+    node.learn()
+    hang = Absence(SLOTS[1], "deadline", "no answer within 2 s")
+    node.suspects = frozenset({SLOTS[1]})
+    node.links(0, SLOTS[0], absences=(hang,))
+    assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 1}
+
+    node.links(0, SLOTS[0])
+    node.identify(SLOTS[0])
+    assert node.gpu_states()[LABELS[SLOTS[1]]] == 1
+
+    node.suspects = frozenset()
+    node.links(0, *SLOTS)
+    node.identify(*SLOTS)
+    assert node.gpu_states() == {LABELS[slot]: 0 for slot in SLOTS}
+
+
+def test_a_lost_gpu_is_not_present_although_the_driver_lists_it(node: Node) -> None:
+    """Its state is lost, its parts do not count, and the sentence for the operator names it."""
+    node.learn()
+
+    node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
+
+    assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 2}
+    assert node.value("commwatch_present", "gpu") == 1
+    assert node.pipeline.describe_inventory()["missing"][0] == f"GPU 1 ({SLOTS[1]}) is lost"
+
+
+def test_evidence_of_one_collector_stands_until_that_collector_succeeds(node: Node) -> None:
+    """Another collector's good run does not wipe out what this one could not read."""
+    node.learn()
+    node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "reset_required", "GPU requires reset"),))
+
+    node.identify(*SLOTS)
+    assert node.gpu_states()[LABELS[SLOTS[1]]] == 3
+    node.links(0, *SLOTS)
+    assert node.gpu_states()[LABELS[SLOTS[1]]] == 0
+
+
+def test_a_driver_that_is_away_is_not_eight_missing_gpus(node: Node) -> None:
+    """Without the driver's list no GPU has a state, and none is counted as absent."""
+    node.learn()
+    gone = SourceUnavailable("no_driver", "driver not loaded")
+
+    node.run(LINKS, gone)
+    node.run(IDENTITY, gone)
+
+    assert node.gpu_states() == {}
+    assert node.value("commwatch_present", "gpu") is None
+    assert node.value("commwatch_expected", "gpu") == 2
+    assert node.pipeline.describe_inventory()["missing"] == []
+
+
+def test_a_driver_that_lists_nothing_misses_every_expected_gpu(node: Node) -> None:
+    """An empty list is an answer."""
+    node.learn()
+
+    node.links(0)
+    node.identify()
+
+    assert node.gpu_states() == {LABELS[slot]: 4 for slot in SLOTS}
+    assert node.value("commwatch_present", "gpu") == 0
+
+
+def test_during_a_pause_nothing_is_said_of_the_gpus(node: Node) -> None:
+    """Resting forgets the evidence of before; what is expected stays, and use starts anew."""
+    node.learn()
+    node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
+
+    node.collection.pause()
+    node.pipeline.rest()
+
+    assert node.gpu_states() == {}
+    assert node.value("commwatch_expected", "gpu") == 2
+    assert node.value("commwatch_present", "gpu") is None
+    assert node.store.group("nvlink_use") == {}
+    node.clock.now += 1
+    node.links(10**9, *SLOTS)
+    assert node.value(NVLINK_USE, *LABELS[SLOTS[0]]) is None  # no rate over the pause
+
+
+def test_the_inventory_is_looked_at_now_and_then_and_at_each_change(node: Node) -> None:
+    """A collector that runs each second does not cost a comparison each second."""
+    node.learn()
+    node.links(0, *SLOTS)
+    looked_at = node.store.get("inventory", "")
+
+    node.clock.now += LEARN_SECONDS / 3 - 0.1
+    node.links(0, *SLOTS)
+    assert node.store.get("inventory", "") is looked_at
+
+    node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
+    assert node.store.get("inventory", "") is not looked_at
+
+    looked_at = node.store.get("inventory", "")
+    node.clock.now += LEARN_SECONDS / 3
+    node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
+    assert node.store.get("inventory", "") is not looked_at
+
+
+def test_gpus_on_the_bus_are_counted_without_a_driver(node: Node) -> None:
+    """What sysfs shows as a GPU counts; an adapter does not."""
+    infos = {
+        slot: block({("commwatch_pcie_device_info", (slot, role, "", "0", "0x10de", "0x2330")): 1}, node.clock.now)
+        for slot, role in zip(SLOTS, ("gpu", "nic"), strict=True)
+    }
+    assert node.pipeline.gpus_on_bus() == 0
+
+    node.run(PCI, collected(infos))
+
+    assert node.pipeline.gpus_on_bus() == 1
+
+
+def test_an_inventory_that_cannot_be_saved_is_logged(node: Node, tmp_path: Path) -> None:
+    """A full disk does not stop the daemon."""
+    (tmp_path / "inventory.new").mkdir()  # nothing can be written under this name
+
+    with capture_logs() as events:
+        node.pipeline.save()
+
+    assert [event["event"] for event in events] == ["the inventory cannot be saved"]
+    assert not (tmp_path / "inventory.json").exists()

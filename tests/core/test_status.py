@@ -1,0 +1,157 @@
+"""What the status page is told of a running engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from commwatch import __version__, engine, status
+from commwatch.config import Config, Paths
+from commwatch.engine import Engine
+from commwatch.instruments import Instruments
+from commwatch.sources.base import Absence
+from commwatch.state import StateDirectory
+from commwatch.status import NO_DRIVER, describe
+from commwatch.thresholds import load_thresholds
+from commwatch.workers.reader import Reader
+from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Series, Snapshot, Value
+from commwatch_exporters.web import CollectorStatus, Status
+from support.core import Clock, PlannedJobs, block, collected, in_loop
+
+LINKS = "nvml_nvlink"
+EMPTY = Snapshot([], 0.0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the page."""
+    moved = Clock()
+    monkeypatch.setattr(status, "time", moved)
+    return moved
+
+
+@pytest.fixture
+def running(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """An engine with a driver that has not collected anything; it starts no process."""
+    monkeypatch.setattr(engine, "nvidia_driver_present", lambda procfs: True)
+    config = Config(paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))
+    return Engine(config, load_thresholds(None), StateDirectory(tmp_path), None, Instruments(), PlannedJobs())
+
+
+async def nothing(reader: Reader, key: str) -> Collected:
+    """A run that found nothing."""
+    return collected()
+
+
+def told(running: Engine, maintenance: str | None = None, snapshot: Snapshot = EMPTY) -> Status:
+    return describe(running, PlannedJobs(), maintenance, snapshot)
+
+
+def page(values: Mapping[Series, Value]) -> Snapshot:
+    return Snapshot([block(values)], 0.0)
+
+
+def links(running: Engine) -> CollectorStatus:
+    (one,) = [one for one in told(running).collectors if one.name == LINKS]
+    return one
+
+
+def test_an_engine_that_has_not_run_has_nothing_to_tell(running: Engine) -> None:
+    """A collector that was not tried yet is neither good nor bad."""
+    before = told(running)
+
+    assert (before.version, before.summary, before.notices, before.probes) == (__version__, [], [], [])
+    assert [one.name for one in before.collectors] == [*running.collection.collectors]
+    assert {(one.success, one.age_seconds, one.last_error) for one in before.collectors} == {(None, None, "")}
+
+
+def test_collectors_of_a_source_that_is_not_here_are_not_listed(
+    running: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node without GPUs shows no line about them, until a driver is there."""
+    for present, listed in ((False, ["network", "pci"]), (True, [*running.collection.collectors])):
+        monkeypatch.setattr(engine, "nvidia_driver_present", lambda procfs, present=present: present)
+        monkeypatch.setattr(Reader, "collect", nothing)
+        in_loop(lambda: running.collection.run(running.collection.collectors[LINKS]))
+        assert [one.name for one in told(running).collectors] == listed
+
+
+def test_a_collector_tells_its_last_success(running: Engine, clock: Clock) -> None:
+    """Its age and the interval that is in force, also when it was slowed down."""
+    collector = running.collection.collectors[LINKS]
+    collector.attempted, collector.last_success, collector.stretch = True, clock.time() - 2.5, 4
+
+    assert links(running) == CollectorStatus(LINKS, True, 2.5, 4.0, "")
+
+
+def test_a_collector_that_fails_names_the_first_devices(running: Engine, clock: Clock) -> None:
+    """At most three errors, in the order of the devices; the last success stays."""
+    collector = running.collection.collectors[LINKS]
+    collector.attempted, collector.last_success = True, clock.time() - 60
+    collector.failing = frozenset(
+        Absence(f"0000:{bus}:00.0", "lost", "GPU is lost") for bus in ("3b", "18", "9a", "17")
+    )
+
+    one = links(running)
+
+    assert (one.success, one.age_seconds) == (False, 60.0)
+    assert one.last_error == "; ".join(f"0000:{bus}:00.0 GPU is lost" for bus in ("17", "18", "3b"))
+
+
+def test_a_collector_that_never_succeeded_has_no_age(running: Engine) -> None:
+    """An error of the source as a whole has no device in front."""
+    collector = running.collection.collectors[LINKS]
+    collector.attempted, collector.failing = True, frozenset({Absence("", "no_driver", "driver not loaded")})
+
+    one = links(running)
+
+    assert (one.success, one.age_seconds, one.last_error) == (False, None, "driver not loaded")
+
+
+def test_a_clock_that_was_set_back_gives_no_negative_age(running: Engine, clock: Clock) -> None:
+    """The last success may lie in the future of the new time."""
+    collector = running.collection.collectors[LINKS]
+    collector.attempted, collector.last_success = True, clock.time() + 3600
+
+    assert links(running).age_seconds == 0.0
+
+
+def test_the_summary_names_driver_and_parts(running: Engine) -> None:
+    """How many of how many; a kind of which nothing is expected stands alone."""
+    snapshot = page({
+        ("commwatch_software_info", ("580.65", "13.580.65", "13.0")): 1,
+        ("commwatch_present", ("gpu",)): 7,
+        ("commwatch_expected", ("gpu",)): 8,
+        ("commwatch_present", ("ethernet_port",)): 2,
+        ("commwatch_expected", ("ethernet_port",)): None,
+        ("commwatch_present", ("nvlink",)): None,
+        ("commwatch_expected", ("nvlink",)): 144,
+    })  # fmt: skip
+
+    assert told(running, snapshot=snapshot).summary == [
+        "NVIDIA driver 580.65, NVML 13.580.65",
+        "gpu: 7 of 8 expected",
+        "ethernet port: 2",
+    ]
+
+
+def test_maintenance_is_said_first(running: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens the page learns why it is empty; a missing driver comes after."""
+    monkeypatch.setattr(engine, "nvidia_driver_present", lambda procfs: False)
+
+    notices = told(running, maintenance="swap").notices
+
+    assert notices == ["Paused for maintenance (swap): GPUs are neither read nor probed.", NO_DRIVER]
+    assert "--simulate h100x8" in NO_DRIVER
+
+
+def test_stuck_processes_are_told_once(running: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five collectors of one reader are one notice."""
+    monkeypatch.setattr(Reader, "stuck_count", property(lambda reader: 2 if reader.settings.name == "nvml" else 0))
+
+    (notice,) = told(running).notices
+    assert notice.startswith("2 worker processes are stuck")
+    assert "nvml" in notice

@@ -1,0 +1,120 @@
+"""The store: what is current, what has grown old, and when a new snapshot is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.store import Store
+from commwatch_exporters.snapshot import Block, Layout
+
+CARRIER = "commwatch_ethernet_carrier"
+LAYOUT = Layout([(CARRIER, ("eth0",))])
+NEVER = float("inf")
+
+
+def carrier(value: int | None, layout: Layout = LAYOUT) -> Block:
+    return Block(layout, [value], 0.0)
+
+
+@pytest.mark.parametrize(("now", "is_current"), [(99.9, True), (100.0, True), (100.1, False)])
+def test_a_block_is_current_until_its_time(now: float, is_current: bool) -> None:
+    """At its end a block still counts, just after it is gone, from the snapshot too."""
+    store = Store()
+    store.put("network", "eth0", carrier(1), 100.0)
+    store.snapshot(0.0)
+
+    store.expire(now)
+
+    assert (store.get("network", "eth0") is not None) is is_current
+    assert ("eth0" in store.group("network")) is is_current
+    assert store.snapshot(0.0).value(CARRIER, "eth0") == (1 if is_current else None)
+
+
+def test_expiry_spares_what_is_younger() -> None:
+    """Each block has its own time, also within a group."""
+    store = Store()
+    store.put("network", "eth0", carrier(1), 100.0)
+    store.put("network", "eth1", carrier(1, Layout([(CARRIER, ("eth1",))])), 200.0)
+    store.put("pci", "eth0", carrier(1, Layout([(CARRIER, ("eth2",))])), 100.0)
+
+    store.expire(150.0)
+
+    assert list(store.group("network")) == ["eth1"]
+    assert store.group("pci") == {}
+
+
+def test_equal_values_keep_the_rendered_text() -> None:
+    """What says the same is not rendered again; what differs in value or layout is."""
+    store = Store()
+    first = carrier(1)
+    store.put("network", "eth0", first, NEVER)
+    text = first.text(CARRIER)
+
+    same, other, moved = carrier(1), carrier(0), carrier(0, Layout([(CARRIER, ("eth9",))]))
+    store.put("network", "eth0", same, NEVER)
+    assert same.text(CARRIER) is text
+    store.put("network", "eth0", other, NEVER)
+    assert other.text(CARRIER) == f'{CARRIER}{{device="eth0"}} 0\n'
+    store.put("network", "eth0", moved, NEVER)
+    assert moved.text(CARRIER) == f'{CARRIER}{{device="eth9"}} 0\n'
+
+
+def test_a_value_that_was_not_read_is_not_taken_from_before() -> None:
+    """The text of the last reading does not stand in for a reading that failed."""
+    store = Store()
+    store.put("network", "eth0", carrier(1), NEVER)
+    store.snapshot(0.0).blocks[0].text(CARRIER)
+
+    store.put("network", "eth0", carrier(None), NEVER)
+
+    assert store.snapshot(0.0).blocks[0].text(CARRIER) == ""
+
+
+def test_the_snapshot_is_the_same_object_until_something_changes() -> None:
+    """Scrapes between two samples share one rendering; expiry and drops of nothing change nothing."""
+    store = Store()
+    store.put("network", "eth0", carrier(1), 100.0)
+    first = store.snapshot(1.0)
+
+    store.drop("network", "eth9")
+    store.drop("pci", "eth0")
+    store.drop_group("pci")
+    store.expire(50.0)
+
+    assert store.snapshot(2.0) is first
+    assert first.wall_time == 1.0
+
+
+def test_each_change_makes_a_new_snapshot_and_leaves_the_old_one() -> None:
+    """A snapshot that a scrape holds does not change beneath it."""
+    store = Store()
+    store.put("network", "eth0", carrier(1), 100.0)
+    seen = [store.snapshot(1.0)]
+
+    store.put("network", "eth0", carrier(0), 100.0)
+    seen.append(store.snapshot(2.0))
+    store.drop("network", "eth0")
+    seen.append(store.snapshot(3.0))
+    store.put("network", "eth0", carrier(1), 100.0)
+    seen.append(store.snapshot(4.0))
+    store.drop_group("network")
+    seen.append(store.snapshot(5.0))
+    store.put("network", "eth0", carrier(0), 100.0)
+    seen.append(store.snapshot(6.0))
+    store.expire(101.0)
+    seen.append(store.snapshot(7.0))
+
+    assert [one.value(CARRIER, "eth0") for one in seen] == [1, 0, None, 1, None, 0, None]
+    assert [one.wall_time for one in seen] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+
+
+def test_a_group_is_a_copy() -> None:
+    """Whoever drops devices while going through a group does no harm."""
+    store = Store()
+    store.put("network", "eth0", carrier(1), NEVER)
+
+    for device in store.group("network"):
+        store.drop("network", device)
+
+    assert store.group("network") == {}
+    assert store.get("network", "eth0") is None

@@ -1,0 +1,108 @@
+"""Parts of a daemon in this process: a reader and a scheduler that obey the test, a clock, and blocks of readings."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from commwatch.collection import Collector
+from commwatch.instruments import Instruments
+from commwatch.scheduler import Scheduler
+from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Block, Layout, Series, Value
+
+SLOTS = ("0000:17:00.0", "0000:18:00.0")
+"""PCI addresses of the two GPUs of these tests."""
+
+
+class Clock:
+    """Stands in for the module ``time``: moved by hand, wall clock and monotonic one together."""
+
+    WALL_START = 1_700_000_000.0
+
+    def __init__(self, monotonic: float = 10_000.0) -> None:
+        self.now = monotonic
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.WALL_START + self.now
+
+
+class PlannedJobs(Scheduler):
+    """A scheduler that runs nothing by itself and remembers what was asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__(missed=lambda job: None)
+        self.jobs: dict[str, tuple[float, float | None]] = {}
+        """Interval and delay of each job that was added."""
+        self.moved: list[tuple[str, float]] = []
+        """Jobs whose next run was moved, with the seconds until it."""
+        self.intervals: list[tuple[str, float]] = []
+        self.planned: dict[str, float] = {}
+        """What ``next_run`` answers."""
+
+    def add(self, name: str, run: Callable[[], Awaitable[None]], interval: float, delay: float | None = None) -> None:
+        self.jobs[name] = (interval, delay)
+
+    def run_in(self, name: str, delay: float) -> None:
+        self.moved.append((name, delay))
+
+    def set_interval(self, name: str, interval: float) -> None:
+        self.intervals.append((name, interval))
+
+    def next_run(self, name: str) -> float | None:
+        return self.planned.get(name)
+
+
+class ScriptedReader(Reader):
+    """A reader without processes: each run gives the next answer of the script."""
+
+    def __init__(self, name: str = "nvml", deadline: float = 2.0) -> None:
+        settings = ReaderSettings(name, (name,), {}, deadline, 60.0, sysfs="", procfs=Path("/nonexistent"))
+        super().__init__(settings, Instruments())
+        self.answers: deque[Collected | SourceUnavailable] = deque()
+        self.asked: list[str] = []
+
+    async def collect(self, collector: str) -> Collected:
+        self.asked.append(collector)
+        answer = self.answers.popleft()
+        if isinstance(answer, SourceUnavailable):
+            raise answer
+        return answer
+
+
+def collector(
+    name: str = "nvml_nvlink", reader: Reader | None = None, interval: float = 1.0, needs_release: bool = True
+) -> Collector:
+    """A collector of the source that its name begins with."""
+    source, _, key = name.partition("_")
+    reader = reader or ScriptedReader(source)
+    return Collector(name, key or source, source, reader, interval, needs_release=needs_release)
+
+
+def block(values: Mapping[Series, Value], at: float | None = None) -> Block:
+    """A block of these series, taken at a monotonic time; now by default."""
+    return Block(Layout(values), list(values.values()), time.monotonic() if at is None else at)
+
+
+def states(device: str, state: int = 1, at: float | None = None) -> Block:
+    """The state of one NVLink of a GPU."""
+    return block({("commwatch_nvlink_link_state", ("0", device, "0")): state}, at)
+
+
+def collected(blocks: Mapping[str, Block] | None = None, *absences: Absence, duration: float = 0.01) -> Collected:
+    """What one run gave."""
+    return Collected(dict(blocks or {}), list(absences), duration)
+
+
+def in_loop(body: Callable[[], Coroutine[Any, Any, None]], seconds: float = 10) -> None:
+    """Run a test's coroutine with a time limit."""
+    asyncio.run(asyncio.wait_for(body(), seconds))
