@@ -37,7 +37,7 @@ log = structlog.get_logger("commwatch.service")
 HEARTBEAT_SECONDS = 1.0
 PROGRESS_PATIENCE_SECONDS = 15.0
 """A heartbeat after which no job has started for so long is no proof of progress."""
-INSTRUMENTS_SECONDS = 5.0
+INSTRUMENTS_SECONDS = 10.0
 SAVE_SECONDS = 60.0
 STOP_SECONDS = 4.5
 

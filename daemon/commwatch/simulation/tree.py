@@ -99,7 +99,8 @@ class SysfsTree:
         if self._written.get(path) == content:
             return
         target = root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if path not in self._written:
+            target.parent.mkdir(parents=True, exist_ok=True)
         # Beside the tree, not in it, so that no reader meets it; the process id keeps writers apart.
         draft = root / f".draft-{os.getpid()}"
         draft.write_text(f"{content}\n", encoding="ascii")
