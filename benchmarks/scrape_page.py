@@ -51,7 +51,7 @@ class Pages:
     def next(self) -> Snapshot:
         """The snapshot a second later; none of its text is rendered yet."""
         fast = [Block(layout, self._values(layout), 0.0) for layout in self._fast]
-        return Snapshot([*fast, self._slow], 0.0)
+        return Snapshot([*fast, self._slow])
 
     def _values(self, layout: Layout) -> list[Value]:
         return [self._random.randrange(10**15) for _ in layout.series]

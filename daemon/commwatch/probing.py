@@ -15,6 +15,7 @@ import structlog
 
 from commwatch import config
 from commwatch.analysis.expected import Expected, expected_bus_bandwidth
+from commwatch.gpu_view import GpuView
 from commwatch.probes.budget import Occupied, expected_gpu_seconds, fits
 from commwatch.probes.gate import GateFacts, GpuFacts, SchedulerFacts, Skip, decide
 from commwatch.probes.launch import Launcher
@@ -73,6 +74,7 @@ class Probing:
         self._thresholds = thresholds
         self._state = state
         self._store = store
+        self._gpus = GpuView(store)
         self._scheduler = scheduler
         self._simulation = simulation
         self._driver_present = driver_present
@@ -121,7 +123,7 @@ class Probing:
                 return
             skip = decide(
                 self._limits.gate, plan.backend, plan.ranks,
-                self._facts(record, plan, scheduler, self._gpu_facts(fresh_from), busy_before),
+                self._facts(record, plan, scheduler, self._gpus.facts(fresh_from), busy_before),
             )  # fmt: skip
             if skip is None:
                 await self._cycle(name, plan, record)
@@ -137,7 +139,7 @@ class Probing:
         if not self._plan(name).gpus:
             return set()
         await self._read_gpus()
-        busy = {fact.device for fact in self._gpu_facts(fresh_from) if fact.busy}
+        busy = {fact.device for fact in self._gpus.facts(fresh_from) if fact.busy}
         await asyncio.sleep(BUSY_SAMPLES_APART_SECONDS)
         await self._read_gpus()
         return busy
@@ -186,12 +188,8 @@ class Probing:
         node = self._simulation
         simulation = None if node is None else SimulatedNodePlan(
             preset=node.preset, faults_file=node.faults_file or None, started_at=node.started_at)  # fmt: skip
-        devices = tuple(labels["uuid"] or labels["gpu"] for labels in self._gpus())
+        devices = tuple(labels["uuid"] or labels["gpu"] for labels in self._gpus.identities())
         return plan_cycle(name, probe, self._limits, backend=backend, devices=devices, simulation=simulation)
-
-    def _gpus(self) -> list[dict[str, str]]:
-        found = [labels for labels, _ in self._store.snapshot(0.0).samples("commwatch_gpu_info")]
-        return sorted(found, key=lambda labels: int(labels["gpu"]))
 
     def _record(self, name: str, plan: CyclePlan) -> ProbeRecord:
         record = self._records.get(name)
@@ -202,33 +200,6 @@ class Probing:
         else:
             record.adopt_plan(plan)
         return record
-
-    def _gpu_facts(self, fresh_from: float) -> tuple[GpuFacts, ...]:
-        """What was read of each GPU since a monotonic time; what is older does not say that it is free now."""
-        facts = []
-        for labels in self._gpus():
-            key = (labels["gpu"], labels["pci_bus_id"])
-            block = self._store.get("nvml_gpu", labels["pci_bus_id"])
-            fresh = block if block is not None and block.time >= fresh_from else None
-            facts.append(self._facts_of(labels["pci_bus_id"], key, fresh))
-        return tuple(facts)
-
-    def _facts_of(self, device: str, key: tuple[str, str], block: Block | None) -> GpuFacts:
-        metrics = ("busy", "compute_processes", "memory_used_bytes", "compute_mode", "mig_mode")
-        busy, processes, memory, mode, mig = (
-            None if block is None else block.get(f"commwatch_gpu_{metric}", *key) for metric in metrics
-        )
-        driver = self._store.get("nvml_identity", "")
-        if driver is not None and driver.get("commwatch_counter_state", "nvml", "mig_mode") == 1:
-            mig = 0  # no GPU here can be split
-        return GpuFacts(
-            device=device,
-            busy=None if busy is None else bool(busy),
-            compute_processes=None if processes is None else int(processes),
-            memory_used_bytes=None if memory is None else int(memory),
-            compute_mode=None if mode is None else _COMPUTE_MODES.get(int(mode), "unknown"),
-            mig=None if mig is None else bool(mig),
-        )
 
     def _facts(
         self,
@@ -256,27 +227,14 @@ class Probing:
         return fits(cycles, expected=expected, limit=self._limits.occupancy_limit, gpus=plan.gpus, now=time.time())
 
     def _expected(self, name: str, plan: CyclePlan) -> Expected | None:
-        names = {labels["name"] for labels in self._gpus()}
         return expected_bus_bandwidth(
             configured=self._limits.definitions[name].expected_bandwidth,
             backend=plan.backend,
-            gpu_name=names.pop() if len(names) == 1 else None,
-            nvlinks_per_gpu=self._nvlinks_per_gpu(),
+            gpu_name=self._gpus.common_name(),
+            nvlinks_per_gpu=self._gpus.nvlinks_per_gpu(),
             ranks=plan.ranks,
             size_bytes=plan.bandwidth_bytes,
         )
-
-    def _nvlinks_per_gpu(self) -> int | None:
-        """NVLinks that each GPU should have; None where the GPUs differ or nothing is known."""
-        counts: dict[str, int] = {}
-        snapshot = self._store.snapshot(0.0)
-        for labels, _ in snapshot.samples("commwatch_nvlink_link_expected"):
-            counts[labels["pci_bus_id"]] = counts.get(labels["pci_bus_id"], 0) + 1
-        if not counts:
-            for labels, state in snapshot.samples("commwatch_nvlink_link_state"):
-                counts[labels["pci_bus_id"]] = counts.get(labels["pci_bus_id"], 0) + (state in (1, 2))
-        different = set(counts.values())
-        return different.pop() if len(different) == 1 else None
 
     # --- what others see and ask ---
 
@@ -365,6 +323,3 @@ class Probing:
 
 def _job(name: str) -> str:
     return f"probe_{name}"
-
-
-_COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}

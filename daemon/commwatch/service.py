@@ -14,7 +14,6 @@ import msgspec
 import structlog
 
 from commwatch import __version__
-from commwatch.commands.common import state_path
 from commwatch.config import Config
 from commwatch.control import ControlServer
 from commwatch.engine import Engine
@@ -25,7 +24,7 @@ from commwatch.maintenance import MaintenanceFile
 from commwatch.notify import Notifier
 from commwatch.scheduler import Scheduler, every
 from commwatch.simulation.node import SimulatedNode
-from commwatch.state import StateDirectory
+from commwatch.state import StateDirectory, state_path
 from commwatch.status import describe
 from commwatch.thresholds import Thresholds, load_thresholds
 from commwatch.workers.wire import SimulationPlan
@@ -208,7 +207,7 @@ class Service:
         if self._instruments.changed:
             now = time.monotonic()
             self._engine.store.put("daemon", "", self._instruments.block(now), float("inf"))
-        return self._engine.store.snapshot(time.time())
+        return self._engine.store.snapshot()
 
     async def _look_at_maintenance(self) -> None:
         async with self._changing:

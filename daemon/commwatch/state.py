@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from commwatch.config import Config
 from commwatch.errors import StateError
 
 log = structlog.get_logger("commwatch.state")
@@ -26,6 +27,12 @@ def default_state_path() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/commwatch")
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "commwatch"
+
+
+def state_path(config: Config) -> Path:
+    """The state directory in force; a simulated node keeps its own, so that it never mixes with the real one."""
+    path = Path(config.paths.state) if config.paths.state else default_state_path()
+    return path / f"simulated-{config.simulation.preset}" if config.simulation.preset else path
 
 
 class StateDirectory:

@@ -54,8 +54,8 @@ class Store:
             for device in sorted(devices):
                 yield devices[device][0]
 
-    def snapshot(self, wall_time: float) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """All current blocks; the same object as before while nothing has changed."""
         if self._snapshot is None or self._snapshot[0] != self._version:
-            self._snapshot = (self._version, Snapshot(self._all(), wall_time))
+            self._snapshot = (self._version, Snapshot(self._all()))
         return self._snapshot[1]

@@ -92,12 +92,10 @@ class Block:
 class Snapshot:
     """All that is known at one moment; every scrape until the next snapshot shares its rendering."""
 
-    __slots__ = ("_families", "blocks", "renderings", "wall_time")
+    __slots__ = ("_families", "blocks", "renderings")
 
-    def __init__(self, blocks: Iterable[Block], wall_time: float) -> None:
+    def __init__(self, blocks: Iterable[Block]) -> None:
         self.blocks = tuple(blocks)
-        self.wall_time = wall_time
-        """Seconds since 1970 at which the snapshot was made."""
         self.renderings: dict[object, bytes] = {}
         """Finished pages by format and encoding; exporters fill it."""
         self._families: dict[str, list[Block]] | None = None

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from commwatch.commands import check_config, inventory
-from commwatch.commands.common import print_json, print_table, state_path
+from commwatch.commands.common import print_json, print_table
 from commwatch.config import Config, NetworkSource, NvmlSource, Paths, PciSource, Probes, Simulation, Sources, Web
 from commwatch.control import DaemonAbsent
 from commwatch.errors import CommwatchError, ConfigError
 from commwatch.sources.base import Absence, SourceUnavailable
-from commwatch.state import StateDirectory
+from commwatch.state import StateDirectory, state_path
 from commwatch.workers.worker import Collected, WorkerEnded, WorkerHung
 from support.core import block, collected
 

@@ -108,13 +108,13 @@ class Node:
             self.clock.now += LEARN_SECONDS / 2
 
     def value(self, metric: str, *labels: str) -> Value:
-        return self.store.snapshot(0.0).value(metric, *labels)
+        return self.store.snapshot().value(metric, *labels)
 
     def resets(self, source: str, device: str) -> Value:
         return self.instruments.block(0.0).get(RESETS, source, device)
 
     def gpu_states(self) -> dict[tuple[str, str], Value]:
-        states = self.store.snapshot(0.0).samples("commwatch_gpu_state")
+        states = self.store.snapshot().samples("commwatch_gpu_state")
         return {(labels["gpu"], labels["pci_bus_id"]): state for labels, state in states}
 
 

@@ -120,7 +120,7 @@ class Node:
             in_loop(lambda: self.probing.run(name))
 
     def value(self, metric: str, *labels: str) -> Value:
-        return self.store.snapshot(0.0).value(f"commwatch_probe_{metric}", *KEY, *labels)
+        return self.store.snapshot().value(f"commwatch_probe_{metric}", *KEY, *labels)
 
     def status(self) -> ProbeStatus:
         (one,) = self.probing.status(self.clock.time())

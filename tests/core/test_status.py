@@ -22,7 +22,7 @@ from commwatch_exporters.web import CollectorStatus, Status
 from support.core import Clock, PlannedJobs, block, collected, in_loop
 
 LINKS = "nvml_nvlink"
-EMPTY = Snapshot([], 0.0)
+EMPTY = Snapshot([])
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def told(running: Engine, maintenance: str | None = None, snapshot: Snapshot = E
 
 
 def page(values: Mapping[Series, Value]) -> Snapshot:
-    return Snapshot([block(values)], 0.0)
+    return Snapshot([block(values)])
 
 
 def links(running: Engine) -> CollectorStatus:

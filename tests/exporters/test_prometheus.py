@@ -154,7 +154,7 @@ def test_a_changed_value_is_shown_at_once() -> None:
     """The part kept of the page before is not taken for a value that moved."""
     layout = block_of({GPU_0: 0, GPU_1: 0}).layout
     for state in (0, 1, 0):
-        page = render(Snapshot([Block(layout, [0, state], 0.0)], 0.0), Format.TEXT)
+        page = render(Snapshot([Block(layout, [0, state], 0.0)]), Format.TEXT)
 
         assert expected({GPU_0: 0, GPU_1: state}) == read(page, Format.TEXT)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch import config
+from commwatch.analysis.bus_bandwidth import algorithm_bandwidth, bus_bandwidth
 from commwatch.config import Size
-from commwatch.probes.bandwidth import algorithm_bandwidth, bus_bandwidth
 from commwatch.probes.environment import rank_environment
 from commwatch.probes.plan import Backend, choose_backend, plan_cycle
 from commwatch.probes.sampling import BANDWIDTH, LATENCY, Sampling, affordable

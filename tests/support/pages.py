@@ -20,7 +20,7 @@ def block_of(values: Mapping[Series, Value]) -> Block:
 
 def snapshot_of(*values: Mapping[Series, Value]) -> Snapshot:
     """A snapshot with a block for each mapping."""
-    return Snapshot([block_of(one) for one in values], 0.0)
+    return Snapshot([block_of(one) for one in values])
 
 
 def histogram_values(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from commwatch.probes.bandwidth import all_reduce_factor, bus_bandwidth
+from commwatch.analysis.bus_bandwidth import all_reduce_factor, bus_bandwidth
 
 ExpectedSource: TypeAlias = Literal["configured", "reference", "model"]
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from commwatch.commands.common import json_option, print_json, print_table, state_path
+from commwatch.commands.common import json_option, print_json, print_table
 from commwatch.config import Config, section_json
 from commwatch.control import DaemonAbsent, ask_daemon
 from commwatch.engine import nvidia_driver_present
 from commwatch.errors import CommwatchError
 from commwatch.sources.base import SourceUnavailable
-from commwatch.state import StateDirectory
+from commwatch.state import StateDirectory, state_path
 from commwatch.thresholds import load_thresholds
 from commwatch.workers.wire import WorkerPlan
 from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung

@@ -5,13 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
-
-from commwatch.config import Config
-from commwatch.state import default_state_path
 
 
 def json_option(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +18,6 @@ def json_option(parser: argparse.ArgumentParser) -> None:
 def print_json(value: Any) -> None:
     """Print a value as indented JSON."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
-
-
-def state_path(config: Config) -> Path:
-    """The state directory in force; a simulated node keeps its own, so that it never mixes with the real one."""
-    path = Path(config.paths.state) if config.paths.state else default_state_path()
-    return path / f"simulated-{config.simulation.preset}" if config.simulation.preset else path
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

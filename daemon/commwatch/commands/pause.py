@@ -7,11 +7,12 @@ import time
 
 import msgspec
 
-from commwatch.commands.common import json_option, print_json, state_path
+from commwatch.commands.common import json_option, print_json
 from commwatch.config import Config
 from commwatch.control import DaemonAbsent, ask_daemon
 from commwatch.errors import CommwatchError
 from commwatch.maintenance import Maintenance, MaintenanceFile
+from commwatch.state import state_path
 from commwatch.units import format_seconds, parse_duration
 
 LONGEST_SECONDS = 30 * 86400.0
@@ -55,9 +56,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         answer = {"daemon": False, "released": True, "held": {}}
     except CommwatchError as error:
         # The file stays: the daemon looks at it every second, and a pause that may be in force is not taken back.
-        raise CommwatchError(
-            f"the pause is written, but the daemon has not said that it let go: {error}"
-        ) from error
+        raise CommwatchError(f"the pause is written, but the daemon has not said that it let go: {error}") from error
     if args.json:
         print_json({**msgspec.to_builtins(maintenance), **answer})
     elif not answer["daemon"]:

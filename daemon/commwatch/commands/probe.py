@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
+from commwatch.analysis.bus_bandwidth import algorithm_bandwidth, bus_bandwidth
 from commwatch.analysis.expected import Expected, expected_bus_bandwidth
-from commwatch.commands.common import json_option, print_json, print_table, state_path
+from commwatch.commands.common import json_option, print_json, print_table
 from commwatch.config import Config
 from commwatch.errors import CommwatchError
 from commwatch.maintenance import MaintenanceFile
-from commwatch.probes.bandwidth import algorithm_bandwidth, bus_bandwidth
 from commwatch.probes.gate import GateFacts, SchedulerFacts, decide
 from commwatch.probes.gpus import ProbeGpu, driver_loaded, read_gpus, simulated_gpus
 from commwatch.probes.launch import Launcher, Progress
@@ -32,6 +32,7 @@ from commwatch.probes.plan import (
     plan_cycle,
 )
 from commwatch.probes.scheduler import initial_pid_namespace, scheduler_facts
+from commwatch.state import state_path
 from commwatch.thresholds import load_thresholds
 from commwatch.units import format_bytes, format_rate, format_seconds
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from commwatch.commands.common import json_option, print_json, state_path
+from commwatch.commands.common import json_option, print_json
 from commwatch.config import Config
 from commwatch.control import DaemonAbsent, ask_daemon
 from commwatch.maintenance import MaintenanceFile
+from commwatch.state import state_path
 
 
 def add_parser(

@@ -10,9 +10,9 @@ import msgspec
 
 from commwatch import config
 from commwatch.analysis.baseline import Baseline, SpikeRule, baseline_of, is_spike, keep
+from commwatch.analysis.bus_bandwidth import algorithm_bandwidth, bus_bandwidth
 from commwatch.analysis.expected import Expected
 from commwatch.analysis.streak import Streak, is_current
-from commwatch.probes.bandwidth import algorithm_bandwidth, bus_bandwidth
 from commwatch.probes.budget import Occupied, recent
 from commwatch.probes.histogram import LatencyHistogram
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, FailureReason, Measured, SkipReason

@@ -1,0 +1,66 @@
+"""What the store knows of the GPUs that a probe would use."""
+
+from __future__ import annotations
+
+from commwatch.probes.gate import GpuFacts
+from commwatch.store import Store
+from commwatch_exporters.snapshot import Block
+
+_COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
+"""NVML's nvmlComputeMode_t."""
+
+
+class GpuView:
+    """Identities, links and current use of the GPUs, as the collectors read them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def identities(self) -> list[dict[str, str]]:
+        """Labels of ``commwatch_gpu_info`` of each GPU, by index."""
+        found = [labels for labels, _ in self._store.snapshot().samples("commwatch_gpu_info")]
+        return sorted(found, key=lambda labels: int(labels["gpu"]))
+
+    def common_name(self) -> str | None:
+        """The model of the GPUs; None where they differ or there are none."""
+        names = {labels["name"] for labels in self.identities()}
+        return names.pop() if len(names) == 1 else None
+
+    def nvlinks_per_gpu(self) -> int | None:
+        """NVLinks that each GPU should have; None where the GPUs differ or nothing is known."""
+        counts: dict[str, int] = {}
+        snapshot = self._store.snapshot()
+        for labels, _ in snapshot.samples("commwatch_nvlink_link_expected"):
+            counts[labels["pci_bus_id"]] = counts.get(labels["pci_bus_id"], 0) + 1
+        if not counts:
+            for labels, state in snapshot.samples("commwatch_nvlink_link_state"):
+                counts[labels["pci_bus_id"]] = counts.get(labels["pci_bus_id"], 0) + (state in (1, 2))
+        different = set(counts.values())
+        return different.pop() if len(different) == 1 else None
+
+    def facts(self, fresh_from: float) -> tuple[GpuFacts, ...]:
+        """What was read of each GPU since a monotonic time; what is older does not say that it is free now."""
+        facts = []
+        for labels in self.identities():
+            key = (labels["gpu"], labels["pci_bus_id"])
+            block = self._store.get("nvml_gpu", labels["pci_bus_id"])
+            fresh = block if block is not None and block.time >= fresh_from else None
+            facts.append(self._facts_of(labels["pci_bus_id"], key, fresh))
+        return tuple(facts)
+
+    def _facts_of(self, device: str, key: tuple[str, str], block: Block | None) -> GpuFacts:
+        metrics = ("busy", "compute_processes", "memory_used_bytes", "compute_mode", "mig_mode")
+        busy, processes, memory, mode, mig = (
+            None if block is None else block.get(f"commwatch_gpu_{metric}", *key) for metric in metrics
+        )
+        driver = self._store.get("nvml_identity", "")
+        if driver is not None and driver.get("commwatch_counter_state", "nvml", "mig_mode") == 1:
+            mig = 0  # no GPU here can be split
+        return GpuFacts(
+            device=device,
+            busy=None if busy is None else bool(busy),
+            compute_processes=None if processes is None else int(processes),
+            memory_used_bytes=None if memory is None else int(memory),
+            compute_mode=None if mode is None else _COMPUTE_MODES.get(int(mode), "unknown"),
+            mig=None if mig is None else bool(mig),
+        )
