@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,18 @@ def test_a_file_that_makes_no_sense_pauses_nothing(tmp_path: Path, content: byte
     (tmp_path / "maintenance.json").write_bytes(content)
 
     assert MaintenanceFile(tmp_path).read(0.0) is None
+
+
+def test_the_daemon_can_read_what_root_wrote_whatever_the_umask(tmp_path: Path) -> None:
+    """The file belongs to the owner of the state directory, and is readable for the group."""
+    before = os.umask(0o077)
+    try:
+        MaintenanceFile(tmp_path).write(Maintenance("upgrade", until=100.0, since=50.0))
+    finally:
+        os.umask(before)
+
+    status = (tmp_path / "maintenance.json").stat()
+    assert (status.st_mode & 0o777, status.st_uid) == (0o640, tmp_path.stat().st_uid)
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     parsed = parser.parse_args(arguments)
     try:
-        return int(parsed.run(parsed, config_from(parsed)))
+        code = int(parsed.run(parsed, config_from(parsed)))
+        sys.stdout.flush()
+        return code
     except CommwatchError as error:
         print(f"commwatch: {error}", file=sys.stderr)
         return error.exit_code
@@ -43,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output has seen enough: keep Python from complaining at exit.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        # What a command reads and writes raises errors of its own; this is its output that cannot be written.
+        print(f"commwatch: output: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, field
 
 from commwatch.units import parse_duration, parse_rate, parse_size
+from commwatch_exporters.listen import EndpointError, split_address
 
 
 class Duration(float):
@@ -52,12 +53,32 @@ def section_json(section: Section) -> bytes:
     return msgspec.json.encode(section, enc_hook=encode_quantity)
 
 
+SHORTEST_TIME_SECONDS = 0.05
+
+
+def _check_times(section: Section) -> None:
+    """Refuse intervals and deadlines that would keep a core busy."""
+    for name in section.__struct_fields__:
+        value = getattr(section, name)
+        if isinstance(value, Duration) and value < SHORTEST_TIME_SECONDS:
+            raise ValueError(f"{name} must be at least {SHORTEST_TIME_SECONDS * 1000:g}ms")
+
+
 class Web(Section, frozen=True):
     """The endpoint."""
 
     listen_addresses: Annotated[tuple[str, ...], Meta(min_length=1)] = (":28029",)
     """HOST:PORT each; an empty host means every address of the node."""
     telemetry_path: Annotated[str, Meta(pattern=r"^/[A-Za-z0-9/_.-]+$")] = "/metrics"
+
+    def __post_init__(self) -> None:
+        for address in self.listen_addresses:
+            try:
+                split_address(address)
+            except EndpointError as error:
+                raise ValueError(str(error)) from error
+        if self.telemetry_path in ("/healthz", "/readyz"):
+            raise ValueError(f"{self.telemetry_path} is the path of the health check; choose another telemetry_path")
 
 
 class Paths(Section, frozen=True):
@@ -80,7 +101,7 @@ class Log(Section, frozen=True):
 class Simulation(Section, frozen=True):
     """A node that does not exist, in place of the real one."""
 
-    preset: str = ""
+    preset: Annotated[str, Meta(pattern=r"^[a-z0-9]*$")] = ""
     """h100x8, a10x2 or rtx3090x4; empty for the real node."""
     faults: str = ""
     """File of faults (docs/simulation.md); read again when it changes."""
@@ -100,6 +121,9 @@ class NvmlSource(Section, frozen=True):
     gpu_interval: Duration = Duration(10)
     identity_interval: Duration = Duration(60)
 
+    def __post_init__(self) -> None:
+        _check_times(self)
+
 
 class NetworkSource(Section, frozen=True):
     """Network interfaces of sysfs."""
@@ -114,6 +138,9 @@ class NetworkSource(Section, frozen=True):
     exclude: tuple[str, ...] = ()
     """Interfaces never to read, by name; shell patterns."""
 
+    def __post_init__(self) -> None:
+        _check_times(self)
+
 
 class PciSource(Section, frozen=True):
     """PCIe devices of sysfs: GPUs, network adapters and the bridges above them."""
@@ -121,6 +148,9 @@ class PciSource(Section, frozen=True):
     enabled: bool = True
     interval: Duration = Duration(10)
     deadline: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
 
 
 class Sources(Section, frozen=True):

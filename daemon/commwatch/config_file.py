@@ -75,10 +75,26 @@ def read_yaml(path: Path) -> YamlDocument:
     if node is None:
         raise ConfigError(str(path), None, "", "is empty; write at least one setting, or leave the file out")
     lines: dict[Steps, int] = {}
-    values = _plain(node, (), lines, str(path))
+    values = _plain(_without_aliases(node, str(path)), (), lines, str(path))
     if not isinstance(values, dict):
         raise ConfigError(str(path), 1, "", "expected settings as KEY: VALUE, found something else")
     return YamlDocument(values, lines, str(path))
+
+
+def _without_aliases(node: yaml.Node, file: str) -> yaml.Node:
+    """The same node, if it names nothing twice: a few lines of aliases can stand for gigabytes."""
+    seen: set[int] = set()
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            raise ConfigError(file, one.start_mark.line + 1, "", "is used again by an alias (*); write it out instead")
+        seen.add(id(one))
+        if isinstance(one, yaml.MappingNode):
+            waiting += [value for _, value in one.value]
+        elif isinstance(one, yaml.SequenceNode):
+            waiting += one.value
+    return node
 
 
 def _plain(node: yaml.Node, steps: Steps, lines: dict[Steps, int], file: str) -> Any:

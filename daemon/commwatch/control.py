@@ -26,6 +26,8 @@ Handler = Callable[[], Awaitable[dict[str, Any]]]
 class DaemonAbsent(CommwatchError):
     """No daemon answers in this state directory."""
 
+    exit_code = 4
+
 
 @contextlib.contextmanager
 def _short_path(state: Path) -> Iterator[str]:

@@ -11,6 +11,7 @@ import structlog
 
 from commwatch.collection import Collection, Collector
 from commwatch.config import Config, section_json
+from commwatch.errors import CommwatchError
 from commwatch.instruments import Instruments
 from commwatch.pipeline import Pipeline
 from commwatch.probing import Probing
@@ -215,7 +216,10 @@ class Engine:
 
     def save(self) -> None:
         """Write what must survive a restart."""
-        self.pipeline.save()
+        try:
+            self.pipeline.save()
+        except OSError as error:
+            log.error("the inventory cannot be saved; it is tried again later", error=str(error))
         self.probing.save()
 
     def inventory(self) -> dict[str, Any]:
@@ -223,7 +227,14 @@ class Engine:
         return self.pipeline.describe_inventory()
 
     async def accept_inventory(self) -> dict[str, Any]:
-        """Expect what is here now, and nothing more."""
-        self.pipeline.accept()
-        await asyncio.to_thread(self.pipeline.save)
-        return self.inventory()
+        """Expect what is here now, and nothing more.
+
+        Raises:
+            CommwatchError: it cannot be accepted, or not be saved.
+        """
+        given_up = self.pipeline.accept()
+        try:
+            await asyncio.to_thread(self.pipeline.save)
+        except OSError as error:
+            raise CommwatchError(f"accepted, but lost at the next start: the state is not saved ({error})") from error
+        return {**self.inventory(), "given_up": given_up}

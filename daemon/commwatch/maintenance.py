@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 
@@ -72,7 +73,7 @@ class MaintenanceFile:
         try:
             write_atomically(self.path, msgspec.json.encode(maintenance))
         except OSError as error:
-            raise CommwatchError(f"{self.path}: {error.strerror}; run this as root or as the daemon's user") from error
+            raise _failure(self.path, error) from error
 
     def remove(self) -> bool:
         """End the pause; False where there was none.
@@ -85,5 +86,14 @@ class MaintenanceFile:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise CommwatchError(f"{self.path}: {error.strerror}; run this as root or as the daemon's user") from error
+            raise _failure(self.path, error) from error
         return True
+
+
+def _failure(path: Path, error: OSError) -> CommwatchError:
+    hint = ""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        hint = "; run this as root or as the daemon's user"
+    elif error.errno in (errno.ENOENT, errno.ENOTDIR):
+        hint = "; name the right one of the daemon with --path.state, and --simulate for a simulated node"
+    return CommwatchError(f"{path}: {error.strerror}{hint}")

@@ -16,6 +16,7 @@ from commwatch.analysis.rate import ResetWatch
 from commwatch.analysis.utilisation import EthernetUse, NvlinkUse
 from commwatch.collection import Collector, Outcome
 from commwatch.config import Config
+from commwatch.errors import CommwatchError
 from commwatch.instruments import Instruments
 from commwatch.sources.base import Absence
 from commwatch.state import StateDirectory
@@ -116,8 +117,8 @@ class Pipeline:
         seen = self._seen()
         absences = frozenset().union(*self._absences.values())
         self._states = gpu_states(self._inventory.known_gpus(), seen, absences, self._suspects())
-        for sentence in self._inventory.observe(seen.without(not_working(self._states)), now):
-            log.info("learned what to expect", what=sentence)
+        if learned := self._inventory.observe(seen.without(not_working(self._states)), now):
+            log.info("learned what to expect", what=learned)
         self._store.put("inventory", "", self._inventory.block(now), float("inf"))
         self._store.put("gpu_state", "", state_block(self._states, now), float("inf"))
         for group, collector in (("nvlink_use", "nvml_nvlink"), ("ethernet_use", "network")):
@@ -155,7 +156,16 @@ class Pipeline:
         return self._inventory.expected()["gpu"] or 0
 
     def accept(self) -> list[str]:
-        """Expect what is here now; returns what is given up."""
+        """Expect what is here now; returns what is given up, in sentences.
+
+        Raises:
+            CommwatchError: a GPU cannot be judged now, or the acceptance cannot be saved.
+        """
+        silent = [pci_bus_id or f"index {gpu}" for (gpu, pci_bus_id), state in self._states.items() if state == 1]
+        if silent:
+            raise CommwatchError(f"GPU {', '.join(silent)} does not answer, which is not gone: nothing was accepted")
+        if self.gpus_expected() and self._inventory.present()["gpu"] is None:
+            raise CommwatchError("the GPUs are not read now (paused, or no driver): nothing was accepted")
         given_up = self._inventory.accept()
         for sentence in given_up:
             log.warning("accepted", what=sentence)
@@ -163,11 +173,12 @@ class Pipeline:
         return given_up
 
     def save(self) -> None:
-        """Write the inventory; a failure is logged and tried again at the next time."""
-        try:
-            self._state.save(STATE_NAME, self._inventory.state)
-        except OSError as error:
-            log.error("the inventory cannot be saved", error=str(error))
+        """Write the inventory.
+
+        Raises:
+            OSError: it cannot be written; what was written before is still there.
+        """
+        self._state.save(STATE_NAME, self._inventory.state)
 
     def describe_inventory(self) -> dict[str, Any]:
         """Counts by kind, and what is missing in sentences."""

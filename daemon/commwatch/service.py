@@ -17,13 +17,14 @@ from commwatch import __version__
 from commwatch.config import Config
 from commwatch.control import ControlServer
 from commwatch.engine import Engine
-from commwatch.errors import CommwatchError, ListenError, StateError
+from commwatch.errors import CommwatchError, ConfigError, ListenError, StateError
 from commwatch.instruments import Instruments
 from commwatch.logging import configure_logging
 from commwatch.maintenance import MaintenanceFile
 from commwatch.notify import Notifier
 from commwatch.scheduler import Scheduler, every
 from commwatch.simulation.node import SimulatedNode
+from commwatch.simulation.presets import PRESETS
 from commwatch.state import StateDirectory, state_path
 from commwatch.status import describe
 from commwatch.thresholds import Thresholds, load_thresholds
@@ -74,6 +75,11 @@ class Service:
         Raises:
             CommwatchError: what the daemon needs cannot be had: state directory, thresholds, listen address.
         """
+        if self._config.simulation.preset not in ("", *PRESETS):
+            # Before the state directory of such a node is made.
+            raise ConfigError(
+                "--simulate", None, "", f"no preset {self._config.simulation.preset!r}; there are {', '.join(PRESETS)}"
+            )
         self._state.open()
         try:
             self._handle_signals()

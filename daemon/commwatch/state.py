@@ -105,9 +105,16 @@ class StateDirectory:
 
 
 def write_atomically(file: Path, content: bytes) -> None:
-    """Replace a file by another content, so that a reader or a crash sees either the old one or the new one."""
+    """Replace a file by another content, so that a reader or a crash sees either the old one or the new one.
+
+    What root writes belongs to the owner of the directory, whatever root's umask: the daemon must be able to read it.
+    """
     temporary = file.with_suffix(".new")
     with temporary.open("wb") as stream:
+        os.fchmod(stream.fileno(), 0o640)
+        if os.geteuid() == 0:
+            directory = file.parent.stat()
+            os.fchown(stream.fileno(), directory.st_uid, directory.st_gid)
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())

@@ -31,6 +31,7 @@ def describe(engine: Engine, scheduler: Scheduler, maintenance: str | None, snap
             notice = f"{stuck} worker {processes} stuck in the driver and left alone ({collector.source})."
             if notice not in notices:
                 notices.append(notice)
+    notices += engine.inventory()["missing"]
     absent = engine.collection.absent_sources
     collectors = [_collector(one, now) for one in engine.collection.collectors.values() if one.source not in absent]
     return Status(

@@ -179,7 +179,7 @@ _gauge("ethernet_speed_bytes_per_second", "device", "Speed of the link, one dire
 _gauge("expected", "kind", "Parts of one kind that this node should have: configured, or the most that was stable.",
        "configuration, or the inventory kept in the state directory")
 _gauge("present", "kind", "Parts of one kind that are here and up: gpu, nvlink, pcie_lane, ethernet_port.",
-       "the readings of the collectors named in docs/metrics.md")
+       "commwatch_gpu_info, nvlink_link_state, pcie_link_width_lanes and ethernet_carrier of working parts")
 for _family, _labels, _how in (
     ("nvlink", _GPU, "sum of the link byte rates over nvlink_capacity_bytes_per_second"),
     ("ethernet", "device", "byte rate over the expected speed of the interface"),

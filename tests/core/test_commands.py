@@ -333,7 +333,7 @@ def test_a_simulated_node_is_not_tried(tmp_path: Path, capsys: Output) -> None:
     assert {checks[f"source {name}"][1] for name in ("nvml", "network", "pci")} == {"simulated (h100x8); not tried"}
 
 
-def test_a_daemon_that_is_absent_is_an_error_of_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_is_absent_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """`commwatch inventory` without a daemon does not look like a complete inventory."""
 
     def nobody(state: Path, operation: str) -> dict[str, Any]:
@@ -342,4 +342,4 @@ def test_a_daemon_that_is_absent_is_an_error_of_exit_code_1(monkeypatch: pytest.
     monkeypatch.setattr(inventory, "ask_daemon", nobody)
     with pytest.raises(CommwatchError) as caught:
         inventory.run(argparse.Namespace(action="show", json=False), Config())
-    assert caught.value.exit_code == 1
+    assert caught.value.exit_code == 4

@@ -52,8 +52,8 @@ def test_a_file_that_cannot_be_written_or_removed_is_an_error_with_advice(tmp_pa
     (tmp_path / "state").write_text("")  # a file where the directory should be
     file = MaintenanceFile(tmp_path / "state")
 
-    with pytest.raises(CommwatchError, match=r"state/maintenance\.json: Not a directory; run this as root"):
+    with pytest.raises(CommwatchError, match=r"state/maintenance\.json: Not a directory; name the right one"):
         file.write(Maintenance("swap", until=10.0, since=0.0))
-    with pytest.raises(CommwatchError, match=r"state/maintenance\.json: Not a directory; run this as root"):
+    with pytest.raises(CommwatchError, match=r"state/maintenance\.json: Not a directory; name the right one"):
         file.remove()
     assert file.read(0.0) is None

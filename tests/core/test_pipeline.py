@@ -12,6 +12,7 @@ from commwatch import collection as collection_module
 from commwatch import pipeline as pipeline_module
 from commwatch.collection import Collection, Collector
 from commwatch.config import Config, Duration, Inventory
+from commwatch.errors import CommwatchError
 from commwatch.instruments import Instruments
 from commwatch.pipeline import Pipeline
 from commwatch.sources.base import Absence, SourceUnavailable
@@ -225,7 +226,7 @@ def test_what_is_there_for_the_learning_time_is_expected(node: Node) -> None:
 
     assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_expected", "nvlink")) == (2, 2)
     assert node.pipeline.gpus_expected() == 2
-    learned = [event["what"] for event in events if event["event"] == "learned what to expect"]
+    learned = [text for event in events if event["event"] == "learned what to expect" for text in event["what"]]
     assert len([text for text in learned if "it is expected" in text]) == 2
     assert node.pipeline.describe_inventory() == {
         "kinds": {
@@ -407,12 +408,35 @@ def test_gpus_on_the_bus_are_counted_without_a_driver(node: Node) -> None:
     assert node.pipeline.gpus_on_bus() == 1
 
 
-def test_an_inventory_that_cannot_be_saved_is_logged(node: Node, tmp_path: Path) -> None:
-    """A full disk does not stop the daemon."""
+def test_an_inventory_that_cannot_be_saved_is_an_error(node: Node, tmp_path: Path) -> None:
+    """Whoever accepted something must hear that it would be lost."""
     (tmp_path / "inventory.new").mkdir()  # nothing can be written under this name
 
-    with capture_logs() as events:
+    with pytest.raises(OSError, match="directory"):
         node.pipeline.save()
 
-    assert [event["event"] for event in events] == ["the inventory cannot be saved"]
     assert not (tmp_path / "inventory.json").exists()
+
+
+def test_a_gpu_that_does_not_answer_is_not_given_up(node: Node) -> None:
+    """Unknown is not gone: accepting is refused until it answers or is gone, and nothing changes."""
+    node.learn()
+    node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "deadline", "no answer in time"),))
+    assert node.gpu_states()[LABELS[SLOTS[1]]] == 1
+
+    with pytest.raises(CommwatchError, match="does not answer, which is not gone: nothing was accepted"):
+        node.pipeline.accept()
+
+    assert node.value("commwatch_expected", "gpu") == 2
+
+
+def test_nothing_is_accepted_while_the_gpus_are_not_read(node: Node) -> None:
+    """During a pause the driver lists nothing, which says nothing."""
+    node.learn()
+    node.collection.pause()
+    node.pipeline.rest()
+
+    with pytest.raises(CommwatchError, match="not read now"):
+        node.pipeline.accept()
+
+    assert node.value("commwatch_expected", "gpu") == 2

@@ -358,11 +358,12 @@ def test_every_command_has_help_with_an_example() -> None:
 
 
 def test_a_command_without_its_daemon_says_so(tmp_path: Path) -> None:
-    """One line and exit code 1; pause still writes the file, for the daemon that comes."""
+    """One line and exit code 4; pause still writes the file, for the daemon that comes."""
     missing = command("inventory", "--path.state", str(tmp_path))
-    assert (missing.returncode, missing.stdout) == (1, "")
+    assert (missing.returncode, missing.stdout) == (4, "")
     assert "no commwatch daemon runs with the state directory" in missing.stderr
 
     paused = command("pause", "--path.state", str(tmp_path))
-    assert paused.returncode == 0
-    assert "no daemon runs here" in paused.stdout
+    assert paused.returncode == 4
+    assert "no commwatch daemon runs with the state directory" in paused.stdout
+    assert "will be paused" in paused.stdout

@@ -246,6 +246,15 @@ def test_a_lost_gpu_is_looked_for_again_by_a_new_process(tmp_path: Path) -> None
             await one.collect()
             assert one.events.restarts == ["device_lost"]
             assert len((await one.collect()).blocks) == 8
+
+            # A new process finds the GPU lost before it knows its address: it is the same GPU all the same.
+            one.set_faults("- {fault: gpu_lost, gpu: 2}\n")
+            await one.collect_until(lambda collected: bool(collected.absences))
+            now[0] += 60
+            await one.collect()
+            again = await one.collect()
+            assert one.events.restarts == ["device_lost", "device_lost"]
+            assert [(absence.device, absence.reason) for absence in again.absences] == [(GPUS[2], "lost")]
             await one.reader.stop()
 
     in_loop(body)

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import importlib.util
 import os
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from commwatch.config import Config, section_json
 from commwatch.control import DaemonAbsent, ask_daemon
 from commwatch.engine import nvidia_driver_present
 from commwatch.errors import CommwatchError
+from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import SourceUnavailable
 from commwatch.state import StateDirectory, state_path
 from commwatch.thresholds import load_thresholds
@@ -57,6 +59,9 @@ def add_parser(
 def run(args: argparse.Namespace, config: Config) -> int:
     """Check and print; a wrong configuration has ended the program before."""
     thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+    if config.simulation.preset:
+        faults = Path(config.simulation.faults) if config.simulation.faults else None
+        SimulatedNode(config.simulation.preset, faults, time.time())  # says what is wrong with preset or faults
     checks = [Check("configuration", "ok", f"thresholds {thresholds.digest}")]
     if args.runtime:
         checks += _runtime_checks(config)

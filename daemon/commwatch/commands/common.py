@@ -22,18 +22,21 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table: drawn with colour on a terminal, plain aligned columns in a pipe."""
+    widths = [max(len(row[position]) for row in (columns, *rows)) for position in range(len(columns))]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=title, title_justify="left")
-        for column in columns:
-            table.add_column(column)
-        for row in rows:
-            table.add_row(*map(Text, row))  # plain text: a cell may hold brackets
-        Console().print(table)
-        return
-    widths = [max(len(row[position]) for row in (columns, *rows)) for position in range(len(columns))]
+        console = Console()
+        # A drawn table that does not fit would fold names and verdicts.
+        if sum(widths) + 3 * len(widths) + 1 <= console.width:
+            table = Table(title=title, title_justify="left")
+            for column in columns:
+                table.add_column(column)
+            for row in rows:
+                table.add_row(*map(Text, row))  # plain text: a cell may hold brackets
+            console.print(table)
+            return
     for row in (columns, *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

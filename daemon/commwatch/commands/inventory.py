@@ -20,7 +20,9 @@ def add_parser(
         parents=parents,
         help="show what the node should have and has; accept a change",
         description="Shows the parts that the daemon expects and the parts that are here. What was learned is lowered "
-        "only by `commwatch inventory accept`. Exit code 0: all expected parts are here; 1: something is missing.",
+        "only by `commwatch inventory accept`, which gives up everything that is not here now and says what. "
+        "Exit code 0: all expected parts are here; 1: something is missing; 3: an expected part was not read; "
+        "4: no daemon runs with this state directory.",
         epilog="example: commwatch inventory; after a card was taken out for good: commwatch inventory accept",
     )
     parser.add_argument("action", nargs="?", choices=("show", "accept"), default="show", help="default: show")
@@ -38,7 +40,12 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_table("Inventory", ("part", "expected", "present", "verdict"), rows)
         for line in answer["missing"]:
             print(line)
-    return 1 if answer["missing"] else 0
+        for line in answer.get("given_up", ()):
+            print(f"given up: {line}")
+    if answer["missing"]:
+        return 1
+    unread = any(counts["expected"] is not None and counts["present"] is None for counts in answer["kinds"].values())
+    return 3 if unread else 0
 
 
 def _row(kind: str, counts: dict[str, Any]) -> tuple[str, str, str, str]:

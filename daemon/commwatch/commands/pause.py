@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 
 import msgspec
@@ -28,7 +29,8 @@ def add_parser(
         help="stop probing and let go of the GPUs for a while",
         description="Stops probes and driver workers within 2 s, so that a GPU can be reset, a driver upgraded or MIG "
         "changed. Alerts are hushed. The daemon resumes by itself. Exit code 0: nothing is held any more; "
-        "1: a process still holds a device; 2: wrong use.",
+        "1: a process still holds a device, or the daemon did not take the pause; 2: wrong use; 4: no daemon runs with "
+        "this state directory (the pause is written for one that starts).",
         epilog="example: commwatch pause --for 30m --reason driver-upgrade",
     )
     parser.add_argument("--for", dest="duration", default="15m", metavar="TIME", help="how long (default 15m)")
@@ -47,20 +49,22 @@ def run(args: argparse.Namespace, config: Config) -> int:
             raise ValueError(f"expected more than 0 and at most {LONGEST_SECONDS / 86400:g}d, got {args.duration}")
         maintenance = Maintenance(args.reason, now + seconds, now)
     except ValueError as error:
-        print(f"commwatch pause: {error}")
+        print(f"commwatch pause: {error}", file=sys.stderr)
         return 2
     MaintenanceFile(state).write(maintenance)
     try:
         answer = ask_daemon(state, "maintenance")
-    except DaemonAbsent:
-        answer = {"daemon": False, "released": True, "held": {}}
+    except DaemonAbsent as error:
+        return _no_daemon(args, maintenance, str(error), seconds)
     except CommwatchError as error:
         # The file stays: the daemon looks at it every second, and a pause that may be in force is not taken back.
         raise CommwatchError(f"the pause is written, but the daemon has not said that it let go: {error}") from error
+    if answer["paused"] != args.reason:
+        raise CommwatchError(
+            f"the daemon did not take the pause; its log says why it ignores {MaintenanceFile(state).path}"
+        )
     if args.json:
         print_json({**msgspec.to_builtins(maintenance), **answer})
-    elif not answer["daemon"]:
-        print(f"no daemon runs here; one that starts within {format_seconds(seconds)} will be paused")
     elif answer["released"]:
         print(f"paused for {format_seconds(seconds)}; no driver or device file is held by commwatch")
     else:
@@ -71,3 +75,12 @@ def run(args: argparse.Namespace, config: Config) -> int:
         if not answer["held"]:
             print("paused, but a worker does not answer; it may be inside the driver")
     return 0 if answer["released"] else 1
+
+
+def _no_daemon(args: argparse.Namespace, maintenance: Maintenance, why: str, seconds: float) -> int:
+    """The file is written for a daemon that starts meanwhile; whether anything is held is not known."""
+    if args.json:
+        print_json({**msgspec.to_builtins(maintenance), "daemon": False, "paused": None, "released": None, "held": {}})
+    else:
+        print(f"{why}; one that starts within {format_seconds(seconds)} will be paused")
+    return DaemonAbsent.exit_code

@@ -19,7 +19,7 @@ def add_parser(
         "resume",
         parents=parents,
         help="end a pause before its time",
-        description="Ends a pause. Exit code 0 also where nothing was paused.",
+        description="Ends a pause. Exit code 0 also where nothing was paused; 4: no daemon runs here.",
         epilog="example: commwatch resume",
     )
     json_option(parser)
@@ -39,4 +39,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_json({"was_paused": was_paused, "daemon": daemon})
     else:
         print("resumed" if was_paused else "nothing was paused")
-    return 0
+        if not daemon:
+            print(f"no commwatch daemon runs with the state directory {state}")
+    return 0 if daemon else DaemonAbsent.exit_code

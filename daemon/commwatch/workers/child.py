@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,5 +149,16 @@ def main() -> None:
     os._exit(0)
 
 
+def _run() -> None:
+    """Run, and put a failure into one line, as the daemon's own log does."""
+    try:
+        main()
+    except Exception as error:
+        event = {"level": "error", "msg": "a worker failed", "logger": "commwatch.workers.child",
+                 "error": f"{type(error).__name__}: {error}", "exception": traceback.format_exc()}  # fmt: skip
+        sys.stderr.write(msgspec.json.encode(event).decode() + "\n")
+        sys.exit(1)
+
+
 if __name__ == "__main__":
-    main()
+    _run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -128,7 +128,7 @@ class Reader:
     @property
     def suspects(self) -> frozenset[str]:
         """Devices that did not answer and whose process has not come back."""
-        return self._stuck.devices
+        return frozenset(self._aliases.get(device, device) for device in self._stuck.devices)
 
     @property
     def stuck_count(self) -> int:
@@ -158,8 +158,12 @@ class Reader:
         merged = Collected({}, [], max(result.duration for result in results))
         for result in results:
             merged.blocks.update(result.blocks)
-            merged.absences.extend(result.absences)
+            merged.absences.extend(self._by_key(absence) for absence in result.absences)
         return merged
+
+    def _by_key(self, absence: Absence) -> Absence:
+        """An absence by the key of its device, where the device was known by it before."""
+        return replace(absence, device=self._aliases.get(absence.device, absence.device))
 
     async def _collect_slot(self, slot: _Slot, collector: str) -> Collected:
         worker = None
