@@ -31,7 +31,8 @@ def describe(engine: Engine, scheduler: Scheduler, maintenance: str | None, snap
             notice = f"{stuck} worker {processes} stuck in the driver and left alone ({collector.source})."
             if notice not in notices:
                 notices.append(notice)
-    notices += engine.inventory()["missing"]
+    if missing := engine.inventory()["missing"]:
+        notices.append(f"Missing here: {'; '.join(missing)}.")
     absent = engine.collection.absent_sources
     collectors = [_collector(one, now) for one in engine.collection.collectors.values() if one.source not in absent]
     return Status(
