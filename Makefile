@@ -44,9 +44,9 @@ docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md and alerts/rules
 	$(BIN)/python -m commwatch.rules
 
 bench: $(BIN)/.dev  ## measure against the budgets of docs/performance.md
-	$(BIN)/python benchmarks/sampling.py
-	$(BIN)/python benchmarks/scrape.py
-	$(BIN)/python benchmarks/daemon.py
+	$(BIN)/python -m benchmarks.sampling
+	$(BIN)/python -m benchmarks.scrape
+	$(BIN)/python -m benchmarks.daemon
 
 check: lint types test  ## all that must pass
 

@@ -1,6 +1,6 @@
 """Measures the whole daemon on a simulated 8 × H100 node, scraped every second: CPU, memory, start-up, latency.
 
-Example: python benchmarks/daemon.py --seconds 60 --json
+Example: python -m benchmarks.daemon --seconds 60 --json
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Both serve the same rendering of the same snapshots. Needs aiohttp, which commwatch itself does not.
 
 Example:
-    PYTHONPATH=exporters python -m benchmarks.http_choice --scrapes 1000 --json
+    python -m benchmarks.http_choice --scrapes 1000 --json
 """
 
 from __future__ import annotations

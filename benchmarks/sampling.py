@@ -3,7 +3,7 @@
 "total" is all of it; "own" is without what the simulated library takes to answer: binding, source and readings.
 
 Example:
-    PYTHONPATH=daemon:exporters python -m benchmarks.sampling --preset h100x8 --passes 500 --json
+    python -m benchmarks.sampling --preset h100x8 --passes 500 --json
 """
 
 from __future__ import annotations

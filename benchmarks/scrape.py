@@ -3,7 +3,7 @@
 The endpoint runs in a process of its own, as in the daemon, and gives a new snapshot to each scrape.
 
 Example:
-    PYTHONPATH=exporters python -m benchmarks.scrape --series 3000 --scrapes 2000 --json
+    python -m benchmarks.scrape --series 3000 --scrapes 2000 --json
 """
 
 from __future__ import annotations
