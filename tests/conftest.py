@@ -1,0 +1,40 @@
+"""Leaves out the tests whose programs are not here, and says so: the marker names them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from functools import cache
+
+import pytest
+
+PROGRAMS = {
+    "prometheus": ("prometheus", "promtool", "amtool"),
+    "systemd": ("systemd-analyze",),
+    "namespaces": ("ip",),
+}
+
+
+def missing(marker: str) -> str:
+    """What a marked test needs and this machine lacks; empty if it can run."""
+    absent = [name for name in PROGRAMS.get(marker, ()) if shutil.which(name) is None]
+    if absent:
+        return f"not installed: {', '.join(absent)}"
+    if marker == "namespaces" and not namespaces_allowed():
+        return "needs root, and a machine that allows network namespaces"
+    return ""
+
+
+@cache
+def namespaces_allowed() -> bool:
+    """Whether a namespace can be made; containers often forbid it even to root."""
+    return os.geteuid() == 0 and subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip with the reason; pytest's summary lists it."""
+    for item in items:
+        for marker in PROGRAMS:
+            if item.get_closest_marker(marker) is not None and (reason := missing(marker)):
+                item.add_marker(pytest.mark.skip(reason=reason))
