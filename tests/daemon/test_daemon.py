@@ -82,9 +82,14 @@ def test_a_hung_gpu_changes_nothing_for_the_others_nor_for_the_scrape(tmp_path: 
         assert daemon.value("worker_stuck", worker="nvml") == 1
         assert daemon.value("collector_success", collector="nvml_nvlink") == 0
         assert daemon.value("worker_restarts_total", worker="nvml", reason="deadline") == 1
+        stuck = daemon.children()
         started = time.monotonic()
         assert daemon.stop() == 0
         assert time.monotonic() - started < 5
+    end = time.monotonic() + 5
+    while any(Path(f"/proc/{pid}").exists() for pid in stuck):
+        assert time.monotonic() < end, "a simulated hang has outlived its daemon"
+        time.sleep(0.05)
 
 
 def test_a_lost_link_and_a_narrow_slot_are_seen(tmp_path: Path) -> None:

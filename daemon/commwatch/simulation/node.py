@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -85,11 +86,16 @@ class SimulatedNode:
         return collective_seconds(hardware, now, collective, size_bytes, ranks, rank, call)
 
     def reach(self, place: int) -> tuple[Hardware, float]:
-        """As ``now``, for a call that touches a GPU: while its driver hangs, only SIGKILL ends the caller."""
+        """As ``now``, for a call that touches a GPU.
+
+        While its driver hangs, only SIGKILL ends the caller, or the end of the process that started it.
+        """
         hardware, now = self.now()
         if hardware.epoch(now).gpus[place].hung:
             before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            while hardware.epoch(now).gpus[place].hung:
+            parent = os.getppid()
+            # A rehearsal leaves nothing behind: unlike a real one, this hang ends with the daemon.
+            while hardware.epoch(now).gpus[place].hung and os.getppid() == parent:
                 time.sleep(_HANG_POLL_SECONDS)
                 hardware, now = self.now()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
