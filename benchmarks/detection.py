@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "daemon"), str(ROOT / "exporters")]
 
 from support.daemon import running  # noqa: E402 - the checkout need not be installed
-from support.prometheus import prometheus  # noqa: E402
+from support.prometheus import prometheus  # noqa: E402 - as above
 
 FAULTS = {
     "CommwatchNvlinkDown": "{fault: nvlink_down, gpu: 3, link: 5, at: 1s}",

@@ -21,8 +21,8 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parents[1] / root) for root in ("daemon", "exporters")]
 
 from commwatch import config  # noqa: E402 - the checkout need not be installed
-from commwatch.probes.launch import Launcher  # noqa: E402
-from commwatch.probes.plan import Measured, plan_cycle  # noqa: E402
+from commwatch.probes.launch import Launcher  # noqa: E402 - as above
+from commwatch.probes.plan import Measured, plan_cycle  # noqa: E402 - as above
 
 WARM_UP_CALLS = 20
 LOOP_CALLS = {"latency": 500, "bandwidth": 50}
@@ -31,7 +31,7 @@ LOOP_CALLS = {"latency": 500, "bandwidth": 50}
 def plain_loop(rank: int, rendezvous: str, latency_bytes: int, bandwidth_bytes: int) -> dict[str, float]:
     """Median seconds of one all-reduce by size, each call timed by itself."""
     import torch  # noqa: TID251 - the yardstick is a plain torch loop, in a process of its own
-    import torch.distributed as dist  # noqa: TID251
+    import torch.distributed as dist  # noqa: TID251 - as above
 
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
     medians = {}

@@ -252,7 +252,7 @@ _gauge("source_available", "source", "1 if the origin of a source is on this nod
        "the source's last attempt to connect")
 _gauge("worker_stuck", "worker", "Worker processes that missed their deadline and have not come back.",
        "the daemon's own record")
-_gauge("config_last_reload_successful", "", "1 if the configuration on disk was valid when last read, else 0.",
+_gauge("config_last_reload_successful", "", "1 if the configuration on disk was taken into force when read last, or 0.",
        "the daemon's own record")
 _gauge("config_last_reload_success_timestamp_seconds", "", "When a configuration was last taken into force.",
        "wall clock", "seconds")
