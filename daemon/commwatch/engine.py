@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from commwatch.collection import Collection, Collector
+from commwatch.collectors import COLLECTORS, READERS, ReaderPlan
 from commwatch.config import Config, section_json
 from commwatch.errors import CommwatchError
 from commwatch.instruments import Instruments
+from commwatch.origins import nvidia_driver_present
 from commwatch.pipeline import Pipeline
 from commwatch.probing import Probing
 from commwatch.scheduler import Scheduler
@@ -27,11 +30,6 @@ log = structlog.get_logger("commwatch.engine")
 
 FIRST_RUN_PATIENCE_SECONDS = 10.0
 """The daemon is ready after so long, whatever has not answered by then."""
-
-
-def nvidia_driver_present(procfs: Path) -> bool:
-    """Whether an NVIDIA kernel driver is loaded; looks at names only, opens no device."""
-    return (procfs / "driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
 
 
 class Engine:
@@ -73,61 +71,66 @@ class Engine:
     # --- what is built ---
 
     def _build_readers(self) -> dict[str, Reader]:
-        sources = self.config.sources
         readers = {}
-        if sources.nvml.enabled:
-            readers["nvml"] = self._reader(
-                "nvml", ("nvml",), sources.nvml.deadline, sources.nvml.start_deadline, rest=True
-            )
-        host = tuple(name for name in ("network", "pci") if getattr(sources, name).enabled)
-        if host:
-            deadline = max(getattr(sources, name).deadline for name in host)
-            readers["host"] = self._reader("host", host, deadline, 2 * deadline, rest=False)
+        for plan in READERS:
+            enabled = {name: section for name in plan.sources if (section := self._section(name)).enabled}
+            if enabled:
+                readers[plan.name] = self._reader(plan, enabled)
         return readers
 
-    def _reader(
-        self, name: str, sources: tuple[str, ...], deadline: float, start_deadline: float, *, rest: bool
-    ) -> Reader:
+    def _section(self, source: str) -> Any:
+        return getattr(self.config.sources, source)
+
+    def _reader(self, plan: ReaderPlan, sections: Mapping[str, Any]) -> Reader:
+        deadline = max(section.deadline for section in sections.values())
+        simulation, paths = self._simulation, self.config.paths
         settings = ReaderSettings(
-            name=name,
-            sources=sources,
-            settings={one: section_json(getattr(self.config.sources, one)) for one in sources},
+            name=plan.name,
+            sources=tuple(sections),
+            settings={name: section_json(section) for name, section in sections.items()},
             deadline=deadline,
-            start_deadline=start_deadline,
-            sysfs=self._simulation.sysfs if self._simulation else self.config.paths.sysfs,
+            start_deadline=max(getattr(section, "start_deadline", 2 * deadline) for section in sections.values()),
+            sysfs=simulation.sysfs if simulation else paths.sysfs,
+            source_procfs=simulation.procfs if simulation else paths.procfs,
             procfs=self._procfs,
-            simulation=self._simulation,
-            rest_when_unavailable=rest,
+            simulation=simulation,
+            rest_when_unavailable=plan.holds_driver,
         )
-        self._instruments.worker_stuck(name, 0)
-        if name == "host":  # touches no driver, so that nothing stuck in one holds it back
+        self._instruments.worker_stuck(plan.name, 0)
+        if not plan.holds_driver:  # nothing stuck in a driver holds it back
             return Reader(settings, self._instruments)
         return Reader(settings, self._instruments, stuck_elsewhere=lambda: self.probing.stuck_count)
 
     def _build_collectors(self) -> list[Collector]:
-        sources, readers = self.config.sources, self._readers
-        collectors = []
-        if "nvml" in readers:
-            for key in ("identity", "gpu", "nvlink", "nvlink_errors", "pcie"):
-                interval = getattr(sources.nvml, f"{key}_interval")
-                collectors.append(Collector(f"nvml_{key}", key, "nvml", readers["nvml"], interval, needs_release=True))
-        for key in ("network", "pci"):
-            settings = getattr(sources, key)
-            if settings.enabled:
-                collectors.append(Collector(key, key, key, readers["host"], settings.interval, needs_release=False))
-        return collectors
+        reader_of = {source: plan for plan in READERS for source in plan.sources}
+        return [
+            Collector(
+                name=plan.name,
+                key=plan.key,
+                source=plan.source,
+                reader=self._readers[reader_of[plan.source].name],
+                interval=getattr(self._section(plan.source), plan.interval),
+                needs_release=reader_of[plan.source].holds_driver,
+            )
+            for plan in COLLECTORS
+            if self._section(plan.source).enabled
+        ]
 
     # --- what the parts ask of each other ---
 
     def _suspects(self) -> frozenset[str]:
         return frozenset().union(*(reader.suspects for reader in self._readers.values()))
 
+    def _driver_readers(self) -> list[Reader]:
+        """Those that hold a driver's device files open."""
+        return [self._readers[plan.name] for plan in READERS if plan.holds_driver and plan.name in self._readers]
+
     def _driver_present(self) -> bool:
         return self._simulation is not None or nvidia_driver_present(self._procfs)
 
     def _stuck_workers(self) -> int:
-        """Processes of driver readers that hang; the host reader touches no driver."""
-        return sum(reader.stuck_count for name, reader in self._readers.items() if name != "host")
+        """Processes of driver readers that hang; other readers hold no driver."""
+        return sum(reader.stuck_count for reader in self._driver_readers())
 
     def driver_absent(self) -> bool:
         """Whether this node has no NVIDIA driver that could be read."""
@@ -172,7 +175,7 @@ class Engine:
         self.collection.pause()
         self.probing.pause(reason)
         await asyncio.gather(self.probing.cancel("maintenance", reason), *(
-            reader.release() for name, reader in self._readers.items() if name != "host"))  # fmt: skip
+            reader.release() for reader in self._driver_readers()))  # fmt: skip
         self.pipeline.rest()
         log.warning("paused", reason=reason, released=self.released())
 
@@ -187,8 +190,7 @@ class Engine:
 
     def released(self) -> bool:
         """Whether no process of ours that may hold a driver is left."""
-        readers = [reader.pids() for name, reader in self._readers.items() if name != "host"]
-        return not any(readers) and not self.probing.pids()
+        return not any(reader.pids() for reader in self._driver_readers()) and not self.probing.pids()
 
     def held(self) -> dict[int, list[str]]:
         """Device files that our processes hold open, by process."""

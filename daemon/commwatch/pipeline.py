@@ -13,7 +13,6 @@ from commwatch.analysis.inventory import Inventory
 from commwatch.analysis.inventory_state import InventoryState
 from commwatch.analysis.observation import Observation, observe_blocks
 from commwatch.analysis.rate import ResetWatch
-from commwatch.analysis.utilisation import EthernetUse, NvlinkUse
 from commwatch.collection import Collector, Outcome
 from commwatch.config import Config
 from commwatch.errors import CommwatchError
@@ -21,6 +20,7 @@ from commwatch.instruments import Instruments
 from commwatch.sources.base import Absence
 from commwatch.state import StateDirectory
 from commwatch.store import Store
+from commwatch.uses import Uses
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block
 
@@ -49,8 +49,7 @@ class Pipeline:
         self._suspects = suspects
         kept = state.load(STATE_NAME, InventoryState) or InventoryState()
         self._inventory = Inventory(kept, config.inventory.expected, config.inventory.learn_after)
-        self._nvlink: dict[tuple[str, str], NvlinkUse] = {}
-        self._ethernet: dict[str, EthernetUse] = {}
+        self._uses = Uses(store, self._inventory)
         self._resets: dict[tuple[str, str], ResetWatch] = {}
         self._absences: dict[str, frozenset[Absence]] = {}
         self._observe_seconds = min(OBSERVE_SECONDS, config.inventory.learn_after / 3)
@@ -62,10 +61,7 @@ class Pipeline:
         collector, blocks = outcome.collector, outcome.collected.blocks
         for device, block in blocks.items():
             self._watch_resets(collector, device, block)
-            if collector.name == "nvml_nvlink":
-                self._use_nvlink(collector, device, block)
-            elif collector.name == "network":
-                self._use_ethernet(collector, device, block)
+            self._uses.after(collector, device, block)
         absences = frozenset(outcome.collected.absences)
         changed = absences != self._absences.get(collector.name, frozenset())
         if collector.source == "nvml":
@@ -86,27 +82,6 @@ class Pipeline:
             self._instruments.counter_resets.labels(collector.source, device).inc()
             log.info("counters started again", collector=collector.name, device=device)
 
-    def _use_nvlink(self, collector: Collector, device: str, block: Block) -> None:
-        if not block.layout.series:
-            return
-        gpu, pci_bus_id, *_ = block.layout.series[0][1]
-        gap = 3 * collector.current_interval
-        use = self._nvlink.get((gpu, pci_bus_id))
-        if use is None:
-            use = self._nvlink[gpu, pci_bus_id] = NvlinkUse(gpu, pci_bus_id, gap)
-        use.allow_gap(gap)
-        values = use.update(block, self._inventory.nvlink_expectation(device))
-        self._store.put("nvlink_use", device, values, block.time + collector.lifetime)
-
-    def _use_ethernet(self, collector: Collector, device: str, block: Block) -> None:
-        use = self._ethernet.get(device)
-        gap = 3 * collector.current_interval
-        if use is None:
-            use = self._ethernet[device] = EthernetUse(device, gap)
-        use.allow_gap(gap)
-        values = use.update(block, self._inventory.ethernet_capacity(device))
-        self._store.put("ethernet_use", device, values, block.time + collector.lifetime)
-
     def observe(self, now: float) -> None:
         """Compare what is here with what should be.
 
@@ -121,18 +96,16 @@ class Pipeline:
             log.info("learned what to expect", what=learned)
         self._store.put("inventory", "", self._inventory.block(now), float("inf"))
         self._store.put("gpu_state", "", state_block(self._states, now), float("inf"))
-        for group, collector in (("nvlink_use", "nvml_nvlink"), ("ethernet_use", "network")):
-            for device in self._store.group(group).keys() - self._store.group(collector).keys():
-                self._store.drop(group, device)
+        self._uses.drop_absent()
         self._forget_interfaces()
 
     def _forget_interfaces(self) -> None:
         """Interfaces come and go by the thousand on some nodes; those that are gone leave nothing behind."""
         here = self._store.group("network").keys()
-        for device in self._ethernet.keys() - here:
-            del self._ethernet[device]
-            self._resets.pop(("network", device), None)
-            self._instruments.counter_resets.remove_by_labels({"source": "network", "device": device})
+        for key in [key for key in self._resets if key[0] == "network" and key[1] not in here]:
+            del self._resets[key]
+            self._uses.forget(*key)
+            self._instruments.counter_resets.remove_by_labels({"source": "network", "device": key[1]})
 
     def _seen(self) -> Observation:
         groups = {name: self._store.group(name) for name in ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network")}
@@ -143,7 +116,7 @@ class Pipeline:
     def rest(self) -> None:
         """The driver is let go: what was read of it is not current any more."""
         self._absences.clear()
-        self._nvlink.clear()
+        self._uses.forget("nvml_nvlink")
         self.observe(time.monotonic())
 
     def gpus_on_bus(self) -> int:

@@ -131,7 +131,10 @@ class Service:
                 raise StateError(f"state directory {self._state.path}: {error.strerror}") from error
         faults = Path(settings.faults).resolve() if settings.faults else None
         SimulatedNode(settings.preset, faults, start.started_at)  # says now what is wrong with preset or faults
-        return SimulationPlan(settings.preset, str(faults or ""), start.started_at, str(self._state.path / "sysfs"))
+        folder = self._state.path
+        return SimulationPlan(
+            settings.preset, str(faults or ""), start.started_at, str(folder / "sysfs"), str(folder / "procfs")
+        )
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

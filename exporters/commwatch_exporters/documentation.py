@@ -4,47 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from commwatch_exporters.catalogue import CATALOGUE, Metric
+from commwatch_exporters.catalogue import SECTIONS, Metric
 from commwatch_exporters.prometheus import PROCESS_COLLECTOR
 
 _INTRODUCTION = """\
 # Metrics
 
 Every metric of the page, as the catalogue has it. This file is generated: change
-`exporters/commwatch_exporters/catalogue.py`, then run `python -m commwatch_exporters.documentation`.
+`exporters/commwatch_exporters/catalogue/`, then run `make docs`.
 
 A value that was not read is absent: never 0, and never the last one that was read.
 OpenMetrics shows counters without `_total` and infos without `_info` in their metadata; the series' names are the same.
 A histogram has the series `_bucket` (with the label `le`), `_sum` and `_count`.
 """
 
-_GROUPS = {  # by the first word of the name
-    "gpu": "GPU",
-    "software": "GPU",
-    "nvlink": "NVLink",
-    "pcie": "PCIe",
-    "ethernet": "Ethernet",
-    "probe": "Probes",
-    "expected": "Inventory and honesty",
-    "present": "Inventory and honesty",
-    "counter": "Inventory and honesty",
-    "simulated": "Inventory and honesty",
-    "maintenance": "Inventory and honesty",
-}
-_DAEMON = "Daemon"
-"""The group of all other first words."""
 
-
-def document(metrics: Iterable[Metric]) -> str:
-    """The text of docs/metrics.md: one table for each group of metrics, in the order of the page."""
-    groups: dict[str, list[Metric]] = {}
-    for metric in metrics:
-        first_word = metric.name.removeprefix("commwatch_").partition("_")[0]
-        groups.setdefault(_GROUPS.get(first_word, _DAEMON), []).append(metric)
-    sections = [_section(title, members) for title, members in groups.items()]
+def document(groups: Mapping[str, Iterable[Metric]]) -> str:
+    """The text of docs/metrics.md: one table for each group of metrics."""
+    sections = [_section(title, members) for title, members in groups.items() if members]
     return "\n".join([_INTRODUCTION, *sections, _process_section()])
 
 
@@ -80,7 +60,7 @@ def main() -> int:
     parser.add_argument("file", nargs="?", type=Path, default=Path("docs/metrics.md"), help="default: docs/metrics.md")
     parser.add_argument("--check", action="store_true", help="only say whether the file is current")
     arguments = parser.parse_args()
-    text = document(CATALOGUE.values())
+    text = document(SECTIONS)
     if not arguments.check:
         arguments.file.write_text(text, encoding="utf-8")
         return 0

@@ -90,7 +90,7 @@ class Node:
         self.set_gpus()
         self.probing = Probing(
             settings, load_thresholds(None), StateDirectory(folder), self.store, self.jobs,
-            SimulationPlan("h100x8", "", 0.0, ""), lambda: True, self._read_gpus, lambda: 0,
+            SimulationPlan("h100x8", "", 0.0, "", ""), lambda: True, self._read_gpus, lambda: 0,
         )  # fmt: skip
 
     async def _read_gpus(self) -> None:

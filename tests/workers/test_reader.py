@@ -46,7 +46,7 @@ class Node:
         self.faults = folder / "faults.yaml"
         self.faults.write_text("[]\n")
         self.events = Events()
-        plan = SimulationPlan("h100x8", str(self.faults), time.time() - 100, str(folder / "sysfs"))
+        plan = SimulationPlan("h100x8", str(self.faults), time.time() - 100, str(folder / "sysfs"), "")
         self.reader = Reader(
             ReaderSettings("nvml", ("nvml",), {}, deadline=0.6, start_deadline=3, sysfs=plan.sysfs,
                            procfs=procfs, simulation=plan, rest_when_unavailable=True),

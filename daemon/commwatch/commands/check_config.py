@@ -14,8 +14,8 @@ from pathlib import Path
 from commwatch.commands.common import json_option, print_json, print_table
 from commwatch.config import Config, section_json
 from commwatch.control import DaemonAbsent, ask_daemon
-from commwatch.engine import nvidia_driver_present
 from commwatch.errors import CommwatchError
+from commwatch.origins import nvidia_driver_present
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import SourceUnavailable
 from commwatch.state import StateDirectory, state_path
@@ -132,7 +132,7 @@ async def _source(config: Config, name: str) -> Check:
     if name == "nvml" and not nvidia_driver_present(Path(config.paths.procfs)):
         return Check(what, "absent", "no NVIDIA driver is loaded")
     settings = {name: section_json(getattr(config.sources, name))}
-    worker = await Worker.start(WorkerPlan((name,), settings, config.paths.sysfs, (), None, None))
+    worker = await Worker.start(WorkerPlan((name,), settings, config.paths.sysfs, config.paths.procfs, (), None, None))
     try:
         collected = await worker.collect(FIRST_COLLECTORS[name], RUNTIME_DEADLINE_SECONDS)
     except SourceUnavailable as error:

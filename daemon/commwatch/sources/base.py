@@ -47,12 +47,38 @@ class Absence:
     """What failed, as an operator should read it: the call or file, and the driver's own words."""
 
 
+EventKind: TypeAlias = Literal["xid", "sxid", "message"]
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareEvent:
+    """Something that happened once, as the driver or the kernel log reported it."""
+
+    kind: EventKind
+    """``xid``: of a GPU; ``sxid``: of an NVSwitch; ``message``: a line of the kernel log that has no number."""
+    device: str
+    """PCI address as sysfs spells it; empty where the report names none."""
+    code: str
+    """Number of the Xid or SXid; for a message its bounded name."""
+    origin: Literal["nvml", "kernel_log"]
+    time: float
+    """Seconds since 1970."""
+    text: str = ""
+    """What the report says, without what stands in the other fields."""
+    boot: str = ""
+    """Kernel log only: identity of the boot, which ``sequence`` belongs to."""
+    sequence: int = 0
+    """Kernel log only: number of the record, which grows throughout a boot."""
+
+
 @dataclass(slots=True)
 class Batch:
     """What one run of a collector gave."""
 
     readings: list[DeviceReadings] = field(default_factory=list)
     absences: list[Absence] = field(default_factory=list)
+    events: list[HardwareEvent] = field(default_factory=list)
+    """In the order in which they happened."""
 
 
 Report: TypeAlias = Callable[[str], None]

@@ -93,7 +93,7 @@ class _Answerer:
         ]
         absences = [WireAbsence(one.device, one.reason, one.detail) for one in batch.absences]
         duration = time.monotonic() - started
-        return Reply(request.number, readings, absences, unavailable, self._new_aliases, duration)
+        return Reply(request.number, readings, absences, batch.events, unavailable, self._new_aliases, duration)
 
     def _new_series(self, collector: str, readings: DeviceReadings) -> tuple[Series, ...] | None:
         """The series, where they are not those that were sent last."""

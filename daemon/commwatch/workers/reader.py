@@ -43,6 +43,9 @@ class ReaderSettings:
     """For the first answer of a new process, which opens its sources; for each device."""
     sysfs: str
     procfs: Path
+    """Where the state of our own worker processes stands."""
+    source_procfs: str = "/proc"
+    """Where the sources look for the node's processes."""
     simulation: SimulationPlan | None = None
     rest_when_unavailable: bool = False
     """End the process while its source cannot be read, and try again later with a new one."""
@@ -158,6 +161,7 @@ class Reader:
         merged = Collected({}, [], max(result.duration for result in results))
         for result in results:
             merged.blocks.update(result.blocks)
+            merged.events.extend(result.events)
             merged.absences.extend(self._by_key(absence) for absence in result.absences)
         return merged
 
@@ -243,7 +247,13 @@ class Reader:
         only = None if slot.only is None else self._spellings(slot.only)
         leave_out = () if slot.only is not None else [name for one in self._own for name in self._spellings(one)]
         return WorkerPlan(
-            settings.sources, settings.settings, settings.sysfs, tuple(leave_out), only, settings.simulation
+            settings.sources,
+            settings.settings,
+            settings.sysfs,
+            settings.source_procfs,
+            tuple(leave_out),
+            only,
+            settings.simulation,
         )
 
     def _spellings(self, device: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import struct
 
 import msgspec
 
-from commwatch.sources.base import Reason
+from commwatch.sources.base import HardwareEvent, Reason
 from commwatch_exporters.snapshot import Series, Value
 
 
@@ -21,7 +21,9 @@ class SimulationPlan(msgspec.Struct, array_like=True, frozen=True):
     started_at: float
     """Wall clock seconds since 1970 at which the node booted."""
     sysfs: str
-    """Folder of the generated tree."""
+    """Folder of the generated tree of ``/sys``."""
+    procfs: str
+    """Folder of the generated tree of ``/proc``; the daemon's own processes are not in it."""
 
 
 class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
@@ -31,6 +33,7 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     settings: dict[str, bytes]
     """JSON of the source's section of the configuration, by source."""
     sysfs: str
+    procfs: str
     leave_out: tuple[str, ...]
     only: tuple[str, ...] | None
     simulation: SimulationPlan | None
@@ -66,6 +69,7 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     number: int
     readings: list[WireReadings]
     absences: list[WireAbsence]
+    events: list[HardwareEvent]
     unavailable: tuple[Reason, str] | None
     """Set where the source as a whole could not be read."""
     aliases: dict[str, str]

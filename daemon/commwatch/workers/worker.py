@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.sources.base import Absence, HardwareEvent, SourceUnavailable
 from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, take_frames
 from commwatch_exporters.snapshot import Block, Layout
 
@@ -30,6 +30,7 @@ class Collected:
     absences: list[Absence]
     duration: float
     """Seconds that the run took in the worker process."""
+    events: list[HardwareEvent] = field(default_factory=list)
 
 
 class WorkerHung(Exception):
@@ -129,7 +130,7 @@ class Worker(asyncio.Protocol):
                 self._layouts[key] = Layout(one.series)
             blocks[one.device] = Block(self._layouts[key], one.values, one.time)
         absences = [Absence(one.device, one.reason, one.detail) for one in reply.absences]
-        return Collected(blocks, absences, reply.duration)
+        return Collected(blocks, absences, reply.duration, reply.events)
 
     async def _ask(self, collector: str, deadline: float, each_device: bool) -> Reply:
         if self.ended or self._transport is None:

@@ -1,0 +1,46 @@
+"""Which collectors there are, what each reads, and which process serves it; a new collector is a row here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPlan:
+    """A reader: the worker process behind some sources."""
+
+    name: str
+    sources: tuple[str, ...]
+    holds_driver: bool = False
+    """It keeps a driver's device files open: its collectors rest during maintenance, and what hangs in it counts
+    among the stuck processes of the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorPlan:
+    """A group of counters with a cadence of its own."""
+
+    name: str
+    """As on the metrics: ``nvml_nvlink``."""
+    source: str
+    key: str
+    """As the source calls it: ``nvlink``."""
+    interval: str = "interval"
+    """The setting of the source's section that holds its cadence."""
+
+
+READERS: Final = (
+    ReaderPlan("nvml", ("nvml",), holds_driver=True),
+    ReaderPlan("host", ("network", "pci")),
+)
+
+COLLECTORS: Final = (
+    CollectorPlan("nvml_identity", "nvml", "identity", "identity_interval"),
+    CollectorPlan("nvml_gpu", "nvml", "gpu", "gpu_interval"),
+    CollectorPlan("nvml_nvlink", "nvml", "nvlink", "nvlink_interval"),
+    CollectorPlan("nvml_nvlink_errors", "nvml", "nvlink_errors", "nvlink_errors_interval"),
+    CollectorPlan("nvml_pcie", "nvml", "pcie", "pcie_interval"),
+    CollectorPlan("network", "network", "network"),
+    CollectorPlan("pci", "pci", "pci"),
+)

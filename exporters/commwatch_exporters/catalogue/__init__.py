@@ -1,0 +1,67 @@
+"""Every metric once: name, type, unit, labels, help and origin; documentation, rules and tests are held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from commwatch_exporters.catalogue import (
+    daemon,
+    ethernet,
+    fabric,
+    gpu,
+    honesty,
+    inventory,
+    kernel,
+    nvlink,
+    pcie,
+    probe,
+    rdma,
+    utilisation,
+)
+from commwatch_exporters.catalogue.metric import Metric, MetricType
+
+__all__ = ["CATALOGUE", "SECTIONS", "Metric", "MetricType", "family_of"]
+
+SECTIONS: Mapping[str, tuple[Metric, ...]] = MappingProxyType(
+    {
+        "GPU": gpu.ROWS,
+        "NVLink": nvlink.ROWS,
+        "Fabric": fabric.ROWS,
+        "PCIe": pcie.ROWS,
+        "Kernel log": kernel.ROWS,
+        "RDMA": rdma.ROWS,
+        "Ethernet": ethernet.ROWS,
+        "Inventory": inventory.ROWS,
+        "Utilisation": utilisation.ROWS,
+        "Probe": probe.ROWS,
+        "Honesty": honesty.ROWS,
+        "Daemon": daemon.ROWS,
+    }
+)
+"""The metrics by subject, in the order of the page."""
+
+CATALOGUE: Mapping[str, Metric] = MappingProxyType(
+    {metric.name: metric for rows in SECTIONS.values() for metric in rows}
+)
+"""Every metric family by its full name, in the order of the page."""
+
+_HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
+
+
+@cache
+def family_of(series_name: str) -> Metric:
+    """The family that a series belongs to.
+
+    Raises:
+        KeyError: the catalogue has no such metric.
+    """
+    metric = CATALOGUE.get(series_name)
+    if metric is not None:
+        return metric
+    for suffix in _HISTOGRAM_SUFFIXES:
+        metric = CATALOGUE.get(series_name.removesuffix(suffix))
+        if metric is not None and metric.type == "histogram":
+            return metric
+    raise KeyError(f"{series_name} is not in the catalogue of metrics")

@@ -1,0 +1,42 @@
+"""Metrics of the daemon about itself."""
+
+from __future__ import annotations
+
+from commwatch_exporters.catalogue.metric import Metric, counter, gauge, info
+
+# The rows are a table to be read: one look tells name, labels, help and origin.
+# fmt: off
+
+ROWS: tuple[Metric, ...] = (
+    info("build_info", "version python_version", "Version of this daemon; the value is always 1.", "the package"),
+    info("thresholds_info", "digest", "Digest of the thresholds in force; the value is always 1.", "thresholds.yaml"),
+    gauge("collector_success", "collector", "1 if the collector's last run read everything it should, else 0.",
+          "the daemon's own record"),
+    gauge("collector_duration_seconds", "collector", "Time of the collector's last run in its worker process.",
+          "the daemon's own record", "seconds"),
+    gauge("collector_interval_seconds", "collector", "Interval at which the collector runs now.",
+          "configuration, doubled while runs take more than a tenth of it", "seconds"),
+    gauge("collector_last_success_timestamp_seconds", "collector", "When the collector last read everything it should.",
+          "wall clock", "seconds"),
+    counter("collector_errors_total", "collector reason", "Readings that failed, by reason.",
+            "the daemon's own record"),
+    counter("worker_restarts_total", "worker reason", "Worker processes replaced, by reason.",
+            "the daemon's own record"),
+    gauge("source_available", "source", "1 if the origin of a source is on this node and answers, else 0.",
+          "the source's last attempt to connect"),
+    gauge("worker_stuck", "worker", "Worker processes that missed their deadline and have not come back.",
+          "the daemon's own record"),
+    gauge("config_last_reload_successful", "",
+          "1 if the configuration on disk was taken into force when read last, or 0.",
+          "the daemon's own record"),
+    gauge("config_last_reload_success_timestamp_seconds", "", "When a configuration was last taken into force.",
+          "wall clock", "seconds"),
+    counter("scheduler_missed_runs_total", "job", "Runs that the scheduler dropped because it or the job was late.",
+            "APScheduler's missed and max-instances events"),
+    counter("clock_steps_total", "", "Steps of the wall clock by more than two seconds.",
+            "wall clock compared with the monotonic clock"),
+    counter("process_cpu_seconds_total", "process", "CPU time of one of the daemon's processes.",
+            "procfs /proc/PID/stat utime and stime", "seconds"),
+    gauge("process_resident_memory_bytes", "process", "Resident memory of one of the daemon's processes.",
+          "procfs /proc/PID/statm", "bytes"),
+)

@@ -1,0 +1,15 @@
+"""Metrics of the inventory: what should be here, and what is."""
+
+from __future__ import annotations
+
+from commwatch_exporters.catalogue.metric import Metric, gauge
+
+# The rows are a table to be read: one look tells name, labels, help and origin.
+# fmt: off
+
+ROWS: tuple[Metric, ...] = (
+    gauge("expected", "kind", "Parts of one kind that this node should have: configured, or the most that was stable.",
+          "configuration, or the inventory kept in the state directory"),
+    gauge("present", "kind", "Parts of one kind that are here and up: gpu, nvlink, pcie_lane, ethernet_port.",
+          "commwatch_gpu_info, nvlink_link_state, pcie_link_width_lanes and ethernet_carrier of working parts"),
+)

@@ -1,0 +1,70 @@
+"""What the catalogue knows of one metric, and how a row is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+MetricType: TypeAlias = Literal["counter", "gauge", "histogram", "info"]
+
+GPU: Final = "gpu pci_bus_id"
+LINK: Final = "gpu pci_bus_id link"
+PORT: Final = "device port"
+PROBE: Final = "probe backend"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric family."""
+
+    name: str
+    """Full name as exposed, with namespace, unit and ``_total`` or ``_info``."""
+    type: MetricType
+    labels: tuple[str, ...]
+    help: str
+    """What the number says, one sentence."""
+    origin: str
+    """Where it is read or how it is computed: NVML field, sysfs file, formula."""
+    unit: str = ""
+    """Base unit, as it stands in the name; empty where the number has none."""
+    saturates_at: int | None = None
+    """The number at which the hardware's counter stops counting; None where it does not stop."""
+
+    @property
+    def text(self) -> str:
+        """The HELP text of the exposition."""
+        return f"{self.help} Origin: {self.origin}."
+
+
+def counter(
+    name: str, labels: str, help_text: str, origin: str, unit: str = "", saturates_at: int | None = None
+) -> Metric:
+    """A row of a number that only grows."""
+    return _metric("counter", name, labels, help_text, origin, unit, saturates_at)
+
+
+def gauge(name: str, labels: str, help_text: str, origin: str, unit: str = "") -> Metric:
+    """A row of a number that rises and falls."""
+    return _metric("gauge", name, labels, help_text, origin, unit)
+
+
+def histogram(name: str, labels: str, help_text: str, origin: str, unit: str) -> Metric:
+    """A row of a distribution."""
+    return _metric("histogram", name, labels, help_text, origin, unit)
+
+
+def info(name: str, labels: str, help_text: str, origin: str) -> Metric:
+    """A row of labels that describe something; its value is always 1."""
+    return _metric("info", name, labels, help_text, origin)
+
+
+def _metric(
+    metric_type: MetricType,
+    name: str,
+    labels: str,
+    help_text: str,
+    origin: str,
+    unit: str = "",
+    saturates_at: int | None = None,
+) -> Metric:
+    return Metric(f"commwatch_{name}", metric_type, tuple(labels.split()), help_text, origin, unit, saturates_at)

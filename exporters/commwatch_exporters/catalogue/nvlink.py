@@ -1,0 +1,62 @@
+"""Metrics of NVLink: state, traffic and errors of each link."""
+
+from __future__ import annotations
+
+from commwatch_exporters.catalogue.metric import GPU, LINK, Metric, counter, gauge, info
+
+# The rows are a table to be read: one look tells name, labels, help and origin.
+# fmt: off
+
+ROWS: tuple[Metric, ...] = (
+    info("nvlink_info", f"{LINK} version remote_type remote_pci_bus_id",
+         "What an NVLink is and what it leads to; the value is always 1.",
+         "NVML nvmlDeviceGetNvLinkVersion, GetNvLinkRemoteDeviceType, GetNvLinkRemotePciInfo_v2"),
+    gauge("nvlink_links", GPU, "NVLinks that the GPU has, active or not.",
+          "NVML nvmlDeviceGetNvLinkState, links counted"),
+    gauge("nvlink_link_state", LINK,
+          "State of the link: 0 inactive, 1 active, 2 sleep, 3 active with traffic disabled.",
+          "NVML field 165, or nvmlDeviceGetNvLinkState"),
+    gauge("nvlink_link_expected", LINK, "1 for a link that was active for the learning time and so is expected.",
+          "inventory kept in the state directory"),
+    gauge("nvlink_link_speed_bytes_per_second", LINK, "Line rate of the link, one direction, before FEC and framing.",
+          "NVML field 164, or 90", "bytes_per_second"),
+    gauge("nvlink_capacity_bytes_per_second", GPU,
+          "Nominal capacity of the expected links together, one direction; the denominator of the utilisation.",
+          "expected links times nominal rate per link", "bytes_per_second"),
+    counter("nvlink_transmit_bytes_total", LINK, "Payload bytes sent over the link since GPU reset.",
+            "NVML field 202, or 138 (KiB) times 1024", "bytes"),
+    counter("nvlink_receive_bytes_total", LINK, "Payload bytes received over the link since GPU reset.",
+            "NVML field 204, or 139 (KiB) times 1024", "bytes"),
+    counter("nvlink_crc_flit_errors_total", LINK, "Flits that failed CRC and were sent again (NVLink 1 to 4).",
+            "NVML nvmlDeviceGetNvLinkErrorCounter kind 2"),
+    counter("nvlink_crc_data_errors_total", LINK, "Data CRC errors (NVLink 1 to 4).",
+            "NVML nvmlDeviceGetNvLinkErrorCounter kind 3"),
+    counter("nvlink_replay_errors_total", LINK, "Retransmissions on the link (NVLink 1 to 4).",
+            "NVML nvmlDeviceGetNvLinkErrorCounter kind 0"),
+    counter("nvlink_recovery_errors_total", LINK, "Times the link went through retraining (NVLink 1 to 4).",
+            "NVML nvmlDeviceGetNvLinkErrorCounter kind 1"),
+    counter("nvlink_ecc_data_errors_total", LINK, "Data ECC errors (NVLink 1 to 4).",
+            "NVML nvmlDeviceGetNvLinkErrorCounter kind 4"),
+    counter("nvlink_malformed_packets_total", LINK, "Malformed packets received (NVLink 5).", "NVML field 206"),
+    counter("nvlink_buffer_overrun_errors_total", LINK, "Received packets dropped for a buffer overrun (NVLink 5).",
+            "NVML field 207"),
+    counter("nvlink_receive_errors_total", LINK, "Received packets with errors (NVLink 5).", "NVML field 208"),
+    counter("nvlink_receive_remote_errors_total", LINK, "Received packets that the far side marked bad (NVLink 5).",
+            "NVML field 209"),
+    counter("nvlink_receive_general_errors_total", LINK, "Received packets with a header mismatch (NVLink 5).",
+            "NVML field 210"),
+    counter("nvlink_local_link_integrity_errors_total", LINK, "Times local errors passed their threshold (NVLink 5).",
+            "NVML field 211"),
+    counter("nvlink_transmit_discards_total", LINK, "Packets discarded before sending (NVLink 5).", "NVML field 212"),
+    counter("nvlink_recoveries_successful_total", LINK, "Link recoveries that succeeded (NVLink 5).", "NVML field 213"),
+    counter("nvlink_recoveries_failed_total", LINK, "Link recoveries that failed: the link went down (NVLink 5).",
+            "NVML field 214"),
+    counter("nvlink_recoveries_total", LINK, "All link recoveries (NVLink 5).", "NVML field 215"),
+    counter("nvlink_effective_errors_total", LINK, "Errors left after forward error correction (NVLink 5).",
+            "NVML field 219"),
+    counter("nvlink_symbol_errors_total", LINK, "Symbol errors in received data (NVLink 5).", "NVML field 221"),
+    gauge("nvlink_effective_bit_error_ratio", LINK, "Bit error ratio after forward error correction (NVLink 5).",
+          "NVML field 220, mantissa and exponent decoded", "ratio"),
+    gauge("nvlink_symbol_bit_error_ratio", LINK, "Symbol bit error ratio (NVLink 5).",
+          "NVML field 222, mantissa and exponent decoded", "ratio"),
+)
