@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, field
 
 from commwatch.units import parse_duration, parse_rate, parse_size
+from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.listen import EndpointError, split_address
 
 
@@ -161,6 +162,19 @@ class Sources(Section, frozen=True):
     pci: PciSource = field(default_factory=PciSource)
 
 
+class Metrics(Section, frozen=True):
+    """What is exposed."""
+
+    opt_in: tuple[str, ...] = ()
+    """Metrics to read and expose that are left out otherwise, because they are many series (docs/metrics.md)."""
+
+    def __post_init__(self) -> None:
+        for name in self.opt_in:
+            if name not in OPT_IN:
+                choice = f"; there are {', '.join(sorted(OPT_IN))}" if OPT_IN else ""
+                raise ValueError(f"{name} is no metric that can be asked for{choice}")
+
+
 class Inventory(Section, frozen=True):
     """What the node should have."""
 
@@ -216,6 +230,7 @@ class Config(Section, frozen=True):
     log: Log = field(default_factory=Log)
     simulation: Simulation = field(default_factory=Simulation)
     sources: Sources = field(default_factory=Sources)
+    metrics: Metrics = field(default_factory=Metrics)
     inventory: Inventory = field(default_factory=Inventory)
     probes: Probes = field(default_factory=Probes)
     thresholds: str = ""

@@ -25,6 +25,7 @@ from commwatch.thresholds import Thresholds
 from commwatch.workers.process_state import held_devices
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import SimulationPlan
+from commwatch_exporters.catalogue import OPT_IN
 
 log = structlog.get_logger("commwatch.engine")
 
@@ -45,7 +46,7 @@ class Engine:
         scheduler: Scheduler,
     ) -> None:
         self.config = config
-        self.store = Store()
+        self.store = Store(OPT_IN - set(config.metrics.opt_in))
         self._instruments = instruments
         self._scheduler = scheduler
         self._simulation = simulation
@@ -94,6 +95,7 @@ class Engine:
             source_procfs=simulation.procfs if simulation else paths.procfs,
             procfs=self._procfs,
             simulation=simulation,
+            opt_in=self.config.metrics.opt_in,
             rest_when_unavailable=plan.holds_driver,
         )
         self._instruments.worker_stuck(plan.name, 0)

@@ -10,7 +10,11 @@ from commwatch_exporters.snapshot import Block, Snapshot
 class Store:
     """Blocks by group (a collector or an analysis) and device; what failed or grew old is gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: frozenset[str] = frozenset()) -> None:
+        """Args:
+        hidden: metric families that are kept for the analysis and not exposed.
+        """
+        self._hidden = hidden
         self._blocks: dict[str, dict[str, tuple[Block, float]]] = {}
         self._version = 0
         self._snapshot: tuple[int, Snapshot] | None = None
@@ -57,5 +61,5 @@ class Store:
     def snapshot(self) -> Snapshot:
         """All current blocks; the same object as before while nothing has changed."""
         if self._snapshot is None or self._snapshot[0] != self._version:
-            self._snapshot = (self._version, Snapshot(self._all()))
+            self._snapshot = (self._version, Snapshot(self._all(), self._hidden))
         return self._snapshot[1]

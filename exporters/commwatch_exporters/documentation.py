@@ -18,6 +18,7 @@ Every metric of the page, as the catalogue has it. This file is generated: chang
 
 A value that was not read is absent: never 0, and never the last one that was read.
 OpenMetrics shows counters without `_total` and infos without `_info` in their metadata; the series' names are the same.
+A metric marked as opt-in is exposed only where `metrics.opt_in` of the configuration names it.
 A histogram has the series `_bucket` (with the label `le`), `_sum` and `_count`.
 """
 
@@ -31,11 +32,15 @@ def document(groups: Mapping[str, Iterable[Metric]]) -> str:
 def _section(title: str, metrics: Iterable[Metric]) -> str:
     rows = [
         f"| `{metric.name}` | {metric.type} | {metric.unit} | {', '.join(f'`{label}`' for label in metric.labels)} "
-        f"| {_cell(metric.help)} | {_cell(metric.origin)} |\n"
+        f"| {_cell(metric.help)}{_opt_in(metric)} | {_cell(metric.origin)} |\n"
         for metric in metrics
     ]
     head = "| name | type | unit | labels | what it says | origin |\n| --- | --- | --- | --- | --- | --- |\n"
     return f"## {title}\n\n{head}{''.join(rows)}"
+
+
+def _opt_in(metric: Metric) -> str:
+    return " Opt-in: only where `metrics.opt_in` names it." if metric.opt_in else ""
 
 
 def _process_section() -> str:

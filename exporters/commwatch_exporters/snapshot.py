@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from commwatch_exporters.catalogue import CATALOGUE, family_of
@@ -92,10 +92,14 @@ class Block:
 class Snapshot:
     """All that is known at one moment; every scrape until the next snapshot shares its rendering."""
 
-    __slots__ = ("_families", "blocks", "renderings")
+    __slots__ = ("_families", "_hidden", "blocks", "renderings")
 
-    def __init__(self, blocks: Iterable[Block]) -> None:
+    def __init__(self, blocks: Iterable[Block], hidden: Collection[str] = ()) -> None:
+        """Args:
+        hidden: families that are in the blocks and not shown.
+        """
         self.blocks = tuple(blocks)
+        self._hidden = hidden
         self.renderings: dict[object, bytes] = {}
         """Finished pages by format and encoding; exporters fill it."""
         self._families: dict[str, list[Block]] | None = None
@@ -106,7 +110,8 @@ class Snapshot:
             self._families = {}
             for block in self.blocks:
                 for name in block.layout.families:
-                    self._families.setdefault(name, []).append(block)
+                    if name not in self._hidden:
+                        self._families.setdefault(name, []).append(block)
         return self._families.get(family, ())
 
     def samples(self, family: str) -> Iterator[tuple[dict[str, str], int | float]]:

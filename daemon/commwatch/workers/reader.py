@@ -47,6 +47,8 @@ class ReaderSettings:
     source_procfs: str = "/proc"
     """Where the sources look for the node's processes."""
     simulation: SimulationPlan | None = None
+    opt_in: tuple[str, ...] = ()
+    """Metrics that are read only where the configuration asks for them."""
     rest_when_unavailable: bool = False
     """End the process while its source cannot be read, and try again later with a new one."""
 
@@ -254,6 +256,7 @@ class Reader:
             tuple(leave_out),
             only,
             settings.simulation,
+            settings.opt_in,
         )
 
     def _spellings(self, device: str) -> tuple[str, ...]:

@@ -37,6 +37,8 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     leave_out: tuple[str, ...]
     only: tuple[str, ...] | None
     simulation: SimulationPlan | None
+    opt_in: tuple[str, ...] = ()
+    """Metrics that are read only where the configuration asks for them."""
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):

@@ -22,7 +22,7 @@ from commwatch_exporters.catalogue import (
 )
 from commwatch_exporters.catalogue.metric import Metric, MetricType
 
-__all__ = ["CATALOGUE", "SECTIONS", "Metric", "MetricType", "family_of"]
+__all__ = ["CATALOGUE", "OPT_IN", "SECTIONS", "Metric", "MetricType", "family_of"]
 
 SECTIONS: Mapping[str, tuple[Metric, ...]] = MappingProxyType(
     {
@@ -46,6 +46,9 @@ CATALOGUE: Mapping[str, Metric] = MappingProxyType(
     {metric.name: metric for rows in SECTIONS.values() for metric in rows}
 )
 """Every metric family by its full name, in the order of the page."""
+
+OPT_IN: frozenset[str] = frozenset(metric.name for metric in CATALOGUE.values() if metric.opt_in)
+"""Families that are exposed only where the configuration asks for them."""
 
 _HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 

@@ -29,6 +29,8 @@ class Metric:
     """Base unit, as it stands in the name; empty where the number has none."""
     saturates_at: int | None = None
     """The number at which the hardware's counter stops counting; None where it does not stop."""
+    opt_in: bool = False
+    """Exposed only where the configuration asks for it: many series that few need."""
 
     @property
     def text(self) -> str:
@@ -37,15 +39,21 @@ class Metric:
 
 
 def counter(
-    name: str, labels: str, help_text: str, origin: str, unit: str = "", saturates_at: int | None = None
+    name: str,
+    labels: str,
+    help_text: str,
+    origin: str,
+    unit: str = "",
+    saturates_at: int | None = None,
+    opt_in: bool = False,
 ) -> Metric:
     """A row of a number that only grows."""
-    return _metric("counter", name, labels, help_text, origin, unit, saturates_at)
+    return _metric("counter", name, labels, help_text, origin, unit, saturates_at, opt_in)
 
 
-def gauge(name: str, labels: str, help_text: str, origin: str, unit: str = "") -> Metric:
+def gauge(name: str, labels: str, help_text: str, origin: str, unit: str = "", opt_in: bool = False) -> Metric:
     """A row of a number that rises and falls."""
-    return _metric("gauge", name, labels, help_text, origin, unit)
+    return _metric("gauge", name, labels, help_text, origin, unit, opt_in=opt_in)
 
 
 def histogram(name: str, labels: str, help_text: str, origin: str, unit: str) -> Metric:
@@ -66,5 +74,7 @@ def _metric(
     origin: str,
     unit: str = "",
     saturates_at: int | None = None,
+    opt_in: bool = False,
 ) -> Metric:
-    return Metric(f"commwatch_{name}", metric_type, tuple(labels.split()), help_text, origin, unit, saturates_at)
+    full_name = f"commwatch_{name}"
+    return Metric(full_name, metric_type, tuple(labels.split()), help_text, origin, unit, saturates_at, opt_in)

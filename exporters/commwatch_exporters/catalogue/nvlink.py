@@ -19,7 +19,7 @@ ROWS: tuple[Metric, ...] = (
     gauge("nvlink_link_expected", LINK, "1 for a link that was active for the learning time and so is expected.",
           "inventory kept in the state directory"),
     gauge("nvlink_link_speed_bytes_per_second", LINK, "Line rate of the link, one direction, before FEC and framing.",
-          "NVML field 164, or 90", "bytes_per_second"),
+          "NVML field 164, or 90", "bytes_per_second", opt_in=True),
     gauge("nvlink_capacity_bytes_per_second", GPU,
           "Nominal capacity of the expected links together, one direction; the denominator of the utilisation.",
           "expected links times nominal rate per link", "bytes_per_second"),
