@@ -86,6 +86,26 @@ class EthernetInterface:
 
 
 @dataclass(frozen=True, slots=True)
+class RdmaPort:
+    """One port of an RDMA device."""
+
+    device: str
+    """As ``/sys/class/infiniband`` names it: ``mlx5_0``."""
+    port: int
+    """From 1."""
+    pci_address: str
+    link_layer: Literal["InfiniBand", "Ethernet"]
+    rate_gigabits_per_second: int
+    """As the port's ``rate`` file says: 400 for four lanes of NDR."""
+    lanes: int = 4
+    speed_name: str = "NDR"
+    interface: str = ""
+    """The network interface of the same port (RoCE); empty for InfiniBand."""
+    background_bytes_per_second: float = 2e6
+    """RDMA traffic of a node without a job, each direction."""
+
+
+@dataclass(frozen=True, slots=True)
 class Preset:
     """One simulated node."""
 
@@ -97,6 +117,7 @@ class Preset:
     nvswitches: tuple[str, ...]
     """PCI addresses."""
     interfaces: tuple[EthernetInterface, ...]
+    rdma_ports: tuple[RdmaPort, ...] = ()
     driver_version: str = "580.95.05"
     cuda_driver_version: int = 13000
     """1000 × major + 10 × minor."""
