@@ -46,7 +46,8 @@ def test_calls_differ_by_a_few_percent(rehearse: Rehearse, preset: str) -> None:
     assert len(set(series)) == 100
     assert max(series) / min(series) < 1.08
     assert seconds(rehearsal, SMALL, 7) == series[7]
-    assert seconds(rehearsal, SMALL, 7, rank=1) == pytest.approx(series[7], rel=0.01)
+    last = len(rehearsal.node.preset.gpus) - 1
+    assert seconds(rehearsal, SMALL, 7, rank=last) == pytest.approx(series[7], rel=0.01)
 
 
 def test_links_that_are_down_or_slow_take_their_share(rehearse: Rehearse) -> None:

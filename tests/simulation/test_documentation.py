@@ -5,31 +5,46 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from commwatch.simulation.faults import KINDS, parse_faults
+import pytest
+
+from commwatch.simulation.describe import fault_example, fault_table, preset_table
+from commwatch.simulation.faults import FAMILIES, KINDS, parse_faults
+from commwatch.simulation.node_file import find_preset
 from commwatch.simulation.presets import PRESETS
 
 TEXT = (Path(__file__).parents[2] / "docs/simulation.md").read_text(encoding="utf-8")
 
 
-def test_every_kind_of_fault_has_an_example_that_works() -> None:
-    """One row with one example for each kind, and the example is a valid fault of that kind."""
-    examples = dict(re.findall(r"^\| `(\w+)` \|.*\| `(\{fault: .*\})` \|$", TEXT, re.MULTILINE))
-
-    assert set(examples) == set(KINDS)
-    for kind, example in examples.items():
-        (fault,) = parse_faults(f"- {example}", "simulation.md", PRESETS["h100x8"], 0.0, 0.0)
-        assert fault.kind == kind
+def test_every_kind_of_fault_is_described() -> None:
+    """The tables of the page are those that the kinds themselves give, one for each family."""
+    for family in FAMILIES.values():
+        assert f"\n{fault_table(family)}\n" in TEXT
+    assert len(re.findall(r"^\| `\w+` \|.*\| `\{fault: .*\}` \|$", TEXT, re.MULTILINE)) == len(KINDS)
 
 
-def test_the_example_file_works() -> None:
-    """The YAML of the page can be copied."""
-    (block,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_fault_has_an_example_that_works(name: str) -> None:
+    """It is a valid fault of that kind on the node that it is for."""
+    kind = KINDS[name]
 
-    faults = parse_faults(block, "simulation.md", PRESETS["h100x8"], 0.0, 0.0)
+    (fault,) = parse_faults(f"- {fault_example(name, kind)}", "simulation.md", PRESETS[kind.preset], 0.0, 0.0)
 
-    assert [fault.kind for fault in faults] == ["nvlink_down", "nvlink_crc"]
+    assert fault.kind == name
+
+
+def test_the_example_files_work(tmp_path: Path) -> None:
+    """The YAML of the page can be copied: a node of one's own, and a file of faults."""
+    node, faults = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    file = tmp_path / "rack7.yaml"
+    file.write_text(node)
+
+    preset = find_preset(str(file))
+
+    assert (preset.name, len(preset.gpus), len(preset.rdma_ports)) == ("rack7", 4, 3)
+    kinds = [fault.kind for fault in parse_faults(faults, "simulation.md", PRESETS["h100x8"], 0.0, 0.0)]
+    assert kinds == ["nvlink_down", "nvlink_crc"]
 
 
 def test_every_preset_is_described() -> None:
-    """One row for each."""
-    assert set(re.findall(r"^\| `(\w+x\d)` \|", TEXT, re.MULTILINE)) == set(PRESETS)
+    """By the table that the presets themselves give."""
+    assert f"\n{preset_table(PRESETS)}\n" in TEXT

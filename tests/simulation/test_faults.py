@@ -68,7 +68,7 @@ def test_what_a_fault_leaves_out_has_a_working_default() -> None:
         "- {fault: job}\n- {fault: slow_probe, latency: 5}\n- {fault: failing_probe}\n",
     )
 
-    assert job.settings == {"nvlink_utilization": 0.2}
+    assert job.settings["nvlink_utilization"] == 0.2
     assert slow.settings == {"latency": 5.0, "bandwidth": 1.0}
     assert failing.reason == "injected failure"
     assert job.strikes(0)

@@ -34,7 +34,7 @@ def code_of_name(handle: object) -> int:
 
 def test_an_unknown_preset_is_refused() -> None:
     """The error lists the presets."""
-    with pytest.raises(ConfigError, match="h100x8, a10x2, rtx3090x4"):
+    with pytest.raises(ConfigError, match=r"no preset .*h100x8, .*rtx3090x4"):
         SimulatedNode("h100x9", None, 0.0)
 
 

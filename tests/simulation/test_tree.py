@@ -87,20 +87,22 @@ def test_interfaces_have_links_counters_and_devices(rehearse: Rehearse, root: Pa
 
 
 def test_only_what_changed_is_written_again(rehearse: Rehearse, root: Path) -> None:
-    """Without time passing nothing is; with time only the counters; no draft is left behind."""
+    """Without time passing nothing is; with time only the counters, in place; no draft is left behind."""
     rehearsal = rehearse("h100x8")
     rehearsal.node.write_sysfs(root)
 
-    def inodes() -> dict[Path, int]:
-        return {path: path.stat().st_ino for path in (root / "devices").rglob("*") if path.is_file()}
+    def states() -> dict[Path, tuple[int, int]]:
+        files = (path for path in (root / "devices").rglob("*") if path.is_file() and not path.is_symlink())
+        return {path: ((status := path.stat()).st_ino, status.st_mtime_ns) for path in files}
 
-    first = inodes()
+    first = states()
     rehearsal.node.write_sysfs(root)
-    assert inodes() == first
+    assert states() == first
     rehearsal.now += 10
     rehearsal.node.write_sysfs(root)
-    changed = {path for path, inode in inodes().items() if first[path] != inode}
+    changed = {path for path, state in states().items() if first[path] != state}
     assert {path.parent.name for path in changed} == {"statistics"}
+    assert {path: inode for path, (inode, _) in states().items()} == {path: inode for path, (inode, _) in first.items()}
     assert sorted(path.name for path in root.iterdir()) == ["bus", "class", "devices"]
 
 

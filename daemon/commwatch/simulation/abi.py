@@ -16,8 +16,12 @@ INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
 NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
+DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
 GPU_IS_LOST = 15
 RESET_REQUIRED = 16
+NO_DATA = 21
+ARGUMENT_VERSION_MISMATCH = 25
 GPU_NOT_FOUND = 28
 
 MESSAGES: Mapping[int, bytes] = MappingProxyType(
@@ -28,8 +32,12 @@ MESSAGES: Mapping[int, bytes] = MappingProxyType(
         NOT_SUPPORTED: b"Not Supported",
         NOT_FOUND: b"Not Found",
         INSUFFICIENT_SIZE: b"Insufficient Size",
+        DRIVER_NOT_LOADED: b"Driver Not Loaded",
+        TIMEOUT: b"Timeout",
         GPU_IS_LOST: b"GPU is lost",
         RESET_REQUIRED: b"GPU requires reset",
+        NO_DATA: b"No data",
+        ARGUMENT_VERSION_MISMATCH: b"Argument version mismatch",
         GPU_NOT_FOUND: b"GPU not found",
     }
 )
@@ -58,3 +66,14 @@ def store_text(text: str, buffer: Argument, size: Argument) -> int:
         return INSUFFICIENT_SIZE
     target(buffer).value = encoded
     return SUCCESS
+
+
+def set_pointer(argument: Argument, address: int) -> int:
+    """Make the pointer behind ``byref(pointer)`` point to an address."""
+    ctypes.c_void_p.from_buffer(argument._obj).value = address
+    return SUCCESS
+
+
+def pointer_address(argument: Argument) -> int:
+    """Where a pointer points to; 0 for none."""
+    return ctypes.c_void_p.from_buffer(argument).value or 0

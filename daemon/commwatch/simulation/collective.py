@@ -10,9 +10,9 @@ from commwatch.simulation.faults import SimulatedProbeFailure
 from commwatch.simulation.hardware import Epoch, Hardware
 from commwatch.simulation.presets import Preset
 
-_NVLINK_BYTES_PER_SECOND = {7: 20.0e9, 9: 20.6e9}
-"""Usable rate of one NVLink, one direction, by architecture; NCCL plans with these (sm_86 bridges: 12)."""
-_PCIE_LANE_BYTES_PER_SECOND = {1: 0.1875e9, 2: 0.375e9, 3: 0.75e9, 4: 1.5e9, 5: 3.0e9}
+_NVLINK_BYTES_PER_SECOND = {4: 20.0e9, 5: 12.0e9, 6: 20.6e9, 7: 40.1e9}
+"""Usable rate of one NVLink, one direction, by NVML's code of its version; NCCL plans with these."""
+_PCIE_LANE_BYTES_PER_SECOND = {1: 0.1875e9, 2: 0.375e9, 3: 0.75e9, 4: 1.5e9, 5: 3.0e9, 6: 6.0e9}
 """Usable rate of one lane, one direction, by generation; NCCL plans with these."""
 _HOST_BRIDGE_SHARE = 0.55
 """Through the processor data go by host memory: written once, read once."""
@@ -60,7 +60,7 @@ def collective_seconds(
     epoch = hardware.epoch(time)
     places = epoch.enumerated[:ranks]
     _check(hardware, epoch, places, ranks, time)
-    hops = [_path(hardware.preset, epoch, here, there) for here, there in _ring(places)]
+    hops = [_path(hardware.preset, epoch, here, there, places) for here, there in _ring(places)]
     latency_factor, bandwidth_factor = 1.0, 1.0
     for fault in hardware.faults:
         if fault.kind == "slow_probe" and fault.active(time) and any(fault.strikes(place) for place in places):
@@ -89,13 +89,19 @@ def _ring(places: Sequence[int]) -> list[tuple[int, int]]:
     return [(here, places[(position + 1) % len(places)]) for position, here in enumerate(places) if len(places) > 1]
 
 
-def _path(preset: Preset, epoch: Epoch, here: int, there: int) -> _Path:
-    ends = epoch.gpus[here], epoch.gpus[there]
-    links = min(sum(end.links_active) for end in ends)
-    if links == 0:
+def _path(preset: Preset, epoch: Epoch, here: int, there: int, places: Sequence[int]) -> _Path:
+    links = min(_links_within(preset, epoch, end, places) for end in (here, there))
+    nvlink = preset.model.nvlink
+    if nvlink is None or links == 0:
         return _pcie_path(preset, epoch, here, there)
-    share = min(end.slowest_link_share for end in ends)
-    return _Path(links * share * _NVLINK_BYTES_PER_SECOND[preset.model.architecture], _NVLINK_STEP_SECONDS)
+    share = min(epoch.gpus[end].slowest_link_share for end in (here, there))
+    return _Path(links * share * _NVLINK_BYTES_PER_SECOND[nvlink.version], _NVLINK_STEP_SECONDS)
+
+
+def _links_within(preset: Preset, epoch: Epoch, gpu: int, places: Sequence[int]) -> int:
+    """Active links of a GPU that serve a group: to a switch, or to its members; rings use all of them at once."""
+    peers = [preset.peer(gpu, link) for link, active in enumerate(epoch.gpus[gpu].links_active) if active]
+    return sum(peer is None or peer[0] in places for peer in peers)
 
 
 def _pcie_path(preset: Preset, epoch: Epoch, here: int, there: int) -> _Path:

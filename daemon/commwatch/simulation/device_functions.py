@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from commwatch.simulation.abi import (
@@ -17,48 +16,22 @@ from commwatch.simulation.abi import (
     store_text,
     target,
 )
-from commwatch.simulation.hardware import Epoch, GpuCondition, Hardware
-from commwatch.simulation.presets import NVIDIA, Gpu, GpuModel, NVLinkModel
+from commwatch.simulation.call import Call
+from commwatch.simulation.field_answers import LINK_ERRORS, Asked, link_errors
+from commwatch.simulation.health_functions import HEALTH_FUNCTIONS
+from commwatch.simulation.presets import NVIDIA, NVLINK_5, NVLinkModel
+from commwatch.simulation.tree.procfs import FIRST_JOB_PROCESS
 
-_HOPPER = 9
-_MIG_DISABLED = 0
 _COMPUTE_MODE_DEFAULT = 0
 _FEATURE_ENABLED = 1
-_REMOTE_SWITCH, _REMOTE_UNKNOWN = 2, 0xFF
+_REMOTE_GPU, _REMOTE_SWITCH, _REMOTE_UNKNOWN = 0, 2, 0xFF
 _NVSWITCH_DEVICE_ID = 0x22A3
 _NO_INSTANCE = 0xFFFFFFFF
-_ERROR_KINDS = MappingProxyType({0: "nvlink_replay", 1: "nvlink_recovery", 2: "nvlink_crc"})
-"""Counter of ``nvmlDeviceGetNvLinkErrorCounter``: kind of fault that moves it."""
+_ERROR_FIELDS = MappingProxyType({0: 161, 1: 162, 2: 163})
+"""Counter of ``nvmlDeviceGetNvLinkErrorCounter``: the field with the same number."""
 _RESERVED_MEMORY_BYTES = 600 * 2**20
 _JOB_MEMORY_SHARE = 0.8
 _JOB_UTILIZATION_PERCENT = 97
-_FIRST_JOB_PROCESS = 4_100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One GPU at the moment of one call."""
-
-    hardware: Hardware
-    epoch: Epoch
-    place: int
-    """Of the GPU in the preset."""
-    time: float
-    """Seconds since the node started."""
-    timestamp: int
-    """µs since 1970."""
-
-    @property
-    def model(self) -> GpuModel:
-        return self.hardware.preset.model
-
-    @property
-    def gpu(self) -> Gpu:
-        return self.hardware.preset.gpus[self.place]
-
-    @property
-    def condition(self) -> GpuCondition:
-        return self.epoch.gpus[self.place]
 
 
 def _long_address(address: str) -> str:
@@ -116,22 +89,30 @@ def _link_version(_call: Call, nvlink: NVLinkModel, _link: int, version: Argumen
 
 
 def _link_remote_type(call: Call, nvlink: NVLinkModel, link: int, remote: Argument) -> int:
-    reached = nvlink.remote == "switch" and call.condition.links_active[link]
-    return store(remote, _REMOTE_SWITCH if reached else _REMOTE_UNKNOWN)
+    if not call.condition.links_active[link]:
+        return store(remote, _REMOTE_UNKNOWN)
+    return store(remote, _REMOTE_SWITCH if nvlink.remote == "switch" else _REMOTE_GPU)
 
 
 def _link_remote_pci(call: Call, _nvlink: NVLinkModel, link: int, info: Argument) -> int:
     if not call.condition.links_active[link]:
         return INVALID_ARGUMENT
-    switches = call.hardware.preset.nvswitches
+    preset = call.hardware.preset
+    peer = preset.peer(call.place, link)
+    if peer is not None:
+        return _fill_pci_info(info, preset.gpus[peer[0]].pci_address, call.model.pci_device_id, 0)
+    switches = preset.nvswitches
+    if not switches:
+        return SUCCESS  # the host does not see them: the address stays empty
     return _fill_pci_info(info, switches[link % len(switches)], _NVSWITCH_DEVICE_ID, 0)
 
 
-def _link_errors(call: Call, _nvlink: NVLinkModel, link: int, counter: Argument, value: Argument) -> int:
-    kind = _ERROR_KINDS.get(integer(counter))
-    if kind is None:
+def _link_errors(call: Call, nvlink: NVLinkModel, link: int, counter: Argument, value: Argument) -> int:
+    field = _ERROR_FIELDS.get(integer(counter))
+    if field is None or nvlink.version >= NVLINK_5:
         return NOT_SUPPORTED
-    return store(value, call.hardware.nvlink_errors(kind, call.place, link, call.time))
+    answer = link_errors(Asked(call.hardware, call.epoch, call.place, link), LINK_ERRORS[field], link)
+    return store(value, answer.value if answer.count is None else answer.count(call.time))
 
 
 def _utilization(call: Call, rates: Argument) -> int:
@@ -167,16 +148,16 @@ def _processes(call: Call, count: Argument, processes: Argument) -> int:
         room.value = 1
         return INSUFFICIENT_SIZE
     process = target(processes)[0]
-    process.pid, process.usedGpuMemory = _FIRST_JOB_PROCESS + call.place, _job_memory(call)
+    process.pid, process.usedGpuMemory = FIRST_JOB_PROCESS + call.place, _job_memory(call)
     process.gpuInstanceId = process.computeInstanceId = _NO_INSTANCE
     return store(count, 1)
 
 
 def _mig_mode(call: Call, current: Argument, pending: Argument) -> int:
-    if call.model.architecture != _HOPPER:
+    if not call.model.mig:
         return NOT_SUPPORTED
-    store(current, _MIG_DISABLED)
-    return store(pending, _MIG_DISABLED)
+    store(current, int(call.condition.mig))
+    return store(pending, int(call.condition.mig))
 
 
 DEVICE_FUNCTIONS: Mapping[str, Callable[..., int]] = MappingProxyType(
@@ -205,6 +186,7 @@ DEVICE_FUNCTIONS: Mapping[str, Callable[..., int]] = MappingProxyType(
         "nvmlDeviceGetMigMode": _mig_mode,
         "nvmlDeviceGetMemoryInfo": _memory,
         "nvmlDeviceGetMemoryInfo_v2": _memory_v2,
+        **HEALTH_FUNCTIONS,
     }
 )
 """Function by symbol; each takes the call and what follows the handle, and returns a code."""

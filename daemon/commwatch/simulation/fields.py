@@ -3,51 +3,32 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
 
-from commwatch.simulation.abi import INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS
-from commwatch.simulation.hardware import Epoch, Flow, GpuCondition, Hardware
-from commwatch.simulation.presets import NVLinkModel
+from commwatch.simulation.field_answers import (
+    DEVICE_FIELDS,
+    LINK_ERRORS,
+    REFUSED,
+    TRAFFIC,
+    Asked,
+    Count,
+    FieldAnswer,
+    link_errors,
+    link_facts,
+    of_all_links,
+    of_link,
+)
+from commwatch.simulation.hardware import Epoch, Hardware
+from commwatch.simulation.nvlink5 import NVLINK_5_FIELDS, nvlink_5_field
+from commwatch.simulation.pace import warped
+from commwatch.simulation.presets import NVLINK_5
 
 ENTRY = struct.Struct("<IIqqIIQ")
 """One ``nvmlFieldValue_t``: field, scope, time stamp (µs), latency (µs), value type, return code, value."""
-ALL_LINKS = 0xFFFFFFFF
-"""The scope that asks for the sum over all links."""
 
-_UNSIGNED_INT, _UNSIGNED_LONG_LONG = 1, 3
-_KIB = 1024
-_RAW_OVERHEAD = 17 / 16
-"""Raw over payload bytes: one flit of header for 16 flits of payload."""
-
-_SPEED_COMMON, _LINK_COUNT, _PCIE_REPLAYS, _PCIE_REPLAY_ROLLOVERS = 90, 91, 94, 95
-_TRAFFIC = {
-    138: ("transmit", 1.0),
-    139: ("receive", 1.0),
-    140: ("transmit", _RAW_OVERHEAD),
-    141: ("receive", _RAW_OVERHEAD),
-}
-_SWITCH_LINK_COUNT = 147
-_ERRORS = {161: "nvlink_replay", 162: "nvlink_recovery", 163: "nvlink_crc"}
-_SPEED, _STATE, _VERSION = 164, 165, 166
-
-_Count: TypeAlias = Callable[[float], int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What one entry gets within an epoch: a code, a fixed value, a traffic counter, or a function of the time."""
-
-    code: int
-    value_type: int = _UNSIGNED_INT
-    value: int = 0
-    flow: tuple[Flow, float] | None = None
-    count: _Count | None = None
-
-
-_NO_SUCH_LINK = _Answer(INVALID_ARGUMENT)
+_OF_ALL_LINKS = frozenset({90, 91, 147})
+_LINK_FACTS = frozenset({146, 164, 165, 166, 167})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +40,7 @@ class _Plan:
     values: list[int]
     flows: list[tuple[int, float, float, float, float]]
     """Place, offset, rate, phase and bytes per unit of each traffic counter."""
-    counts: list[tuple[int, _Count]]
+    counts: list[tuple[int, Count]]
 
 
 class FieldReader:
@@ -90,7 +71,7 @@ class FieldReader:
             plan = self._plans[gpu, fields, scopes] = _plan(hardware, epoch, gpu, fields, scopes)
         values = plan.values.copy()
         for place, offset, rate, phase, unit in plan.flows:
-            values[place] = int(Flow(offset, rate, phase).bytes_at(time) / unit)
+            values[place] = int((offset + rate * warped(time, phase)) / unit)
         for place, count in plan.counts:
             values[place] = count(time)
         entries = plan.template.copy()
@@ -108,7 +89,7 @@ def _plan(hardware: Hardware, epoch: Epoch, gpu: int, fields: bytes, scopes: byt
     plan = _Plan([], [], [], [])
     entries = zip(memoryview(fields).cast("I"), memoryview(scopes).cast("I"), strict=True)
     for place, (field, scope) in enumerate(entries):
-        answer = _answer(hardware, epoch, gpu, field, scope)
+        answer = _answer(Asked(hardware, epoch, gpu, scope), field)
         plan.template.extend((field, scope, 0, 0, answer.value_type, answer.code, 0))
         plan.values.append(answer.value)
         if answer.flow is not None:
@@ -119,57 +100,21 @@ def _plan(hardware: Hardware, epoch: Epoch, gpu: int, fields: bytes, scopes: byt
     return plan
 
 
-def _answer(hardware: Hardware, epoch: Epoch, gpu: int, field: int, scope: int) -> _Answer:
-    if field == _PCIE_REPLAYS:
-        return _Answer(SUCCESS, count=lambda time: hardware.pcie_replays(gpu, time))
-    if field == _PCIE_REPLAY_ROLLOVERS:
-        return _Answer(SUCCESS)
-    nvlink = hardware.preset.model.nvlink
-    if nvlink is not None and field in _TRAFFIC:
-        return _traffic(epoch.gpus[gpu], field, scope)
-    if nvlink is not None and field in {_SPEED_COMMON, _LINK_COUNT, _SWITCH_LINK_COUNT}:
-        return _of_all_links(nvlink, epoch.gpus[gpu], field)
-    if nvlink is not None and field in {*_ERRORS, _SPEED, _STATE, _VERSION}:
-        return _of_one_link(hardware, nvlink, epoch, gpu, field, scope)
-    return _Answer(NOT_SUPPORTED)
-
-
-def _of_all_links(nvlink: NVLinkModel, condition: GpuCondition, field: int) -> _Answer:
-    active = sum(condition.links_active)
-    if field == _SPEED_COMMON:
-        return _Answer(SUCCESS, value=nvlink.line_rate_megabytes_per_second) if active else _NO_SUCH_LINK
-    if field == _SWITCH_LINK_COUNT:
-        return _Answer(SUCCESS, value=active if nvlink.remote == "switch" else 0)
-    return _Answer(SUCCESS, value=nvlink.links)
-
-
-def _of_one_link(hardware: Hardware, nvlink: NVLinkModel, epoch: Epoch, gpu: int, field: int, link: int) -> _Answer:
-    if link >= nvlink.links:
-        return _NO_SUCH_LINK
-    if field in _ERRORS:
-        kind = _ERRORS[field]
-        return _Answer(SUCCESS, _UNSIGNED_LONG_LONG, count=lambda time: hardware.nvlink_errors(kind, gpu, link, time))
-    active = epoch.gpus[gpu].links_active[link]
-    if field == _STATE:
-        return _Answer(SUCCESS, value=int(active))
-    if field == _VERSION:
-        return _Answer(SUCCESS, value=nvlink.version)
-    return _Answer(SUCCESS, value=nvlink.line_rate_megabytes_per_second) if active else _NO_SUCH_LINK
-
-
-def _traffic(condition: GpuCondition, field: int, scope: int) -> _Answer:
-    """A traffic counter in KiB; the kernel driver refuses it for a link that is not active."""
-    direction, overhead = _TRAFFIC[field]
-    flows = condition.transmit if direction == "transmit" else condition.receive
-    unit = _KIB / overhead
-    active = condition.links_active
-    if scope == ALL_LINKS and any(active):
-        present = [flow for flow, up in zip(flows, active, strict=True) if up]
-        return _Answer(
-            SUCCESS,
-            _UNSIGNED_LONG_LONG,
-            count=lambda time: sum(int(flow.bytes_at(time) / unit) for flow in present),
-        )
-    if scope >= len(flows) or not active[scope]:
-        return _NO_SUCH_LINK
-    return _Answer(SUCCESS, _UNSIGNED_LONG_LONG, flow=(flows[scope], unit))
+def _answer(asked: Asked, field: int) -> FieldAnswer:
+    read = DEVICE_FIELDS.get(field)
+    if read is not None:
+        return read(asked)
+    nvlink = asked.hardware.preset.model.nvlink
+    if nvlink is None:
+        return REFUSED
+    if field in TRAFFIC:
+        return TRAFFIC[field](asked)
+    if field in _OF_ALL_LINKS:
+        return of_all_links(nvlink, field, asked)
+    if field in _LINK_FACTS:
+        return of_link(nvlink, lambda asked: link_facts(nvlink, field, asked), asked)
+    if nvlink.version >= NVLINK_5:
+        return nvlink_5_field(nvlink.links, field, asked) if field in NVLINK_5_FIELDS else REFUSED
+    if field in LINK_ERRORS:
+        return of_link(nvlink, lambda asked: link_errors(asked, LINK_ERRORS[field], asked.scope), asked)
+    return REFUSED

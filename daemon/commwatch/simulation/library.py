@@ -11,27 +11,35 @@ from typing import TYPE_CHECKING
 import pynvml
 
 from commwatch.simulation.abi import (
+    DRIVER_NOT_LOADED,
     GPU_IS_LOST,
     GPU_NOT_FOUND,
     INVALID_ARGUMENT,
     MESSAGES,
     NOT_FOUND,
+    NOT_SUPPORTED,
     RESET_REQUIRED,
     SUCCESS,
     UNINITIALIZED,
     Argument,
     integer,
+    pointer_address,
     store,
     store_text,
     target,
 )
-from commwatch.simulation.device_functions import DEVICE_FUNCTIONS, Call, short_address
+from commwatch.simulation.call import Call
+from commwatch.simulation.device_functions import DEVICE_FUNCTIONS, short_address
+from commwatch.simulation.event_sets import EventSets
 from commwatch.simulation.fields import ENTRY, FieldReader
+from commwatch.simulation.gpm import GpmSamples, query_support
 from commwatch.simulation.hardware import Answer
+from commwatch.simulation.pair_functions import PAIR_FUNCTIONS
 
 if TYPE_CHECKING:
     from commwatch.simulation.node import SimulatedNode
 
+_HOPPER = 9
 _CODES: Mapping[Answer, int] = MappingProxyType(
     {"ok": SUCCESS, "lost": GPU_IS_LOST, "reset_required": RESET_REQUIRED, "missing": GPU_NOT_FOUND}
 )
@@ -50,16 +58,45 @@ class SimulatedLibrary:
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node
         self._open_sessions = 0
+        self._reloads = 0
         self._fields = FieldReader()
+        self._samples = GpmSamples()
+        self._event_sets = EventSets(node.now, self._is_open)
         # A handle is the address of a byte of this block.
         self._handles = ctypes.create_string_buffer(len(node.preset.gpus))
+        device_functions: dict[str, Callable[..., int]] = {
+            **DEVICE_FUNCTIONS,
+            "nvmlDeviceGetFieldValues": self._field_values,
+            "nvmlDeviceRegisterEvents": self._event_sets.register,
+            "nvmlGpmQueryDeviceSupport": query_support,
+            "nvmlGpmSampleGet": self._samples.take,
+        }
+        system_functions: dict[str, Callable[..., int]] = {
+            "nvmlEventSetCreate": self._event_sets.create,
+            "nvmlEventSetFree": self._event_sets.free,
+            "nvmlEventSetWait_v2": self._wait,
+            "nvmlGpmMetricsGet": self._samples.metrics,
+            "nvmlGpmSampleAlloc": self._samples.allocate,
+            "nvmlGpmSampleFree": self._samples.free,
+        }
         # partial objects: unlike methods they take the attributes (restype) that the binding sets on C functions.
         for name, function in _FUNCTIONS.items():
             setattr(self, name, partial(function, self))
-        for name, read in {**DEVICE_FUNCTIONS, "nvmlDeviceGetFieldValues": self._field_values}.items():
+        for name, read in device_functions.items():
             setattr(self, name, partial(self._device_call, read))
+        for name, read in PAIR_FUNCTIONS.items():
+            setattr(self, name, partial(self._pair_call, read))
+        for name, read in system_functions.items():
+            setattr(self, name, partial(self._system_call, read))
 
     def initialise(self, _flags: Argument = 0) -> int:
+        hardware, time = self._node.now()
+        epoch = hardware.epoch(time)
+        if not epoch.driver_loaded:
+            return DRIVER_NOT_LOADED
+        if not self._is_open():
+            # Sessions from before the driver was loaded anew have ended.
+            self._open_sessions, self._reloads = 0, epoch.driver_reloads
         self._open_sessions += 1
         return SUCCESS
 
@@ -69,8 +106,15 @@ class SimulatedLibrary:
         self._open_sessions -= 1
         return SUCCESS
 
-    def count(self, count: Argument) -> int:
+    def _is_open(self) -> bool:
+        """Whether there is a session, and the driver is still the one that it was opened with."""
         if self._open_sessions == 0:
+            return False
+        hardware, time = self._node.now()
+        return hardware.epoch(time).driver_reloads == self._reloads
+
+    def count(self, count: Argument) -> int:
+        if not self._is_open():
             return UNINITIALIZED
         hardware, time = self._node.now()
         return store(count, len(hardware.epoch(time).enumerated))
@@ -91,7 +135,7 @@ class SimulatedLibrary:
         return self._open_handle(places[0] if places else None, handle, absent=NOT_FOUND)
 
     def system_text(self, text: str, buffer: Argument, size: Argument) -> int:
-        return store_text(text, buffer, size) if self._open_sessions else UNINITIALIZED
+        return store_text(text, buffer, size) if self._is_open() else UNINITIALIZED
 
     def driver_version(self, buffer: Argument, size: Argument) -> int:
         return self.system_text(self._node.preset.driver_version, buffer, size)
@@ -103,6 +147,17 @@ class SimulatedLibrary:
     def cuda_version(self, version: Argument) -> int:
         return store(version, self._node.preset.cuda_driver_version)
 
+    def confidential_state(self, state: Argument) -> int:
+        if not self._is_open():
+            return UNINITIALIZED
+        hardware, time = self._node.now()
+        if self._node.preset.model.architecture < _HOPPER:
+            return NOT_SUPPORTED
+        filled = target(state)
+        filled.environment = filled.ccFeature = int(hardware.epoch(time).confidential)
+        filled.devToolsMode = 0
+        return SUCCESS
+
     def error_text(self, code: Argument) -> bytes:
         return MESSAGES.get(integer(code), b"Unknown Error")
 
@@ -112,7 +167,7 @@ class SimulatedLibrary:
         return SUCCESS
 
     def _open_handle(self, place: int | None, handle: Argument, absent: int = INVALID_ARGUMENT) -> int:
-        if self._open_sessions == 0:
+        if not self._is_open():
             return UNINITIALIZED
         if place is None:
             return absent
@@ -123,15 +178,34 @@ class SimulatedLibrary:
         return _CODES[call.condition.answer]
 
     def _device_call(self, read: Callable[..., int], handle: Argument, *arguments: Argument) -> int:
+        call, code = self._reach(handle)
+        return code if call is None else read(call, *arguments)
+
+    def _pair_call(self, read: Callable[..., int], first: Argument, second: Argument, *arguments: Argument) -> int:
+        call, code = self._reach(first)
+        other, other_code = self._reach(second)
+        if call is None or other is None:
+            return code or other_code
+        return read(call, other, *arguments)
+
+    def _system_call(self, function: Callable[..., int], *arguments: Argument) -> int:
+        return function(*arguments) if self._is_open() else UNINITIALIZED
+
+    def _wait(self, event_set: Argument, data: Argument, milliseconds: Argument) -> int:
+        return self._event_sets.wait(event_set, data, milliseconds, ctypes.addressof(self._handles))
+
+    def _reach(self, handle: Argument) -> tuple[Call | None, int]:
+        """The call about the GPU of a handle, or why there is none."""
         if self._open_sessions == 0:
-            return UNINITIALIZED
-        address = ctypes.c_void_p.from_buffer(handle).value or 0
-        place = address - ctypes.addressof(self._handles)
+            return None, UNINITIALIZED
+        place = pointer_address(handle) - ctypes.addressof(self._handles)
         if not 0 <= place < len(self._node.preset.gpus):
-            return INVALID_ARGUMENT
+            return None, INVALID_ARGUMENT
         call = self._touch(place)
+        if call.epoch.driver_reloads != self._reloads:
+            return None, UNINITIALIZED
         code = _CODES[call.condition.answer]
-        return read(call, *arguments) if code == SUCCESS else code
+        return (call, code) if code == SUCCESS else (None, code)
 
     def _touch(self, place: int) -> Call:
         hardware, time = self._node.reach(place)
@@ -148,6 +222,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "nvmlSystemGetNVMLVersion": SimulatedLibrary.library_version,
     "nvmlSystemGetCudaDriverVersion": SimulatedLibrary.cuda_version,
     "nvmlSystemGetCudaDriverVersion_v2": SimulatedLibrary.cuda_version,
+    "nvmlSystemGetConfComputeState": SimulatedLibrary.confidential_state,
     "nvmlDeviceGetCount_v2": SimulatedLibrary.count,
     "nvmlDeviceGetHandleByIndex_v2": SimulatedLibrary.handle_by_index,
     "nvmlDeviceGetHandleByPciBusId_v2": SimulatedLibrary.handle_by_pci_bus_id,

@@ -6,15 +6,16 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from commwatch.errors import ConfigError
 from commwatch.simulation.collective import collective_seconds
 from commwatch.simulation.faults import Fault, parse_faults
 from commwatch.simulation.hardware import Hardware
-from commwatch.simulation.presets import PRESETS, Preset
-from commwatch.simulation.tree import SysfsTree
+from commwatch.simulation.node_file import find_preset
+from commwatch.simulation.presets import Preset
+from commwatch.simulation.tree import PARTS, ProcfsTree, SysfsTree
 
 log = logging.getLogger("commwatch.simulation")
 
@@ -28,28 +29,28 @@ class SimulatedNode:
     Two objects made with the same arguments, in whatever process, agree at every time.
 
     Args:
-        preset: a name of ``PRESETS``.
+        preset: a name of ``PRESETS``, or a file of one's own.
         faults_file: file of faults, read again when it changes; None for a healthy node.
         started_at: when the node started, seconds since 1970.
         clock: the time now, seconds since 1970.
 
     Raises:
-        ConfigError: there is no such preset, or the file of faults cannot be used.
+        ConfigError: there is no such preset, or its file or that of faults cannot be used.
     """
 
     def __init__(
         self, preset: str, faults_file: Path | None, started_at: float, clock: Callable[[], float] = time.time
     ) -> None:
-        if preset not in PRESETS:
-            raise ConfigError("--simulate", None, "", f"no preset {preset!r}; there are {', '.join(PRESETS)}")
-        self.preset: Preset = PRESETS[preset]
+        self.preset: Preset = find_preset(preset)
         self.started_at = started_at
         self._clock = clock
+        self._parent = os.getppid()
         self._faults_file = faults_file
         self._next_look = clock() + _LOOK_AT_FILE_SECONDS
         self._version = _version(faults_file) if faults_file is not None else None
         self._hardware = Hardware(self.preset, self._read_faults())
-        self._tree = SysfsTree(self.preset)
+        self._sysfs = SysfsTree(self.preset)
+        self._procfs = ProcfsTree(self.preset, f"{preset} {started_at}")
 
     def now(self) -> tuple[Hardware, float]:
         """The node's parts under the faults of now, and the time, seconds since the node started."""
@@ -65,10 +66,20 @@ class SimulatedNode:
 
         install(self)
 
-    def write_sysfs(self, root: Path) -> None:
-        """Make the tree of ``--path.sysfs``, or bring it up to date: an empty directory, or one that this wrote."""
+    def write_sysfs(self, root: Path, parts: Collection[str] = tuple(PARTS)) -> None:
+        """Bring parts of the tree of ``--path.sysfs`` up to date.
+
+        Args:
+            root: an empty directory, or one that a node of this preset wrote.
+            parts: those that are about to be read; of the others only what is not there yet is made.
+        """
         hardware, now = self.now()
-        self._tree.write(root, hardware, now)
+        self._sysfs.write(root, hardware, now, parts)
+
+    def write_procfs(self, root: Path) -> None:
+        """Bring the tree of ``--path.procfs`` up to date: an empty directory, or one that this wrote."""
+        hardware, now = self.now()
+        self._procfs.write(root, hardware, now)
 
     def collective_seconds(self, collective: str, size_bytes: int, ranks: int, rank: int, call: int) -> float:
         """Seconds of one call of a collective on one rank; rank *r* is on the GPU of NVML index *r*.
@@ -93,9 +104,8 @@ class SimulatedNode:
         hardware, now = self.now()
         if hardware.epoch(now).gpus[place].hung:
             before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            parent = os.getppid()
             # A rehearsal leaves nothing behind: unlike a real one, this hang ends with the daemon.
-            while hardware.epoch(now).gpus[place].hung and os.getppid() == parent:
+            while hardware.epoch(now).gpus[place].hung and os.getppid() == self._parent:
                 time.sleep(_HANG_POLL_SECONDS)
                 hardware, now = self.now()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,102 @@
+"""commwatch simulate: which nodes can be simulated, and what can go wrong on them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from commwatch.commands.common import json_option, print_json
+from commwatch.config import Config
+
+if TYPE_CHECKING:
+    from commwatch.simulation.describe import KindDescription, NodeDescription
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "simulate",
+        parents=parents,
+        help="list the nodes that can be simulated and the faults that can be injected",
+        description="With --list prints every preset and every kind of fault with its settings and an example; with "
+        "the name of a preset, or a file of your own, that node and how to run it. docs/simulation.md says more. "
+        "Exit code 0; 2: there is no such node, or its file is wrong.",
+        epilog="example: commwatch simulate --list; then commwatch run --simulate h100x8 --simulate.faults faults.yaml",
+    )
+    parser.add_argument("node", nargs="?", metavar="NODE", help="a preset, or a file of your own")
+    parser.add_argument("--list", action="store_true", help="print the presets and the kinds of fault")
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Print what is asked for; a wrong node ends the program with its error."""
+    node = args.node or config.simulation.preset
+    if bool(node) == args.list:
+        print("commwatch simulate: name a node or give --list", file=sys.stderr)
+        return 2
+    if args.list:
+        return _list(as_json=args.json)
+    from commwatch.simulation.describe import describe_node
+    from commwatch.simulation.node_file import find_preset
+
+    described = describe_node(find_preset(node))
+    if args.json:
+        print_json(asdict(described))
+        return 0
+    _print_node(described)
+    print(f"\nTo run it:\n  commwatch run --simulate {node}")
+    print(f"With faults (commwatch simulate --list):\n  commwatch run --simulate {node} --simulate.faults faults.yaml")
+    return 0
+
+
+def _list(*, as_json: bool) -> int:
+    from commwatch.simulation.describe import describe_kind, describe_node
+    from commwatch.simulation.faults import FAMILIES
+    from commwatch.simulation.presets import PRESETS
+
+    nodes = [describe_node(preset) for preset in PRESETS.values()]
+    kinds = [describe_kind(name, kind, title) for title, family in FAMILIES.items() for name, kind in family.items()]
+    if as_json:
+        found: dict[str, Any] = {
+            "presets": [asdict(node) for node in nodes],
+            "faults": [asdict(kind) for kind in kinds],
+        }
+        print_json(found)
+        return 0
+    print("Nodes\n")
+    for node in nodes:
+        _print_node(node)
+    family = ""
+    for kind in kinds:
+        if kind.family != family:
+            family = kind.family
+            print(f"\nFaults: {family}\n")
+        _print_kind(kind)
+    print("\nEvery fault also takes at, for and until: when it begins, how long it holds, when it ends.")
+    return 0
+
+
+def _print_node(node: NodeDescription) -> None:
+    print(f"{node.name}: {_plain(node.gpus)}, driver {node.driver}")
+    for label in ("nvlink", "pcie", "network", "rdma"):
+        print(f"  {label:8}{_plain(getattr(node, label))}")
+
+
+def _print_kind(kind: KindDescription) -> None:
+    print(f"{kind.fault}: {_plain(kind.meaning)}")
+    if kind.keys:
+        print(f"  strikes   {', '.join(kind.keys)}")
+    for setting in kind.settings:
+        default = "" if setting.default is None else f" (default {setting.default})"
+        print(f"  {setting.key:20}{setting.accepts}{default}")
+    print(f"  example   {kind.example}" + ("" if kind.preset == "h100x8" else f"  ({kind.preset})"))
+
+
+def _plain(text: str) -> str:
+    """Text of the documentation for a terminal."""
+    return text.replace("`", "")

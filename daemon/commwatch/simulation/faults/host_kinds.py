@@ -1,0 +1,82 @@
+"""Faults of network adapters, PCIe errors, the kernel log and services."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from commwatch.simulation.aer_errors import ERRORS, SEVERITIES
+from commwatch.simulation.faults.checks import counter_of_port, error_of_severity
+from commwatch.simulation.faults.model import Kind
+from commwatch.simulation.faults.values import RATE, one_of, optional, whole_number
+from commwatch.simulation.rdma_counters import COUNTER_NAMES
+
+AER: Mapping[str, Kind] = {
+    "pcie_aer": Kind(
+        "pci",
+        "a device (`gpu`, `nic`, or `device` with its PCI address) and the port above it report errors of a `severity` "
+        f"({', '.join(SEVERITIES)}) at `rate`, and the kernel logs them; `error` is the kernel's name for it: `RxErr`, "
+        "`BadTLP`, `CmpltTO`, ...",
+        "nic: ens1np0, severity: correctable, error: BadTLP, rate: 10/s",
+        {"severity": one_of(*SEVERITIES), "error": one_of(*ERRORS), "rate": RATE},
+        problems=error_of_severity,
+    ),
+}
+
+RDMA: Mapping[str, Kind] = {
+    "rdma_port_down": Kind(
+        "rdma",
+        "the port is down and moves no bytes, and `link_downed` is one more; for a flap give it `for: 3s`. The network "
+        "interface of a RoCE port goes down with it. Without `port`: all ports of the device, here and below",
+        "device: mlx5_0, for: 20s",
+        preset="h100x8ndr",
+    ),
+    "rdma_errors": Kind(
+        "rdma",
+        "a `counter`, named as its file in `counters` or `hw_counters`, moves at `rate`",
+        "device: mlx5_0, counter: symbol_error, rate: 10/min",
+        {"counter": one_of(*COUNTER_NAMES), "rate": RATE},
+        problems=counter_of_port,
+        preset="h100x8ndr",
+    ),
+    "rdma_saturated": Kind(
+        "rdma",
+        "a `counter` stands at its maximum",
+        "device: mlx5_0, counter: excessive_buffer_overrun_errors",
+        {"counter": one_of(*COUNTER_NAMES)},
+        problems=counter_of_port,
+        preset="h100x8ndr",
+    ),
+    "rdma_congestion": Kind(
+        "rdma",
+        "InfiniBand: `port_xmit_wait` moves at `rate`; RoCE: packets with a congestion mark, notifications sent and "
+        "notifications handled do",
+        "device: mlx5_0, rate: 500/s",
+        {"rate": RATE},
+        preset="h100x8ndr",
+    ),
+    "rdma_read_error": Kind(
+        "rdma", "no counter of the port can be read", "device: mlx5_0, for: 1m", preset="h100x8ndr"
+    ),
+    "rdma_counter_reset": Kind("rdma", "the counters begin again at 0, once", "device: mlx5_0", preset="h100x8ndr"),
+}
+
+HOST: Mapping[str, Kind] = {
+    "kernel_log_unreadable": Kind("node", "the kernel log may not be read", "for: 1m"),
+    "sxid": Kind(
+        "nvswitch",
+        "the driver logs this `sxid` of an NVSwitch, from 0, once, or at `rate`; of its `link` (0 where absent), "
+        "with a `severity` (`Fatal` or `Non-fatal`; the latter where absent)",
+        "nvswitch: 0, sxid: 12028, link: 30",
+        {
+            "sxid": whole_number(10000, 99999),
+            "severity": optional(one_of("Fatal", "Non-fatal"), "Non-fatal"),
+            "rate": optional(RATE, 0.0),
+        },
+    ),
+    "service_stopped": Kind(
+        "node",
+        "the process of a `service` is gone: `nv-fabricmanager` or `nvidia-persistenced`",
+        "service: nv-fabricmanager",
+        {"service": one_of("nv-fabricmanager", "nvidia-persistenced")},
+    ),
+}

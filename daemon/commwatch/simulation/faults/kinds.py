@@ -1,0 +1,51 @@
+"""Every kind of fault, under the headings of docs/simulation.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from commwatch.simulation.faults.host_kinds import AER, HOST, RDMA
+from commwatch.simulation.faults.model import Kind
+from commwatch.simulation.faults.nvidia_kinds import DRIVER, GPU, NVLINK, PCIE, PROBES
+from commwatch.simulation.faults.values import RATE
+
+NETWORK: Mapping[str, Kind] = {
+    "ethernet_down": Kind(
+        "interface", "the `interface` has no carrier and moves no bytes", "interface: ens1np0, for: 20s"
+    ),
+    "ethernet_congestion": Kind(
+        "interface",
+        "the network pauses priority 3 of the `interface` at `rate`, 50 µs each; nothing is dropped",
+        "interface: ens1np0, rate: 1000/s",
+        {"rate": RATE},
+    ),
+    "ethernet_discards": Kind(
+        "interface", "the port drops packets on arrival at `rate`", "interface: ens1np0, rate: 100/s", {"rate": RATE}
+    ),
+    "ethernet_symbol_errors": Kind(
+        "interface",
+        "symbol errors on one lane, at `rate`, that error correction does not mend",
+        "interface: ens1np0, rate: 10/min",
+        {"rate": RATE},
+    ),
+}
+
+FAMILIES: Mapping[str, Mapping[str, Kind]] = MappingProxyType(
+    {
+        "NVLink": NVLINK,
+        "PCIe": {**PCIE, **AER},
+        "GPU": GPU,
+        "Driver": DRIVER,
+        "Probes": PROBES,
+        "Network": NETWORK,
+        "RDMA": RDMA,
+        "Host": HOST,
+    }
+)
+"""Kinds by their name, by the heading under which they are described."""
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {name: kind for family in FAMILIES.values() for name, kind in family.items()}
+)
+"""Every kind of fault by its name."""

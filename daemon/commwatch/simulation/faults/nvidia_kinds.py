@@ -1,0 +1,255 @@
+"""Faults of GPUs, their links and their driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from commwatch.simulation.faults.checks import needs_nvlink_5, needs_switches
+from commwatch.simulation.faults.model import Kind
+from commwatch.simulation.faults.values import (
+    FACTOR,
+    GENERATION,
+    LANES,
+    RATE,
+    RATIO,
+    SHARE,
+    TEXT,
+    one_of,
+    optional,
+    whole_number,
+)
+
+PACKET_COUNTERS: Mapping[str, int] = MappingProxyType(
+    {
+        "malformed": 206,
+        "buffer_overrun": 207,
+        "receive": 208,
+        "receive_remote": 209,
+        "receive_general": 210,
+        "link_integrity": 211,
+        "transmit_discards": 212,
+    }
+)
+"""Error counter of NVLink 5 and its NVML field."""
+
+PCIE_COUNTERS: Mapping[str, int] = MappingProxyType(
+    {
+        "recoveries": 169,
+        "correctable": 173,
+        "naks_received": 174,
+        "receiver": 175,
+        "bad_tlps": 176,
+        "naks_sent": 177,
+        "bad_dllps": 178,
+        "nonfatal": 179,
+        "fatal": 180,
+        "unsupported_requests": 181,
+        "lcrc": 182,
+        "lane": 183,
+        "replay_rollovers": 95,
+    }
+)
+"""PCIe error counter of a GPU and its NVML field."""
+
+FABRIC_CHECKS = (
+    "bandwidth",
+    "route_recovery",
+    "route",
+    "access_timeout",
+    "configuration",
+    "partition",
+    "connection",
+    "registration",
+)
+"""What can be wrong with the fabric: bits of the health mask, and a registration that does not complete."""
+
+THROTTLE_REASONS: Mapping[str, int] = MappingProxyType(
+    {
+        "sw_power_cap": 0x4,
+        "hw_slowdown": 0x8,
+        "sw_thermal": 0x20,
+        "hw_thermal": 0x40,
+        "hw_power_brake": 0x80,
+    }
+)
+"""Why clocks are lower than they could be, and the bit of the mask."""
+
+RECOVERY_ACTIONS: Mapping[str, int] = MappingProxyType(
+    {"gpu_reset": 1, "node_reboot": 2, "drain_p2p": 3, "drain_and_reset": 4}
+)
+"""What the driver asks for, and its code in NVML field 230."""
+
+NVLINK: Mapping[str, Kind] = {
+    "nvlink_down": Kind(
+        "link",
+        "the link is inactive, without traffic, and so is its other end on a GPU; the GPU raises Xid 74, or 149 with "
+        "NVLink 5",
+        "gpu: 3, link: 5",
+    ),
+    "nvlink_slow": Kind(
+        "link",
+        "the link carries `factor` of its traffic; probes wait for it",
+        "gpu: 3, link: 5, factor: 0.4",
+        {"factor": SHARE},
+    ),
+    "nvlink_crc": Kind(
+        "link",
+        "CRC errors at `rate`; with NVLink 5 they count as packets received with errors",
+        "gpu: 0, link: 2, rate: 200/s",
+        {"rate": RATE},
+    ),
+    "nvlink_recovery": Kind(
+        "link", "successful link recoveries at `rate`", "gpu: 0, link: 2, rate: 6/h", {"rate": RATE}
+    ),
+    "nvlink_replay": Kind(
+        "link",
+        "replays at `rate`; with NVLink 5 blocks of the physical layer that are sent again",
+        "gpu: 0, link: 2, rate: 1/min",
+        {"rate": RATE},
+    ),
+    "nvlink_recovery_failed": Kind(
+        "link",
+        "one recovery fails and the link is down, as with `nvlink_down`",
+        "gpu: 3, link: 5",
+    ),
+    "nvlink_bit_errors": Kind(
+        "link",
+        "NVLink 5: symbol errors at `rate`, raw and effective bit error ratios of `raw` and `effective`, and corrected "
+        "symbols in the high bins of the FEC histogram",
+        "gpu: 0, link: 2, rate: 100/s, effective: 2e-11",
+        {"rate": optional(RATE, 100.0), "raw": optional(RATIO, 3e-5), "effective": optional(RATIO, 2e-11)},
+        problems=needs_nvlink_5,
+        preset="b200x8",
+    ),
+    "nvlink_packet_errors": Kind(
+        "link",
+        f"NVLink 5: errors of one `counter` ({', '.join(PACKET_COUNTERS)}) at `rate`",
+        "gpu: 0, link: 2, counter: malformed, rate: 1/min",
+        {"counter": one_of(*PACKET_COUNTERS), "rate": RATE},
+        problems=needs_nvlink_5,
+        preset="b200x8",
+    ),
+    "p2p_broken": Kind(
+        "gpu",
+        "the driver refuses peer access over NVLink to and from this GPU although its links are active",
+        "gpu: 2",
+    ),
+    "fabric_unhealthy": Kind(
+        "gpu",
+        f"the fabric is unhealthy in the driver's eyes; `check` says why: {', '.join(FABRIC_CHECKS)}. `bandwidth` "
+        "where absent",
+        "gpu: 2, check: bandwidth",
+        {"check": optional(one_of(*FABRIC_CHECKS), "bandwidth")},
+        problems=needs_switches,
+    ),
+}
+
+PCIE: Mapping[str, Kind] = {
+    "pcie_width": Kind("gpu", "at most `lanes` lanes: 1, 2, 4, 8 or 16", "gpu: 1, lanes: 8", {"lanes": LANES}),
+    "pcie_generation": Kind(
+        "gpu", "at most this `generation`, under load too", "gpu: 1, generation: 3", {"generation": GENERATION}
+    ),
+    "pcie_replay": Kind("gpu", "replays at `rate`", "gpu: 1, rate: 5/s", {"rate": RATE}),
+    "pcie_errors": Kind(
+        "gpu",
+        f"errors of one `counter` of the GPU's end ({', '.join(PCIE_COUNTERS)}) at `rate`; `correctable` where absent. "
+        "Receiver, LCRC and NAK errors count as correctable too",
+        "gpu: 1, counter: bad_tlps, rate: 5/s",
+        {"counter": optional(one_of(*PCIE_COUNTERS), "correctable"), "rate": RATE},
+    ),
+}
+
+GPU: Mapping[str, Kind] = {
+    "gpu_lost": Kind(
+        "gpu",
+        'every call on this GPU answers "GPU is lost"; `/sys` shows an unknown speed and 63 lanes, as the kernel does '
+        "for a device that reads as all ones; Xid 79",
+        "gpu: 6",
+    ),
+    "gpu_reset_required": Kind("gpu", 'every call on this GPU answers "reset required"', "gpu: 6"),
+    "gpu_missing": Kind(
+        "gpu",
+        "the node reboots without this card: it is neither counted nor in `/sys`, and the later GPUs move one index "
+        "down. When the fault ends the node reboots with it",
+        "gpu: 2",
+    ),
+    "gpu_throttled": Kind(
+        "gpu",
+        f"clocks are lowered; `reason` is one of {', '.join(THROTTLE_REASONS)}, `hw_thermal` where absent",
+        "gpu: 4, reason: hw_thermal",
+        {"reason": optional(one_of(*THROTTLE_REASONS), "hw_thermal")},
+    ),
+    "recovery_needed": Kind(
+        "gpu",
+        f"the driver asks for a recovery `action` ({', '.join(RECOVERY_ACTIONS)}); Xid 154",
+        "gpu: 4, action: gpu_reset",
+        {"action": optional(one_of(*RECOVERY_ACTIONS), "gpu_reset")},
+    ),
+    "xid": Kind(
+        "gpu",
+        "an event with this Xid when the fault begins, or at `rate`",
+        "gpu: 4, xid: 94, for: 1m",
+        {"xid": whole_number(1, 999), "rate": optional(RATE, 0.0)},
+    ),
+    "mig_enabled": Kind(
+        "gpu", "the GPU is split by MIG: its NVLinks are reported down although nothing is broken", "gpu: 0"
+    ),
+    "job": Kind(
+        "gpus",
+        "a compute process keeps the GPU busy and sends `nvlink_utilization` (0.2 where absent) of the nominal rate "
+        "over each link, in each direction, and `pcie_utilization` (0.02 where absent) over PCIe; without `gpu`: all "
+        "GPUs. While there is a job anywhere, `rdma_utilization` (0.02 where absent) of the rate of each RDMA port",
+        "nvlink_utilization: 0.25",
+        {
+            "nvlink_utilization": optional(SHARE, 0.2),
+            "pcie_utilization": optional(SHARE, 0.02),
+            "rdma_utilization": optional(SHARE, 0.02),
+        },
+    ),
+}
+
+DRIVER: Mapping[str, Kind] = {
+    "driver_hang": Kind(
+        "gpu",
+        "the next call that touches this GPU does not return before the fault ends (or the daemon is gone, so that a "
+        "rehearsal leaves nothing behind), and its thread holds off every signal but SIGKILL",
+        "gpu: 0, for: 5m",
+    ),
+    "driver_reload": Kind(
+        "node",
+        'the driver is unloaded: open sessions answer "uninitialized", new ones "driver not loaded". When the fault '
+        "ends it is loaded again, and the counters of all GPUs begin at 0",
+        "for: 30s",
+    ),
+    "confidential_computing": Kind(
+        "node", "confidential computing is on: performance monitoring (GPM) answers nothing", "at: 0s"
+    ),
+    "counter_reset": Kind("gpus", "the counters of this GPU begin again at 0, once; without `gpu`: of all", "gpu: 4"),
+    "counter_blank": Kind(
+        "gpus",
+        "the traffic counters of the NVLinks answer `value`, `zero` or `ones` (all bits set), although there is "
+        "traffic; `zero` where absent",
+        "gpu: 4, value: zero",
+        {"value": optional(one_of("zero", "ones"), "zero")},
+    ),
+    "counter_stale": Kind(
+        "gpus", "the traffic counters of NVLink and PCIe stand still although there is traffic", "gpu: 4"
+    ),
+}
+
+PROBES: Mapping[str, Kind] = {
+    "slow_probe": Kind(
+        "gpus",
+        "small collectives take `latency` times as long, large ones get `bandwidth` times the rate; both 1 where "
+        "absent",
+        "latency: 4, bandwidth: 0.5",
+        {"latency": optional(FACTOR, 1.0), "bandwidth": optional(FACTOR, 1.0)},
+    ),
+    "failing_probe": Kind(
+        "gpus",
+        "collectives fail with `reason`",
+        "reason: unhandled system error",
+        {"reason": optional(TEXT, "injected failure")},
+    ),
+}

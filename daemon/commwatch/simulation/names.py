@@ -1,0 +1,21 @@
+"""How a simulated node is named: by a preset, or by a file of one's own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+
+def names_a_file(preset: str) -> bool:
+    """Whether what ``--simulate`` names is a file, not a preset."""
+    return "/" in preset or preset.endswith((".yaml", ".yml"))
+
+
+def node_name(preset: str) -> str:
+    """A name for the node, fit for a directory: the preset's, or the file's without its ending."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", Path(preset).stem) if names_a_file(preset) else preset
+
+
+def absolute(preset: str) -> str:
+    """The same node for a process with another working directory."""
+    return str(Path(preset).absolute()) if names_a_file(preset) else preset

@@ -1,0 +1,94 @@
+"""The procfs tree of a simulated node: its boot, its driver, and the processes of its services and jobs."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from commwatch.simulation.hardware import Hardware
+from commwatch.simulation.presets import Preset
+from commwatch.simulation.tree.writer import TreeWriter
+
+FIRST_JOB_PROCESS = 4_100_000
+"""Process id of the job on the first GPU of the preset; the driver library gives the same."""
+_NAME_CHARACTERS = 15
+"""The kernel cuts the names of processes."""
+_FABRIC_MANAGER = "nv-fabricmanager"
+_SERVICES = (
+    (2000, "nvidia-persistenced", "--user nvidia-persistenced --persistence-mode --verbose"),
+    (3000, _FABRIC_MANAGER, "-c /usr/share/nvidia/nvswitch/fabricmanager.cfg"),
+)
+"""First process id, name and arguments of each service."""
+
+
+class ProcfsTree:
+    """Keeps the files beneath a directory up to date; writes only what changed.
+
+    Args:
+        preset: the node.
+        identity: tells this node from others, so that its boots have names of their own.
+    """
+
+    def __init__(self, preset: Preset, identity: str) -> None:
+        self._preset = preset
+        self._identity = identity
+        self._writer: TreeWriter | None = None
+        self._processes: dict[int, tuple[str, str]] = {}
+        self._state: tuple[object, float] | None = None
+
+    def write(self, root: Path, hardware: Hardware, time: float) -> None:
+        """Bring the tree up to date.
+
+        Args:
+            root: what ``--path.procfs`` would name; an empty directory, or one that this wrote before.
+            hardware: the node's parts.
+            time: seconds since the node started.
+        """
+        writer = self._writer
+        if writer is None or writer.root != root:
+            writer = self._writer = TreeWriter(root)
+            self._state = None
+        epoch, boot = hardware.epoch(time), hardware.last_boot(time)
+        if self._state is not None and self._state[0] is epoch and self._state[1] == boot:
+            return
+        if self._state is None:
+            for folder in root.glob("[0-9]*"):  # of an earlier run
+                writer.remove(folder.name)
+        self._state = (epoch, boot)
+        writer.put("sys/kernel/random/boot_id", str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self._identity} {boot}")))
+        writer.put(
+            "driver/nvidia/version",
+            f"NVRM version: {module_version(self._preset.driver_version)}\n"
+            "GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)",
+        )
+        processes = self._running(hardware, time)
+        for process in self._processes.keys() - processes.keys():
+            writer.remove(str(process))
+        for process, (name, command) in processes.items():
+            writer.put(f"{process}/comm", name[:_NAME_CHARACTERS])
+            writer.put(f"{process}/cmdline", "".join(f"{word}\0" for word in command.split()), end="")
+        self._processes = processes
+
+    def _running(self, hardware: Hardware, time: float) -> dict[int, tuple[str, str]]:
+        """Name and command line by process id."""
+        running = {1: ("systemd", "/sbin/init"), 2: ("kthreadd", "")}
+        for first, name, arguments in _SERVICES:
+            if name == _FABRIC_MANAGER and not self._preset.nvswitches:
+                continue
+            stops = [
+                fault
+                for fault in hardware.faults
+                if fault.kind == "service_stopped" and fault.words["service"] == name and fault.start <= time
+            ]
+            if not any(fault.active(time) for fault in stops):
+                # What was started again is another process.
+                running[first + len(stops)] = (name, f"/usr/bin/{name} {arguments}")
+        for place, condition in enumerate(hardware.epoch(time).gpus):
+            if condition.busy and condition.answer == "ok":
+                running[FIRST_JOB_PROCESS + place] = ("python3", "python3 train.py")
+        return running
+
+
+def module_version(version: str) -> str:
+    """How the driver's kernel module names itself."""
+    return f"NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build  (dvs-builder@simulated)"

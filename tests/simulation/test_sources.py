@@ -1,0 +1,48 @@
+"""The production readers on the generated files of a node: nothing that they ask for is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from commwatch.config import Sources, section_json
+from commwatch.simulation.presets import PRESETS
+from commwatch.workers.child import SOURCES
+from commwatch.workers.wire import WorkerPlan
+from simulation.harness import Rehearsal
+
+Rehearse = Callable[..., Rehearsal]
+FILES = ("network", "pci", "rdma", "services", "kernel_log")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("preset", ["h100x8ndr", "a10x2"])
+def test_a_healthy_node_can_be_read(rehearse: Rehearse, tmp_path: Path, preset: str, name: str) -> None:
+    """Every collector of every source of files gets values for all that it finds, and no reason to complain."""
+    node = rehearse(preset).node
+    sysfs, procfs = tmp_path / "sys", tmp_path / "proc"
+    node.write_sysfs(sysfs, (name,))
+    node.write_procfs(procfs)
+    settings = Sources()
+    sections = {field: section_json(getattr(settings, field)) for field in msgspec.structs.asdict(settings)}
+    source = SOURCES[name](WorkerPlan((name,), sections, str(sysfs), str(procfs), (), None, None), node)
+
+    if name == "rdma" and not PRESETS[preset].rdma_ports:
+        assert not (sysfs / "class/infiniband").exists()
+        return
+    source.open(lambda _device: None, frozenset(), None)
+    for collector in source.collectors:
+        batch = source.collect(collector)
+        assert batch.absences == []
+        values = {
+            (readings.device, *series): value
+            for readings in batch.readings
+            for series, value in zip(readings.series, readings.values, strict=True)
+        }
+        assert values
+        # A link that is healthy has a speed, a counter a count: what is None would have been read in vain.
+        assert [key for key, value in values.items() if value is None] == []
+    source.close()
