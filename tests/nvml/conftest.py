@@ -15,15 +15,16 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Opened]]:
     """Makes a source over a library with the GPUs given; closed at the end."""
     made: list[Opened] = []
 
-    def make(*gpus: FakeGpu) -> Opened:
+    def make(*gpus: FakeGpu, opt_in: frozenset[str] = frozenset()) -> Opened:
         for number, gpu in enumerate(gpus):
             gpu.pci_bus_id = f"00000000:{0x17 + number:02X}:00.0".encode()
         library = Library(list(gpus))
         install(monkeypatch, library)
-        made.append(Opened(library, lambda: install(monkeypatch, library)))
+        made.append(Opened(library, lambda: install(monkeypatch, library), opt_in))
         return made[-1]
 
     yield make
     for one in made:
         one.source.close()
         assert one.library.opened == 0
+        assert one.library.gpm.samples == 0

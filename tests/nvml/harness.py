@@ -13,13 +13,13 @@ from nvml.library import Library
 class Opened:
     """A source over a library, with a clock that stands until it is moved."""
 
-    def __init__(self, library: Library, forget_functions: Callable[[], None]) -> None:
+    def __init__(self, library: Library, forget_functions: Callable[[], None], opt_in: frozenset[str]) -> None:
         self.library = library
         self.forget_functions = forget_functions
         """Makes the binding look its functions up again, as after a change of the driver."""
         self.now = 1000.0
         self.reports: list[str] = []
-        self.source: Source = NvmlSource(lambda: self.now)
+        self.source: Source = NvmlSource(lambda: self.now, opt_in)
 
     def open(self, leave_out: frozenset[str] = frozenset(), only: frozenset[str] | None = None) -> Opened:
         self.source.open(self.reports.append, leave_out, only)

@@ -11,6 +11,8 @@ from typing import Any
 import pynvml  # noqa: TID251 - the library is a double of what this binding loads
 import pytest
 
+from nvml.context import FUNCTIONS, Fabric, Gpm, GpmFunctions
+
 DOUBLE, UINT, ULONG, ULONGLONG, LONGLONG, INT, USHORT = range(7)
 FORMS = {DOUBLE: "<d", UINT: "<I", ULONG: "<Q", ULONGLONG: "<Q", LONGLONG: "<q", INT: "<i", USHORT: "<H"}
 GARBAGE = b"\xab" * 8  # what the rest of the union may hold
@@ -43,6 +45,12 @@ class FakeGpu:
     pcie_width: int = 8
     utilization: int | None = 0
     processes: int | None = 0
+    memory: tuple[int, int] | None = None
+    """Bytes in use and in all."""
+    numbers: dict[tuple[str | int, ...], int] = field(default_factory=dict)
+    """By function and its arguments, the number that it gives."""
+    fabric: Fabric | None = None
+    gpm: Gpm | None = None
     handle_code: int = 0
     code: int = 0
     """What every call on the handle returns; 0: what was asked."""
@@ -69,7 +77,13 @@ class Library:
             "nvmlSystemGetNVMLVersion": lambda text, size: _write(text, b"13.580.82.07"),
             "nvmlSystemGetCudaDriverVersion_v2": lambda number: _set(number, 13000),
         }
-        for name, answer in _DEVICE_FUNCTIONS.items():
+        self.confidential: tuple[int, int] | None = None
+        """Feature and developer tools mode of confidential computing."""
+        self.functions["nvmlSystemGetConfComputeState"] = self._confidential
+        self.gpm = GpmFunctions(gpus)
+        self.functions |= self.gpm.functions()
+        answers = {**_DEVICE_FUNCTIONS, **FUNCTIONS, "nvmlGpmSampleGet": self.gpm.take}
+        for name, answer in answers.items():
             self.functions[name] = self._on_device(name, answer)
 
     def __getattr__(self, name: str) -> Callable[..., int]:
@@ -85,6 +99,12 @@ class Library:
     def _shutdown(self) -> int:
         self.opened -= 1
         return self.shutdown_code
+
+    def _confidential(self, state: Any) -> int:
+        if self.confidential is None:
+            return NOT_SUPPORTED
+        state._obj.ccFeature, state._obj.devToolsMode = self.confidential
+        return 0
 
     def _count(self, number: Any) -> int:
         return _set(number, len(self.gpus))

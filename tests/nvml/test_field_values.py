@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.sources.nvml.field_values import FieldBatch
-from commwatch.sources.nvml.fields import bit_error_ratio
+from commwatch.sources.nvml.fields.nvlink import bit_error_ratio
 from nvml.library import (
     DOUBLE,
     FORMS,

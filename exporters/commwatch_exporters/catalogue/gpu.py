@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.catalogue.metric import GPU, Metric, gauge, info
+from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, info
 
 # The rows are a table to be read: one look tells name, labels, help and origin.
 # fmt: off
@@ -20,9 +20,32 @@ ROWS: tuple[Metric, ...] = (
     gauge("gpu_utilization_ratio", GPU, "Share of the driver's last sample period in which a kernel ran.",
           "NVML nvmlDeviceGetUtilizationRates", "ratio"),
     gauge("gpu_compute_processes", GPU, "Compute processes on the GPU.", "NVML nvmlDeviceGetComputeRunningProcesses"),
+    gauge("gpu_memory_size_bytes", GPU, "Memory of the GPU, all of it.", "NVML nvmlDeviceGetMemoryInfo (version 2)",
+          "bytes"),
     gauge("gpu_memory_used_bytes", GPU, "Memory in use on the GPU, without the driver's own reserve.",
           "NVML nvmlDeviceGetMemoryInfo (version 2)", "bytes"),
     gauge("gpu_compute_mode", GPU, "Compute mode: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.",
           "NVML nvmlDeviceGetComputeMode"),
     gauge("gpu_mig_mode", GPU, "1 while the GPU is split by MIG, else 0.", "NVML nvmlDeviceGetMigMode"),
+    gauge("gpu_persistence_mode", GPU,
+          "1 while the driver keeps the GPU set up without any client, else 0.", "NVML nvmlDeviceGetPersistenceMode"),
+    gauge("gpu_confidential_computing_mode", "",
+          "Confidential computing on this node: 0 off, 1 on, 2 on with developer tools. On, there is no GPM.",
+          "NVML nvmlSystemGetConfComputeState"),
+    gauge("gpu_recovery_action", GPU,
+          "What the driver asks for: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset, "
+          "5 recover the IMEX domain, 6 bus reset, 7 system reboot.", "NVML field 230"),
+    gauge("gpu_clocks_event_reason", f"{GPU} reason",
+          "1 while this holds the clocks of the GPU where they are, else 0; several can at once.",
+          "NVML nvmlDeviceGetCurrentClocksEventReasons, or GetCurrentClocksThrottleReasons"),
+    counter("gpu_performance_limited_seconds_total", f"{GPU} policy",
+            "Time for which a policy held the GPU below the clocks it could run at.",
+            "NVML fields 74 to 77 and 79 (nanoseconds)", "seconds"),
+    gauge("gpu_sm_clock_hertz", GPU, "Clock of the multiprocessors now.", "NVML nvmlDeviceGetClockInfo (MHz)", "hertz"),
+    gauge("gpu_memory_clock_hertz", GPU, "Clock of the memory now.", "NVML nvmlDeviceGetClockInfo (MHz)", "hertz"),
+    gauge("gpu_temperature_celsius", GPU, "Temperature of the GPU's core.",
+          "NVML nvmlDeviceGetTemperatureV, or GetTemperature", "celsius"),
+    gauge("gpu_power_watts", GPU, "Power that the GPU draws.", "NVML nvmlDeviceGetPowerUsage (mW)", "watts"),
+    gauge("gpu_power_limit_watts", GPU, "Power limit in force.", "NVML nvmlDeviceGetEnforcedPowerLimit (mW)", "watts"),
+    counter("gpu_energy_joules_total", GPU, "Energy used since the driver was loaded.", "NVML field 83 (mJ)", "joules"),
 )

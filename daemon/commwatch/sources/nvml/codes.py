@@ -11,10 +11,16 @@ from commwatch.sources.base import Reason
 SUCCESS: Final = 0
 
 NOT_THERE: Final = frozenset(
-    {pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+    {
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_DEPRECATED,
+    }
 )
 """This driver or GPU does not have it: no link of that number, no such counter, a field that an older library does not
-know, a function that it lacks."""
+know, a function that it lacks or no longer serves, a structure of a version that it does not know."""
 
 ABSENT: Final = NOT_THERE | {pynvml.NVML_ERROR_NO_DATA}
 """What a counter that will never give a number answers when it is tried for the first time."""
@@ -24,17 +30,24 @@ GONE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_
 
 NO_DRIVER: Final = frozenset(
     {
+        pynvml.NVML_ERROR_UNINITIALIZED,
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
-"""Nothing can be read from any GPU."""
+"""Nothing can be read from any GPU before the library is started anew."""
+
+HANDLE_DEAD: Final = frozenset(
+    {pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_GPU_NOT_FOUND}
+)
+"""What a handle of a GPU that was removed or reset answers to a question that each GPU can answer."""
 
 _REASONS: Final[dict[int, Reason]] = {
     pynvml.NVML_ERROR_NO_PERMISSION: "no_permission",
     pynvml.NVML_ERROR_NOT_FOUND: "not_found",
     pynvml.NVML_ERROR_GPU_NOT_FOUND: "not_found",
+    pynvml.NVML_ERROR_UNINITIALIZED: "no_driver",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "no_driver",
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no_driver",
     pynvml.NVML_ERROR_GPU_IS_LOST: "lost",
@@ -45,6 +58,13 @@ _REASONS: Final[dict[int, Reason]] = {
 }
 
 
+_HINTS: Final[dict[int, str]] = {
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "; the driver's libraries were updated and its kernel module was not: "
+    "reload the module or restart the node",
+    pynvml.NVML_ERROR_UNINITIALIZED: "; the driver was unloaded beneath us, and is opened anew",
+}
+
+
 def reason_of(code: int) -> Reason:
     """The bounded reason for a return code other than success."""
     return _REASONS.get(code, "unreadable")
@@ -52,4 +72,9 @@ def reason_of(code: int) -> Reason:
 
 def describe(call: str, code: int) -> str:
     """A failed call for an operator's eyes: what was asked and what NVML answered."""
-    return f"{call}: {pynvml.NVMLError(code)} (NVML code {code})"
+    return f"{call}: {pynvml.NVMLError(code)} (NVML code {code}){_HINTS.get(code, '')}"
+
+
+def failure(call: str, code: int) -> tuple[Reason, str]:
+    """Reason and detail of a failed call."""
+    return reason_of(code), describe(call, code)

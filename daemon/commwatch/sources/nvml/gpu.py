@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -36,7 +37,7 @@ class Gpu:
         self._handle = handle
         self._failed: dict[Reason, Absence] = {}
 
-    def ask(self, function: Callable[..., T], *arguments: int) -> tuple[T | None, int]:
+    def ask(self, function: Callable[..., T], *arguments: object) -> tuple[T | None, int]:
         """What a function of the binding gives for this GPU, and its return code.
 
         A text that the binding cannot decode, as of a damaged board, counts as an unknown error.
@@ -48,7 +49,16 @@ class Gpu:
         except UnicodeDecodeError:
             return None, pynvml.NVML_ERROR_UNKNOWN
 
-    def call(self, function: Callable[..., T], *arguments: int) -> T | None:
+    @property
+    def number(self) -> int:
+        """What tells this handle from others, as ``handle_number`` gives it."""
+        return handle_number(self._handle)
+
+    def ask_peer(self, function: Callable[..., T], peer: Gpu, *arguments: int) -> tuple[T | None, int]:
+        """As ``ask``, for a function of two GPUs."""
+        return self.ask(function, peer._handle, *arguments)
+
+    def call(self, function: Callable[..., T], *arguments: object) -> T | None:
         """What a function of the binding gives for this GPU; None where it failed, which is noted.
 
         Raises:
@@ -100,6 +110,20 @@ class Gpu:
         if code in codes.NO_DRIVER:
             raise SourceUnavailable(codes.reason_of(code), codes.describe(call, code))
 
+    def check_handle(self) -> None:
+        """Stop where the handle is not the GPU's any more: it would refuse all counters as if there were none.
+
+        Raises:
+            GpuGone, SourceUnavailable: as for ``check``; GpuGone also for such a handle.
+        """
+        info, code = self.ask(pynvml.nvmlDeviceGetPciInfo)
+        self.check(pynvml.nvmlDeviceGetPciInfo.__name__, code)
+        if code in codes.HANDLE_DEAD:
+            detail = codes.describe(pynvml.nvmlDeviceGetPciInfo.__name__, code)
+            raise GpuGone(Absence(self.device, "not_found", detail))
+        if info is not None and pci_bus_id(info) != self.device:
+            raise GpuGone(Absence(self.device, "not_found", f"its handle is now that of {pci_bus_id(info)}"))
+
     def absences(self) -> list[Absence]:
         """What failed since this was last asked, the first failure of each reason."""
         failed = list(self._failed.values())
@@ -110,6 +134,11 @@ class Gpu:
         """Whether the GPU is divided into instances (MIG); False where the driver does not know of it."""
         mode = self.call(pynvml.nvmlDeviceGetMigMode)
         return mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+
+
+def handle_number(handle: Any) -> int:  # a pointer of the binding, which has no types
+    """The address that a handle holds: equal for handles of the same GPU."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
 def pci_bus_id(info: Any) -> str:  # a structure of the binding, which has no types

@@ -2,38 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import pynvml
 
 from commwatch.sources.nvml.field_values import FieldBatch
-from commwatch.sources.nvml.fields import Counter, FieldCounter
+from commwatch.sources.nvml.fields.row import CallCounter, CallReport, Counter, FieldCounter, Scope
 from commwatch.sources.nvml.gpu import Gpu
 from commwatch_exporters.snapshot import Series, Value
+
+Places: TypeAlias = Mapping[Scope, Sequence[int | None]]
+"""By scope: the links that a GPU has of it; for ``device`` a single None."""
+
+
+def places_of(links: int, c2c_links: int) -> Places:
+    """The places of a GPU with so many NVLinks and chip-to-chip links."""
+    return {"device": (None,), "link": range(links), "all_links": range(links), "c2c_link": range(c2c_links)}
 
 
 class Group:
     """The counters of one collector on one GPU, ready to be read."""
 
-    def __init__(self, gpu: Gpu, rows: Sequence[Counter], links: int, earlier: Group | None = None) -> None:
+    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places, earlier: Group | None = None) -> None:
+        """Prepare the reading.
+
+        Args:
+            gpu: the GPU.
+            rows: its counters, all of one collector.
+            places: its links.
+            earlier: the group before; its series object is kept where they are the same.
+        """
         series: list[Series] = []
         requests: list[tuple[int, int, int]] = []
         self._decoded: list[tuple[int, Callable[[int], float]]] = []
         self._calls: list[tuple[Callable[..., Any], tuple[int, ...], Callable[[Any], Value] | None]] = []
-        # Fields come first, as they are read first.
-        for row in sorted(rows, key=lambda row: not isinstance(row, FieldCounter)):
-            for link in (None,) if row.scope == "device" else range(links):
-                labels = gpu.labels if link is None else (*gpu.labels, str(link))
-                if isinstance(row, FieldCounter):
-                    if row.decode is not None:
-                        self._decoded.append((len(series), row.decode))
-                    scope = link if link is not None and row.scope == "link" else 0
-                    requests.append((row.field, scope, row.scale))
-                else:
-                    arguments = row.arguments if link is None else (link, *row.arguments)
-                    self._calls.append((row.call, arguments, row.convert))
-                series.append((row.metric, labels))
-        self._batch = FieldBatch(requests) if requests else None
-        self.series = _kept(tuple(series), earlier)
+        self._reports: list[CallReport] = []
+        self._batch: FieldBatch | None = None
+        for row in rows:
+            if not isinstance(row, FieldCounter):
+                continue
+            for place in places[row.scope]:
+                if row.decode is not None:
+                    self._decoded.append((len(series), row.decode))
+                scope = place if place is not None and row.scope != "all_links" else 0
+                requests.append((row.field, scope, row.scale))
+                series.append((row.metric, _labels(gpu, place, row)))
+        # In the order of reading: fields, calls, reports.
+        for call in [row for row in rows if isinstance(row, CallCounter)]:
+            for place in places[call.scope]:
+                arguments = call.arguments if place is None else (place, *call.arguments)
+                self._calls.append((call.call, arguments, call.convert))
+                series.append((call.metric, _labels(gpu, place, call)))
+        for report in [row for row in rows if isinstance(row, CallReport)]:
+            self._reports.append(report)
+            series += [(metric, (*gpu.labels, *labels)) for metric, labels in report.series]
+        if requests:
+            self._batch = FieldBatch(requests)
+        self._prepare(tuple(series), earlier)
+
+    def _prepare(self, series: tuple[Series, ...], earlier: Group | None) -> None:
+        """Set the series; the earlier object where nothing changed, so that they need not travel again."""
+        self.series: tuple[Series, ...] = series
+        if earlier is not None and earlier.series == series:
+            self.series = earlier.series
 
     def read(self, gpu: Gpu, monotonic: Callable[[], float]) -> tuple[list[Value], float]:
         """The values of ``series``, and the monotonic seconds at which they were taken.
@@ -53,16 +85,22 @@ class Group:
         for function, arguments, convert in self._calls:
             value = gpu.call(function, *arguments)
             values.append(value if value is None or convert is None else convert(value))
+        for report in self._reports:
+            answer = gpu.call(report.call, *report.arguments)
+            values += [None] * len(report.series) if answer is None else report.convert(answer)
         return values, time
+
+    def close(self) -> None:
+        """Give back what the driver lent; most groups hold nothing."""
 
 
 class TrafficGroup(Group):
     """State and bytes of the links."""
 
-    def __init__(self, gpu: Gpu, rows: Sequence[Counter], links: int, earlier: Group | None = None) -> None:
-        super().__init__(gpu, rows, links, earlier)
-        places = [place for place, (metric, _) in enumerate(self.series) if metric == "commwatch_nvlink_link_state"]
-        self._states = slice(places[0], places[-1] + 1) if places else slice(0)
+    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places, earlier: Group | None = None) -> None:
+        super().__init__(gpu, rows, places, earlier)
+        found = [place for place, (metric, _) in enumerate(self.series) if metric == "commwatch_nvlink_link_state"]
+        self._states = slice(found[0], found[-1] + 1) if found else slice(0)
 
     def read(self, gpu: Gpu, monotonic: Callable[[], float]) -> tuple[list[Value], float]:
         """As ``Group.read``; with MIG enabled the driver calls sound links inactive, so there the states are absent."""
@@ -73,28 +111,32 @@ class TrafficGroup(Group):
         return values, time
 
 
-_USE = frozenset({"commwatch_gpu_utilization_ratio", "commwatch_gpu_compute_processes"})
-"""What says that a GPU is in use."""
-
-
 class UseGroup(Group):
-    """Use, memory and modes of the GPU; from utilisation and compute processes, whether it is busy."""
+    """What the GPU does now; from its utilisation, and without any from its compute processes, whether it is busy."""
 
-    def __init__(self, gpu: Gpu, rows: Sequence[Counter], links: int, earlier: Group | None = None) -> None:
-        super().__init__(gpu, rows, links)
-        self._use = [place for place, (metric, _) in enumerate(self.series) if metric in _USE]
-        if self._use:
-            self.series = _kept((*self.series, ("commwatch_gpu_busy", gpu.labels)), earlier)
+    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places, earlier: Group | None = None) -> None:
+        super().__init__(gpu, rows, places)
+        used = ("commwatch_gpu_utilization_ratio", gpu.labels)
+        self._utilization = self.series.index(used) if used in self.series else None
+        self._prepare((*self.series, ("commwatch_gpu_busy", gpu.labels)), earlier)
 
     def read(self, gpu: Gpu, monotonic: Callable[[], float]) -> tuple[list[Value], float]:
         """As ``Group.read``; busy is absent where neither could be read."""
         values, time = super().read(gpu, monotonic)
-        if self._use:
-            known = [values[place] for place in self._use if values[place] is not None]
-            values.append(int(any(known)) if known else None)
+        used = None if self._utilization is None else values[self._utilization]
+        values.append(1 if used else self._busy_without_work(gpu, used))
         return values, time
 
+    def _busy_without_work(self, gpu: Gpu, used: Value) -> int | None:
+        # The list of processes is slow, so it is left alone where the answer is known without it.
+        processes = gpu.call(_COMPUTE_PROCESSES)
+        if processes is None:
+            return None if used is None else 0
+        return int(bool(processes))
 
-def _kept(series: tuple[Series, ...], earlier: Group | None) -> tuple[Series, ...]:
-    """The earlier object where nothing changed, so that the series need not travel again."""
-    return earlier.series if earlier is not None and earlier.series == series else series
+
+_COMPUTE_PROCESSES: Final[Callable[..., Any]] = pynvml.nvmlDeviceGetComputeRunningProcesses_v3
+
+
+def _labels(gpu: Gpu, place: int | None, row: Counter) -> tuple[str, ...]:
+    return (*gpu.labels, *row.labels) if place is None else (*gpu.labels, str(place), *row.labels)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import pynvml
 
 from commwatch.sources.base import DeviceReadings
+from commwatch.sources.nvml import codes, confidential
+from commwatch.sources.nvml.fabric import fabric_labels
 from commwatch.sources.nvml.fields import COUNTERS
 from commwatch.sources.nvml.gpu import Gpu, pci_bus_id
 from commwatch.sources.nvml.plan import Plan
@@ -20,7 +22,11 @@ _ARCHITECTURES: Final = {
 _NVLINK_VERSIONS: Final = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
 _REMOTE_TYPES: Final = {0: "gpu", 1: "ibmnpu", 2: "switch"}
 
-_COUNTER_STATES: Final[tuple[Series, ...]] = tuple(("commwatch_counter_state", ("nvml", row.name)) for row in COUNTERS)
+_SPEED: Final = "commwatch_nvlink_link_speed_bytes_per_second"
+_SWITCH_LINKS: Final = "commwatch_nvlink_switch_links"
+_COUNTER_STATES: Final[tuple[Series, ...]] = tuple(
+    ("commwatch_counter_state", ("nvml", name)) for name in (*(row.name for row in COUNTERS), confidential.COUNTER)
+)
 
 
 def read_gpu_identity(
@@ -45,22 +51,32 @@ def read_gpu_identity(
         architecture = gpu.call(pynvml.nvmlDeviceGetArchitecture)
         named = (uuid or "", serial or "", name or "", _name(_ARCHITECTURES, architecture))
         series.append(("commwatch_gpu_info", (*gpu.labels, *named)))
-        values.append(1)
+    series += _link_infos(gpu, plan, len(states or ()), monotonic)
+    fabric = _fabric_labels(gpu, plan)
+    if fabric is not None:
+        series.append(("commwatch_fabric_info", (*gpu.labels, *fabric)))
+    values += [1] * len(series)
     if states or (states is not None and not gpu.mig_enabled()):
         series.append(("commwatch_nvlink_links", gpu.labels))
         values.append(len(states))
-    for link in range(len(states or ())):
-        labels = _link_labels(gpu, link)
-        if any(labels):
-            series.append(("commwatch_nvlink_info", (*gpu.labels, str(link), *labels)))
-            values.append(1)
     group = plan.groups["identity"]
-    speeds, _ = group.read(gpu, monotonic)
-    for one, speed, state in zip(group.series, speeds, states or (), strict=False):
+    numbers, _ = group.read(gpu, monotonic)
+    for one, number in zip(group.series, numbers, strict=True):
         series.append(one)
-        # The driver has a speed for the links that run; 0 is what it says of others.
-        values.append(speed or None if state else None)
+        values.append(_believed(gpu, one, number, states or ()))
     return DeviceReadings(gpu.device, monotonic(), tuple(series), values)
+
+
+def _believed(gpu: Gpu, series: Series, number: Value, states: Sequence[int]) -> Value:
+    """A number of the identity, or None where it says nothing in the state that the links are in."""
+    metric, labels = series
+    if metric == _SPEED:
+        link = int(labels[2])
+        # The driver has a speed for the links that run; 0 is what it says of others.
+        return number or None if link < len(states) and states[link] else None
+    if metric == _SWITCH_LINKS and number == 0 and gpu.mig_enabled():
+        return None  # with MIG enabled links sound as if they led nowhere
+    return number
 
 
 def read_driver_identity(
@@ -70,8 +86,10 @@ def read_driver_identity(
     labels = (_text(pynvml.nvmlSystemGetDriverVersion), _text(pynvml.nvmlSystemGetNVMLVersion), _cuda_version())
     verdicts = list(supports)
     states = [_state([support[row.name] for support in verdicts]) for row in COUNTERS]
-    series = (("commwatch_software_info", labels), *_COUNTER_STATES)
-    return DeviceReadings("", monotonic(), series, [1 if any(labels) else None, *states])
+    mode, code = confidential.confidential_computing_mode()
+    states.append(0 if code == codes.SUCCESS else 1 if code in codes.ABSENT else None)
+    series = (("commwatch_software_info", labels), ("commwatch_gpu_confidential_computing_mode", ()), *_COUNTER_STATES)
+    return DeviceReadings("", monotonic(), series, [1 if any(labels) else None, mode, *states])
 
 
 def _state(verdicts: list[bool | None]) -> Value:
@@ -91,6 +109,26 @@ def _link_labels(gpu: Gpu, link: int) -> tuple[str, str, str]:
         _REMOTE_TYPES.get(remote_type, "") if remote_type is not None else "",
         pci_bus_id(remote) if remote is not None else "",
     )
+
+
+def _link_infos(gpu: Gpu, plan: Plan, links: int, monotonic: Callable[[], float]) -> list[Series]:
+    """What each link is and leads to, for the links of which anything is known."""
+    remote_links = _remote_links(gpu, plan, monotonic)
+    infos = [(str(link), *_link_labels(gpu, link), remote_links.get(str(link), "")) for link in range(links)]
+    return [("commwatch_nvlink_info", (*gpu.labels, *info)) for info in infos if any(info[1:])]
+
+
+def _remote_links(gpu: Gpu, plan: Plan, monotonic: Callable[[], float]) -> dict[str, str]:
+    """Number of the link at the far end, by link."""
+    group = plan.groups["link_info"]
+    numbers, _ = group.read(gpu, monotonic)
+    found = zip(group.series, numbers, strict=True)
+    return {labels[2]: str(number) for (_, labels), number in found if number is not None}
+
+
+def _fabric_labels(gpu: Gpu, plan: Plan) -> tuple[str, str] | None:
+    info = None if plan.fabric_info is None else gpu.call(plan.fabric_info)
+    return None if info is None else fabric_labels(info)
 
 
 def _name(names: Mapping[int, str], number: int | None) -> str:

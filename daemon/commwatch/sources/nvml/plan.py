@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pynvml
 
 from commwatch.sources.nvml import codes
-from commwatch.sources.nvml.fields import COUNTERS, Collector, Counter, FieldCounter, applies
+from commwatch.sources.nvml.field_values import FieldBatch
+from commwatch.sources.nvml.fields import COUNTERS
+from commwatch.sources.nvml.fields.nvlink import C2C_LINK_COUNT
+from commwatch.sources.nvml.fields.row import (
+    CallCounter,
+    CallReport,
+    Collector,
+    Counter,
+    FieldCounter,
+    GpmCounter,
+    applies,
+)
+from commwatch.sources.nvml.gpm import GpmGroup, gpm_support
 from commwatch.sources.nvml.gpu import Gpu
-from commwatch.sources.nvml.groups import Group, TrafficGroup, UseGroup
+from commwatch.sources.nvml.groups import Group, Places, TrafficGroup, UseGroup, places_of
+from commwatch_exporters.catalogue import OPT_IN
 
-_GROUPS: Final[Mapping[Collector, type[Group]]] = {
-    "identity": Group, "gpu": UseGroup, "nvlink": TrafficGroup, "nvlink_errors": Group, "pcie": Group,
+_GROUPS: Final[Mapping[Collector, Callable[..., Group]]] = {
+    "identity": Group, "link_info": Group, "gpu": UseGroup, "processes": Group, "nvlink": TrafficGroup,
+    "nvlink_errors": Group, "pcie": Group, "pcie_sampled": Group, "gpm": GpmGroup, "fabric": Group,
 }  # fmt: skip
+_ALWAYS_READ: Final = frozenset({"commwatch_nvlink_link_speed_bytes_per_second"})
+"""Exposed only where asked for, but the capacity of the links rests on it."""
 _MOST_LINKS: Final = 256  # the end of the count for a driver that never refuses a link
 
 
@@ -27,9 +43,22 @@ class Plan:
     """Monotonic seconds at which the GPU was tried."""
     link_states: tuple[int, ...] | None
     """State of each link at that time; None where the driver could not say how many there are."""
-    support: Mapping[str, bool | None]
-    """By counter name; None where all links were inactive, or the trial failed otherwise, so that it is not known."""
+    tried: Mapping[str, bool | None]
+    """By counter name, what the trial showed; see ``support``."""
     groups: Mapping[str, Group]
+    fabric_info: Callable[[object], Any] | None
+    """The call that gives the GPU's place in the fabric; None where it has none."""
+
+    @property
+    def support(self) -> Mapping[str, bool | None]:
+        """By counter name; None where all links were inactive, nobody asked for it, or a trial showed nothing."""
+        gpm = self.groups["gpm"]
+        return {**self.tried, **gpm.learned} if isinstance(gpm, GpmGroup) else self.tried
+
+    def close(self) -> None:
+        """Give back what the driver lent."""
+        for group in self.groups.values():
+            group.close()
 
 
 def link_states(gpu: Gpu) -> tuple[int, ...] | None:
@@ -50,46 +79,71 @@ def link_states(gpu: Gpu) -> tuple[int, ...] | None:
     return tuple(states)
 
 
-def make_plan(gpu: Gpu, time: float, states: tuple[int, ...] | None, earlier: Plan | None = None) -> Plan:
-    """Try every counter on a GPU once and prepare the reading of those that it has.
+def make_plan(
+    gpu: Gpu,
+    time: float,
+    states: tuple[int, ...] | None,
+    earlier: Plan | None = None,
+    opt_in: frozenset[str] = frozenset(),
+) -> Plan:
+    """Try every counter on a GPU once and prepare the reading of those that it has and that are wanted.
 
     Args:
         gpu: the GPU to try.
         time: monotonic seconds now.
         states: what ``link_states`` gave for it.
         earlier: the plan before; its series are kept where they are the same.
+        opt_in: metrics that are read only because the configuration names them.
 
     Raises:
         GpuGone, SourceUnavailable: as for ``Gpu.note``.
     """
     architecture = gpu.call(pynvml.nvmlDeviceGetArchitecture)
-    support: dict[str, bool | None] = {
-        row.name: _try(gpu, row, states or ()) if applies(row, architecture) else False for row in COUNTERS
-    }
-    chosen: dict[str, Counter] = {}
+    places = places_of(len(states or ()), _c2c_links(gpu))
+    unwanted = OPT_IN - opt_in - _ALWAYS_READ
+    gpm = gpm_support(gpu)
+    support: dict[str, bool | None] = {}
+    chosen: dict[tuple[str, tuple[str, ...]], Counter] = {}
     for row in COUNTERS:
-        if support[row.name] is not False:
-            chosen.setdefault(row.metric, row)
+        if not applies(row, architecture):
+            verdict: bool | None = False
+        elif isinstance(row, GpmCounter):
+            verdict = gpm
+        elif row.metric in unwanted and not isinstance(row, FieldCounter):
+            verdict = None  # such a call may block, so it is not even tried
+        else:
+            verdict = _try(gpu, row, states or (), places)
+        support[row.name] = verdict
+        if verdict is not False and row.metric not in unwanted:
+            chosen.setdefault((row.metric, row.labels), row)
     groups: dict[str, Group] = {}
     for collector, make in _GROUPS.items():
         rows = [row for row in chosen.values() if row.collector == collector]
-        groups[collector] = make(gpu, rows, len(states or ()), earlier.groups[collector] if earlier else None)
-    return Plan(time, states, support, groups)
+        groups[collector] = make(gpu, rows, places, earlier.groups[collector] if earlier else None)
+    fabric = next((row for row in chosen.values() if row.collector == "fabric"), None)
+    return Plan(time, states, support, groups, fabric.call if isinstance(fabric, CallReport) else None)
 
 
-def _try(gpu: Gpu, row: Counter, states: Sequence[int]) -> bool | None:
+def _c2c_links(gpu: Gpu) -> int:
+    """Chip-to-chip links to a CPU: only superchips have any."""
+    (count,) = gpu.read(FieldBatch([(C2C_LINK_COUNT, 0, 1)]))
+    return min(int(count or 0), _MOST_LINKS)
+
+
+def _try(gpu: Gpu, row: FieldCounter | CallCounter | CallReport, states: Sequence[int], places: Places) -> bool | None:
     """Whether a GPU has a counter; None where no active link could be asked."""
-    if row.scope != "device" and not states:
+    # What holds for all links is asked for once.
+    asked = [place or 0 for place in (places[row.scope][:1] if row.scope == "all_links" else places[row.scope])]
+    if not asked:
         return False
-    places = range(len(states)) if row.scope == "link" else (0,)
     if isinstance(row, FieldCounter):
-        answers = gpu.try_fields([(row.field, place) for place in places])
+        answers = gpu.try_fields([(row.field, place) for place in asked])
     elif row.scope == "device":
         answers = [gpu.ask(row.call, *row.arguments)[1]]
     else:
-        answers = [gpu.ask(row.call, link, *row.arguments)[1] for link in places]
+        answers = [gpu.ask(row.call, place, *row.arguments)[1] for place in asked]
     verdicts = []
-    for place, code in zip(places, answers, strict=True):
+    for place, code in zip(asked, answers, strict=True):
         gpu.check(row.name, code)
         verdicts.append(_verdict(code, _answers(row, states, place)))
     if True in verdicts:
@@ -97,9 +151,9 @@ def _try(gpu: Gpu, row: Counter, states: Sequence[int]) -> bool | None:
     return False if False in verdicts else None
 
 
-def _answers(row: Counter, states: Sequence[int], link: int) -> bool:
+def _answers(row: FieldCounter | CallCounter | CallReport, states: Sequence[int], link: int) -> bool:
     """Whether a refusal counts: an inactive link refuses counters that it has."""
-    if row.scope == "device" or row.answers_inactive:
+    if row.scope in ("device", "c2c_link") or (not isinstance(row, CallReport) and row.answers_inactive):
         return True
     return bool(states[link]) if row.scope == "link" else any(states)
 

@@ -12,12 +12,16 @@ import pynvml
 
 from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
 from commwatch.sources.nvml import codes
+from commwatch.sources.nvml.events import EventWatch
 from commwatch.sources.nvml.gpu import Gpu, GpuGone, pci_bus_id
 from commwatch.sources.nvml.identity import read_driver_identity, read_gpu_identity
+from commwatch.sources.nvml.p2p import PeerMatrix
 from commwatch.sources.nvml.plan import Plan, link_states, make_plan
 from commwatch_exporters.snapshot import Series
 
 _TRY_AGAIN_AFTER: Final = 3600.0  # seconds between two trials of what a GPU does not support
+_BLOCKING: Final = frozenset({"pcie_sampled"})
+"""Collectors whose calls wait in the driver, so that the GPUs are read at the same time."""
 
 
 @dataclass
@@ -34,13 +38,26 @@ class _Opened:
 class NvmlSource:
     """The NVIDIA driver of this node; implements ``sources.base.Source``. One thread."""
 
-    collectors: tuple[str, ...] = ("identity", "gpu", "nvlink", "nvlink_errors", "pcie")
+    collectors: tuple[str, ...] = (
+        "identity", "gpu", "processes", "nvlink", "nvlink_errors", "pcie", "pcie_sampled", "gpm", "fabric", "events",
+        "p2p",
+    )  # fmt: skip
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, opt_in: frozenset[str] = frozenset()) -> None:
+        """Args:
+        monotonic: the clock.
+        opt_in: metrics that are read only because the configuration names them.
+        """
         self._monotonic = monotonic
+        self._opt_in = opt_in
         self._initialised = False
         self._report: Report = lambda device: None
         self._leave_out: frozenset[str] = frozenset()
+        self._only: frozenset[str] | None = None
+        self._count = 0
+        """GPUs that the driver listed when it was opened."""
+        self._events = EventWatch()
+        self._peers = PeerMatrix()
         self._opened: list[_Opened] = []
         self._not_opened: dict[int, Absence] = {}
         self._driver_series: tuple[Series, ...] = ()
@@ -59,18 +76,18 @@ class NvmlSource:
         Raises:
             SourceUnavailable: no library, no driver, library and driver differ, or no permission.
         """
-        self._report, self._leave_out = report, leave_out
+        self._report, self._leave_out, self._only = report, leave_out, only
         call = "nvmlInitWithFlags"
         try:
             pynvml.nvmlInit()
             self._initialised = True
             call = "nvmlDeviceGetCount"
-            count = pynvml.nvmlDeviceGetCount()
+            self._count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             self.close()
             raise SourceUnavailable(codes.reason_of(error.value), codes.describe(call, error.value)) from error
         try:
-            for index in range(count):
+            for index in range(self._count):
                 key = f"index:{index}"
                 if key not in leave_out and (only is None or key in only):
                     self._open_gpu(index)
@@ -96,15 +113,20 @@ class NvmlSource:
         if not address:
             self._not_opened[index] = Absence(device, "unreadable", f"{call}: no PCI address")
             return
-        if address in self._leave_out:
+        if address in self._leave_out or not self._is_meant(address):
             return
         gpu = Gpu(index, handle, address)
         try:
-            plan = make_plan(gpu, self._monotonic(), link_states(gpu))
+            plan = make_plan(gpu, self._monotonic(), link_states(gpu), opt_in=self._opt_in)
         except GpuGone as gone:
             self._not_opened[index] = gone.absence
             return
         self._opened.append(_Opened(gpu, plan))
+
+    def _is_meant(self, address: str) -> bool:
+        """Whether a GPU may be touched by its address: its index may have been another GPU's before."""
+        addresses = {key for key in self._only or () if not key.startswith("index:")}
+        return not addresses or address in addresses
 
     def collect(self, collector: str) -> Batch:
         """Read one group of counters of every GPU that was opened.
@@ -115,9 +137,17 @@ class NvmlSource:
         batch = Batch()
         try:
             if collector == "identity":
-                self._open_those_that_were_not_ready()
-            for opened in self._opened:
-                if opened.gone is None:
+                self._follow_devices()
+            readable = [opened for opened in self._opened if opened.gone is None]
+            if collector == "events":
+                self._listen(readable, batch)
+            elif collector == "p2p":
+                self._ask_peers(readable, batch)
+            elif collector in _BLOCKING:
+                self._read_together(readable, collector, batch)
+            else:
+                for opened in readable:
+                    self._report(opened.gpu.device)
                     self._read(opened, collector, batch)
             batch.absences += [opened.gone for opened in self._opened if opened.gone is not None]
             batch.absences += self._not_opened.values()
@@ -128,11 +158,22 @@ class NvmlSource:
             self._report("")
         return batch
 
+    def _read_together(self, readable: list[_Opened], collector: str, batch: Batch) -> None:
+        """Read all GPUs at once, each in a thread: a call into the driver lets the others run.
+
+        No GPU is reported, as a missed deadline could not be blamed on one of them.
+        """
+        readable = [opened for opened in readable if opened.plan.groups[collector].series]
+        if readable:
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(len(readable)) as pool:
+                list(pool.map(lambda opened: self._read(opened, collector, batch), readable))
+
     def _read(self, opened: _Opened, collector: str, batch: Batch) -> None:
         gpu, group = opened.gpu, opened.plan.groups[collector]
         if collector != "identity" and not group.series:
             return
-        self._report(gpu.device)
         try:
             if collector == "identity":
                 batch.readings.append(self._gpu_identity(opened))
@@ -145,12 +186,14 @@ class NvmlSource:
 
     def _gpu_identity(self, opened: _Opened) -> DeviceReadings:
         gpu, plan, now = opened.gpu, opened.plan, self._monotonic()
+        gpu.check_handle()
         states = link_states(gpu)
         # Links that could not be tried while all were inactive are tried when one has come up.
         came_up = None in plan.support.values() and any(states or ()) and not any(plan.link_states or ())
         changed = states is not None and len(states) != len(plan.link_states or ())
         if changed or came_up or now - plan.time >= _TRY_AGAIN_AFTER:
-            opened.plan = plan = make_plan(gpu, now, states if states is not None else plan.link_states, plan)
+            known = states if states is not None else plan.link_states
+            opened.plan = plan = make_plan(gpu, now, known, plan, self._opt_in)
         readings = read_gpu_identity(gpu, plan, states, self._monotonic)
         opened.identity, readings = _with_kept_series(readings, opened.identity)
         return readings
@@ -161,6 +204,43 @@ class NvmlSource:
         self._driver_series, readings = _with_kept_series(readings, self._driver_series)
         return readings
 
+    def _listen(self, readable: list[_Opened], batch: Batch) -> None:
+        events, failures, gone = self._events.collect([opened.gpu for opened in readable], self._report)
+        batch.events += events
+        batch.absences += failures
+        for opened in readable:
+            opened.gone = next((one.absence for one in gone if one.absence.device == opened.gpu.device), None)
+
+    def _ask_peers(self, readable: list[_Opened], batch: Batch) -> None:
+        gpus = [opened.gpu for opened in readable]
+        try:
+            batch.readings += self._peers.read(gpus, self._report, self._monotonic)
+        except GpuGone as gone:
+            next(opened for opened in readable if opened.gpu.device == gone.absence.device).gone = gone.absence
+        for gpu in gpus:
+            batch.absences += gpu.absences()
+
+    def _follow_devices(self) -> None:
+        """Notice GPUs that came or went while the driver was open.
+
+        Indexes move when the number of GPUs changes, so then all is opened anew. Whether a driver that is open tells
+        of a GPU that was plugged in is not established: else it is found by the next process.
+        """
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            if error.value in codes.NO_DRIVER:
+                raise SourceUnavailable(*codes.failure("nvmlDeviceGetCount", error.value)) from error
+            count = self._count
+        if count != self._count:
+            self.close()
+            self.open(self._report, self._leave_out, self._only)
+            return
+        self._open_those_that_were_not_ready()
+        for opened in self._opened:
+            if opened.gone is not None and opened.gone.reason == "not_found":
+                opened.gone = None  # looked at again below
+
     def _open_those_that_were_not_ready(self) -> None:
         for index in [index for index, absence in self._not_opened.items() if absence.reason == "not_ready"]:
             del self._not_opened[index]
@@ -168,6 +248,9 @@ class NvmlSource:
 
     def close(self) -> None:
         """End NVML; no device file stays open."""
+        self._events.free()
+        for opened in self._opened:
+            opened.plan.close()
         self._opened, self._not_opened, self._driver_series = [], {}, ()
         if self._initialised:
             self._initialised = False

@@ -1,0 +1,72 @@
+"""Which pairs of GPUs can reach each other directly: NVML's peer-to-peer status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import pynvml
+
+from commwatch.sources.base import DeviceReadings, Report
+from commwatch.sources.nvml import codes
+from commwatch.sources.nvml.gpu import Gpu
+from commwatch_exporters.snapshot import Series, Value
+
+CAPABILITIES: Final = (("nvlink", 2), ("read", 0))
+"""NVML's index of each capability; the binding's constant of the second is a tuple by mistake."""
+
+
+class PeerMatrix:
+    """The status of all ordered pairs of the GPUs that can be peers.
+
+    A GPU that is split by MIG has no peers, and one alone has none.
+    """
+
+    def __init__(self) -> None:
+        self._for: tuple[tuple[str, str], ...] = ()
+        self._series: dict[str, tuple[Series, ...]] = {}
+
+    def read(self, gpus: Sequence[Gpu], report: Report, monotonic: Callable[[], float]) -> list[DeviceReadings]:
+        """The status of each pair, in one batch for each GPU; failures are noted at the GPU.
+
+        A pair of which one GPU is lost has no status; which one it is, other collectors tell.
+
+        Raises:
+            GpuGone, SourceUnavailable: as for ``Gpu.note``; GpuGone never for a pair.
+        """
+        whole = []
+        for gpu in gpus:
+            report(gpu.device)
+            if not gpu.mig_enabled():
+                whole.append(gpu)
+        if len(whole) < 2:
+            return []
+        self._prepare(whole)
+        readings = []
+        for gpu in whole:
+            report(gpu.device)
+            values = [_status(gpu, peer, index) for peer in whole if peer is not gpu for _, index in CAPABILITIES]
+            readings.append(DeviceReadings(gpu.device, monotonic(), self._series[gpu.device], values))
+        return readings
+
+    def _prepare(self, gpus: Sequence[Gpu]) -> None:
+        labels = tuple(gpu.labels for gpu in gpus)
+        if labels == self._for:
+            return
+        self._for = labels
+        self._series = {
+            own[1]: tuple(
+                ("commwatch_gpu_p2p_status", (*own, *peer, capability))
+                for peer in labels
+                if peer != own
+                for capability, _ in CAPABILITIES
+            )
+            for own in labels
+        }
+
+
+def _status(gpu: Gpu, peer: Gpu, index: int) -> Value:
+    value, code = gpu.ask_peer(pynvml.nvmlDeviceGetP2PStatus, peer, index)
+    if code not in codes.GONE:
+        gpu.note(pynvml.nvmlDeviceGetP2PStatus.__name__, code)
+    return value
