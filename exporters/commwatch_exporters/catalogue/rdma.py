@@ -2,9 +2,159 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.catalogue.metric import Metric
+from commwatch_exporters.catalogue.metric import PORT, Metric, counter, gauge, info
+
+_PORTS = "sysfs /sys/class/infiniband/*/ports"
+_COUNTERS = f"{_PORTS}/*/counters"
+_HARDWARE = f"{_PORTS}/*/hw_counters"
+_STATE_SINCE = "rdma_port_state, counted from the start of the daemon"
+
+_BITS_4, _BITS_8, _BITS_16, _BITS_32 = 2**4 - 1, 2**8 - 1, 2**16 - 1, 2**32 - 1
+_WRAP = 2**32
+
+
+def _sticky(name: str, help_text: str, file: str, limit: int) -> Metric:
+    """A row of a counter that stays at its largest number."""
+    return counter(f"rdma_port_{name}", PORT, f"{help_text} Stops at {limit}.", f"{_COUNTERS}/{file}",
+                   saturates_at=limit)  # fmt: skip
+
+
+def _event(name: str, help_text: str, files: str) -> Metric:
+    """A row of a counter that never ends: 64 bits."""
+    return counter(f"rdma_{name}", PORT, help_text, f"{_HARDWARE}/{files}")
+
+
+def _wrapping(name: str, help_text: str, files: str, labels: str = PORT, opt_in: bool = False) -> Metric:
+    """A row of a queue counter of mlx5, which has 32 bits and begins at 0 again; what is exposed goes on growing."""
+    return counter(f"rdma_{name}", labels, help_text, f"{_HARDWARE}/{files}", opt_in=opt_in, wraps_at=_WRAP)
+
 
 # The rows are a table to be read: one look tells name, labels, help and origin.
 # fmt: off
 
-ROWS: tuple[Metric, ...] = ()
+_PORT_ROWS: tuple[Metric, ...] = (
+    info("rdma_port_info", f"{PORT} link_layer lid sm_lid firmware hca_type pci_bus_id netdev",
+         "Identity of an RDMA port; the value is always 1.",
+         "sysfs /sys/class/infiniband/*: link_layer, lid, sm_lid, fw_ver, hca_type, device, gid_attrs/ndevs/0"),
+    gauge("rdma_port_state", PORT, "Logical state: 0 no change, 1 down, 2 initialising, 3 armed, 4 active, 5 deferred.",
+          f"{_PORTS}/*/state"),
+    gauge("rdma_port_phys_state", PORT,
+          "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery, 7 test.",
+          f"{_PORTS}/*/phys_state"),
+    gauge("rdma_port_speed_bytes_per_second", PORT,
+          "Speed of the link, one direction; absent while it is down and where the kernel has no name for it.",
+          f"{_PORTS}/*/rate, Gbit/s times 125000000", "bytes_per_second"),
+    gauge("rdma_port_width_lanes", PORT, "Lanes of the link; absent as the speed is.", f"{_PORTS}/*/rate", "lanes"),
+    gauge("rdma_port_expected", PORT, "1 for a port that should be active, because it was for a while.",
+          "inventory kept in the state directory"),
+    counter("rdma_port_flaps_total", PORT, "Times the port was seen to leave the active state.", _STATE_SINCE),
+    counter("rdma_port_down_seconds_total", PORT, "Time in which the port was not active, after it had been.",
+            _STATE_SINCE, "seconds"),
+)
+
+_COUNTER_ROWS: tuple[Metric, ...] = (
+    counter("rdma_port_transmit_bytes_total", PORT, "Bytes sent; with RoCE those of RDMA alone.",
+            f"{_COUNTERS}/port_xmit_data times 4", "bytes"),
+    counter("rdma_port_receive_bytes_total", PORT, "Bytes received; with RoCE those of RDMA alone.",
+            f"{_COUNTERS}/port_rcv_data times 4", "bytes"),
+    counter("rdma_port_transmit_packets_total", PORT, "Packets sent.", f"{_COUNTERS}/port_xmit_packets"),
+    counter("rdma_port_receive_packets_total", PORT, "Packets received.", f"{_COUNTERS}/port_rcv_packets"),
+    counter("rdma_port_transmit_unicast_packets_total", PORT, "Unicast packets sent.",
+            f"{_COUNTERS}/unicast_xmit_packets", opt_in=True),
+    counter("rdma_port_receive_unicast_packets_total", PORT, "Unicast packets received.",
+            f"{_COUNTERS}/unicast_rcv_packets", opt_in=True),
+    counter("rdma_port_transmit_multicast_packets_total", PORT, "Multicast packets sent.",
+            f"{_COUNTERS}/multicast_xmit_packets", opt_in=True),
+    counter("rdma_port_receive_multicast_packets_total", PORT, "Multicast packets received.",
+            f"{_COUNTERS}/multicast_rcv_packets", opt_in=True),
+    _sticky("symbol_errors_total", "Symbol errors of the physical link.", "symbol_error", _BITS_16),
+    _sticky("link_error_recovery_total", "Times the link recovered from an error by itself.", "link_error_recovery",
+            _BITS_8),
+    _sticky("link_downed_total", "Times the link went down.", "link_downed", _BITS_8),
+    _sticky("receive_errors_total", "Packets received with errors.", "port_rcv_errors", _BITS_16),
+    _sticky("receive_remote_physical_errors_total", "Packets that were marked bad before they came to this link.",
+            "port_rcv_remote_physical_errors", _BITS_16),
+    _sticky("transmit_discards_total", "Packets dropped before sending, because of congestion or a link that is down.",
+            "port_xmit_discards", _BITS_16),
+    _sticky("transmit_constraint_errors_total", "Packets not sent because of a partition or rate rule.",
+            "port_xmit_constraint_errors", _BITS_8),
+    _sticky("receive_constraint_errors_total", "Packets received and dropped because of a partition or rate rule.",
+            "port_rcv_constraint_errors", _BITS_8),
+    _sticky("local_link_integrity_errors_total", "Times the errors of the link passed the port's own threshold.",
+            "local_link_integrity_errors", _BITS_4),
+    _sticky("excessive_buffer_overrun_errors_total", "Times the other end sent more than flow control allows.",
+            "excessive_buffer_overrun_errors", _BITS_4),
+    _sticky("vl15_dropped_total", "Management packets dropped.", "VL15_dropped", _BITS_16),
+    _sticky("transmit_wait_ticks_total", "Ticks in which there was data and no credit to send it; how long a tick is "
+            "depends on the adapter.", "port_xmit_wait", _BITS_32),
+)
+
+_HARDWARE_ROWS: tuple[Metric, ...] = (
+    _wrapping("out_of_sequence_total", "Packets that came out of order.", "out_of_sequence"),
+    _wrapping("packet_sequence_errors_total", "Answers that told of a gap in the packets sent.",
+              "packet_seq_err, seq_err_naks_rcvd"),
+    _wrapping("ack_timeouts_total", "Times no answer came in time and the packets were sent again.",
+              "local_ack_timeout_err, to_retransmits"),
+    _wrapping("rnr_retries_total", "Answers that the other end is not ready to receive.",
+              "rnr_nak_retry_err, rnr_naks_rcvd"),
+    _wrapping("retries_exceeded_total", "Connections given up after the last retry, by kernel name of the reason.",
+              "req_transport_retries_exceeded, req_rnr_retries_exceeded, max_retry_exceeded", f"{PORT} kind"),
+    _wrapping("implied_nak_sequence_errors_total", "Answers that showed by their number that packets were lost.",
+              "implied_nak_seq_err"),
+    _wrapping("duplicate_requests_total", "Requests that came twice.", "duplicate_request"),
+    _wrapping("out_of_buffer_total", "Packets dropped because no receive buffer was ready.", "out_of_buffer"),
+    _wrapping("completion_errors_total",
+              "Work that ended with an error, by its kernel name; flush errors rise when a job ends in good order.",
+              "req_*_error, resp_*_error", f"{PORT} kind"),
+    _event("icrc_errors_total", "RoCE packets with a wrong check sum.", "rx_icrc_encapsulated"),
+    _event("ecn_marked_total", "RoCE packets received with a congestion mark.",
+           "np_ecn_marked_roce_packets, RxECNMrkd, rx_ecn_marked_pkts"),
+    _event("cnp_sent_total", "Congestion notifications sent.", "np_cnp_sent, cnpSent, tx_cnp_pkts"),
+    _event("cnp_handled_total", "Congestion notifications obeyed.", "rp_cnp_handled, cnpHandled, rx_cnp_pkts"),
+    _event("cnp_ignored_total", "Congestion notifications ignored.", "rp_cnp_ignored, cnpIgnored"),
+    _wrapping("adaptive_retransmissions_total", "Adaptive retransmissions.", "roce_adp_retrans"),
+    _wrapping("adaptive_retransmission_timeouts_total", "Time-outs of adaptive retransmission.", "roce_adp_retrans_to"),
+    _wrapping("slow_restarts_total", "Times slow restart was used.", "roce_slow_restart"),
+    _wrapping("slow_restart_cnps_total", "Congestion notifications made by slow restart.", "roce_slow_restart_cnps"),
+    _wrapping("slow_restart_transitions_total", "Changes to the state of slow restart.", "roce_slow_restart_trans"),
+    _wrapping("receive_write_requests_total", "RDMA writes received.", "rx_write_requests", opt_in=True),
+    _wrapping("receive_read_requests_total", "RDMA reads received.", "rx_read_requests", opt_in=True),
+    _wrapping("receive_atomic_requests_total", "Atomic operations received.", "rx_atomic_requests", opt_in=True),
+    _wrapping("receive_dct_connects_total", "Connections received of the dynamically connected transport.",
+              "rx_dct_connect", opt_in=True),
+    _event("congestion_receive_ce_packets_total", "Packets received with a congestion mark, where this optional "
+           "counter is switched on.", "cc_rx_ce_pkts"),
+    _event("congestion_receive_cnp_packets_total", "Congestion notifications received, where this optional counter is "
+           "switched on.", "cc_rx_cnp_pkts"),
+    _event("congestion_transmit_cnp_packets_total", "Congestion notifications sent, where this optional counter is "
+           "switched on.", "cc_tx_cnp_pkts"),
+)
+
+_VOLUME_ROWS: tuple[Metric, ...] = (
+    counter("rdma_transmit_bytes_total", PORT, "Bytes sent, as adapters without port counters and optional counters "
+            "give them.", f"{_HARDWARE}/tx_bytes, rdma_tx_bytes", "bytes"),
+    counter("rdma_receive_bytes_total", PORT, "Bytes received, as adapters without port counters and optional counters "
+            "give them.", f"{_HARDWARE}/rx_bytes, rdma_rx_bytes", "bytes"),
+    _event("transmit_packets_total", "Packets sent, as the bytes.", "tx_pkts, rdma_tx_packets"),
+    _event("receive_packets_total", "Packets received, as the bytes.", "rx_pkts, rdma_rx_packets"),
+    _event("receive_drops_total", "Packets received and dropped.", "rx_drops"),
+    counter("rdma_retransmitted_bytes_total", PORT, "Bytes sent again.", f"{_HARDWARE}/retrans_bytes", "bytes"),
+    _event("retransmitted_packets_total", "Packets sent again.", "retrans_pkts"),
+    _event("retransmission_timeouts_total", "Times packets were sent again because no answer came in time.",
+           "retrans_timeout_events"),
+    _event("unresponsive_remote_total", "Times the other end did not answer at all.", "unresponsive_remote_events"),
+    _event("impaired_connections_total", "Times a connection to another end became bad.",
+           "impaired_remote_conn_events"),
+    counter("rdma_work_request_errors_total", f"{PORT} kind", "RDMA reads and writes that failed, by kernel name.",
+            f"{_HARDWARE}/rdma_read_wr_err, rdma_write_wr_err"),
+    counter("rdma_read_bytes_total", PORT, "Bytes fetched by RDMA reads.", f"{_HARDWARE}/rdma_read_bytes", "bytes",
+            opt_in=True),
+    counter("rdma_read_response_bytes_total", PORT, "Bytes sent in answer to RDMA reads.",
+            f"{_HARDWARE}/rdma_read_resp_bytes", "bytes", opt_in=True),
+    counter("rdma_write_bytes_total", PORT, "Bytes sent by RDMA writes.", f"{_HARDWARE}/rdma_write_bytes", "bytes",
+            opt_in=True),
+    counter("rdma_write_receive_bytes_total", PORT, "Bytes received by RDMA writes.",
+            f"{_HARDWARE}/rdma_write_recv_bytes", "bytes", opt_in=True),
+)
+
+ROWS: tuple[Metric, ...] = (*_PORT_ROWS, *_COUNTER_ROWS, *_HARDWARE_ROWS, *_VOLUME_ROWS)

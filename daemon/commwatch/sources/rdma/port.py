@@ -1,0 +1,334 @@
+"""One RDMA port: what files it has, and one reading of them all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from commwatch.sources import files
+from commwatch.sources.base import Absence, DeviceReadings
+from commwatch.sources.kept_file import KeptFile, KeptFiles
+from commwatch.sources.rdma import attributes
+from commwatch.sources.rdma.counters import COUNTERS, RdmaCounter
+from commwatch_exporters.snapshot import Series, Value
+
+REFRESH_SECONDS: Final = 60.0
+"""Between two looks at what rarely changes: identity, and which counters there are."""
+RETRY_UNSUPPORTED_SECONDS: Final = 600.0
+"""Between two tries of a counter that the driver refused; each try is a question to the adapter's firmware."""
+SLOW_SECONDS: Final = 1.0
+"""A port whose reading takes longer is left alone for a while."""
+
+_NO_COUNTER = files.NO_VALUE_NOW | {errno.ENOENT}
+_NO_HARM = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE})
+"""Errors that are not the port's: asking again costs it nothing."""
+
+
+class PortFailed(Exception):
+    """The port cannot be read now and should be left alone for a while; the text says why."""
+
+
+class PortGone(Exception):
+    """The port went away since it was listed."""
+
+
+class Place(NamedTuple):
+    """Where a port stands in sysfs."""
+
+    device: str
+    """Name of the RDMA device, as a label."""
+    port: str
+    """Number of the port."""
+    home: str
+    """Directory of the device."""
+    is_only: bool
+    """The device has no other port, so that the counters of the device are those of the port."""
+
+    @property
+    def key(self) -> str:
+        """As NCCL and the verbs tools write it: ``mlx5_0:1``."""
+        return f"{self.device}:{self.port}"
+
+    @property
+    def path(self) -> str:
+        """Directory of the port."""
+        return f"{self.home}/ports/{self.port}"
+
+
+class _Row(NamedTuple):
+    position: int
+    counter: RdmaCounter
+    file: KeptFile
+    scale: int
+    stuck_at: int | None
+
+
+_GAUGES: Final = (
+    "commwatch_rdma_port_state",
+    "commwatch_rdma_port_phys_state",
+    "commwatch_rdma_port_speed_bytes_per_second",
+    "commwatch_rdma_port_width_lanes",
+)
+
+
+class Port:
+    """Reads one port; keeps its files open between readings.
+
+    Args:
+        place: where it stands.
+        opt_in: metrics that somebody asked for, of those that are read only then.
+        hidden: metrics that are read only where somebody asked for them.
+        kept: how many files may stay open.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, place: Place, opt_in: frozenset[str], hidden: frozenset[str], kept: KeptFiles, clock: Callable[[], float]
+    ) -> None:
+        self.place = place
+        self.supported: frozenset[str] = frozenset()
+        """Files that are there and were not refused."""
+        self._left_out = hidden - opt_in
+        self._kept = kept
+        self._clock = clock
+        self._labels = (place.device, place.port)
+        self._attributes = {
+            name: KeptFile(f"{place.path}/{name}", kept) for name in ("state", "phys_state", "rate")
+        }  # fmt: skip
+        self._files: dict[str, KeptFile] = {}
+        self._rows: tuple[_Row, ...] = ()
+        self._series: tuple[Series, ...] = ()
+        self._refused: set[str] = set()
+        self._refused_until = 0.0
+        self._refreshed_at = float("-inf")
+        self._state: int | None = None
+        self._driver = ""
+        self._rate: tuple[bytes, attributes.Rate | None] = (b"", None)
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for file in (*self._attributes.values(), *self._files.values()):
+            file.close()
+
+    def identity(self, now: float) -> DeviceReadings:
+        """That the port is here, and nothing of what it counts."""
+        values: list[Value] = [None] * len(self._series)
+        if values:
+            values[-1] = 1
+        return DeviceReadings(self.place.key, now, self._series, values)
+
+    def read(self) -> tuple[DeviceReadings, Absence | None]:
+        """Read everything once; with the first thing that went wrong, if any.
+
+        Raises:
+            PortFailed: the driver cannot read the port, or takes too long for it.
+            PortGone: it went away.
+        """
+        now = self._clock()
+        is_first = self._refreshed_at == float("-inf")
+        if is_first:  # before anything can fail, so that the port has its identity
+            self._refresh(now)
+        state = self._read_attribute("state", now)
+        code = None if state is None else attributes.parse_code(state)
+        if not is_first and code != self._state:
+            self._refused.clear()  # in another state it may have counters that it refused before
+            self._refresh(now)
+        elif now - self._refreshed_at >= REFRESH_SECONDS:
+            self._refresh(now)
+        self._state = code
+        values: list[Value] = [None] * len(self._series)
+        absence = None
+        if state is not None and code is None:
+            absence = self._senseless("state", state)
+        physical = attributes.parse_code(self._read_attribute("phys_state", now) or b"")
+        speed = self._speed(now, code, physical)
+        values[0], values[1], values[-1] = code, physical, 1
+        if speed is not None:
+            values[2], values[3] = speed.bytes_per_second, speed.lanes
+        absence = self._read_counters(values, now) or absence
+        return DeviceReadings(self.place.key, now, self._series, values), absence
+
+    def _read_counters(self, values: list[Value], started: float) -> Absence | None:
+        absence: Absence | None = None
+        refused = False
+        for position, counter, file, scale, stuck_at in self._rows:
+            if counter.file in self._refused:
+                continue
+            try:
+                data = file.read()
+            except OSError as error:
+                self._check(error, file.path)
+                if error.errno in _NO_COUNTER:
+                    self._refused.add(counter.file)
+                    refused = True
+                else:
+                    absence = absence or Absence(
+                        self.place.key, files.reason_of(error), f"{file.path}: {error.strerror}"
+                    )
+                continue
+            finally:
+                self._check_time(started, file.path)
+            number = attributes.parse_count(data)
+            if number is not None:
+                if number != stuck_at:
+                    values[position] = number * scale
+            elif attributes.is_unsupported(data):
+                self._refused.add(counter.file)
+                refused = True
+            else:
+                absence = absence or self._senseless(counter.file, data)
+        if refused:
+            self._refused_until = started + RETRY_UNSUPPORTED_SECONDS
+            self.supported -= self._refused
+        return absence
+
+    def _speed(self, now: float, state: int | None, physical: int | None) -> attributes.Rate | None:
+        data = self._read_attribute("rate", now) or b""
+        if data != self._rate[0]:
+            self._rate = (data, attributes.parse_rate(data))
+        rate = self._rate[1]
+        if rate is None or not attributes.is_link_up(state, physical):
+            return None
+        return rate if attributes.is_believed(rate, self._driver) else None
+
+    def _read_attribute(self, name: str, started: float) -> bytes | None:
+        file = self._attributes[name]
+        try:
+            return file.read()
+        except OSError as error:
+            self._check(error, file.path)
+            return None
+        finally:
+            self._check_time(started, file.path)
+
+    def _check(self, error: OSError, path: str) -> None:
+        """Raise where an error says that the port, or its driver, is in trouble."""
+        if error.errno in _NO_COUNTER or error.errno in _NO_HARM:
+            if error.errno == errno.ENOENT and not os.path.isdir(self.place.path):
+                raise PortGone(f"{self.place.path} went away") from error
+            return
+        raise PortFailed(f"{path}: {error.strerror}") from error
+
+    def _check_time(self, started: float, path: str) -> None:
+        seconds = self._clock() - started
+        if seconds > SLOW_SECONDS:
+            raise PortFailed(f"{path}: read after {seconds:.1f} s")
+
+    def _senseless(self, name: str, data: bytes) -> Absence:
+        return Absence(self.place.key, "unreadable", f"{self.place.path}/{name}: {data[:40]!r} makes no sense")
+
+    # --- what rarely changes ---
+
+    def _refresh(self, now: float) -> None:
+        """Find out which counters there are and who the port is."""
+        self._refreshed_at = now
+        if now >= self._refused_until:
+            self._refused.clear()
+        counters = self._find_counters()
+        for path in self._files.keys() - {path for path, _ in counters}:
+            self._files.pop(path).close()
+        rows: list[_Row] = []
+        series: list[Series] = [(name, self._labels) for name in _GAUGES]
+        for path, counter in counters:
+            file = self._files.setdefault(path, KeptFile(path, self._kept))
+            rows.append(_Row(len(series), counter, file, counter.scale, counter.stuck_at))
+            kind = (counter.kind,) if counter.kind else ()
+            series.append((counter.metric, (*self._labels, *kind)))
+        series.append(("commwatch_rdma_port_info", self._info()))
+        self._rows = tuple(rows)
+        if tuple(series) != self._series:
+            self._series = tuple(series)
+
+    def _find_counters(self) -> list[tuple[str, RdmaCounter]]:
+        """The counters to read with their files; sets which are supported."""
+        place = self.place
+        folders = {"counters": _names(f"{place.path}/counters"), "hw_counters": _names(f"{place.path}/hw_counters")}
+        paths = {folder: f"{place.path}/{folder}" for folder in folders}
+        if place.is_only and not folders["hw_counters"]:
+            paths["hw_counters"] = f"{place.home}/hw_counters"
+            folders["hw_counters"] = _names(paths["hw_counters"])
+        there = [counter for counter in COUNTERS if counter.file in folders[counter.folder]]
+        supported = frozenset(counter.file for counter in there) - self._refused
+        if supported != self.supported:
+            self.supported = supported
+        first: dict[tuple[str, str], tuple[str, RdmaCounter]] = {}
+        for counter in there:
+            if counter.metric not in self._left_out:
+                path = f"{paths[counter.folder]}/{counter.file}"
+                first.setdefault((counter.metric, counter.kind), (path, counter))
+        return list(first.values())
+
+    def _info(self) -> tuple[str, ...]:
+        place = self.place
+        device = f"{place.home}/device"
+        self._driver = files.link_name(f"{device}/driver")
+        if not self._driver and place.device.startswith("mlx5_"):
+            self._driver = "mlx5_core"
+        chain = files.device_chain(device)
+        address = next((part for part in chain if files.is_pci_address(part)), "")
+
+        def label(path: str) -> str:
+            return attributes.parse_label(files.read_if_there(path))
+
+        return (
+            *self._labels,
+            label(f"{place.path}/link_layer"),
+            label(f"{place.path}/lid"),
+            label(f"{place.path}/sm_lid"),
+            label(f"{place.home}/fw_ver"),
+            label(f"{place.home}/hca_type"),
+            address,
+            label(f"{place.path}/gid_attrs/ndevs/0") or _only_name(f"{device}/net"),
+        )
+
+
+def _names(folder: str) -> frozenset[str]:
+    """What a directory holds; nothing where it cannot be read."""
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
+
+
+def _only_name(folder: str) -> str:
+    """The one name in a directory; empty where there are none or several."""
+    names = _names(folder)
+    return files.label_of(next(iter(names))) if len(names) == 1 else ""
+
+
+def places(root: str) -> Mapping[str, Place]:
+    """The ports that are here now, by key; virtual functions are left out where their physical function is here.
+
+    Args:
+        root: ``/sys/class/infiniband``.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    found = {}
+    for name in sorted(os.listdir(root)):
+        home = f"{root}/{name}"
+        if os.path.lexists(f"{home}/device/physfn"):
+            continue
+        ports = sorted(filter(str.isdecimal, _names(f"{home}/ports")), key=int)
+        for port in ports:
+            place = Place(files.label_of(name), port, home, len(ports) == 1)
+            found[place.key] = place
+    return found
+
+
+def bound_to(root: str) -> dict[str, str]:
+    """What each RDMA device is, by name: a change says that one came, went or was replaced.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    found = {}
+    for name in os.listdir(root):
+        try:
+            found[name] = os.readlink(f"{root}/{name}")
+        except OSError:
+            found[name] = ""
+    return found

@@ -1,0 +1,182 @@
+"""RDMA ports as the kernel counts them: ``/sys/class/infiniband``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from commwatch.sources import files
+from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.sources.kept_file import KeptFiles
+from commwatch.sources.rdma.counters import COUNTERS
+from commwatch.sources.rdma.port import Port, PortFailed, PortGone, bound_to, places
+from commwatch_exporters.catalogue import OPT_IN
+from commwatch_exporters.snapshot import Series
+
+BACKOFF_SECONDS: Final = (30.0, 600.0)
+"""First and longest time for which a port that cannot be read is left alone: the driver writes a line to the kernel
+log for each try."""
+MOST_KEPT_FILES: Final = 700
+"""Descriptors that stay open; a process may have 1,024 by default."""
+LIST_PORTS_SECONDS: Final = 60.0
+"""Between two looks at the ports of devices that are the same."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A port, and how its readings went."""
+
+    port: Port
+    wait: float = 0.0
+    """Seconds for which it is left alone after a failure; 0 after a reading that went well."""
+    until: float = 0.0
+    why: str = ""
+
+    def fail(self, why: str, now: float) -> None:
+        self.wait = min(2 * self.wait, BACKOFF_SECONDS[1]) if self.wait else BACKOFF_SECONDS[0]
+        self.until, self.why = now + self.wait, why
+
+    def succeed(self) -> None:
+        self.wait = self.until = 0.0
+
+    @property
+    def absence(self) -> Absence:
+        """Says the same throughout a waiting time, so that the log has one line of it."""
+        return Absence(self.port.place.key, "unreadable", f"{self.why}; it is left alone for {self.wait:.0f} s")
+
+
+@dataclass(slots=True)
+class _States:
+    """Which counters the ports have together."""
+
+    of: tuple[frozenset[str], ...] = ()
+    series: tuple[Series, ...] = ()
+    values: list[int] = field(default_factory=list)
+
+    def update(self, supported: tuple[frozenset[str], ...]) -> None:
+        """Take what each port has."""
+        if supported == self.of:
+            return
+        self.of = supported
+        together = frozenset().union(*supported)
+        shown = dict.fromkeys(row.file for row in COUNTERS if row.is_common or row.file in together)
+        series = tuple(("commwatch_counter_state", ("rdma", name)) for name in shown)
+        self.series = self.series if series == self.series else series
+        self.values = [0 if name in together else 1 for name in shown]
+
+
+class RdmaSource:
+    """Reads state, speed and counters of every RDMA port, whatever driver is behind it.
+
+    What the tables of ``counters`` know is read, other files are not. Nothing is ever written: ``lifespan`` of the
+    hardware counters stays as it is. A port that the driver cannot read, or that takes more than a second, is left
+    alone for 30 s, then twice as long each time up to 10 min; meanwhile its identity alone is given.
+
+    Args:
+        sysfs: usually ``/sys``.
+        opt_in: metrics to read of those that are left out otherwise.
+        clock: monotonic seconds.
+    """
+
+    collectors = ("rdma",)
+    aliases: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, sysfs: Path, opt_in: Iterable[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
+        self._root = str(sysfs / "class" / "infiniband")
+        self._opt_in = frozenset(opt_in)
+        self._clock = clock
+        self._kept = KeptFiles(MOST_KEPT_FILES)
+        self._ports: dict[str, _Watched] = {}
+        self._bound: dict[str, str] | None = None
+        self._listed_at = float("-inf")
+        self._states = _States()
+        self._report: Report = _ignore
+        self._leave_out: frozenset[str] = frozenset()
+        self._only: frozenset[str] | None = None
+
+    def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
+        """Find the ports; see ``Source.open``."""
+        self._report, self._leave_out, self._only = report, leave_out, only
+        self._look()
+
+    def collect(self, collector: str) -> Batch:
+        """Read all ports that are here now; see ``Source.collect``."""
+        if collector not in self.collectors:
+            raise ValueError(f"the RDMA source has no collector {collector}")
+        self._look()
+        batch = Batch()
+        for key, watched in self._ports.items():
+            self._report(key)
+            self._read(watched, batch)
+        self._report("")
+        if self._ports:
+            self._states.update(tuple(watched.port.supported for watched in self._ports.values()))
+            if self._states.series:
+                readings = DeviceReadings("", self._clock(), self._states.series, self._states.values)
+                batch.readings.append(readings)
+        return batch
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for watched in self._ports.values():
+            watched.port.close()
+        self._ports, self._bound = {}, None
+
+    def _read(self, watched: _Watched, batch: Batch) -> None:
+        now = self._clock()
+        if now >= watched.until:
+            try:
+                readings, absence = watched.port.read()
+            except PortGone as error:
+                self._listed_at = float("-inf")
+                batch.absences.append(Absence(watched.port.place.key, "not_found", str(error)))
+                return
+            except PortFailed as error:
+                watched.fail(str(error), self._clock())
+            else:
+                watched.succeed()
+                batch.readings.append(readings)
+                if absence is not None:
+                    batch.absences.append(absence)
+                return
+        batch.absences.append(watched.absence)
+        identity = watched.port.identity(now)
+        if identity.series:
+            batch.readings.append(identity)
+
+    def _look(self) -> None:
+        """Compare the devices with those known, and the ports with them.
+
+        Raises:
+            SourceUnavailable: there are no RDMA devices.
+        """
+        now = self._clock()
+        try:
+            bound = bound_to(self._root)
+            if bound == self._bound and now - self._listed_at < LIST_PORTS_SECONDS:
+                return
+            found = places(self._root)
+        except OSError as error:
+            raise SourceUnavailable(files.reason_of(error), f"{self._root}: {error.strerror}") from error
+        before, self._bound, self._listed_at = self._bound or {}, bound, now
+        ports = {}
+        for key, place in found.items():
+            if key in self._leave_out or (self._only is not None and key not in self._only):
+                continue
+            known = self._ports.get(key)
+            name = place.home.rpartition("/")[2]
+            if known is not None and known.port.place == place and before.get(name) == bound.get(name):
+                ports[key] = self._ports.pop(key)
+            else:
+                ports[key] = _Watched(Port(place, self._opt_in, OPT_IN, self._kept, self._clock))
+        for gone in self._ports.values():
+            gone.port.close()
+        self._ports = ports
+
+
+def _ignore(_device: str) -> None:
+    """The report of a source that is not open."""

@@ -1,0 +1,150 @@
+"""RDMA ports from the collector through analysis into the store, and nodes that have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commwatch.collection import Collection
+from commwatch.config import Config, Duration, Inventory, Paths
+from commwatch.engine import Engine
+from commwatch.instruments import Instruments
+from commwatch.pipeline import Pipeline
+from commwatch.sources.base import Absence
+from commwatch.state import StateDirectory
+from commwatch.store import Store
+from commwatch.thresholds import load_thresholds
+from commwatch.wraps import Wraps
+from commwatch_exporters.snapshot import Block, Layout, Value
+from support.core import PlannedJobs, ScriptedReader, collected, collector, in_loop
+from support.infiniband import add_device, add_port
+
+PORT = ("mlx5_0", "1")
+KEY = "mlx5_0:1"
+LAYOUT = Layout((
+    ("commwatch_rdma_port_state", PORT),
+    ("commwatch_rdma_port_speed_bytes_per_second", PORT),
+    ("commwatch_rdma_port_transmit_bytes_total", PORT),
+    ("commwatch_rdma_port_receive_bytes_total", PORT),
+    ("commwatch_rdma_out_of_sequence_total", PORT),
+    ("commwatch_rdma_port_info", (*PORT, "InfiniBand", "0x1", "0x1", "28", "MT4129", "0000:18:00.0", "")),
+))  # fmt: skip
+
+
+class Node:
+    """A collector of RDMA ports with the analysis behind it; learns within 10 s."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.instruments, self.reader = Store(), Instruments(), ScriptedReader("rdma")
+        config = Config(inventory=Inventory(learn_after=Duration(10)))
+        self.pipeline = Pipeline(config, StateDirectory(folder), self.store, self.instruments, frozenset)
+        self.collector = collector("rdma", self.reader, interval=5.0, needs_release=False)
+        self.collection = Collection(
+            [self.collector], self.store, self.instruments, PlannedJobs(), self.pipeline.after, lambda source: None,
+            Wraps().correct,
+        )  # fmt: skip
+        self.now = 1e9
+        """Far in the future, so that nothing grows old."""
+
+    def run(self, state: Value, sent: Value = 0, lost: Value = 0, *absences: Absence, here: bool = True) -> None:
+        """Five seconds later the port has this state and these counters."""
+        self.now += 5
+        speed = 50e9 if state == 4 else None
+        blocks = {KEY: Block(LAYOUT, [state, speed, sent, sent, lost, 1], self.now)} if here else {}
+        self.reader.answers.append(collected(blocks, *absences))
+        in_loop(lambda: self.collection.run(self.collector))
+        self.pipeline.observe(self.now)
+
+    def value(self, name: str, *labels: str) -> Value:
+        return self.store.snapshot().value(f"commwatch_{name}", *(labels or PORT))
+
+    @property
+    def resets(self) -> float:
+        return float(self.instruments.counter_resets.labels("rdma", KEY)._value.get())
+
+
+def test_a_port_is_learned_used_and_missed(tmp_path: Path) -> None:
+    """Active for the learning time it is expected; its use shows; when it drops the flap and the time are counted."""
+    node = Node(tmp_path)
+    for number in range(4):
+        node.run(4, number * 100_000_000_000)
+    assert node.value("rdma_port_transmit_utilization_ratio") == pytest.approx(0.4)
+    assert (node.value("rdma_port_expected"), node.value("expected", "rdma_port")) == (1, 1)
+    assert (node.value("rdma_port_flaps_total"), node.value("rdma_port_down_seconds_total")) == (0, 0)
+
+    node.run(1, 400_000_000_000)
+    node.run(1, 400_000_000_000)
+
+    assert (node.value("rdma_port_flaps_total"), node.value("rdma_port_down_seconds_total")) == (1, 5)
+    assert (node.value("expected", "rdma_port"), node.value("present", "rdma_port")) == (1, 0)
+    assert node.value("rdma_port_expected") == 1
+
+
+def test_a_device_that_goes_leaves_only_what_is_expected(tmp_path: Path) -> None:
+    """Its values, its use and its drops are gone; that it should be here stays."""
+    node = Node(tmp_path)
+    for number in range(4):
+        node.run(4, number)
+    node.run(None, here=False)
+
+    assert node.value("rdma_port_state") is None
+    assert node.value("rdma_port_transmit_utilization_peak_ratio") is None
+    assert node.value("rdma_port_flaps_total") is None
+    assert node.value("rdma_port_expected") == 1
+
+
+def test_a_wrap_is_exposed_as_growth(tmp_path: Path) -> None:
+    """A counter of 32 bits that wraps goes on growing and is no reset; a driver that is loaded again is one."""
+    node = Node(tmp_path)
+    node.run(4, 1000, 2**32 - 1)
+    node.run(4, 1001, 4)
+    assert (node.value("rdma_out_of_sequence_total"), node.resets) == (2**32 + 4, 0)
+
+    node.run(4, 0, 0)
+    assert (node.value("rdma_out_of_sequence_total"), node.resets) == (0, 1)
+
+
+def test_a_cleared_counter_is_a_reset(tmp_path: Path) -> None:
+    """Someone cleared the counters of the port: seen once."""
+    node = Node(tmp_path)
+    for sent in (1000, 2000, 5, 6):
+        node.run(4, sent)
+
+    assert node.resets == 1
+    assert node.value("rdma_port_transmit_bytes_total") == 6
+
+
+def engine(tmp_path: Path, state: str = "state") -> Engine:
+    paths = Paths(sysfs=str(tmp_path / "sys"), procfs="/nonexistent")
+    return Engine(
+        Config(paths=paths), load_thresholds(None), StateDirectory(tmp_path / state), None, Instruments(), PlannedJobs()
+    )
+
+
+def test_a_node_without_rdma_starts_no_process(tmp_path: Path) -> None:
+    """The reader has nothing to read, so that there is none; with a device there is something to do."""
+    subject = engine(tmp_path)
+    rdma = subject.collection.collectors["rdma"]
+
+    async def run() -> None:
+        await subject.collection.run(rdma)
+        assert rdma.reader.pids() == []
+
+    in_loop(run)
+    assert "rdma" in subject.collection.absent_sources
+
+    add_port(add_device(tmp_path / "sys"))
+    assert subject._origin_absent("rdma") is None
+
+
+def test_ports_that_should_be_here_are_missed(tmp_path: Path) -> None:
+    """Where ports were learned, a class that is gone is a fault of the node, not an absent source."""
+    (tmp_path / "state").mkdir()
+    node = Node(tmp_path / "state")
+    for _ in range(4):
+        node.run(4)
+    node.pipeline.save()
+
+    assert engine(tmp_path)._origin_absent("rdma") is None
+    assert engine(tmp_path, "other")._origin_absent("rdma") == "no RDMA device"

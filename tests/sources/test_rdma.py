@@ -1,0 +1,581 @@
+"""RDMA ports read from trees as the kernel lays them out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from commwatch.sources.base import Absence, Batch, DeviceReadings, SourceUnavailable
+from commwatch.sources.kept_file import KeptFile
+from commwatch.sources.rdma import RdmaSource
+from commwatch.sources.rdma.counters import COUNTERS
+from commwatch_exporters.catalogue import CATALOGUE, OPT_IN
+from commwatch_exporters.snapshot import Layout, Value
+from support.infiniband import (
+    CX7_COUNTERS,
+    CX7_HARDWARE,
+    EFA_HARDWARE,
+    IRDMA_HARDWARE,
+    ROCE_HARDWARE,
+    add_device,
+    add_port,
+    write,
+)
+
+
+class Clock:
+    """Monotonic seconds, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(
+    sysfs: Path,
+    opt_in: Iterable[str] = (),
+    clock: Clock | None = None,
+    report: Callable[[str], None] = lambda device: None,
+    leave_out: Iterable[str] = (),
+    only: Iterable[str] | None = None,
+) -> RdmaSource:
+    source = RdmaSource(sysfs, opt_in, clock or Clock())
+    source.open(report, frozenset(leave_out), None if only is None else frozenset(only))
+    return source
+
+
+def reading_of(batch: Batch, device: str) -> DeviceReadings:
+    return next(reading for reading in batch.readings if reading.device == device)
+
+
+def values(batch: Batch, device: str = "mlx5_0:1") -> dict[str, Value]:
+    """The numbers of one port, by metric without its prefix and, where there is one, the kind."""
+    reading = reading_of(batch, device)
+    Layout(reading.series)  # every label is there, no series twice
+    return {
+        "/".join((name.removeprefix("commwatch_rdma_"), *labels[2 : 2 + (CATALOGUE[name].labels[-1] == "kind")])): value
+        for (name, labels), value in zip(reading.series, reading.values, strict=True)
+    }
+
+
+def states(batch: Batch) -> dict[str, Value]:
+    reading = reading_of(batch, "")
+    return {labels[1]: number for (_, labels), number in zip(reading.series, reading.values, strict=True)}
+
+
+def info(batch: Batch, device: str = "mlx5_0:1") -> tuple[str, ...]:
+    return reading_of(batch, device).series[-1][1]
+
+
+def ports(batch: Batch) -> list[str]:
+    return [reading.device for reading in batch.readings if reading.device]
+
+
+def test_an_infiniband_port_is_read_in_full(tmp_path: Path) -> None:
+    """ConnectX-7 at NDR: state, speed, every counter with its unit, and who it is."""
+    add_port(add_device(tmp_path))
+
+    batch = opened(tmp_path).collect("rdma")
+    read = values(batch)
+
+    assert batch.absences == []
+    assert (read["port_state"], read["port_phys_state"]) == (4, 5)
+    assert (read["port_speed_bytes_per_second"], read["port_width_lanes"]) == (50e9, 4)
+    assert read["port_transmit_bytes_total"] == 4_000_000_000_000
+    assert read["port_receive_bytes_total"] == 8_000_000_000_000
+    assert (read["port_transmit_packets_total"], read["port_receive_packets_total"]) == (3_000_000, 4_000_000)
+    assert (read["port_symbol_errors_total"], read["port_link_error_recovery_total"]) == (7, 255)
+    assert (read["port_transmit_constraint_errors_total"], read["port_receive_constraint_errors_total"]) == (11, 12)
+    assert (read["port_excessive_buffer_overrun_errors_total"], read["port_vl15_dropped_total"]) == (15, 13)
+    assert read["port_transmit_wait_ticks_total"] == 2_489_603_687
+    assert (read["out_of_sequence_total"], read["ack_timeouts_total"]) == (100, 102)
+    assert (read["retries_exceeded_total/transport"], read["retries_exceeded_total/rnr"]) == (104, 105)
+    assert read["completion_errors_total/req_cqe_flush_error"] == 111
+    assert info(batch) == (
+        "mlx5_0", "1", "InfiniBand", "0x1a", "0x1", "28.39.1002", "MT4129", "0000:18:00.0", "",
+    )  # fmt: skip
+
+
+def test_the_tables_and_the_catalogue_agree() -> None:
+    """Each row names a counter of the catalogue, with a kind where the metric has that label."""
+    for row in COUNTERS:
+        metric = CATALOGUE[row.metric]
+        assert metric.type == "counter"
+        assert metric.labels == ("device", "port", *(["kind"] if row.kind else []))
+    assert len({row.file for row in COUNTERS}) == len(COUNTERS)
+    limits = {row.file: CATALOGUE[row.metric].saturates_at for row in COUNTERS}
+    assert [limits[name] for name in ("symbol_error", "link_downed", "local_link_integrity_errors", "port_xmit_wait")] \
+        == [65535, 255, 15, 2**32 - 1]  # fmt: skip
+    assert CATALOGUE["commwatch_rdma_out_of_buffer_total"].wraps_at == 2**32
+    assert CATALOGUE["commwatch_rdma_cnp_sent_total"].wraps_at is None
+
+
+def test_counters_that_nobody_asked_for_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opt-in metrics are neither read nor given, unless the configuration names them; their support is known."""
+    add_port(add_device(tmp_path))
+    touched: set[str] = set()
+    read = KeptFile.read
+
+    def noting(self: KeptFile) -> bytes:
+        touched.add(self.path.rpartition("/")[2])
+        return read(self)
+
+    monkeypatch.setattr(KeptFile, "read", noting)
+    batch = opened(tmp_path).collect("rdma")
+    asked = opened(tmp_path, ["commwatch_rdma_port_transmit_unicast_packets_total"])
+    without = set(touched)
+    wanted = values(asked.collect("rdma"))
+
+    assert not without & {"unicast_xmit_packets", "multicast_rcv_packets", "rx_write_requests", "lifespan"}
+    assert not {f"commwatch_rdma_{name}" for name in values(batch)} & OPT_IN
+    assert wanted["port_transmit_unicast_packets_total"] == 3_000_001
+    assert (states(batch)["unicast_xmit_packets"], states(batch)["rx_write_requests"]) == (0, 0)
+
+
+def test_a_roce_bond_is_read(tmp_path: Path) -> None:
+    """ConnectX-6 under a bond: counters of congestion, the name of the bond, no LID."""
+    home = add_device(tmp_path, "mlx5_bond_0", hca_type="MT4123", firmware="20.35.2000")
+    add_port(home, attributes={"link_layer": "Ethernet", "rate": "200 Gb/sec (4X HDR)", "lid": "0x0", "sm_lid": "0x0"},
+             hardware=ROCE_HARDWARE, netdev="bond0")  # fmt: skip
+
+    batch = opened(tmp_path).collect("rdma")
+    read = values(batch, "mlx5_bond_0:1")
+
+    assert read["port_speed_bytes_per_second"] == 25e9
+    assert (read["icrc_errors_total"], read["ecn_marked_total"]) == (1, 2)
+    assert (read["cnp_sent_total"], read["cnp_handled_total"], read["cnp_ignored_total"]) == (3, 4, 5)
+    assert (read["adaptive_retransmissions_total"], read["adaptive_retransmission_timeouts_total"]) == (6, 7)
+    assert (read["slow_restarts_total"], read["slow_restart_transitions_total"]) == (8, 10)
+    assert info(batch, "mlx5_bond_0:1")[2] == "Ethernet"
+    assert info(batch, "mlx5_bond_0:1")[-1] == "bond0"
+
+
+def test_efa_has_counters_of_its_own(tmp_path: Path) -> None:
+    """No port counters at all, and hardware counters that no other adapter has."""
+    home = add_device(tmp_path, "rdmap79s0", driver="efa", hca_type="", device_counters={"submitted_cmds": "5"})
+    add_port(home, attributes={"link_layer": "Unknown", "rate": "100 Gb/sec (4X EDR)", "lid": None, "sm_lid": None},
+             counters={}, hardware=EFA_HARDWARE)  # fmt: skip
+
+    batch = opened(tmp_path).collect("rdma")
+    read = values(batch, "rdmap79s0:1")
+
+    assert batch.absences == []
+    assert (read["transmit_bytes_total"], read["receive_bytes_total"], read["receive_drops_total"]) == (1000, 2000, 1)
+    assert (read["retransmitted_packets_total"], read["retransmission_timeouts_total"]) == (9, 2)
+    assert (read["work_request_errors_total/read"], read["work_request_errors_total/write"]) == (6, 8)
+    assert "read_bytes_total" not in read
+    assert "port_transmit_bytes_total" not in read
+    assert (states(batch)["retrans_pkts"], states(batch)["port_xmit_data"], states(batch)["rdma_read_bytes"]) \
+        == (0, 1, 0)  # fmt: skip
+
+
+def test_counters_that_were_switched_on(tmp_path: Path) -> None:
+    """What exists only where someone has switched it on is read while it is there."""
+    optional = {
+        "cc_rx_ce_pkts": "1", "cc_rx_cnp_pkts": "2", "cc_tx_cnp_pkts": "3", "rdma_tx_bytes": "4", "rdma_rx_bytes": "5",
+        "rdma_tx_packets": "6", "rdma_rx_packets": "7",
+    }  # fmt: skip
+    add_port(add_device(tmp_path, "mlx5_0"), hardware=optional)
+
+    read = values(opened(tmp_path).collect("rdma"))
+
+    names = ("congestion_receive_ce_packets", "congestion_receive_cnp_packets", "congestion_transmit_cnp_packets",
+             "transmit_bytes", "receive_bytes", "transmit_packets", "receive_packets")  # fmt: skip
+    assert [read[f"{name}_total"] for name in names] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_other_vendors_are_read_as_far_as_the_tables_go(tmp_path: Path) -> None:
+    """irdma has four counters that mean what those of mlx5 mean; Omni-Path has those of the standard alone."""
+    irdma = add_device(tmp_path, "irdma0", "0000:21:00.0", "irdma")
+    add_port(irdma, attributes={"link_layer": "Ethernet", "rate": "100 Gb/sec (4X EDR)"}, counters={},
+             hardware=IRDMA_HARDWARE)  # fmt: skip
+    hfi1 = add_device(tmp_path, "hfi1_0", "0000:22:00.0", "hfi1")
+    add_port(hfi1, attributes={"rate": "100 Gb/sec (4X EDR)"}, hardware={})
+
+    batch = opened(tmp_path).collect("rdma")
+
+    assert batch.absences == []
+    congestion = ("cnp_handled_total", "cnp_ignored_total", "cnp_sent_total", "ecn_marked_total")
+    assert [values(batch, "irdma0:1")[name] for name in congestion] == [5, 6, 7, 8]
+    assert values(batch, "hfi1_0:1")["port_speed_bytes_per_second"] == 12.5e9
+    assert values(batch, "hfi1_0:1")["port_transmit_bytes_total"] == 4_000_000_000_000
+    assert "retrans_pkts" not in states(batch)
+
+
+@pytest.mark.parametrize(
+    ("driver", "rate", "speed"),
+    [("mlx5_core", "10 Gb/sec (4X SDR)", None), ("mlx5_core", "10 Gb/sec (4X)", None),
+     ("mlx4_core", "10 Gb/sec (4X SDR)", 1.25e9), ("mlx5_core", "40 Gb/sec (4X QDR)", 5e9)],
+)  # fmt: skip
+def test_an_old_kernel_does_not_know_ndr(tmp_path: Path, driver: str, rate: str, speed: float | None) -> None:
+    """SDR of an mlx5 port is a speed without a name in that kernel: absent. Other adapters can have it."""
+    add_port(add_device(tmp_path, driver=driver), attributes={"rate": rate})
+
+    assert values(opened(tmp_path).collect("rdma"))["port_speed_bytes_per_second"] == speed
+
+
+@pytest.mark.parametrize(
+    ("state", "physical", "speed"),
+    [("1: DOWN", "2: Polling", None), ("2: INIT", "5: LinkUp", 50e9), ("1: DOWN", "3: Disabled", None)],
+)
+def test_a_port_that_is_down_has_no_speed(tmp_path: Path, state: str, physical: str, speed: float | None) -> None:
+    """The rate that the file goes on showing is not the speed of a link that is down."""
+    add_port(add_device(tmp_path), attributes={"state": state, "phys_state": physical})
+    read = values(opened(tmp_path).collect("rdma"))
+
+    assert (read["port_state"], read["port_speed_bytes_per_second"]) == (int(state[0]), speed)
+    assert (read["port_width_lanes"] is None) == (speed is None)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, refusals: Mapping[str, int], tried: list[str] | None = None) -> None:
+    """Let the kernel answer with an error for files whose path ends so."""
+    real = os.open
+
+    def refusing(path: str, flags: int) -> int:
+        for end, number in refusals.items():
+            if path.endswith(end):
+                if tried is not None:
+                    tried.append(path)
+                raise OSError(number, os.strerror(number), path)
+        return real(path, flags)
+
+    monkeypatch.setattr("commwatch.sources.kept_file.os.open", refusing)
+
+
+def test_unsupported_counters_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old kernels say N/A, newer ones EINVAL: no number, no failure, and unsupported where no port has the counter."""
+    counters = {**CX7_COUNTERS, "VL15_dropped": "N/A (no PMA)", "link_downed": "N/A (no PMA)"}
+    add_port(add_device(tmp_path, "mlx5_0"), counters=counters)
+    other = add_port(add_device(tmp_path, "mlx5_1", "0000:19:00.0"), counters=counters)
+    write(other / "counters", {"link_downed": "3"})
+    refuse(monkeypatch, {"/symbol_error": errno.EINVAL, "/port_rcv_errors": errno.EOPNOTSUPP})
+
+    batch = opened(tmp_path).collect("rdma")
+    read, known = values(batch), states(batch)
+
+    assert batch.absences == []
+    names = ("vl15_dropped", "link_downed", "symbol_errors", "receive_errors")
+    assert [read[f"port_{name}_total"] for name in names] == [None] * 4
+    assert [known[name] for name in ("VL15_dropped", "link_downed", "symbol_error", "port_rcv_errors")] == [1, 0, 1, 1]
+    assert known["port_xmit_data"] == 0
+
+
+def test_a_refused_counter_is_not_asked_for_again_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try is a question to the firmware: after ten minutes, or once the port is in another state."""
+    port = add_port(add_device(tmp_path))
+    tried: list[str] = []
+    refuse(monkeypatch, {"/symbol_error": errno.EINVAL}, tried)
+    clock = Clock()
+    source = opened(tmp_path, clock=clock)
+
+    def tries_until(seconds: float, step: float = 5.0) -> int:
+        end = clock.now + seconds
+        while clock.now < end:
+            clock.now += step
+            source.collect("rdma")
+        return len(tried)
+
+    source.collect("rdma")
+    assert tries_until(595) == 1
+    assert tries_until(65) == 2
+    write(port, {"state": "1: DOWN"})
+    assert tries_until(5) == 3
+
+
+def test_full_counters_of_32_bits_are_no_traffic(tmp_path: Path) -> None:
+    """A port without the extended counters stands at their end after a moment: that is no number of bytes."""
+    full = str(2**32 - 1)
+    add_port(add_device(tmp_path), counters={**CX7_COUNTERS, "port_xmit_data": full, "port_rcv_packets": full})
+    read = values(opened(tmp_path).collect("rdma"))
+
+    assert (read["port_transmit_bytes_total"], read["port_receive_packets_total"]) == (None, None)
+    assert read["port_receive_bytes_total"] == 8_000_000_000_000
+
+
+def test_counters_of_the_device_are_those_of_its_only_port(tmp_path: Path) -> None:
+    """Where the port has no hardware counters those of the device are read, unless it has two ports."""
+    one = add_device(tmp_path, "mlx5_0", device_counters={"out_of_sequence": "42"})
+    add_port(one, hardware={})
+    two = add_device(tmp_path, "mlx4_0", "0000:19:00.0", device_counters={"out_of_sequence": "43"})
+    add_port(two, 1, hardware={})
+    add_port(two, 2, hardware={})
+
+    batch = opened(tmp_path).collect("rdma")
+
+    assert ports(batch) == ["mlx4_0:1", "mlx4_0:2", "mlx5_0:1"]
+    assert values(batch)["out_of_sequence_total"] == 42
+    assert "out_of_sequence_total" not in values(batch, "mlx4_0:1")
+
+
+def test_optional_counters_are_read_where_they_are(tmp_path: Path) -> None:
+    """Counters that the rdma tool switched on are found within a minute; of two files of one meaning one is read."""
+    port = add_port(add_device(tmp_path))
+    clock = Clock()
+    source = opened(tmp_path, clock=clock)
+    assert "cc_tx_cnp_pkts" not in states(source.collect("rdma"))
+    write(port / "hw_counters", {"cc_tx_cnp_pkts": "5", "rdma_tx_bytes": "6", "tx_bytes": "7"})
+
+    clock.now += 60
+    batch = source.collect("rdma")
+
+    assert values(batch)["congestion_transmit_cnp_packets_total"] == 5
+    assert values(batch)["transmit_bytes_total"] == 6
+    assert states(batch)["cc_tx_cnp_pkts"] == 0
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ETIMEDOUT, errno.ENODEV, errno.EREMOTEIO])
+def test_a_port_that_cannot_be_read_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """30 s, then twice as long each time up to ten minutes; its identity stays, the others are read as always."""
+    for place in range(2):
+        add_port(add_device(tmp_path, f"mlx5_{place}", f"0000:1{place}:00.0"))
+    tried: list[str] = []
+    refuse(monkeypatch, {"mlx5_0/ports/1/counters/symbol_error": number}, tried)
+    clock = Clock()
+    source = opened(tmp_path, clock=clock)
+    at, said = [], set()
+    for _ in range(3000 // 5):
+        before = len(tried)
+        batch = source.collect("rdma")
+        at += [clock.now - 1000] * (len(tried) - before)
+        said |= {absence.detail.rpartition("; ")[2] for absence in batch.absences}
+        assert [(one.device, one.reason) for one in batch.absences] == [("mlx5_0:1", "unreadable")]
+        assert {name for name, value in values(batch).items() if value is not None} == {"port_info"}
+        assert values(batch, "mlx5_1:1")["port_state"] == 4
+        clock.now += 5
+
+    assert at == [0, 30, 90, 210, 450, 930, 1530, 2130, 2730]
+    assert said == {f"it is left alone for {seconds} s" for seconds in (30, 60, 120, 240, 480, 600)}
+
+    monkeypatch.undo()
+    clock.now += 600
+    batch = source.collect("rdma")
+    assert (batch.absences, values(batch)["port_symbol_errors_total"]) == ([], 7)
+    refuse(monkeypatch, {"mlx5_0/ports/1/state": number})
+    (tmp_path / "draft").write_bytes(b"4: ACTIVE")
+    (tmp_path / "draft").replace(tmp_path / "class/infiniband/mlx5_0/ports/1/state")
+    assert source.collect("rdma").absences[0].detail.endswith("left alone for 30 s")
+
+
+@pytest.mark.parametrize(("seconds", "is_slow"), [(1.0, False), (1.01, True)])
+def test_a_slow_port_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, is_slow: bool
+) -> None:
+    """A port that takes more than a second is not read to its end, and not asked again for 30 s."""
+    add_port(add_device(tmp_path))
+    clock = Clock()
+    read = KeptFile.read
+    reads: list[str] = []
+
+    def slow(self: KeptFile) -> bytes:
+        reads.append(self.path)
+        if self.path.endswith("/phys_state"):
+            clock.now += seconds
+        return read(self)
+
+    monkeypatch.setattr(KeptFile, "read", slow)
+    source = opened(tmp_path, clock=clock)
+    batch = source.collect("rdma")
+
+    assert [absence.reason for absence in batch.absences] == (["unreadable"] if is_slow else [])
+    if is_slow:
+        assert reads[-1].endswith("/phys_state")
+        clock.now += 29
+        source.collect("rdma")
+        assert reads[-1].endswith("/phys_state")
+
+
+def test_a_file_that_may_not_be_read_is_an_absence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of the port is read all the same, and no one is left alone."""
+    add_port(add_device(tmp_path))
+    refuse(monkeypatch, {"/symbol_error": errno.EACCES})
+    source = opened(tmp_path)
+
+    for _ in range(2):
+        batch = source.collect("rdma")
+        assert [(one.device, one.reason) for one in batch.absences] == [("mlx5_0:1", "no_permission")]
+        assert values(batch)["port_link_downed_total"] == 1
+
+
+def test_texts_without_sense_are_absences(tmp_path: Path) -> None:
+    """A counter or state that is no number is absent and said so; the rest is read."""
+    port = add_port(add_device(tmp_path), attributes={"state": "ACTIVE"})
+    write(port / "counters", {"symbol_error": "many"})
+
+    batch = opened(tmp_path).collect("rdma")
+
+    assert [(one.device, one.reason) for one in batch.absences] == [("mlx5_0:1", "unreadable")]
+    read = values(batch)
+    assert (read["port_state"], read["port_symbol_errors_total"], read["port_link_downed_total"]) == (None, None, 1)
+
+
+def test_devices_come_and_go(tmp_path: Path) -> None:
+    """A new device is read from the next run on, one that is gone is not, and one that is renamed has its new name."""
+    clock = Clock()
+    home = add_device(tmp_path)
+    add_port(home)
+    source = opened(tmp_path, clock=clock)
+    assert ports(source.collect("rdma")) == ["mlx5_0:1"]
+
+    add_port(add_device(tmp_path, "mlx5_1", "0000:19:00.0"))
+    assert ports(source.collect("rdma")) == ["mlx5_0:1", "mlx5_1:1"]
+
+    (tmp_path / "class/infiniband/mlx5_0").unlink()
+    home.rename(home.parent / "ibp24s0")
+    (tmp_path / "class/infiniband/ibp24s0").symlink_to(home.parent / "ibp24s0")
+    batch = source.collect("rdma")
+    assert ports(batch) == ["ibp24s0:1", "mlx5_1:1"]
+    assert (batch.absences, values(batch, "ibp24s0:1")["port_state"]) == ([], 4)
+
+
+def test_a_device_that_goes_during_a_run_is_an_absence(tmp_path: Path) -> None:
+    """It is gone for good with the next run."""
+    home = add_device(tmp_path)
+    add_port(home)
+    add_port(add_device(tmp_path, "mlx5_1", "0000:19:00.0"))
+
+    def vanish(device: str) -> None:
+        if device == "mlx5_0:1" and home.exists() and len(seen) == 1:
+            (tmp_path / "class/infiniband/mlx5_0").unlink()
+            shutil.rmtree(home)
+
+    seen: list[Batch] = []
+    source = opened(tmp_path, report=vanish)
+    seen.append(source.collect("rdma"))
+
+    batch = source.collect("rdma")
+    assert [(one.device, one.reason) for one in batch.absences] == [("mlx5_0:1", "not_found")]
+    assert ports(batch) == ["mlx5_1:1"]
+    batch = source.collect("rdma")
+    assert (batch.absences, ports(batch)) == ([], ["mlx5_1:1"])
+
+
+def test_a_port_that_goes_is_an_absence_once(tmp_path: Path) -> None:
+    """Its device stays, and with it the other port."""
+    home = add_device(tmp_path)
+    port = add_port(home, 1)
+    add_port(home, 2)
+    source = opened(tmp_path)
+    source.collect("rdma")
+    shutil.rmtree(port)
+
+    assert [one.reason for one in source.collect("rdma").absences] == ["not_found"]
+    batch = source.collect("rdma")
+    assert (batch.absences, ports(batch)) == ([], ["mlx5_0:2"])
+
+
+def test_a_device_that_was_replaced_starts_afresh(tmp_path: Path) -> None:
+    """A device of the same name in another slot is another device, also while the one before was left alone."""
+    add_port(add_device(tmp_path))
+    source = opened(tmp_path)
+    source.collect("rdma")
+    (tmp_path / "class/infiniband/mlx5_0").unlink()
+    add_port(add_device(tmp_path, "mlx5_0", "0000:3b:00.0"))
+
+    assert info(source.collect("rdma"))[7] == "0000:3b:00.0"
+
+
+def test_identity_follows_the_port(tmp_path: Path) -> None:
+    """The LID that the subnet manager gives is read when the state changes, else within a minute."""
+    port = add_port(add_device(tmp_path), attributes={"state": "2: INIT", "lid": "0x0"})
+    clock = Clock()
+    source = opened(tmp_path, clock=clock)
+    first = source.collect("rdma")
+    assert info(first)[3] == "0x0"
+    assert reading_of(source.collect("rdma"), "mlx5_0:1").series is reading_of(first, "mlx5_0:1").series
+
+    write(port, {"state": "4: ACTIVE", "lid": "0x7"})
+    assert info(source.collect("rdma"))[3] == "0x7"
+    write(port, {"lid": "0x8"})
+    assert info(source.collect("rdma"))[3] == "0x7"
+    clock.now += 60
+    assert info(source.collect("rdma"))[3] == "0x8"
+
+
+def test_nothing_is_made_anew_while_nothing_changes(tmp_path: Path) -> None:
+    """Series are the same objects from run to run, also after a look at what rarely changes."""
+    add_port(add_device(tmp_path))
+    clock = Clock()
+    source = opened(tmp_path, clock=clock)
+    first = source.collect("rdma")
+    for _ in range(15):
+        clock.now += 5
+        batch = source.collect("rdma")
+        assert all(reading_of(batch, one.device).series is one.series for one in first.readings)
+
+
+def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
+    """A virtual function beside its physical function shares the port that is read already."""
+    add_port(add_device(tmp_path))
+    add_port(add_device(tmp_path, "mlx5_1", "0000:18:00.2"))
+    (tmp_path / "devices/pci0000:15/0000:15:01.0/0000:18:00.2/physfn").symlink_to("../0000:18:00.0")
+
+    assert ports(opened(tmp_path).collect("rdma")) == ["mlx5_0:1"]
+
+
+def test_suspects_are_not_touched(tmp_path: Path) -> None:
+    """A port that is left out is not read, or no other is; each is named before it is touched."""
+    for place in range(2):
+        add_port(add_device(tmp_path, f"mlx5_{place}", f"0000:1{place}:00.0"))
+    said: list[str] = []
+
+    assert ports(opened(tmp_path, leave_out=["mlx5_0:1"], report=said.append).collect("rdma")) == ["mlx5_1:1"]
+    assert said == ["mlx5_1:1", ""]
+    assert ports(opened(tmp_path, only=["mlx5_0:1"]).collect("rdma")) == ["mlx5_0:1"]
+
+
+def test_without_rdma_the_source_is_unavailable(tmp_path: Path) -> None:
+    """No RDMA module is loaded: there is no such class."""
+    with pytest.raises(SourceUnavailable) as caught:
+        opened(tmp_path)
+    assert caught.value.reason == "not_found"
+    with pytest.raises(ValueError, match="no collector"):
+        RdmaSource(tmp_path).collect("network")
+
+
+def test_closing_lets_go_of_every_file(tmp_path: Path) -> None:
+    """No file stays open, also none of a port that went away."""
+    add_port(add_device(tmp_path))
+    home = add_device(tmp_path, "mlx5_1", "0000:19:00.0")
+    add_port(home)
+    source = opened(tmp_path)
+
+    def held() -> int:
+        targets = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
+        return sum(os.path.lexists(one) and str(tmp_path) in os.readlink(one) for one in targets)
+
+    source.collect("rdma")
+    both = held()
+    (tmp_path / "class/infiniband/mlx5_1").unlink()
+    source.collect("rdma")
+
+    assert held() == both / 2 > 0
+    source.close()
+    assert held() == 0
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from([*CX7_COUNTERS, *CX7_HARDWARE, "state", "rate", "phys_state"]), st.binary()))
+def test_any_content_is_taken(tmp_path: Path, texts: dict[str, bytes]) -> None:
+    """Whatever the files hold, nothing is raised, and no number is one that no file can mean."""
+    root = tmp_path / "node"
+    shutil.rmtree(root, ignore_errors=True)
+    port = add_port(add_device(root))
+    for name, text in texts.items():
+        folder = "counters/" if name in CX7_COUNTERS else "hw_counters/" if name in CX7_HARDWARE else ""
+        (port / f"{folder}{name}").write_bytes(text)
+
+    source = opened(root)
+    batch = source.collect("rdma")
+    source.close()
+
+    assert all(isinstance(absence, Absence) for absence in batch.absences)
+    assert all(value is None or 0 <= value < 2**66 for value in values(batch).values())
