@@ -19,10 +19,14 @@ FILES: Mapping[str, str] = {
     "type": "1",
     "statistics/tx_bytes": "18446744073709551615",
     "statistics/rx_bytes": "2000",
+    "statistics/tx_packets": "31",
+    "statistics/rx_packets": "32",
     "statistics/tx_errors": "3",
     "statistics/rx_errors": "4",
     "statistics/tx_dropped": "5",
     "statistics/rx_dropped": "6",
+    "statistics/rx_crc_errors": "61",
+    "statistics/rx_missed_errors": "62",
     "carrier_changes": "7",
     "carrier": "1",
     "speed": "400000",
@@ -88,14 +92,18 @@ def test_an_interface_is_read_completely(tmp_path: Path) -> None:
     assert dict(zip(reading.series, reading.values, strict=True)) == {
         ("commwatch_ethernet_transmit_bytes_total", ("eth0",)): 2**64 - 1,
         ("commwatch_ethernet_receive_bytes_total", ("eth0",)): 2000,
+        ("commwatch_ethernet_transmit_packets_total", ("eth0",)): 31,
+        ("commwatch_ethernet_receive_packets_total", ("eth0",)): 32,
         ("commwatch_ethernet_transmit_errors_total", ("eth0",)): 3,
         ("commwatch_ethernet_receive_errors_total", ("eth0",)): 4,
         ("commwatch_ethernet_transmit_drops_total", ("eth0",)): 5,
         ("commwatch_ethernet_receive_drops_total", ("eth0",)): 6,
+        ("commwatch_ethernet_receive_crc_errors_total", ("eth0",)): 61,
+        ("commwatch_ethernet_receive_missed_total", ("eth0",)): 62,
         ("commwatch_ethernet_carrier_changes_total", ("eth0",)): 7,
         ("commwatch_ethernet_carrier", ("eth0",)): 1,
         ("commwatch_ethernet_speed_bytes_per_second", ("eth0",)): 50_000_000_000,
-        ("commwatch_ethernet_info", ("eth0", "0000:18:00.0", "mlx5_core")): 1,
+        ("commwatch_ethernet_info", ("eth0", "0000:18:00.0", "mlx5_core", "")): 1,
     }
     assert set(states(batch).values()) == {0}
     assert batch.absences == []
@@ -132,7 +140,7 @@ def test_a_virtual_adapter_counts_as_physical(tmp_path: Path) -> None:
 
     batch = opened(tmp_path).collect("network")
 
-    assert ("commwatch_ethernet_info", ("eth0", "0000:00:03.0", "virtio_net")) in reading_of(batch, "eth0").series
+    assert ("commwatch_ethernet_info", ("eth0", "0000:00:03.0", "virtio_net", "")) in reading_of(batch, "eth0").series
     assert value(batch, "eth0", "speed_bytes_per_second") is None
     assert batch.absences == []
 
@@ -249,7 +257,7 @@ def test_interfaces_come_and_go(tmp_path: Path) -> None:
     driver.unlink()
     driver.symlink_to("/sys/bus/pci/drivers/vfio-pci")
     batch = source.collect("network")
-    assert ("commwatch_ethernet_info", ("eth1", "0000:19:00.0", "vfio-pci")) in reading_of(batch, "eth1").series
+    assert ("commwatch_ethernet_info", ("eth1", "0000:19:00.0", "vfio-pci", "")) in reading_of(batch, "eth1").series
 
 
 def test_an_interface_that_vanishes_while_it_is_read_is_reported(
@@ -312,3 +320,20 @@ def test_hostile_bytes_are_absent(tmp_path_factory: pytest.TempPathFactory, cont
     numbers = reading_of(batch, "eth0").values
     assert all(number is None or (isinstance(number, int) and number >= 0) for number in numbers)
     assert {absence.reason for absence in batch.absences} <= {"unreadable"}
+
+
+def test_the_bond_of_an_interface_is_told_and_follows_a_change(tmp_path: Path) -> None:
+    """A port of a bond names it; taken out of the bond it names none."""
+    home = add_interface(tmp_path, "eth0", "pci0000:17/0000:18:00.0")
+    bond = add_interface(tmp_path, "bond0")
+    (home / "master").symlink_to(os.path.relpath(bond, home))
+    source = opened(tmp_path)
+
+    bonded = reading_of(source.collect("network"), "eth0").series
+    again = reading_of(source.collect("network"), "eth0").series
+    (home / "master").unlink()
+    free = reading_of(source.collect("network"), "eth0").series
+
+    assert ("commwatch_ethernet_info", ("eth0", "0000:18:00.0", "mlx5_core", "bond0")) in bonded
+    assert again is bonded
+    assert ("commwatch_ethernet_info", ("eth0", "0000:18:00.0", "mlx5_core", "")) in free

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import errno
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 from commwatch import config
-from commwatch.sources import files
-from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.sources import files, interfaces
+from commwatch.sources.base import Absence, Batch, DeviceReadings, Report
 from commwatch_exporters.snapshot import Series, Value
 
 _BYTES_PER_SECOND_PER_MBIT = 125_000
-_ETHERNET_TYPE = 1
-"""ARPHRD_ETHER of linux/if_arp.h, as ``/sys/class/net/*/type`` gives it."""
 
 
 def _count(number: int) -> Value:
@@ -37,31 +33,28 @@ class _Counter(NamedTuple):
     convert: Callable[[int], Value]
 
 
-_COUNTERS = (
+COUNTERS = (
     _Counter("commwatch_ethernet_transmit_bytes_total", "statistics/tx_bytes", _count),
     _Counter("commwatch_ethernet_receive_bytes_total", "statistics/rx_bytes", _count),
+    _Counter("commwatch_ethernet_transmit_packets_total", "statistics/tx_packets", _count),
+    _Counter("commwatch_ethernet_receive_packets_total", "statistics/rx_packets", _count),
     _Counter("commwatch_ethernet_transmit_errors_total", "statistics/tx_errors", _count),
     _Counter("commwatch_ethernet_receive_errors_total", "statistics/rx_errors", _count),
     _Counter("commwatch_ethernet_transmit_drops_total", "statistics/tx_dropped", _count),
     _Counter("commwatch_ethernet_receive_drops_total", "statistics/rx_dropped", _count),
+    _Counter("commwatch_ethernet_receive_crc_errors_total", "statistics/rx_crc_errors", _count),
+    _Counter("commwatch_ethernet_receive_missed_total", "statistics/rx_missed_errors", _count),
     _Counter("commwatch_ethernet_carrier_changes_total", "carrier_changes", _count),
     _Counter("commwatch_ethernet_carrier", "carrier", _count),
     _Counter("commwatch_ethernet_speed_bytes_per_second", "speed", _speed),
 )
-_POSITION = {counter.file: position for position, counter in enumerate(_COUNTERS)}
+_POSITION = {counter.file: position for position, counter in enumerate(COUNTERS)}
 _CARRIER, _SPEED = _POSITION["carrier"], _POSITION["speed"]
 
 _STATE_SERIES: tuple[Series, ...] = tuple(
-    ("commwatch_counter_state", ("network", counter.file.rpartition("/")[2])) for counter in _COUNTERS
+    ("commwatch_counter_state", ("network", counter.file.rpartition("/")[2])) for counter in COUNTERS
 )
 """A counter is named as the kernel names its file."""
-
-
-class _Links(NamedTuple):
-    """What an interface is bound to, as its symbolic links say; a new driver or device changes them."""
-
-    device: str
-    driver: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +62,7 @@ class _Interface:
     name: str
     device: str
     """The name as a label."""
-    links: _Links
+    links: interfaces.Links
     wanted: bool
     paths: tuple[str, ...]
     series: tuple[Series, ...]
@@ -78,16 +71,14 @@ class _Interface:
 class NetworkSource:
     """Reads the statistics, link and speed of network interfaces.
 
-    Read are the physical interfaces: Ethernet (``type`` 1) with a device of its own, a virtual adapter of a virtual
-    machine among them; a virtual function beside its physical function (``device/physfn``) is not one. The settings
-    add and remove others.
+    Which those are, ``interfaces.is_wanted`` says.
     """
 
     collectors = ("network",)
     aliases: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, sysfs: Path, settings: config.NetworkSource) -> None:
-        self._root = str(sysfs / "class" / "net")
+        self._root = interfaces.folder(sysfs)
         self._settings = settings
         self._interfaces: Mapping[str, _Interface] = MappingProxyType({})
         self._report: Report = _ignore
@@ -97,25 +88,25 @@ class NetworkSource:
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Find the interfaces; see ``Source.open``."""
         self._report, self._leave_out, self._only = report, leave_out, only
-        self._names()
+        interfaces.names(self._root)
 
     def collect(self, collector: str) -> Batch:
         """Read all interfaces that are here now; see ``Source.collect``."""
         if collector not in self.collectors:
             raise ValueError(f"the network source has no collector {collector}")
         batch = Batch()
-        has_counter: list[bool] = [False] * len(_COUNTERS)
-        interfaces: dict[str, _Interface] = {}
-        for name in self._names():
+        has_counter: list[bool] = [False] * len(COUNTERS)
+        found: dict[str, _Interface] = {}
+        for name in interfaces.names(self._root):
             device = files.label_of(name)
             if device in self._leave_out or (self._only is not None and device not in self._only):
                 continue
             self._report(device)
-            interface = interfaces[name] = self._interface(name, device)
+            interface = found[name] = self._interface(name, device)
             if interface.wanted:
                 _read(interface, batch, has_counter)
         self._report("")
-        self._interfaces = interfaces
+        self._interfaces = found
         if batch.readings:
             states = [0 if has else 1 for has in has_counter]
             batch.readings.append(DeviceReadings("", time.monotonic(), _STATE_SERIES, states))
@@ -125,67 +116,40 @@ class NetworkSource:
         """Nothing stays open between two runs."""
         self._interfaces = MappingProxyType({})
 
-    def _names(self) -> list[str]:
-        try:
-            return sorted(os.listdir(self._root))
-        except OSError as error:
-            raise SourceUnavailable(files.reason_of(error), f"{self._root}: {error.strerror}") from error
-
     def _interface(self, name: str, device: str) -> _Interface:
-        """The prepared interface: as before while it is bound to the same device and driver."""
+        """The prepared interface: as before while it is bound to the same device, driver and master."""
         base = f"{self._root}/{name}"
-        links = _Links(_link(f"{base}/device"), _link(f"{base}/device/driver"))
+        links = interfaces.links_of(base)
         known = self._interfaces.get(name)
         if known is not None and known.links == links:
             return known
         chain = files.device_chain(f"{base}/device") if links.device else []
         address = next((part for part in chain if files.is_pci_address(part)), "")
-        driver = files.label_of(links.driver.rpartition("/")[2])
+        identity = (device, address, links.driver_name, links.master_name)
         return _Interface(
             name=name,
             device=device,
             links=links,
-            wanted=self._is_wanted(name, base, bool(links.device)),
-            paths=tuple(f"{base}/{counter.file}" for counter in _COUNTERS),
+            wanted=interfaces.is_wanted(name, base, bool(links.device), self._settings),
+            paths=tuple(f"{base}/{counter.file}" for counter in COUNTERS),
             series=(
-                *((counter.metric, (device,)) for counter in _COUNTERS),
-                ("commwatch_ethernet_info", (device, address, driver)),
+                *((counter.metric, (device,)) for counter in COUNTERS),
+                ("commwatch_ethernet_info", identity),
             ),
         )
-
-    def _is_wanted(self, name: str, base: str, has_device: bool) -> bool:
-        settings = self._settings
-        if _matches(name, settings.exclude) or not Path(base).is_dir():
-            return False
-        if _matches(name, settings.include) or not settings.physical_only:
-            return True
-        kind = files.read_if_there(f"{base}/type")
-        is_ethernet = kind is None or files.parse_integer(kind) == _ETHERNET_TYPE
-        return has_device and is_ethernet and not os.path.lexists(f"{base}/device/physfn")
 
 
 def _ignore(_device: str) -> None:
     """The report of a source that is not open."""
 
 
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
 def _read(interface: _Interface, batch: Batch, has_counter: list[bool]) -> None:
     """Read one interface into the batch: its values, and the first thing that went wrong."""
     now = time.monotonic()
-    values: list[Value] = [None] * len(_COUNTERS)
+    values: list[Value] = [None] * len(COUNTERS)
     absence: Absence | None = None
     is_there = False
-    for position, (counter, path) in enumerate(zip(_COUNTERS, interface.paths, strict=True)):
+    for position, (counter, path) in enumerate(zip(COUNTERS, interface.paths, strict=True)):
         try:
             data = files.read(path)
         except OSError as error:

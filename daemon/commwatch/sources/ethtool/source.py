@@ -1,0 +1,254 @@
+"""The ethtool source: names of an interface's statistics are read once, their numbers in one call each run."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from commwatch import config
+from commwatch.sources import files, interfaces
+from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.sources.ethtool.abi import Ioctl, StatisticsCalls, parse_names
+from commwatch.sources.ethtool.table import DRIVERS, Driver, Row
+from commwatch_exporters.snapshot import Series, Value
+
+_RUNS_WITH_THE_SAME_NAMES = 4
+"""After so many runs the names are read again. A change of priority flow control moves them, mostly with their count;
+where it is turned off for one priority and on for another, the count stays and only the names tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The statistics of an interface that are read, and what they are."""
+
+    positions: tuple[int, ...]
+    """Among the driver's numbers."""
+    divisors: tuple[int, ...]
+    series: tuple[Series, ...]
+
+
+_NOTHING = _Choice((), (), ())
+
+
+@dataclass(slots=True)
+class _Interface:
+    name: str
+    device: str
+    """The name as a label."""
+    links: interfaces.Links
+    driver: Driver | None
+    """None: not to be read."""
+    count: int = 0
+    names: bytes = b""
+    """As the kernel gave them, to see at once that they have not changed."""
+    everything: _Choice = _NOTHING
+    shown: _Choice = _NOTHING
+    """``everything``, or less of it while no pause of a priority was seen."""
+    hidden: tuple[int, ...] = ()
+    """Positions of ``everything`` that ``shown`` lacks."""
+    found: frozenset[Row] = frozenset()
+    runs_left: int = 0
+    """Until the names are read again."""
+
+
+@dataclass(slots=True)
+class _States:
+    """Which rows the drivers of this node have: prepared anew only when an interface or its names change."""
+
+    series: tuple[Series, ...] = ()
+    values: list[Value] = field(default_factory=list)
+    stale: bool = True
+
+    def renew(self, read: list[_Interface]) -> None:
+        found: dict[str, bool] = {}
+        for interface in read:
+            for row in interface.driver.rows if interface.driver is not None else ():
+                found[row.name] = found.get(row.name, False) or row in interface.found
+        series: tuple[Series, ...] = tuple(("commwatch_counter_state", ("ethtool", name)) for name in found)
+        if series != self.series:
+            self.series = series
+        self.values = [0 if has else 1 for has in found.values()]
+        self.stale = False
+
+
+class EthtoolSource:
+    """Reads the statistics of network adapters that their drivers keep beside those of sysfs.
+
+    The interfaces are those of the network source whose driver has a table. Where a driver names all eight priorities
+    whether priority flow control is on or off, their pauses are left out until one of the interface's is not zero.
+
+    Args:
+        sysfs: where ``class/net`` is.
+        settings: which interfaces are read.
+        call: stands in for ``fcntl.ioctl``.
+        drivers: the tables, by the name of the driver.
+    """
+
+    collectors = ("ethtool",)
+    aliases: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(
+        self,
+        sysfs: Path,
+        settings: config.NetworkSource,
+        call: Ioctl = fcntl.ioctl,
+        drivers: Mapping[str, Driver] = DRIVERS,
+    ) -> None:
+        self._root = interfaces.folder(sysfs)
+        self._settings = settings
+        self._call = call
+        self._drivers = drivers
+        self._calls: StatisticsCalls | None = None
+        self._interfaces: Mapping[str, _Interface] = MappingProxyType({})
+        self._states = _States()
+        self._report: Report = _ignore
+        self._leave_out: frozenset[str] = frozenset()
+        self._only: frozenset[str] | None = None
+
+    def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
+        """Find the interfaces; see ``Source.open``."""
+        self._report, self._leave_out, self._only = report, leave_out, only
+        interfaces.names(self._root)
+        self._open_calls()
+
+    def collect(self, collector: str) -> Batch:
+        """Read all interfaces that are here now; see ``Source.collect``."""
+        if collector not in self.collectors:
+            raise ValueError(f"the ethtool source has no collector {collector}")
+        calls = self._open_calls()
+        batch = Batch()
+        found: dict[str, _Interface] = {}
+        for name in interfaces.names(self._root):
+            device = files.label_of(name)
+            if device in self._leave_out or (self._only is not None and device not in self._only):
+                continue
+            interface = found[name] = self._interface(name, device)
+            if interface.driver is not None:
+                self._report(device)
+                self._read(calls, interface, interface.driver, batch)
+        self._report("")
+        if found.keys() != self._interfaces.keys():
+            self._states.stale = True
+        self._interfaces = found
+        if self._states.stale:
+            self._states.renew(list(found.values()))
+        if self._states.series:
+            values = self._states.values
+            batch.readings.append(DeviceReadings("", time.monotonic(), self._states.series, values))
+        return batch
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._calls is not None:
+            self._calls.close()
+            self._calls = None
+        self._interfaces = MappingProxyType({})
+
+    def _open_calls(self) -> StatisticsCalls:
+        if self._calls is None:
+            try:
+                self._calls = StatisticsCalls(self._call)
+            except OSError as error:
+                raise SourceUnavailable(files.reason_of(error), f"socket for ethtool: {error.strerror}") from error
+        return self._calls
+
+    def _interface(self, name: str, device: str) -> _Interface:
+        """The interface, with its names as long as it is bound to the same device and driver."""
+        base = f"{self._root}/{name}"
+        links = interfaces.links_of(base)._replace(master="")
+        known = self._interfaces.get(name)
+        if known is not None and known.links == links:
+            return known
+        self._states.stale = True
+        driver = self._drivers.get(links.driver_name)
+        wanted = driver is not None and interfaces.is_wanted(name, base, bool(links.device), self._settings)
+        return _Interface(name, device, links, driver if wanted else None)
+
+    def _read(self, calls: StatisticsCalls, interface: _Interface, driver: Driver, batch: Batch) -> None:
+        now = time.monotonic()
+        try:
+            numbers = self._numbers(calls, interface, driver)
+        except OSError as error:
+            interface.runs_left = 0
+            if error.errno == errno.EOPNOTSUPP:  # it keeps no statistics: nothing is missing
+                self._choose(interface, driver, b"", 0)
+                return
+            detail = f"ethtool statistics of {interface.name}: {os.strerror(error.errno or 0)}"
+            batch.absences.append(Absence(interface.device, files.reason_of(error), detail))
+            return
+        if numbers is None:
+            detail = f"the driver of {interface.name} changes how many statistics it has"
+            batch.absences.append(Absence(interface.device, "not_ready", detail))
+        elif interface.everything.series:
+            values = _values(numbers, interface)  # before the series: it decides which are shown
+            batch.readings.append(DeviceReadings(interface.device, now, interface.shown.series, values))
+
+    def _numbers(self, calls: StatisticsCalls, interface: _Interface, driver: Driver) -> memoryview | None:
+        """The driver's numbers; empty where none is wanted, None where their count changes under our hands."""
+        for _ in range(2):
+            if interface.runs_left == 0:
+                count = calls.count(interface.name)
+                names = calls.names(interface.name, count) if count else b""
+                if names is None:
+                    continue
+                self._choose(interface, driver, names, count)
+                interface.runs_left = _RUNS_WITH_THE_SAME_NAMES
+            interface.runs_left -= 1
+            if not interface.everything.positions:
+                return memoryview(b"")
+            numbers = calls.numbers(interface.name, interface.count)
+            if numbers is not None:
+                return numbers
+            interface.runs_left = 0
+        return None
+
+    def _choose(self, interface: _Interface, driver: Driver, names: bytes, count: int) -> None:
+        """Find the driver's rows among the names."""
+        if names == interface.names and count == interface.count:
+            return
+        self._states.stale = True
+        interface.names, interface.count = names, count
+        chosen: dict[Series, tuple[int, int]] = {}
+        quiet: set[Series] = set()
+        found = set()
+        for position, name in enumerate(parse_names(names)):
+            statistic = driver.statistics.get(name)
+            if statistic is None:
+                continue
+            row = statistic.row
+            found.add(row)
+            series: Series = (f"commwatch_{row.metric}", (interface.device, *statistic.labels))
+            chosen.setdefault(series, (position, row.divisor))
+            if driver.names_every_priority and row.is_of_priority:
+                quiet.add(series)
+        interface.found = frozenset(found)
+        interface.everything = interface.shown = _choice(chosen)
+        interface.hidden = tuple(chosen[series][0] for series in quiet)
+        if quiet:
+            interface.shown = _choice({series: place for series, place in chosen.items() if series not in quiet})
+
+
+def _ignore(_device: str) -> None:
+    """The report of a source that is not open."""
+
+
+def _choice(chosen: Mapping[Series, tuple[int, int]]) -> _Choice:
+    places = chosen.values()
+    return _Choice(tuple(place for place, _ in places), tuple(divisor for _, divisor in places), tuple(chosen))
+
+
+def _values(numbers: memoryview, interface: _Interface) -> list[Value]:
+    """The numbers in our units; shows all priorities from the first pause on."""
+    if interface.hidden and any(numbers[position] for position in interface.hidden):
+        interface.shown, interface.hidden = interface.everything, ()
+    shown = interface.shown
+    return [
+        numbers[position] if divisor == 1 else numbers[position] / divisor
+        for position, divisor in zip(shown.positions, shown.divisors, strict=True)
+    ]

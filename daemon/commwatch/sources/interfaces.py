@@ -1,0 +1,83 @@
+"""Which network interfaces are read, and what they are bound to: the names and links of ``/sys/class/net``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from commwatch import config
+from commwatch.sources import files
+from commwatch.sources.base import SourceUnavailable
+
+_ETHERNET_TYPE = 1
+"""ARPHRD_ETHER of linux/if_arp.h, as ``/sys/class/net/*/type`` gives it."""
+
+
+class Links(NamedTuple):
+    """What an interface is bound to, as its symbolic links say; a new driver, device or master changes them."""
+
+    device: str
+    driver: str
+    master: str
+
+    @property
+    def driver_name(self) -> str:
+        """Name of the driver, fit for a label; empty without one."""
+        return files.label_of(self.driver.rpartition("/")[2])
+
+    @property
+    def master_name(self) -> str:
+        """Name of the bond, bridge or team that the interface belongs to, fit for a label; empty without one."""
+        return files.label_of(self.master.rpartition("/")[2])
+
+
+def folder(sysfs: Path) -> str:
+    """Where the interfaces are listed."""
+    return str(sysfs / "class" / "net")
+
+
+def names(root: str) -> list[str]:
+    """The interfaces below ``folder``, sorted.
+
+    Raises:
+        SourceUnavailable: they cannot be listed.
+    """
+    try:
+        return sorted(os.listdir(root))
+    except OSError as error:
+        raise SourceUnavailable(files.reason_of(error), f"{root}: {error.strerror}") from error
+
+
+def links_of(base: str) -> Links:
+    """The links of an interface; ``base`` is its folder."""
+    return Links(_link(f"{base}/device"), _link(f"{base}/device/driver"), _link(f"{base}/master"))
+
+
+def is_wanted(name: str, base: str, has_device: bool, settings: config.NetworkSource) -> bool:
+    """Whether an interface is to be read.
+
+    Wanted are the physical interfaces: Ethernet (``type`` 1) with a device of its own, a virtual adapter of a virtual
+    machine among them; a virtual function beside its physical function (``device/physfn``) is not one. The settings
+    add and remove others.
+    """
+    if _matches(name, settings.exclude) or not Path(base).is_dir():
+        return False
+    if _matches(name, settings.include) or not settings.physical_only:
+        return True
+    kind = files.read_if_there(f"{base}/type")
+    is_ethernet = kind is None or files.parse_integer(kind) == _ETHERNET_TYPE
+    return has_device and is_ethernet and not os.path.lexists(f"{base}/device/physfn")
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,181 @@
+"""Whether the services that the NVIDIA driver needs are alive, as the process table says: ``/proc``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from commwatch.sources import files
+from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.sources.pci import endpoint_role
+from commwatch_exporters.snapshot import Series, Value
+
+_RUNS_UNTIL_FULL_SCAN = 20
+"""In between only processes that are new are looked at. A process number that was used again between two runs is found
+by the full scan at the latest."""
+_KERNEL_THREADS = "2"
+"""The kernel starts kthreadd as process 2: where it is not seen, neither are the node's other processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    name: str
+    """As the label and the unit of systemd say."""
+    program: str
+    """The last part of the command's first word. Its first 15 characters are the name of the process."""
+
+    @property
+    def comm(self) -> bytes:
+        return self.program.encode()[:15] + b"\n"
+
+
+_FABRIC_MANAGER = _Service("nvidia-fabricmanager", "nv-fabricmanager")
+_PERSISTENCED = _Service("nvidia-persistenced", "nvidia-persistenced")
+_SERVICES = (_FABRIC_MANAGER, _PERSISTENCED, _Service("nvidia-imex", "nvidia-imex"), _Service("nvlsm", "nvlsm"))
+_BY_COMM = {service.comm: service for service in _SERVICES}
+
+
+class ServicesSource:
+    """Reads which of the driver's services run.
+
+    A service that does not run is told of only where it matters: the fabric manager where NVSwitches are on the PCI
+    bus, the persistence daemon where the driver is loaded, and each that this worker has seen running.
+    """
+
+    collectors = ("services",)
+    aliases: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, sysfs: Path, procfs: Path) -> None:
+        self._devices = f"{sysfs}/bus/pci/devices"
+        self._procfs = str(procfs)
+        self._running: dict[_Service, str] = {}
+        """The process of each service."""
+        self._seen: set[_Service] = set()
+        self._before: frozenset[str] = frozenset()
+        """The processes of the run before."""
+        self._new: frozenset[str] = frozenset()
+        """Those of them that were new then: they may have been on their way from fork to exec."""
+        self._runs_left = 0
+        """Until the next full scan."""
+        self._addresses: list[str] | None = None
+        self._has_nvswitch = False
+        self._shown: tuple[_Service, ...] = ()
+        self._series: tuple[Series, ...] = ()
+        self._report: Report = _ignore
+        self._leave_out: frozenset[str] = frozenset()
+        self._only: frozenset[str] | None = None
+
+    def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
+        """See ``Source.open``; the devices of this source are the services."""
+        self._report, self._leave_out, self._only = report, leave_out, only
+        self._runs_left = 0
+
+    def collect(self, collector: str) -> Batch:
+        """Look at the process table once; see ``Source.collect``."""
+        if collector not in self.collectors:
+            raise ValueError(f"the services source has no collector {collector}")
+        batch = Batch()
+        now = time.monotonic()
+        self._look_for_processes(self._processes(), batch)
+        self._report("")
+        self._choose({absence.device for absence in batch.absences})
+        if self._series:
+            values: list[Value] = [1 if service in self._running else 0 for service in self._shown]
+            batch.readings.append(DeviceReadings("", now, self._series, values))
+        return batch
+
+    def close(self) -> None:
+        """Nothing stays open between two runs."""
+
+    def _processes(self) -> frozenset[str]:
+        try:
+            names = frozenset(filter(str.isdecimal, os.listdir(self._procfs)))
+        except OSError as error:
+            raise SourceUnavailable(files.reason_of(error), f"{self._procfs}: {error.strerror}") from error
+        if not node_processes_visible(Path(self._procfs)):
+            detail = f"the processes of this node do not show in {self._procfs}: other PID namespace, or hidepid"
+            raise SourceUnavailable("no_permission", detail)
+        return names
+
+    def _look_for_processes(self, processes: frozenset[str], batch: Batch) -> None:
+        for service, process in tuple(self._running.items()):
+            if process not in processes or not self._runs(process, service, batch):
+                del self._running[service]
+        candidates = (processes - self._before) | (self._new & processes)
+        if self._runs_left == 0:
+            candidates, self._runs_left = processes, _RUNS_UNTIL_FULL_SCAN
+        self._runs_left -= 1
+        for process in candidates:
+            comm = files.read_if_there(f"{self._procfs}/{process}/comm")
+            named = _BY_COMM.get(comm) if comm is not None else None
+            if named is not None and named not in self._running and self._runs(process, named, batch):
+                self._running[named] = process
+        self._seen.update(self._running)
+        self._new, self._before = processes - self._before, processes
+
+    def _runs(self, process: str, service: _Service, batch: Batch) -> bool:
+        """Whether a process is of a service: its name is, and so is the program of its command line.
+
+        A process that has ended and was not yet waited for keeps its name, but has no command line.
+        """
+        if not self._may_touch(service):
+            return False
+        # The command line lies in the process's own memory, and waits for whoever holds that.
+        self._report(service.name)
+        try:
+            comm = files.read(f"{self._procfs}/{process}/comm")
+            command = files.read(f"{self._procfs}/{process}/cmdline")
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        except OSError as error:
+            detail = f"process {process}: {error.strerror}"
+            batch.absences.append(Absence(service.name, files.reason_of(error), detail))
+            return False
+        program = command.partition(b"\0")[0].rpartition(b"/")[2]
+        return comm == service.comm and program == service.program.encode()
+
+    def _may_touch(self, service: _Service) -> bool:
+        return service.name not in self._leave_out and (self._only is None or service.name in self._only)
+
+    def _choose(self, unknown: set[str]) -> None:
+        """Prepare the series of the services that are told of."""
+        due = set(self._seen)
+        if self._nvswitch_on_bus():
+            due.add(_FABRIC_MANAGER)
+        if os.path.exists(f"{self._procfs}/driver/nvidia/version"):
+            due.add(_PERSISTENCED)
+        shown = tuple(
+            one for one in _SERVICES if one in due and self._may_touch(one)
+            and (one in self._running or one.name not in unknown)
+        )  # fmt: skip
+        if shown != self._shown:
+            self._shown = shown
+            self._series = tuple(("commwatch_service_running", (service.name,)) for service in shown)
+
+    def _nvswitch_on_bus(self) -> bool:
+        """Whether there is an NVSwitch; devices are looked at only when their list changes."""
+        try:
+            addresses = sorted(os.listdir(self._devices))
+        except OSError:
+            return False
+        if addresses != self._addresses:
+            self._addresses = addresses
+            self._has_nvswitch = any(self._is_nvswitch(f"{self._devices}/{address}") for address in addresses)
+        return self._has_nvswitch
+
+    def _is_nvswitch(self, base: str) -> bool:
+        words = (files.parse_word(files.read_if_there(f"{base}/{name}") or b"") for name in ("class", "vendor"))
+        return endpoint_role(*words) == "nvswitch"
+
+
+def node_processes_visible(procfs: Path) -> bool:
+    """Whether the process table shows the node's processes, and not those of a container or of one user alone."""
+    return files.read_if_there(f"{procfs}/{_KERNEL_THREADS}/comm") == b"kthreadd\n"
+
+
+def _ignore(_device: str) -> None:
+    """The report of a source that is not open."""

@@ -1,0 +1,246 @@
+"""The driver's services found in process tables as the kernel shows them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from commwatch import origins
+from commwatch.sources.base import Batch, SourceUnavailable
+from commwatch.sources.services import ServicesSource
+from commwatch_exporters.snapshot import Layout, Value
+
+FABRIC_MANAGER, PERSISTENCED, IMEX = "nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex"
+
+
+class Node:
+    """A process table and a PCI bus; a driver is loaded, but there is no NVSwitch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.procfs, self.sysfs = folder / "proc", folder / "sys"
+        self.start(2, "kthreadd", "")
+        self.start(1, "systemd", "/sbin/init")
+        (self.procfs / "driver/nvidia").mkdir(parents=True)
+        (self.procfs / "driver/nvidia/version").write_text("NVRM version\n")
+        (self.sysfs / "bus/pci/devices").mkdir(parents=True)
+        self.told: list[str] = []
+        self.source = ServicesSource(self.sysfs, self.procfs)
+        self.source.open(self.told.append, frozenset(), None)
+
+    def start(self, process: int, comm: str, command: str) -> None:
+        """A process; the command's words become its command line."""
+        home = self.procfs / str(process)
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "comm").write_text(f"{comm}\n")
+        (home / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in command.split()))
+
+    def fabric_manager(self, process: int = 3000) -> None:
+        self.start(process, "nv-fabricmanage", "/usr/bin/nv-fabricmanager -c /usr/share/nvidia/nvswitch/fm.cfg")
+
+    def persistenced(self, process: int = 2000) -> None:
+        self.start(process, "nvidia-persiste", "/usr/bin/nvidia-persistenced --user nvidia-persistenced")
+
+    def imex(self, process: int = 4000) -> None:
+        self.start(process, "nvidia-imex", "/usr/bin/nvidia-imex -c /etc/nvidia-imex/config.cfg")
+
+    def end(self, process: int) -> None:
+        for file in (self.procfs / str(process)).iterdir():
+            file.unlink()
+        (self.procfs / str(process)).rmdir()
+
+    def device(self, address: str, pci_class: str, vendor: str) -> None:
+        home = self.sysfs / "bus/pci/devices" / address
+        home.mkdir()
+        (home / "class").write_text(f"{pci_class}\n")
+        (home / "vendor").write_text(f"{vendor}\n")
+
+    def collect(self) -> Batch:
+        return self.source.collect("services")
+
+    def states(self) -> dict[str, Value]:
+        """What a run tells of the services."""
+        return states(self.collect())
+
+
+def states(batch: Batch) -> dict[str, Value]:
+    return {
+        labels[0]: value
+        for reading in batch.readings
+        for (_, labels), value in zip(reading.series, reading.values, strict=True)
+    }
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_services_that_run_are_found_although_their_names_are_cut(node: Node) -> None:
+    """Each is known by its 15 characters and its program."""
+    node.fabric_manager()
+    node.persistenced()
+    node.imex()
+    node.start(5000, "nvlsm", "/opt/nvidia/nvlsm/sbin/nvlsm -F /usr/share/nvidia/nvlsm.conf")
+
+    batch = node.collect()
+
+    assert states(batch) == {FABRIC_MANAGER: 1, PERSISTENCED: 1, IMEX: 1, "nvlsm": 1}
+    assert len(Layout(batch.readings[0].series).prefixes) == 4
+    assert node.collect().readings[0].series is batch.readings[0].series
+
+
+def test_what_is_not_needed_is_not_told(node: Node) -> None:
+    """Without NVSwitches a missing fabric manager means nothing; the persistence daemon belongs to every driver."""
+    assert node.states() == {PERSISTENCED: 0}
+
+
+def test_without_a_driver_nothing_is_told(node: Node) -> None:
+    """No service is missing where no driver is loaded."""
+    (node.procfs / "driver/nvidia/version").unlink()
+
+    assert node.collect().readings == []
+
+
+def test_nvswitches_need_a_fabric_manager(node: Node) -> None:
+    """Where one is on the bus a fabric manager that does not run is told, also when the switch appears later."""
+    node.device("0000:17:00.0", "0x030200", "0x10de")
+    node.device("0000:01:00.0", "0x068000", "0x8086")
+    assert FABRIC_MANAGER not in node.states()
+
+    node.device("0000:05:00.0", "0x068000", "0x10de")
+
+    assert node.states()[FABRIC_MANAGER] == 0
+    node.fabric_manager()
+    assert node.states()[FABRIC_MANAGER] == 1
+
+
+def test_a_service_that_ended_is_told_once_it_was_seen(node: Node) -> None:
+    """IMEX is of interest only where it runs; from then on its end is."""
+    assert IMEX not in node.states()
+    node.imex()
+    assert node.states()[IMEX] == 1
+    node.end(4000)
+
+    assert node.states()[IMEX] == 0
+
+
+def test_a_restarted_service_is_found_under_its_new_number(node: Node) -> None:
+    """The process is looked for again when the one that was known is gone."""
+    node.persistenced(2000)
+    assert node.states() == {PERSISTENCED: 1}
+    node.end(2000)
+    node.persistenced(2001)
+
+    assert node.states() == {PERSISTENCED: 1}
+
+
+def test_a_number_that_another_process_got_is_not_the_service(node: Node) -> None:
+    """A process that was remembered counts only while its name and program are the service's."""
+    node.persistenced(2000)
+    assert node.states() == {PERSISTENCED: 1}
+    node.start(2000, "python3", "python3 train.py")
+
+    assert node.states() == {PERSISTENCED: 0}
+
+
+@pytest.mark.parametrize("command", ["", "/usr/bin/python3 /tmp/nvidia-persistenced", "/opt/nvidia-persiste"])
+def test_a_process_of_that_name_alone_is_not_the_service(node: Node, command: str) -> None:
+    """A zombie has no command line; any program can call its process so."""
+    node.start(2000, "nvidia-persiste", command)
+
+    assert node.states() == {PERSISTENCED: 0}
+
+
+def test_a_process_seen_between_fork_and_exec_is_looked_at_again(node: Node) -> None:
+    """Its name is still its parent's when it is first seen."""
+    assert node.states() == {PERSISTENCED: 0}
+    node.start(2000, "systemd", "(persistenced)")
+    assert node.states() == {PERSISTENCED: 0}
+    node.persistenced(2000)
+
+    assert node.states() == {PERSISTENCED: 1}
+
+
+def test_the_table_is_read_whole_now_and_then_only(node: Node) -> None:
+    """A process that turns into a service late is found by the full scan of every 20th run, not before."""
+    node.start(2000, "bash", "bash")
+    for _ in range(3):
+        assert node.states() == {PERSISTENCED: 0}
+    node.persistenced(2000)
+
+    found = [node.states()[PERSISTENCED] for _ in range(18)]
+
+    assert found == [0] * 17 + [1]
+
+
+def test_a_table_that_hides_the_node_is_no_answer(node: Node) -> None:
+    """In a container, or with hidepid, nothing is said: not that the services do not run."""
+    node.end(2)
+    with pytest.raises(SourceUnavailable) as caught:
+        node.collect()
+    assert caught.value.reason == "no_permission"
+
+    node.start(2, "sh", "sh")
+    with pytest.raises(SourceUnavailable):
+        node.collect()
+
+
+def test_a_process_that_cannot_be_told_is_an_absence(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the command line cannot be read, the service is neither running nor missing."""
+    node.persistenced(2000)
+    node.fabric_manager()
+    real = os.open
+
+    def refuse(path: str, *arguments: int) -> int:
+        if str(path).endswith("2000/cmdline"):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *arguments)
+
+    monkeypatch.setattr(os, "open", refuse)
+    batch = node.collect()
+
+    assert states(batch) == {FABRIC_MANAGER: 1}
+    assert [(one.device, one.reason) for one in batch.absences] == [(PERSISTENCED, "no_permission")]
+
+
+def test_a_command_line_that_may_hang_is_announced_and_can_be_left_out(node: Node) -> None:
+    """The service is reported before its memory is read; as a suspect it is neither read nor told of."""
+    node.persistenced()
+    node.collect()
+    assert node.told == [PERSISTENCED, ""]
+
+    node.source.open(node.told.append, frozenset({PERSISTENCED}), None)
+
+    assert node.states() == {}
+    assert node.told == [PERSISTENCED, "", ""]
+
+
+def test_the_wrong_collector_is_an_error(node: Node) -> None:
+    """A source serves its own collectors only."""
+    with pytest.raises(ValueError, match="no collector"):
+        node.source.collect("network")
+
+
+def test_the_origin_is_absent_without_driver_or_without_processes(node: Node) -> None:
+    """No run is made where nothing could be said."""
+    assert origins.services_absent(node.procfs) is None
+    node.end(2)
+    assert "do not show" in (origins.services_absent(node.procfs) or "")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@given(comm=st.binary(max_size=40), command=st.binary(max_size=80))
+def test_any_bytes_of_a_process_are_taken(
+    tmp_path_factory: pytest.TempPathFactory, comm: bytes, command: bytes
+) -> None:
+    """No process can stop the source or appear as a service by chance."""
+    node = Node(tmp_path_factory.mktemp("node"))
+    node.start(7, "x", "x")
+    (node.procfs / "7/comm").write_bytes(comm)
+    (node.procfs / "7/cmdline").write_bytes(command)
+
+    assert node.states() == {PERSISTENCED: 0}
