@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,47 +12,7 @@ from hypothesis import strategies as st
 from commwatch.sources.base import Batch, SourceUnavailable
 from commwatch.sources.pci import PciSource, parse_generation, parse_width
 from commwatch_exporters.snapshot import Layout, Value
-
-GPU = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330"}
-NIC = {"class": "0x020700", "vendor": "0x15b3", "device": "0x1021"}
-BRIDGE = {"class": "0x060400", "vendor": "0x1000", "device": "0xc030"}
-NVSWITCH = {"class": "0x068000", "vendor": "0x10de", "device": "0x22a3"}
-LINK = {
-    "current_link_speed": "32.0 GT/s PCIe",
-    "max_link_speed": "32.0 GT/s PCIe",
-    "current_link_width": "16",
-    "max_link_width": "16",
-    "numa_node": "0",
-}
-
-
-def add_device(sysfs: Path, path: str, *contents: Mapping[str, str | bytes]) -> Path:
-    """Make a device at a path below /sys/devices, such as ``pci0000:17/0000:17:01.0/0000:18:00.0``."""
-    home = sysfs / "devices" / path
-    home.mkdir(parents=True, exist_ok=True)
-    for files in contents:
-        for name, text in files.items():
-            (home / name).write_bytes(text if isinstance(text, bytes) else f"{text}\n".encode())
-    listing = sysfs / "bus/pci/devices"
-    listing.mkdir(parents=True, exist_ok=True)
-    (listing / home.name).symlink_to(os.path.relpath(home, listing))
-    return home
-
-
-def opened(sysfs: Path) -> PciSource:
-    source = PciSource(sysfs)
-    source.open(lambda device: None, frozenset(), None)
-    return source
-
-
-def infos(batch: Batch) -> dict[str, tuple[str, ...]]:
-    """Role, parent and NUMA node of each device."""
-    return {
-        labels[0]: labels[1:4]
-        for reading in batch.readings
-        for name, labels in reading.series
-        if name == "commwatch_pcie_device_info"
-    }
+from support.pci import BRIDGE, GPU, LINK, NIC, NVSWITCH, add_device, infos, opened
 
 
 def values(batch: Batch, device: str) -> list[Value]:
@@ -175,6 +134,57 @@ def test_a_device_off_its_bus_has_no_link_values(tmp_path: Path) -> None:
     assert values(source.collect("pci"), "0000:01:00.0") == [None, None, 5, 16, 1]
 
 
+def test_a_device_that_came_back_has_its_maxima_again(tmp_path: Path) -> None:
+    """What a device can do is read again every minute: of one that was off its bus nothing could be read."""
+    home = add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, LINK, {"max_link_speed": "Unknown"})
+    now = 0.0
+    source = PciSource(tmp_path, lambda: now)
+    source.open(lambda device: None, frozenset(), None)
+    series = source.collect("pci").readings[0].series
+    (home / "max_link_speed").write_text("32.0 GT/s PCIe\n")
+
+    now = 59.9
+    assert values(source.collect("pci"), "0000:01:00.0") == [5, 16, None, 16, 1]
+    now = 60.0
+    assert values(source.collect("pci"), "0000:01:00.0") == [5, 16, 5, 16, 1]
+    assert source.collect("pci").readings[0].series == series
+
+
+def test_a_device_that_moved_has_another_parent(tmp_path: Path) -> None:
+    """A device under the same address in another place, or another device there, is seen within a minute."""
+    add_device(tmp_path, "pci0000:00/0000:00:01.0", BRIDGE, LINK)
+    add_device(tmp_path, "pci0000:00/0000:00:02.0", BRIDGE, LINK)
+    add_device(tmp_path, "pci0000:00/0000:00:01.0/0000:01:00.0", GPU, LINK)
+    now = 0.0
+    source = PciSource(tmp_path, lambda: now)
+    source.open(lambda device: None, frozenset(), None)
+    entry = tmp_path / "bus/pci/devices/0000:01:00.0"
+    entry.unlink()
+    add_device(tmp_path, "pci0000:00/0000:00:02.0/0000:01:00.0", NIC, LINK)
+
+    now = 60.0
+    assert infos(source.collect("pci")) == {
+        "0000:00:02.0": ("root_port", "pci0000:00", "0"),
+        "0000:01:00.0": ("nic", "0000:00:02.0", "0"),
+    }
+
+
+def states(batch: Batch) -> dict[str, Value]:
+    """Support of each counter, by name."""
+    (reading,) = [reading for reading in batch.readings if reading.device == ""]
+    return {labels[1]: value for (_, labels), value in zip(reading.series, reading.values, strict=True)}
+
+
+def test_what_no_device_has_is_not_supported(tmp_path: Path) -> None:
+    """A file that one device has is supported, also where it has no value now; one that none has is not."""
+    add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, {"current_link_width": "63", "max_link_width": "16"})
+    add_device(tmp_path, "pci0000:00/0000:02:00.0", GPU, {"current_link_speed": "Unknown"})
+
+    assert states(opened(tmp_path).collect("pci")) == {
+        "current_link_speed": 0, "current_link_width": 0, "max_link_speed": 1, "max_link_width": 0,
+    }  # fmt: skip
+
+
 def test_files_that_cannot_be_read_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused file is absent with its reason; a device whose class was not read is looked at again."""
     add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, LINK)
@@ -252,5 +262,6 @@ def test_hostile_bytes_are_absent(tmp_path_factory: pytest.TempPathFactory, cont
     add_device(sysfs, "pci0000:00/0000:01:00.0", GPU, LINK, contents)
 
     for reading in opened(sysfs).collect("pci").readings:
-        assert all(number is None or number > 0 for number in reading.values)
+        least = 1 if reading.device else 0
+        assert all(number is None or number >= least for number in reading.values)
         assert "".join(Layout(reading.series).prefixes).encode()

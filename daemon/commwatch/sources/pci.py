@@ -6,13 +6,16 @@ import errno
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from commwatch.sources import files
+from commwatch.sources.aer import DEVICE_FILES, ROOT_PORT_FILES, AerDevice
 from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.sources.kept_file import KeptFiles
 from commwatch_exporters.snapshot import Series, Value
 
 _NVIDIA = "0x10de"
@@ -23,6 +26,25 @@ _WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})
 
 _NUMBER = re.compile(rb"\s*([0-9]{1,3}(?:\.[0-9]{1,2})?)(?![0-9.])")
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+
+_LOOK_SECONDS: Final = 60.0
+"""Between two looks at what should not change: a device that was off its bus has other maxima when it is back."""
+_FIXED_FILES: Final = ("vendor", "device", "numa_node", "max_link_speed", "max_link_width")
+_MOST_KEPT_FILES: Final = 512
+"""Descriptors that may stay open, of the 1024 that a process usually has."""
+_MAXIMA: Final = 3
+"""From this place on ``_FIXED_FILES`` are of the link."""
+_LINK_FILES: Final = ("current_link_speed", "current_link_width", *_FIXED_FILES[_MAXIMA:])
+_AER_FILES: Final = (*DEVICE_FILES.values(), *ROOT_PORT_FILES.values())
+
+
+def _states(names: Iterable[str]) -> tuple[Series, ...]:
+    return tuple(("commwatch_counter_state", ("pci", name)) for name in names)
+
+
+_LINK_STATES: Final = _states(_LINK_FILES)
+_AER_STATES: Final = _states(_AER_FILES)
+"""A counter is named as the kernel names its file; one that no device of the node has is not supported."""
 
 
 def parse_generation(data: bytes) -> int | None:
@@ -48,34 +70,50 @@ def endpoint_role(pci_class: str, vendor: str) -> str | None:
     return None
 
 
+class _Facts(NamedTuple):
+    """What does not change while a device is plugged in and well."""
+
+    place: str
+    """Where the link in the list of devices leads: all bridges above it."""
+    role: str
+    contents: tuple[bytes | None, ...]
+    """Of ``_FIXED_FILES``; None where a file was not read."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """One device, with what does not change while it is plugged in."""
+    """One device as it was found."""
 
     address: str
+    facts: _Facts
     speed_file: str
     width_file: str
     series: tuple[Series, ...]
     """Current generation and width, greatest generation and width, info."""
     fixed: tuple[Value, ...]
     """The values of the last three."""
+    aer: AerDevice
 
 
 class PciSource:
-    """Reads the PCIe links of GPUs, network adapters and NVSwitches, and of the bridges above them.
+    """Reads the PCIe links of GPUs, network adapters and NVSwitches, and of the bridges above them; and their errors.
 
-    The tree is read when the list of devices changes; a run reads the current speed and width alone. Virtual functions
-    are left out: their physical function has the link.
+    The tree is read when the list of devices changes, and what should not change is looked at every minute; a run of
+    ``pci`` reads the current speed and width alone, one of ``aer`` what the kernel counted. Virtual functions are left
+    out: their physical function has the link.
     """
 
-    collectors = ("pci",)
+    collectors = ("pci", "aer")
     aliases: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, sysfs: Path) -> None:
+    def __init__(self, sysfs: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._root = str(sysfs / "bus" / "pci" / "devices")
-        self._addresses: list[str] = []
-        self._devices: tuple[_Device, ...] = ()
+        self._monotonic = monotonic
+        self._kept = KeptFiles(_MOST_KEPT_FILES)
+        self._names: list[str] = []
+        self._devices: dict[str, _Device] = {}
         self._absences: tuple[Absence, ...] = ()
+        self._looked_at = float("-inf")
         self._report: Report = _ignore
         self._leave_out: frozenset[str] = frozenset()
         self._only: frozenset[str] | None = None
@@ -86,33 +124,71 @@ class PciSource:
         self._scan(self._list())
 
     def collect(self, collector: str) -> Batch:
-        """Read all links once; see ``Source.collect``."""
+        """Read all devices once; see ``Source.collect``."""
         if collector not in self.collectors:
             raise ValueError(f"the pci source has no collector {collector}")
-        addresses = self._list()
-        if addresses != self._addresses or self._absences:
-            self._scan(addresses)
-        batch = Batch(absences=list(self._absences))
-        for device in self._devices:
-            self._report(device.address)
-            _read(device, batch)
+        self._follow_changes()
+        batch = self._collect_links() if collector == "pci" else self._collect_errors()
         self._report("")
         return batch
 
     def close(self) -> None:
-        """Nothing stays open between two runs."""
-        self._addresses, self._devices, self._absences = [], (), ()
+        """Let go of all files."""
+        for device in self._devices.values():
+            device.aer.close()
+        self._names, self._devices, self._absences = [], {}, ()
+
+    def _collect_links(self) -> Batch:
+        batch = Batch(absences=list(self._absences))
+        has_file = [False] * len(_LINK_FILES)
+        for device in self._devices.values():
+            self._report(device.address)
+            self._read_link(device, batch, has_file)
+        if self._devices:
+            states = [0 if has else 1 for has in has_file]
+            batch.readings.append(DeviceReadings("", self._monotonic(), _LINK_STATES, states))
+        return batch
+
+    def _collect_errors(self) -> Batch:
+        batch = Batch()
+        has_file = dict.fromkeys(_AER_FILES, False)
+        for device in self._devices.values():
+            self._report(device.address)
+            aer = device.aer
+            now = self._monotonic()
+            absence = aer.read()
+            for name, is_there in aer.has_file().items():
+                has_file[name] = has_file[name] or is_there
+            if absence is not None:
+                batch.absences.append(absence)
+            if aer.series:
+                batch.readings.append(DeviceReadings(device.address, now, aer.series, aer.values))
+        if self._devices:
+            states = [0 if has else 1 for has in has_file.values()]
+            batch.readings.append(DeviceReadings("", self._monotonic(), _AER_STATES, states))
+        return batch
 
     def _list(self) -> list[str]:
         try:
-            return sorted(filter(files.is_pci_address, os.listdir(self._root)))
+            return os.listdir(self._root)
         except OSError as error:
             raise SourceUnavailable(files.reason_of(error), f"{self._root}: {error.strerror}") from error
 
-    def _scan(self, addresses: list[str]) -> None:
+    def _follow_changes(self) -> None:
+        """Read the tree again where the list of devices, or what a device is or can do, has changed."""
+        names, now = self._list(), self._monotonic()
+        is_new = names != self._names or bool(self._absences)
+        if not is_new and now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            is_new = any(self._facts(one.address, one.facts.role) != one.facts for one in self._devices.values())
+        if is_new:
+            self._scan(names)
+
+    def _scan(self, names: list[str]) -> None:
         roles: dict[str, str] = {}
         absences: list[Absence] = []
-        for address in filter(self._may_touch, addresses):
+        touchable = sorted(filter(self._may_touch, filter(files.is_pci_address, names)))
+        for address in touchable:
             self._report(address)
             try:
                 role = self._endpoint_role(address)
@@ -123,13 +199,17 @@ class PciSource:
                 roles[address] = role
         for endpoint in tuple(roles):
             roles.update(bridge_roles(self._ancestors(endpoint)))
-        known = set(filter(self._may_touch, addresses))
-        devices = []
-        for address in sorted(known.intersection(roles)):
-            self._report(address)
-            devices.append(self._prepare(address, roles[address]))
+        devices = {}
+        for address in touchable:
+            if address in roles:
+                self._report(address)
+                devices[address] = self._device(address, roles[address])
         self._report("")
-        self._addresses, self._devices, self._absences = addresses, tuple(devices), tuple(absences)
+        for address, device in self._devices.items():
+            if devices.get(address) is not device:
+                device.aer.close()
+        self._names, self._devices, self._absences = names, devices, tuple(absences)
+        self._looked_at = self._monotonic()
 
     def _may_touch(self, address: str) -> bool:
         return address not in self._leave_out and (self._only is None or address in self._only)
@@ -144,25 +224,34 @@ class PciSource:
         """The bridges above a device, nearest first, and the host bridge at the end where the tree shows one."""
         return ancestors_of(files.device_chain(f"{self._root}/{address}"))
 
-    def _prepare(self, address: str, role: str) -> _Device:
+    def _facts(self, address: str, role: str) -> _Facts:
         base = f"{self._root}/{address}"
+        try:
+            place = os.readlink(base)
+        except OSError:
+            place = ""
+        return _Facts(place, role, tuple(files.read_if_there(f"{base}/{name}") for name in _FIXED_FILES))
 
-        def word(name: str) -> str:
-            return files.parse_word(files.read_if_there(f"{base}/{name}") or b"")
-
-        numa_node = files.parse_integer(files.read_if_there(f"{base}/numa_node") or b"")
-        max_speed = files.read_if_there(f"{base}/max_link_speed") or b""
-        max_width = files.read_if_there(f"{base}/max_link_width") or b""
+    def _device(self, address: str, role: str) -> _Device:
+        """The prepared device: as before while it is the same in the same place."""
+        facts = self._facts(address, role)
+        known = self._devices.get(address)
+        if known is not None and known.facts == facts:
+            return known
+        vendor, device, numa, speed, width = (content or b"" for content in facts.contents)
+        numa_node = files.parse_integer(numa)
         info = (
             address,
             role,
             next(iter(self._ancestors(address)), ""),
             str(numa_node) if numa_node is not None and numa_node >= 0 else "",
-            word("vendor"),
-            word("device"),
+            files.parse_word(vendor),
+            files.parse_word(device),
         )
+        base = f"{self._root}/{address}"
         return _Device(
             address=address,
+            facts=facts,
             speed_file=f"{base}/current_link_speed",
             width_file=f"{base}/current_link_width",
             series=(
@@ -172,8 +261,30 @@ class PciSource:
                 ("commwatch_pcie_device_link_width_max_lanes", (address,)),
                 ("commwatch_pcie_device_info", info),
             ),
-            fixed=(parse_generation(max_speed), parse_width(max_width), 1),
+            fixed=(parse_generation(speed), parse_width(width), 1),
+            aer=AerDevice(base, address, role, self._kept),
         )
+
+    def _read_link(self, device: _Device, batch: Batch, has_file: list[bool]) -> None:
+        """Read the link of one device into the batch, and note which of ``_LINK_FILES`` it has."""
+        now = self._monotonic()
+        values: list[Value] = []
+        for position, (path, parse) in enumerate(
+            ((device.speed_file, parse_generation), (device.width_file, parse_width))
+        ):
+            value, is_there = None, True
+            try:
+                value = parse(files.read(path))
+            except OSError as error:
+                is_there = error.errno != errno.ENOENT
+                if is_there and error.errno not in files.NO_VALUE_NOW:
+                    reason = files.reason_of(error)
+                    batch.absences.append(Absence(device.address, reason, f"{path}: {error.strerror}"))
+            values.append(value)
+            has_file[position] |= is_there
+        for position, content in enumerate(device.facts.contents[_MAXIMA:], 2):
+            has_file[position] |= content is not None
+        batch.readings.append(DeviceReadings(device.address, now, device.series, [*values, *device.fixed]))
 
 
 def ancestors_of(chain: Iterable[str]) -> list[str]:
@@ -199,18 +310,3 @@ def bridge_roles(ancestors: Sequence[str]) -> dict[str, str]:
 
 def _ignore(_device: str) -> None:
     """The report of a source that is not open."""
-
-
-def _read(device: _Device, batch: Batch) -> None:
-    now = time.monotonic()
-    values: list[Value] = []
-    for path, parse in ((device.speed_file, parse_generation), (device.width_file, parse_width)):
-        value = None
-        try:
-            value = parse(files.read(path))
-        except OSError as error:
-            if error.errno not in files.NO_VALUE_NOW and error.errno != errno.ENOENT:
-                reason = files.reason_of(error)
-                batch.absences.append(Absence(device.address, reason, f"{path}: {error.strerror}"))
-        values.append(value)
-    batch.readings.append(DeviceReadings(device.address, now, device.series, [*values, *device.fixed]))

@@ -1,0 +1,322 @@
+"""PCIe errors as kernels from 4.19 on write them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from commwatch.sources import aer
+from commwatch.sources.aer import ERROR_NAMES, OTHER, AerDevice, Counts, parse_counts, parse_messages
+from commwatch.sources.base import Batch, DeviceReadings
+from commwatch.sources.kept_file import KeptFiles
+from commwatch_exporters.snapshot import Layout, Value
+from support.pci import BRIDGE, GPU, LINK, NIC, add_device, opened
+
+CORRECTABLE_4_19 = b"""Receiver Error 2
+Bad TLP 1
+Bad DLLP 0
+RELAY_NUM Rollover 0
+Replay Timer Timeout 3
+Advisory Non-Fatal 0
+Corrected Internal Error 0
+Header Log Overflow 0
+TOTAL_ERR_COR 6
+"""
+CORRECTABLE_5_10 = b"""RxErr 2
+BadTLP 1
+BadDLLP 0
+Rollover 0
+Timeout 3
+NonFatalErr 0
+CorrIntErr 0
+HeaderOF 0
+TOTAL_ERR_COR 6
+"""
+FATAL_4_19 = b"""Undefined 0
+Data Link Protocol 1
+Surprise Down Error 1
+Poisoned TLP 0
+Malformed TLP 0
+ECRC 4
+TLP Prefix Blocked Error 0
+TOTAL_ERR_FATAL 6
+"""
+FATAL_6_12 = b"""Undefined 0
+DLP 1
+SDES 1
+TLP 0
+FCP 0
+MalfTLP 0
+ECRC 4
+TLPBlockedErr 0
+PoisonTLPBlocked 0
+DMWrReqBlocked 0
+IDECheck 0
+TLPXlatBlocked 0
+TOTAL_ERR_FATAL 6
+"""
+QUIET = b"RxErr 0\nBadTLP 0\nTOTAL_ERR_COR 0\n"
+DEVICE, PORT = "0000:01:00.0", "0000:00:01.0"
+
+
+@pytest.mark.parametrize("text", [CORRECTABLE_4_19, CORRECTABLE_5_10])
+def test_correctable_errors_of_old_and_new_kernels(text: bytes) -> None:
+    """Both spellings give the same names; what has not happened is left out."""
+    assert parse_counts(text) == (6, {"receiver_error": 2, "bad_tlp": 1, "replay_timer_timeout": 3})
+
+
+@pytest.mark.parametrize("text", [FATAL_4_19, FATAL_6_12])
+def test_fatal_errors_of_old_and_new_kernels(text: bytes) -> None:
+    """Both spellings give the same names, bits of new kernels among them."""
+    assert parse_counts(text) == (6, {"data_link_protocol": 1, "surprise_down": 1, "ecrc": 4})
+
+
+def test_the_total_is_the_kernels_own() -> None:
+    """The total is taken as it stands: one message may carry several errors."""
+    assert parse_counts(b"DLP 2\nSDES 2\nTOTAL_ERR_FATAL 3\n").total == 3
+
+
+def test_errors_without_a_known_name_are_others() -> None:
+    """A bit that the kernel cannot name and a name from a later kernel are counted together."""
+    counts = parse_counts(b"Undefined 1\ndev_cor_errs_bit[3] 2\nA New Error 4\nTOTAL_ERR_COR 7\n")
+
+    assert counts == (7, {OTHER: 7})
+
+
+def test_without_a_total_there_is_none() -> None:
+    """A file cut short has no total; nothing is summed up in its place."""
+    assert parse_counts(b"RxErr 2\nBadTLP 1\n").total is None
+    assert parse_counts(b"RxErr 2\nTOTAL_ERR_COR -1\n").total is None
+
+
+@pytest.mark.parametrize(
+    ("text", "total"), [(b"17\n", 17), (b"0\n", 0), (b"-1\n", None), (b"", None), (b"x 3\n", None)]
+)
+def test_messages_of_a_root_port_are_one_number(text: bytes, total: int | None) -> None:
+    """A root port's files hold one number and nothing else."""
+    assert parse_messages(text) == (total, {})
+
+
+LINES = st.lists(
+    st.tuples(st.sampled_from(["RxErr", "Bad TLP", "TOTAL_ERR_COR", "\u00e9"]), st.integers(-(10**25), 10**25))
+).map(lambda lines: "".join(f"{name} {count}\n" for name, count in lines).encode())
+
+
+@given(st.binary(max_size=200) | LINES)
+def test_any_bytes_give_bounded_names(data: bytes) -> None:
+    """Whatever a file holds, names are of the table and counts are above zero."""
+    counts = parse_counts(data)
+
+    assert counts.named.keys() <= {*ERROR_NAMES, OTHER}
+    assert all(count > 0 for count in counts.named.values())
+    assert counts.total is None or counts.total >= 0
+    assert parse_messages(data).named == {}
+
+
+def files_of(correctable: bytes = QUIET) -> dict[str, bytes]:
+    """Files of a device with no uncorrectable errors."""
+    return {
+        "aer_dev_correctable": correctable,
+        "aer_dev_nonfatal": b"DLP 0\nTOTAL_ERR_NONFATAL 0\n",
+        "aer_dev_fatal": b"DLP 0\nTOTAL_ERR_FATAL 0\n",
+    }
+
+
+ROOT_FILES = {
+    "aer_rootport_total_err_cor": b"5\n",
+    "aer_rootport_total_err_nonfatal": b"1\n",
+    "aer_rootport_total_err_fatal": b"0\n",
+}
+
+
+def node(sysfs: Path, *below: Mapping[str, bytes]) -> Path:
+    """A GPU under a root port; returns the directory of the GPU."""
+    add_device(sysfs, f"pci0000:00/{PORT}", BRIDGE, LINK, files_of(), ROOT_FILES)
+    return add_device(sysfs, f"pci0000:00/{PORT}/{DEVICE}", GPU, LINK, *below)
+
+
+def readings(batch: Batch, device: str) -> dict[tuple[str, ...], Value]:
+    """Values by the metric's short name and labels."""
+    found = [one for one in batch.readings if one.device == device]
+    return {
+        (name.removeprefix("commwatch_pcie_aer_"), *labels): value
+        for one in found
+        for (name, labels), value in zip(one.series, one.values, strict=True)
+    }
+
+
+def only(batch: Batch, device: str) -> DeviceReadings:
+    return next(one for one in batch.readings if one.device == device)
+
+
+def test_both_ends_of_a_link_count_for_themselves(tmp_path: Path) -> None:
+    """Device and root port have their own errors by role; the root port has the messages that it took as well."""
+    node(tmp_path, files_of(b"RxErr 0\nBadTLP 4\nTOTAL_ERR_COR 4\n"))
+
+    batch = opened(tmp_path).collect("aer")
+
+    assert readings(batch, DEVICE) == {
+        ("errors_total", DEVICE, "gpu", "correctable"): 4,
+        ("errors_total", DEVICE, "gpu", "nonfatal"): 0,
+        ("errors_total", DEVICE, "gpu", "fatal"): 0,
+        ("named_errors_total", DEVICE, "gpu", "correctable", "bad_tlp"): 4,
+    }
+    assert readings(batch, PORT) == {
+        ("errors_total", PORT, "root_port", "correctable"): 0,
+        ("errors_total", PORT, "root_port", "nonfatal"): 0,
+        ("errors_total", PORT, "root_port", "fatal"): 0,
+        ("root_port_errors_total", PORT, "correctable"): 5,
+        ("root_port_errors_total", PORT, "nonfatal"): 1,
+        ("root_port_errors_total", PORT, "fatal"): 0,
+    }
+    assert batch.absences == []
+    assert all(Layout(reading.series) for reading in batch.readings)
+
+
+def test_a_named_error_has_a_series_once_it_has_happened(tmp_path: Path) -> None:
+    """The series come with the error and stay; until then the same series object is given again and again."""
+    home = node(tmp_path, files_of())
+    source = opened(tmp_path)
+    quiet = only(source.collect("aer"), DEVICE)
+    assert only(source.collect("aer"), DEVICE).series is quiet.series
+    named = ("named_errors_total", DEVICE, "gpu", "correctable", "receiver_error")
+
+    (home / "aer_dev_correctable").write_bytes(b"RxErr 1\nBadTLP 0\nTOTAL_ERR_COR 1\n")
+    assert readings(source.collect("aer"), DEVICE)[named] == 1
+    (home / "aer_dev_correctable").write_bytes(QUIET)
+    assert readings(source.collect("aer"), DEVICE)[named] == 0
+    again = only(source.collect("aer"), DEVICE)
+    assert only(source.collect("aer"), DEVICE).series is again.series
+
+
+def test_a_file_replaced_by_name_is_seen(tmp_path: Path) -> None:
+    """What stays open is not what stays true: a file put in the place of the old one is read."""
+    home = node(tmp_path, files_of())
+    source = opened(tmp_path)
+    source.collect("aer")
+    (home / "draft").write_bytes(b"RxErr 0\nTOTAL_ERR_COR 9\n")
+    (home / "draft").replace(home / "aer_dev_correctable")
+
+    assert readings(source.collect("aer"), DEVICE)["errors_total", DEVICE, "gpu", "correctable"] == 9
+
+
+def test_unchanged_bytes_are_not_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run over quiet files parses nothing; one file that changed is parsed alone."""
+    parsed: list[bytes] = []
+
+    def parse(data: bytes) -> Counts:
+        parsed.append(data)
+        return parse_counts(data)
+
+    monkeypatch.setattr(aer, "parse_counts", parse)
+    home = node(tmp_path, files_of())
+    device = AerDevice(str(home), DEVICE, "gpu", KeptFiles(8))
+    device.read()
+    assert len(parsed) == 3
+
+    device.read()
+    assert len(parsed) == 3
+    (home / "aer_dev_fatal").write_bytes(b"DLP 1\nTOTAL_ERR_FATAL 1\n")
+    device.read()
+    assert parsed[3:] == [b"DLP 1\nTOTAL_ERR_FATAL 1\n"]
+    device.close()
+
+
+def states(batch: Batch) -> dict[str, Value]:
+    found = readings(batch, "")
+    return {labels[-1]: value for labels, value in found.items()}
+
+
+def test_without_aer_it_is_not_supported_and_nothing_is_missing(tmp_path: Path) -> None:
+    """In a virtual machine or behind firmware that handles errors first there are no files: no series, no absence."""
+    add_device(tmp_path, f"pci0000:00/{DEVICE}", GPU, LINK)
+
+    batch = opened(tmp_path).collect("aer")
+
+    assert [reading.device for reading in batch.readings] == [""]
+    assert states(batch) == dict.fromkeys([*files_of(), *ROOT_FILES], 1)
+    assert batch.absences == []
+
+
+def test_support_is_of_the_node(tmp_path: Path) -> None:
+    """A file that one device has is supported, though another lacks it; that one has no readings."""
+    node(tmp_path, {"aer_dev_fatal": b"TOTAL_ERR_FATAL 0\n"})
+    add_device(tmp_path, "pci0000:00/0000:00:03.0", NIC, LINK)
+
+    batch = opened(tmp_path).collect("aer")
+
+    assert states(batch) == dict.fromkeys([*files_of(), *ROOT_FILES], 0)
+    assert {reading.device for reading in batch.readings} == {"", PORT, DEVICE}
+    assert readings(batch, DEVICE)["errors_total", DEVICE, "gpu", "correctable"] is None
+
+
+def test_a_file_that_makes_no_sense_is_an_absence(tmp_path: Path) -> None:
+    """Text without a total is unreadable; the other severities are given, and the error ends with its cause."""
+    home = node(tmp_path, files_of(b"\xff\xfe"))
+    source = opened(tmp_path)
+
+    batch = source.collect("aer")
+
+    assert [(one.device, one.reason) for one in batch.absences] == [(DEVICE, "unreadable")]
+    assert readings(batch, DEVICE)["errors_total", DEVICE, "gpu", "correctable"] is None
+    assert readings(batch, DEVICE)["errors_total", DEVICE, "gpu", "fatal"] == 0
+    (home / "aer_dev_correctable").write_bytes(QUIET)
+    assert source.collect("aer").absences == []
+
+
+def test_a_refused_file_is_an_absence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that may not be opened is absent with its reason; a named error seen before is absent as well, not 0."""
+    home = node(tmp_path, files_of(b"RxErr 3\nTOTAL_ERR_COR 3\n"))
+    device = AerDevice(str(home), DEVICE, "gpu", KeptFiles(0))
+    assert device.read() is None
+    real_open = os.open
+
+    def refuse(path: str, flags: int) -> int:
+        if path.endswith("aer_dev_correctable"):
+            raise PermissionError(13, "Permission denied")
+        return real_open(path, flags)
+
+    monkeypatch.setattr(os, "open", refuse)
+    absence = device.read()
+
+    assert absence is not None
+    assert absence.reason == "no_permission"
+    assert device.values == [None, 0, 0, None]
+
+
+def test_the_files_are_let_go(tmp_path: Path) -> None:
+    """After close, and for devices that went away, no descriptor is left."""
+    before = len(os.listdir("/proc/self/fd"))
+    node(tmp_path, files_of())
+    source = opened(tmp_path)
+    source.collect("aer")
+    assert len(os.listdir("/proc/self/fd")) == before + 9
+
+    (tmp_path / f"bus/pci/devices/{DEVICE}").unlink()
+    source.collect("aer")
+    assert len(os.listdir("/proc/self/fd")) == before
+    source.close()
+
+
+def test_a_hostile_tree_gives_what_can_be_exposed(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever the files hold, values are counts and labels are of the table."""
+
+    @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30, deadline=None)
+    @given(st.dictionaries(st.sampled_from([*files_of(), *ROOT_FILES]), st.binary(max_size=80)))
+    def check(contents: dict[str, bytes]) -> None:
+        sysfs = tmp_path_factory.mktemp("sys")
+        add_device(sysfs, f"pci0000:00/{PORT}", BRIDGE, LINK, contents)
+        add_device(sysfs, f"pci0000:00/{PORT}/{DEVICE}", GPU, LINK, contents)
+        source = opened(sysfs)
+        batch = source.collect("aer")
+        source.close()
+        for reading in batch.readings:
+            assert all(value is None or value >= 0 for value in reading.values)
+            assert "".join(Layout(reading.series).prefixes).encode()
+
+    check()
