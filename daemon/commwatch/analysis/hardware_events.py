@@ -1,0 +1,193 @@
+"""Counts what the driver's events and the kernel log report, each event once, whichever of the two told it first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from commwatch.sources.base import HardwareEvent
+from commwatch_exporters.snapshot import Block, Layout, Series, Value
+
+FABRIC_XIDS: Final = ("74", "79", "108", "121", "136", "137", "155", "173")
+"""Xids that bear on the paths between GPUs; exposed with 0 before the first, so that an increase is seen."""
+NVLINK5_XIDS: Final = ("144", "145", "146", "147", "148", "149", "150")
+"""The same of NVLink 5: Blackwell and later."""
+FABRIC_SXIDS: Final = ("12020", "20034", "22003", "22011", "22012")
+"""SXids by which a link fails; exposed with 0 for every NVSwitch."""
+
+PAIRING_SECONDS: Final = 60.0
+"""An Xid from the driver and a line of the same Xid and GPU within this time are one event.
+
+Both are read every 2 s; a GPU whose driver calls hang (6 or 45 s) tells its event late. The kernel log has every
+Xid, so a long time pairs nothing that was two events, unless records were lost.
+"""
+MOST_CODES: Final = 64
+"""Codes of one device that get a series of their own; the rest counts as ``other``."""
+MOST_STRANGERS: Final = 16
+"""Devices that get series although they are neither a GPU nor an NVSwitch of this node; the rest has no address."""
+MOST_UNPAIRED: Final = 256
+"""Xids that wait for their other half, of one GPU and code, and of how many of these; the oldest are given up."""
+OTHER: Final = "other"
+
+Table: TypeAlias = Literal["xids", "sxids", "messages", "driver_events"]
+
+
+class HardwareEventsState(msgspec.Struct):
+    """What survives a restart of the daemon; the totals go on over a reboot of the node."""
+
+    boot: str = ""
+    """The boot that ``sequence`` belongs to."""
+    sequence: int = -1
+    """Number of the last record of the kernel log that was counted."""
+    xids: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    """Totals by PCI address and code; so are the others."""
+    sxids: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    messages: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    driver_events: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    last_xids: dict[str, float] = msgspec.field(default_factory=dict)
+    """Time of the last Xid by PCI address, seconds since 1970."""
+    unpaired: dict[str, list[float]] = msgspec.field(default_factory=dict)
+    """Times of the Xids that one origin has told and the other has not yet; by address, code and origin in one text."""
+
+
+class HardwareEvents:
+    """Totals of hardware events.
+
+    A record of the kernel log counts once, however often the log is read from its beginning: its number is compared
+    with the last one counted of the same boot. A log that tells the same line twice tells two events. An Xid that
+    came from the driver is paired with one line of the kernel log, and the pair counts once, in either order.
+
+    Args:
+        state: what was kept from earlier runs; it is changed in place.
+    """
+
+    def __init__(self, state: HardwareEventsState) -> None:
+        self.state = state
+        self._gpus: Mapping[str, str] = {}
+        self._switches: frozenset[str] = frozenset()
+        self._layout = Layout(())
+
+    def know(self, gpus: Mapping[str, str], nvlink5: Collection[str], switches: Collection[str]) -> bool:
+        """Take which devices the node has; True where series have changed.
+
+        Args:
+            gpus: index by PCI address of the GPUs that are or were here.
+            nvlink5: addresses of those with NVLink 5; a GPU that does not answer may be missing here.
+            switches: addresses of the NVSwitches.
+        """
+        changed = dict(gpus) != self._gpus
+        self._gpus, self._switches = dict(gpus), frozenset(switches)
+        for device in gpus:
+            changed |= _seed(self.state.xids, device, FABRIC_XIDS + (NVLINK5_XIDS if device in nvlink5 else ()))
+        for device in switches:
+            changed |= _seed(self.state.sxids, device, FABRIC_SXIDS)
+        for table, known in ((self.state.xids, self._gpus.keys()), (self.state.sxids, self._switches)):
+            for device in [device for device in table.keys() - known if not any(table[device].values())]:
+                del table[device]
+                changed = True
+        return changed
+
+    def take(self, events: Iterable[HardwareEvent]) -> list[HardwareEvent]:
+        """Count events; returns those that were not known yet."""
+        return [event for event in events if self._is_new(event) and self._count(event)]
+
+    def _is_new(self, event: HardwareEvent) -> bool:
+        """Whether a record of the kernel log was not counted before; other origins tell each event once."""
+        if event.origin != "kernel_log":
+            return True
+        state = self.state
+        if event.boot != state.boot:
+            state.boot, state.sequence = event.boot, -1
+        if event.sequence <= state.sequence:
+            return False
+        state.sequence = event.sequence
+        return True
+
+    def _count(self, event: HardwareEvent) -> bool:
+        """Count an event; False where its other half was counted."""
+        table = _TABLES.get((event.kind, event.origin))
+        if table is None:
+            return False
+        if event.kind == "xid" and self._pair(event):
+            return False
+        totals, device = self._totals(table, event.device)
+        code = event.code if event.code in totals or len(totals) < MOST_CODES else OTHER
+        totals[code] = totals.get(code, 0) + 1
+        if event.kind == "xid":
+            last = self.state.last_xids
+            last[device] = max(last.get(device, event.time), event.time)
+        return True
+
+    def _pair(self, event: HardwareEvent) -> bool:
+        """Whether the other origin told this Xid; else it is kept until the other one does."""
+        waiting = self.state.unpaired
+        other = "nvml" if event.origin == "kernel_log" else "kernel_log"
+        own_key, other_key = (f"{event.device} {event.code} {origin}" for origin in (event.origin, other))
+        halves = waiting.get(other_key, [])
+        for place, time in enumerate(halves):
+            if abs(event.time - time) <= PAIRING_SECONDS:
+                del halves[place]
+                if not halves:
+                    del waiting[other_key]
+                return True
+        times = [*waiting.pop(own_key, []), event.time]
+        oldest = max([*times, *halves]) - PAIRING_SECONDS
+        if kept := [time for time in times if time >= oldest][-MOST_UNPAIRED:]:
+            waiting[own_key] = kept
+        if len(waiting) > MOST_UNPAIRED:
+            del waiting[next(iter(waiting))]
+        return False
+
+    def _totals(self, table: Table, device: str) -> tuple[dict[str, int], str]:
+        """Where to count for a device, and under which address."""
+        totals: dict[str, dict[str, int]] = getattr(self.state, table)
+        if device not in totals and device not in self._gpus and device not in self._switches:
+            strangers = totals.keys() - self._gpus.keys() - self._switches
+            if len(strangers) >= MOST_STRANGERS:
+                device = ""
+        return totals.setdefault(device, {}), device
+
+    def block(self, time: float) -> Block:
+        """All totals, with the layout of before where no series was added.
+
+        Args:
+            time: monotonic seconds.
+        """
+        state, gpus = self.state, self._gpus
+        readings: dict[Series, Value] = {}
+        for device, totals in state.xids.items():
+            for code, total in totals.items():
+                readings["commwatch_gpu_xid_events_total", (gpus.get(device, ""), device, code)] = total
+        for device, last in state.last_xids.items():
+            readings["commwatch_gpu_last_xid_timestamp_seconds", (gpus.get(device, ""), device)] = round(last, 3)
+        for device, totals in state.driver_events.items():
+            for code, total in totals.items():
+                readings["commwatch_gpu_driver_events_total", (gpus.get(device, ""), device, code)] = total
+        for device, totals in state.sxids.items():
+            for code, total in totals.items():
+                readings["commwatch_nvswitch_sxid_events_total", (device, code)] = total
+        for device, totals in state.messages.items():
+            for code, total in totals.items():
+                readings["commwatch_kernel_log_gpu_messages_total", (gpus.get(device, ""), device, code)] = total
+        if tuple(readings) != self._layout.series:
+            self._layout = Layout(readings)
+        return Block(self._layout, list(readings.values()), time)
+
+
+_TABLES: Final[Mapping[tuple[str, str], Table]] = {
+    ("xid", "nvml"): "xids",
+    ("xid", "kernel_log"): "xids",
+    ("sxid", "kernel_log"): "sxids",
+    ("message", "kernel_log"): "messages",
+    ("message", "nvml"): "driver_events",
+}
+
+
+def _seed(table: dict[str, dict[str, int]], device: str, codes: Iterable[str]) -> bool:
+    """Begin the totals of these codes with 0; True where one was not there."""
+    totals = table.setdefault(device, {})
+    missing = [code for code in codes if code not in totals]
+    totals.update(dict.fromkeys(missing, 0))
+    return bool(missing)

@@ -1,0 +1,180 @@
+"""The source ``kernel_log``: what the kernel log says of GPUs and NVSwitches, from ``/dev/kmsg``."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+from commwatch.sources import files
+from commwatch.sources.base import Batch, DeviceReadings, HardwareEvent, Report, SourceUnavailable
+from commwatch.sources.kernel_log_lines import parse_record, parse_report
+from commwatch_exporters.snapshot import Series
+
+RECORDS_PER_RUN = 20_000
+"""A run takes some 40 ms at most; a large log is read in several, long before any deadline."""
+
+_RECORD_BYTES = 16_384
+"""More than any kernel's longest record (8,192 bytes): a buffer that is too small would never get past it."""
+
+_SERIES: tuple[Series, ...] = (("commwatch_kernel_log_losses_total", ()),)
+
+
+class LogDevice(Protocol):
+    """A kernel log, read from its beginning."""
+
+    def read(self) -> bytes | None:
+        """The next whole record; None where there is none now.
+
+        Raises:
+            BrokenPipeError: records were overwritten before they were read; the next one is the oldest that is left.
+            OSError: it cannot be read.
+        """
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class KernelLogDevice:
+    """``/dev/kmsg``: one read gives one record, and a newly opened file begins with the oldest record.
+
+    Raises:
+        OSError: it cannot be opened; EPERM where kernel.dmesg_restrict is 1 and the process lacks CAP_SYSLOG.
+    """
+
+    def __init__(self, path: str = "/dev/kmsg") -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def read(self) -> bytes | None:
+        """See ``LogDevice.read``."""
+        try:
+            record = os.read(self._descriptor, _RECORD_BYTES)
+        except BlockingIOError:
+            return None
+        if not record:
+            raise OSError(errno.ENODATA, "it has an end, so it is not the kernel log")
+        return record
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+class KernelLogSource:
+    """Reads what was added to the kernel log since the last run; begins with the oldest record.
+
+    The kernel stamps records by a clock that drifts from the others by seconds a day. So the time of an event is kept
+    between the last run that found nothing more and the present one; of what was there before the source was opened,
+    the time may be off by as much as the clocks are.
+
+    Args:
+        open_log: opens the log at its beginning.
+        procfs: root of procfs; the boot is known by ``sys/kernel/random/boot_id``.
+        user_messages: whether lines count that a program wrote into the log.
+        clock: seconds since 1970.
+        monotonic: seconds since the boot.
+    """
+
+    collectors = ("kernel_log",)
+    aliases: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(
+        self,
+        open_log: Callable[[], LogDevice],
+        procfs: Path,
+        user_messages: bool = False,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open_log = open_log
+        self._boot_file = str(procfs / "sys/kernel/random/boot_id")
+        self._user_messages = user_messages
+        self._clock = clock
+        self._monotonic = monotonic
+        self._log: LogDevice | None = None
+        self._boot = ""
+        self._emptied = float("-inf")
+        """When a run last found nothing more, seconds since 1970."""
+        self._losses = 0
+
+    def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
+        """Open the log; see ``Source.open``."""
+        try:
+            self._boot = files.parse_word(files.read(self._boot_file))
+        except OSError as error:
+            raise SourceUnavailable(files.reason_of(error), f"{self._boot_file}: {error.strerror}") from error
+        try:
+            self._log = self._open_log()
+        except PermissionError as error:
+            raise SourceUnavailable(
+                "no_permission",
+                f"{error.filename or 'the kernel log'}: {error.strerror}; where kernel.dmesg_restrict is 1 the daemon "
+                "needs CAP_SYSLOG, which the shipped unit grants",
+            ) from error
+        except OSError as error:
+            raise _unavailable(error) from error
+        self._emptied = float("-inf")
+
+    def collect(self, collector: str) -> Batch:
+        """Read what was added; see ``Source.collect``."""
+        if collector not in self.collectors or self._log is None:
+            raise ValueError(f"the kernel log has no collector {collector}, or is not open")
+        batch = Batch()
+        now, monotonic = self._clock(), self._monotonic()
+        offset = now - monotonic
+        try:
+            for _ in range(RECORDS_PER_RUN):
+                record = self._next(self._log)
+                if record is None:
+                    self._emptied = now
+                    break
+                # Most records are of other drivers: no look at their form.
+                if b"NVRM" in record or b"SXid" in record:
+                    event = self._event(record, offset, now)
+                    if event is not None:
+                        batch.events.append(event)
+        except OSError as error:
+            raise _unavailable(error) from error
+        batch.readings.append(DeviceReadings("", monotonic, _SERIES, (self._losses,)))
+        return batch
+
+    def _next(self, log: LogDevice) -> bytes | None:
+        """The next record; None where there is none now, or where records are overwritten as fast as they are read."""
+        for _ in range(2):
+            try:
+                return log.read()
+            except BrokenPipeError:
+                self._losses += 1
+        return None
+
+    def _event(self, record: bytes, offset: float, now: float) -> HardwareEvent | None:
+        parsed = parse_record(record)
+        if parsed is None or not (parsed.from_kernel or self._user_messages):
+            return None
+        report = parse_report(parsed.text)
+        if report is None:
+            return None
+        return HardwareEvent(
+            kind=report.kind,
+            device=report.device,
+            code=report.code,
+            origin="kernel_log",
+            time=min(max(offset + parsed.microseconds / 1e6, self._emptied), now),
+            text=report.text,
+            boot=self._boot,
+            sequence=parsed.sequence,
+        )
+
+    def close(self) -> None:
+        """Close the log."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+
+def _unavailable(error: OSError) -> SourceUnavailable:
+    return SourceUnavailable(files.reason_of(error), f"{error.filename or 'the kernel log'}: {error.strerror}")

@@ -1,0 +1,142 @@
+"""What a record of the kernel log says of GPUs and NVSwitches: a pure function from bytes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from commwatch.sources.base import EventKind
+
+LONGEST_TEXT: Final = 1024
+"""Characters of a report that are kept; a record of the kernel has at most 2,048 or 8,192 bytes."""
+
+FALLEN_OFF_BUS: Final = "fallen_off_bus"
+GSP_ERRORS_LIMITED: Final = "gsp_errors_limited"
+NVLINK_DETECTION_FAILED: Final = "nvlink_detection_failed"
+
+_MESSAGES: Final = (
+    ("fallen off the bus", FALLEN_OFF_BUS),
+    ("Rate limiting GSP RPC error prints", GSP_ERRORS_LIMITED),
+    ("knvlinkUpdatePostRxDetectLinkMask", NVLINK_DETECTION_FAILED),
+)
+"""Lines without a number that tell a fault, by a phrase that all their wordings share."""
+
+MESSAGES: Final = tuple(name for _, name in _MESSAGES)
+"""The bounded names of messages."""
+
+# The texts begin with these words: a process name further on, which anyone can choose, must not pass for a report.
+_XID: Final = re.compile(
+    r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?"
+    r"((?: GPU-C?I:[0-9]{1,3})*)\): ([0-9]{1,5})(?![0-9]),?\s*(.*)",
+    re.DOTALL,
+)
+_SXID: Final = re.compile(
+    r"nvidia-nvswitch[0-9]{1,3}:? SXid \(PCI:([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])\): "
+    r"([0-9]{1,6})(?![0-9]),\s*(.*)",
+    re.DOTALL,
+)
+_ADDRESS: Final = re.compile(
+    r"(?<![0-9A-Fa-f])([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?(?![0-9A-Fa-f:])"
+)
+_SXID_DUMP: Final = ("Severity ", "Data {")
+"""How the lines begin in which the driver dumps registers after an SXid, under the same number: no further events."""
+
+_ESCAPE: Final = re.compile(rb"\\x([0-9a-f]{2})")
+_PROCESS: Final = re.compile(r"pid=[^,]*, name=[^,]*, ")
+_NVLINK5: Final = re.compile(
+    r"(\S+)\s+(Fatal|Nonfatal)\s+(XC[01])\s+i[0-9]+\s+Link\s+(-?[0-9]{1,3})\s+\(0x([0-9A-Fa-f]{1,8})\b"
+)
+_SXID_TEXT: Final = re.compile(r"(Fatal|Non-fatal)(?:, Link ([0-9]{1,3}))?\b")
+
+_KERNEL_FACILITY: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """The head and the text of one record of ``/dev/kmsg``."""
+
+    sequence: int
+    """Grows by one with each record of a boot, from 0."""
+    microseconds: int
+    """Time of the record on the kernel's own clock, which begins with the boot."""
+    from_kernel: bool
+    """Whether the kernel itself wrote it; else a program did, by writing to the file."""
+    text: str
+    """The line, with the kernel's escapes undone; several lines where one message has several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An event of a GPU or NVSwitch that a line of the kernel log tells of."""
+
+    kind: EventKind
+    device: str
+    """PCI address as sysfs spells it; empty where the line names none."""
+    code: str
+    """Number of the Xid or SXid, or the name of the message."""
+    text: str
+    """The rest of the line."""
+
+
+def parse_record(record: bytes) -> LogRecord | None:
+    """One record as a read of ``/dev/kmsg`` gives it; None for bytes that are no record.
+
+    Its form: ``LEVEL,SEQUENCE,MICROSECONDS,FLAGS[,more];TEXT``, then lines of properties that begin with a space.
+    Fragments of a line (flags ``c`` and ``+``, kernels before 4.10) count as records of their own.
+    """
+    head, separator, body = record.partition(b";")
+    fields = head.split(b",")
+    if not separator or len(fields) < 4 or not all(part.isdigit() and len(part) <= 18 for part in fields[:3]):
+        return None
+    line, _, _properties = body.partition(b"\n")
+    text = _ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), line).decode("utf-8", "backslashreplace")
+    level, sequence, microseconds = (int(part) for part in fields[:3])
+    return LogRecord(sequence, microseconds, level >> 3 == _KERNEL_FACILITY, text.strip())
+
+
+def parse_report(text: str) -> Report | None:
+    """The event that a line tells of; None for all other lines."""
+    if match := _XID.match(text):
+        instance = match[5].strip()
+        rest = f"{instance} {match[7]}" if instance else match[7]
+        return Report("xid", _address(match), str(int(match[6])), _shortened(rest))
+    if match := _SXID.match(text):
+        if match[6].startswith(_SXID_DUMP):
+            return None
+        return Report("sxid", _address(match), str(int(match[5])), _shortened(match[6]))
+    if text.startswith("NVRM"):
+        for phrase, name in _MESSAGES:
+            if phrase in text:
+                where = _ADDRESS.search(text)
+                return Report("message", _address(where) if where else "", name, _shortened(text))
+    return None
+
+
+def details(kind: EventKind, text: str) -> dict[str, str | int]:
+    """What the text of a report says in a fixed form; empty where it has none.
+
+    NVLink 5 (Xid 144 to 150): ``unit``, ``fatal``, ``link`` (left out where the driver names none) and ``sub_code``
+    (bits 20 to 25 of the first word). SXid: ``fatal`` and ``link``.
+    """
+    if kind == "sxid":
+        match = _SXID_TEXT.match(text)
+        if match is None:
+            return {}
+        link = {} if match[2] is None else {"link": int(match[2])}
+        return {"fatal": match[1], **link}
+    match = _NVLINK5.match(_PROCESS.sub("", text, count=1)) if kind == "xid" else None
+    if match is None:
+        return {}
+    number = int(match[4])
+    link = {"link": number} if number >= 0 else {}
+    return {"unit": match[1], "fatal": match[2], **link, "sub_code": int(match[5], 16) >> 20 & 0x3F}
+
+
+def _address(match: re.Match[str]) -> str:
+    """The PCI address in groups 1 to 4, as sysfs spells it; GPUs are function 0, which most lines leave out."""
+    return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}.{match[4] or '0'}".lower()
+
+
+def _shortened(text: str) -> str:
+    return text.strip()[:LONGEST_TEXT]
