@@ -1,0 +1,25 @@
+"""What is uneven in a topology, and what that means for those who use it; pure."""
+
+from __future__ import annotations
+
+from commwatch.topology.findings.groups import gpu_groups, nics
+from commwatch.topology.findings.links import below_siblings, narrowed_links, nvlink, peer_access
+from commwatch.topology.findings.unknown import unknown
+from commwatch.topology.findings.view import FindingCode, NodeView, TopologyFinding
+from commwatch.topology.model import Topology
+
+__all__ = ["FindingCode", "TopologyFinding", "findings"]
+
+_FINDERS = (gpu_groups, narrowed_links, below_siblings, nvlink, peer_access, nics, unknown)
+"""The weightiest first."""
+
+
+def findings(topology: Topology, number: int = 0) -> tuple[TopologyFinding, ...]:
+    """All findings of one machine.
+
+    Args:
+        topology: of all machines.
+        number: which machine.
+    """
+    view = NodeView(topology, number)
+    return tuple(finding for find in _FINDERS for finding in find(view))

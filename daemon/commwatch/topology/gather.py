@@ -1,0 +1,164 @@
+"""Reads the topology of this machine, or of a simulated one; whatever may hang is read in a child with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from commwatch.config import Config, section_json
+from commwatch.errors import CommwatchError
+from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.topology.build import build_node
+from commwatch.topology.model import Topology
+from commwatch.topology.nvlink import COLLECTORS, LINK_RATE, DriverFacts, driver_facts
+from commwatch.topology.sysfs import SysfsFacts
+from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.wire import SimulationPlan
+from commwatch.workers.worker import package_roots
+from commwatch_exporters.snapshot import Series, Value
+
+SYSFS_DEADLINE_SECONDS = 10.0
+_TRIES = 3
+"""Runs of a collector: each may find one more GPU that does not answer, and two may hang."""
+
+
+class _NoEvents:
+    """Nobody counts the workers of a command."""
+
+    def worker_restarted(self, worker: str, reason: str) -> None:
+        """A process is replaced."""
+
+    def worker_stuck(self, worker: str, count: int) -> None:
+        """A process hangs."""
+
+
+def read_topology(config: Config) -> tuple[Topology, tuple[str, ...]]:
+    """The topology of the machine that the configuration names, and what could not be read.
+
+    A driver that is missing or hangs leaves NVLink unknown; the PCIe tree is there all the same. Blocks.
+
+    Raises:
+        CommwatchError: sysfs gives no answer, or there is no such simulated node.
+    """
+    with _simulated(config) as simulation:
+        sysfs, driver = asyncio.run(_read(config, simulation))
+    return Topology((build_node(sysfs, driver),)), (*sysfs.problems, *driver.problems)
+
+
+@contextmanager
+def _simulated(config: Config) -> Iterator[SimulationPlan | None]:
+    """The files of the simulated node in a folder that is gone afterwards; None for the real machine."""
+    if not config.simulation.preset:
+        yield None
+        return
+    from commwatch.simulation.names import absolute
+    from commwatch.simulation.node import SimulatedNode
+
+    started_at = time.time()
+    faults = Path(config.simulation.faults).resolve() if config.simulation.faults else None
+    node = SimulatedNode(config.simulation.preset, faults, started_at)
+    with tempfile.TemporaryDirectory(prefix="commwatch-topology-") as folder:
+        sysfs, procfs = Path(folder, "sys"), Path(folder, "proc")
+        for root in (sysfs, procfs):
+            root.mkdir()
+        node.write_sysfs(sysfs)
+        yield SimulationPlan(absolute(config.simulation.preset), str(faults or ""), started_at, str(sysfs), str(procfs))
+
+
+async def _read(config: Config, simulation: SimulationPlan | None) -> tuple[SysfsFacts, DriverFacts]:
+    sysfs, procfs = config.paths.sysfs, config.paths.procfs
+    if simulation is not None:
+        sysfs, procfs = simulation.sysfs, simulation.procfs
+    return await asyncio.gather(
+        asyncio.to_thread(_ask_sysfs, sysfs, procfs, SYSFS_DEADLINE_SECONDS), read_driver(config, simulation)
+    )
+
+
+def _ask_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
+    """Read sysfs in a child: the file of a device that is off its bus may keep its reader waiting.
+
+    Raises:
+        CommwatchError: no answer in time, or none that makes sense.
+    """
+    process = subprocess.Popen(
+        (sys.executable, "-X", "frozen_modules=on", "-m", "commwatch.topology", sysfs, procfs),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(package_roots())},
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=deadline)
+        return msgspec.json.decode(output, type=SysfsFacts)
+    except subprocess.TimeoutExpired as error:
+        # Not killed: it may sit in the kernel, and it ends by itself when its read returns and nobody takes its output.
+        if process.stdout is not None:
+            process.stdout.close()
+        raise CommwatchError(f"{sysfs}: no answer in {deadline:.0f} s; look at dmesg for the PCI bus") from error
+    except msgspec.DecodeError as error:
+        raise CommwatchError(f"{sysfs} could not be read: exit code {process.returncode}") from error
+
+
+async def read_driver(config: Config, simulation: SimulationPlan | None) -> DriverFacts:
+    """GPUs and NVLinks as NVML gives them, read in a worker process with the deadlines of the configuration.
+
+    A GPU that does not answer is left out by a second process; a driver that does not answer is a note.
+    """
+    settings = config.sources.nvml
+    if not settings.enabled:
+        return DriverFacts(note="sources.nvml is disabled in the configuration")
+    reader = Reader(
+        ReaderSettings(
+            name="nvml",
+            sources=("nvml",),
+            settings={"nvml": section_json(settings)},
+            deadline=settings.deadline,
+            start_deadline=settings.start_deadline,
+            sysfs=simulation.sysfs if simulation else config.paths.sysfs,
+            procfs=Path(config.paths.procfs),
+            source_procfs=simulation.procfs if simulation else config.paths.procfs,
+            simulation=simulation,
+            opt_in=(LINK_RATE,),
+            quiet=True,
+        ),
+        _NoEvents(),
+    )
+    samples: list[tuple[Series, Value]] = []
+    problems: dict[str, str] = {}
+    try:
+        for collector in COLLECTORS:
+            found, absences = await _collect(reader, collector)
+            samples += found
+            problems.update({one.device: f"{one.device or 'driver'}: {one.reason}: {one.detail}" for one in absences})
+    except SourceUnavailable as error:
+        return DriverFacts(note=f"{error.reason}: {error.detail}")
+    finally:
+        await reader.stop()
+    facts = driver_facts(samples, problems.values())
+    if not facts.gpus and problems:
+        return DriverFacts(note="; ".join(problems.values()))
+    return facts
+
+
+async def _collect(reader: Reader, collector: str) -> tuple[list[tuple[Series, Value]], list[Absence]]:
+    """Run a collector until nothing new hangs."""
+    absences: dict[str, Absence] = {}
+    for _ in range(_TRIES):
+        collected = await reader.collect(collector)
+        absences.update({one.device: one for one in collected.absences})
+        if collected.blocks or not any(one.reason == "deadline" for one in collected.absences):
+            break
+    samples = [
+        sample for block in collected.blocks.values() for sample in zip(block.layout.series, block.values, strict=True)
+    ]
+    return samples, list(absences.values())

@@ -1,0 +1,153 @@
+"""What paths should carry, against figures worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from commwatch.analysis.capacity import planned_nvlink_rate, planned_pcie_rate, planned_socket_rate
+from commwatch.topology.bandwidth import Bandwidth, path_bandwidth
+from commwatch.topology.model import Cpu, Endpoint, Topology
+from commwatch.topology.paths import path
+from topology.harness import driver, gpu, links, topology
+from topology.trees import Tree, hgx, rtx3090x4, two_sockets, virtual_machine
+
+
+def between(found: Topology, first: int, second: int, kind: str = "gpu") -> Bandwidth | None:
+    ends = Endpoint("gpu", 0, first), Endpoint("nic" if kind == "nic" else "gpu", 0, second)
+    return path_bandwidth(found, path(found, *ends))
+
+
+def test_nvlink_is_links_times_what_one_achieves(tmp_path: Path) -> None:
+    """18 links of NVLink 4: 370.8 GB/s planned, 450 GB/s nominal, although the driver reports 26,562 MB/s a link."""
+    hgx(tmp_path)
+    gpus = [
+        gpu(place, address, [replace(one, line_rate=26562e6) for one in links(18, kind="switch", version="4.0")])
+        for place, address in enumerate(("0000:17:00.0", "0000:18:00.0"))
+    ]
+
+    found = between(topology(tmp_path, driver(*gpus)), 0, 1)
+
+    assert found is not None
+    assert found.bytes_per_second == pytest.approx(370.8e9)
+    assert found.nominal_bytes_per_second == 450e9
+    assert (found.source, found.basis) == ("nccl_nvlink", "18 NVLinks × 20.6 GB/s")
+
+
+def test_pcie_is_the_narrowest_link_at_its_best(tmp_path: Path) -> None:
+    """An idle gen 1 link counts as gen 4; the x4 adapter decides on its way."""
+    tree = rtx3090x4(tmp_path)
+    (tree.root / "bus/pci/devices/0000:23:00.0/current_link_speed").write_text("2.5 GT/s PCIe\n")
+    found = topology(tmp_path)
+
+    near, far = between(found, 0, 1), between(found, 0, 0, "nic")
+
+    assert near is not None
+    assert far is not None
+    assert near.bytes_per_second == near.narrowed_bytes_per_second == 24e9
+    assert near.nominal_bytes_per_second == pytest.approx(31_507_692_307, rel=1e-9)
+    assert (far.bytes_per_second, far.basis) == (3e9, "PCIe gen 3 x4")
+
+
+def test_missing_lanes_lower_only_what_is_possible_now(tmp_path: Path) -> None:
+    """x8 of x16: the expected figure stays, so that it does not shrink with the fault."""
+    tree = rtx3090x4(tmp_path)
+    (tree.root / "bus/pci/devices/0000:23:00.0/current_link_width").write_text("8\n")
+
+    found = between(topology(tmp_path), 0, 1)
+
+    assert found is not None
+    assert (found.bytes_per_second, found.narrowed_bytes_per_second) == (24e9, 12e9)
+
+
+def test_the_switch_uplink_counts_on_the_way_to_the_cpu(tmp_path: Path) -> None:
+    """A gen 3 uplink limits what leaves the switch, not what stays within."""
+    tree = rtx3090x4(tmp_path)
+    tree.port("0000:21:00.0", (3, 16))
+    found = topology(tmp_path)
+
+    within, beyond = between(found, 0, 1), between(found, 0, 2)
+
+    assert within is not None
+    assert beyond is not None
+    assert (within.bytes_per_second, beyond.bytes_per_second) == (24e9, 12e9)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "rate", "basis"),
+    [
+        (Cpu("intel", 6, 0x6A), 10e9, "the link between the CPUs"),
+        (Cpu("intel", 6, 0xCF), 24e9, "PCIe gen 4 x16"),
+        (Cpu("other"), 24e9, "PCIe gen 4 x16; link between CPUs: no figure"),
+        (None, 24e9, "PCIe gen 4 x16; link between CPUs: no figure"),
+    ],
+)
+def test_between_sockets_the_lesser_of_pcie_and_socket_link(
+    cpu: Cpu | None, rate: float, basis: str, tmp_path: Path
+) -> None:
+    """NCCL's figure for the processor, where it has one; else what PCIe gives, and it says so."""
+    node = replace(topology(two_sockets(tmp_path).root).nodes[0], cpu=cpu)
+
+    found = between(Topology((node,)), 0, 2)
+
+    assert found is not None
+    assert (found.bytes_per_second, found.basis) == (rate, basis)
+
+
+def test_the_socket_link_does_not_count_within_a_numa_node(tmp_path: Path) -> None:
+    """PHB stays below one host bridge."""
+    node = replace(topology(two_sockets(tmp_path).root).nodes[0], cpu=Cpu("intel", 6, 0x4F))
+
+    found = between(Topology((node,)), 0, 1)
+
+    assert found is not None
+    assert found.bytes_per_second == 24e9
+
+
+def test_an_unknown_link_gives_no_figure(tmp_path: Path) -> None:
+    """In a virtual machine the kernel knows no link: nothing is made up."""
+    assert between(topology(virtual_machine(tmp_path).root), 0, 1) is None
+
+
+def test_unknown_numa_nodes_still_have_a_pcie_figure(tmp_path: Path) -> None:
+    """Whether a socket link is on the way is not known, and the basis says so."""
+    tree = Tree(tmp_path)
+    for bus in ("16", "98"):
+        tree.add(f"pci0000:{bus}", f"0000:{bus}:01.0", f"0000:{int(bus) + 1}:00.0", kind="gpu", numa=-1)
+    node = replace(topology(tmp_path).nodes[0], cpu=Cpu("intel", 6, 0xCF))
+
+    found = between(Topology((node,)), 0, 1)
+
+    assert found is not None
+    assert found.basis == "PCIe gen 4 x16; less between CPUs"
+
+
+def test_planning_figures_are_those_of_nccl() -> None:
+    """gen 3 x16 is 12 GB/s, gen 5 x16 is 48; per NVLink 12 on GA102 and 40.1 on B200; nothing for what is unknown."""
+    assert [planned_pcie_rate(*link) for link in ((3, 16), (5, 16), (4, 8), (7, 16), (4, 0))] == [
+        12e9, 48e9, 12e9, None, None,
+    ]  # fmt: skip
+    assert [planned_nvlink_rate(version) for version in ("3.1", "5.0", "")] == [12e9, 40.1e9, None]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "rate"),
+    [
+        (("intel", 6, 0x4F), 6e9),  # Broadwell
+        (("intel", 6, 0x55), 10e9),  # Skylake
+        (("intel", 6, 0x8F), 22e9),  # Sapphire Rapids
+        (("intel", 6, 0xCF), 40e9),  # Emerald Rapids
+        (("intel", 6, 0xAD), 40e9),  # Granite Rapids
+        (("amd", 0x17, 0x31), 16e9),
+        (("amd", 0x19, 0x01), 24e9),
+        (("amd", 0x1A, 0x02), 32e9),
+        (("arm", None, None), 6e9),
+        (("intel", None, None), None),
+        (("other", 6, 1), None),
+    ],
+)
+def test_socket_links_by_processor(cpu: tuple[str, int | None, int | None], rate: float | None) -> None:
+    """NCCL's planning figure by processor generation."""
+    assert planned_socket_rate(*cpu) == rate

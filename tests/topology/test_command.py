@@ -1,0 +1,174 @@
+"""commwatch topology: what it prints in a pipe, its exit codes, and a driver that is missing or hangs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from commwatch.commands import topology
+from commwatch.config import Config, NvmlSource, Paths, Simulation, Sources
+from commwatch.errors import CommwatchError
+from commwatch.simulation.presets import PRESETS
+from topology.trees import rtx3090x4, two_sockets
+
+
+def run(config: Config, *arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    topology.add_parser(parser.add_subparsers(), [])
+    args = parser.parse_args(["topology", *arguments])
+    return int(args.run(args, config))
+
+
+def fixture(root: Path) -> Config:
+    """A tree of files in place of this machine's, without driver."""
+    return Config(
+        paths=Paths(sysfs=str(root), procfs=str(root / "proc"), state=str(root / "state")),
+        sources=Sources(nvml=NvmlSource(enabled=False)),
+    )
+
+
+def simulated(preset: str, faults: Path | None = None) -> Config:
+    return Config(simulation=Simulation(preset=preset, faults=str(faults or "")))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_prints_plain_text_in_a_pipe(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A matrix with a row for each GPU, no escape sequence, and the word that it is simulated."""
+    assert run(simulated(preset)) == 0
+
+    out = capsys.readouterr().out
+    assert out.startswith(f"Simulated node {preset}")
+    assert "\x1b" not in out
+    rows = [line.split()[0] for line in out.splitlines() if line.startswith("GPU")]
+    assert rows == [f"GPU{index}" for index in range(len(PRESETS[preset].gpus))]
+    assert "not read" not in out
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_gives_json_and_a_graph(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The document says simulated and knows every GPU by its address; the graph names every device."""
+    assert run(simulated(preset), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["simulated"], found["problems"]) == (True, [])
+    addresses = [gpu["pci_bus_id"] for gpu in found["nodes"][0]["gpus"]]
+    assert addresses == [gpu.pci_address for gpu in PRESETS[preset].gpus]
+
+    assert run(simulated(preset), "--dot") == 0
+    graph = capsys.readouterr().out
+    assert all(device.address in graph for device in PRESETS[preset].devices)
+
+
+def test_the_pairs_of_the_3090_node_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four GPUs in pairs behind separate switches: why 4-GPU jobs are slow there, and what to choose for two."""
+    assert run(simulated("rtx3090x4")) == 0
+
+    out = " ".join(capsys.readouterr().out.split())
+    assert "GPU0 and GPU1 share a PCIe switch (PIX); GPU2 and GPU3 share a PCIe switch (PIX)" in out
+    assert "CUDA_VISIBLE_DEVICES=0,1 or CUDA_VISIBLE_DEVICES=2,3" in out
+
+
+def test_a_link_that_is_down_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The fault of the simulated driver arrives in the matrix and in the findings."""
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("- {fault: nvlink_down, gpu: 3, link: 5}\n")
+
+    assert run(simulated("h100x8", faults), "--json") == 0
+
+    node = json.loads(capsys.readouterr().out)["nodes"][0]
+    links = {(way["source"], way["target"]): way["nvlinks"] for way in node["paths"] if way["class"] == "NV"}
+    assert (links["GPU0", "GPU1"], links["GPU0", "GPU3"], links["GPU3", "GPU4"]) == (18, 17, 17)
+    (finding,) = [one for one in node["findings"] if one["code"] == "nvlink_uneven"]
+    assert finding["components"] == ["GPU3"]
+    assert finding["text"].endswith("Inactive: GPU3 link 5.")
+
+
+def test_without_a_driver_the_tree_is_printed_all_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """NVLink is unknown, and the output says so; that is no failure."""
+    config = fixture(two_sockets(tmp_path).root)
+
+    assert run(config) == 0
+
+    out = capsys.readouterr().out
+    assert out.splitlines()[1] == "GPU0  X     PHB   SYS   NODE  0-31          0"
+    assert "NVLink is unknown" in out
+
+
+def test_a_gpu_that_hangs_does_not_hang_the_command(tmp_path: Path) -> None:
+    """The other GPUs are read by a second process; the one that hangs is shown with its PCIe paths, and named."""
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("- {fault: driver_hang, gpu: 1}\n")
+    settings = tmp_path / "commwatch.yaml"
+    settings.write_text("sources: {nvml: {deadline: 1s, start_deadline: 1s}}\n")
+    command = [sys.executable, "-c", _RUN, "--config.file", str(settings), "--simulate", "rtx3090x4"]
+    started = time.monotonic()
+
+    done = subprocess.run(
+        [*command, "--simulate.faults", str(faults), "--json"], capture_output=True, text=True, timeout=30, check=True
+    )
+
+    assert time.monotonic() - started < 15
+    found = json.loads(done.stdout)
+    (node,) = found["nodes"]
+    assert [gpu["index"] for gpu in node["gpus"]] == [0, 2, 3, None]
+    assert node["gpus"][3]["nvlinks"] is None
+    assert {way["class"] for way in node["paths"] if way["source"] == "GPU0"} == {"PIX", "NODE"}
+    assert any("deadline" in problem for problem in found["problems"])
+    assert "gpu_without_index" in [one["code"] for one in node["findings"]]
+
+
+_RUN = """
+import argparse, sys
+from commwatch.commands import topology
+from commwatch.settings_arguments import config_from, settings_parser
+parser = argparse.ArgumentParser()
+topology.add_parser(parser.add_subparsers(), [settings_parser()])
+args = parser.parse_args(["topology", *sys.argv[1:]])
+sys.exit(args.run(args, config_from(args)))
+"""
+
+
+def test_a_sysfs_that_gives_no_answer_is_an_error(tmp_path: Path) -> None:
+    """After the deadline, with a word on what to look at; nothing on standard output."""
+    hurry = "from commwatch.topology import gather\ngather.SYSFS_DEADLINE_SECONDS = 0.0\n"
+    command = [sys.executable, "-c", hurry + _RUN, "--path.sysfs", str(rtx3090x4(tmp_path).root)]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+    assert done.returncode == 1
+    assert "CommwatchError" in done.stderr
+    assert "no answer" in done.stderr
+    assert done.stdout == ""
+
+
+def test_two_outputs_at_once_are_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, nothing on standard output."""
+    assert run(fixture(tmp_path), "--json", "--dot") == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_an_unknown_preset_is_wrong_use() -> None:
+    """Exit code 2, with the presets that there are."""
+    with pytest.raises(CommwatchError, match="rtx3090x4") as caught:
+        run(simulated("nosuch"))
+
+    assert caught.value.exit_code == 2
+
+
+def test_a_terminal_gets_colour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Classes are coloured, and no line is folded."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    assert run(fixture(rtx3090x4(tmp_path).root)) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert "\x1b[36mPIX" in lines[1]

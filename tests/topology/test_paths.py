@@ -1,0 +1,252 @@
+"""The classes of paths, against tables worked out by hand."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commwatch.topology.model import Endpoint, Gpu, NodeTopology, PciDevice, PcieLink, Topology
+from commwatch.topology.paths import (
+    all_paths,
+    chain,
+    cpus_of,
+    nearest_nics,
+    nvlinks_between,
+    path,
+    pci_path,
+    rank,
+    uplink,
+)
+from topology.harness import driver, gpu, links, matrix, topology
+from topology.trees import Tree, domains, hgx, rtx3090x4, two_sockets, virtual_machine
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (
+            rtx3090x4,
+            "X PIX NODE NODE NODE\nPIX X NODE NODE NODE\nNODE NODE X PIX NODE\nNODE NODE PIX X NODE\n"
+            "NODE NODE NODE NODE X",
+        ),
+        (
+            hgx,  # NIC0 is mlx5_2 on the second socket
+            "X PIX SYS SYS SYS PIX\nPIX X SYS SYS SYS PIX\nSYS SYS X PIX PIX SYS\nSYS SYS PIX X PIX SYS\n"
+            "SYS SYS PIX PIX X SYS\nPIX PIX SYS SYS SYS X",
+        ),
+        (two_sockets, "X PHB SYS NODE\nPHB X SYS NODE\nSYS SYS X SYS\nNODE NODE SYS X"),
+        (virtual_machine, "X PHB PHB\nPHB X PHB\nPHB PHB X"),
+        (domains, "X PXB ? PXB\nPXB X ? PXB\n? ? X ?\nPXB PXB ? X"),
+    ],
+)
+def test_classes_of_known_machines(build: Callable[[Path], Tree], expected: str, tmp_path: Path) -> None:
+    """GPUs first, then NICs: each cell is what nvidia-smi would say for PCIe alone."""
+    assert matrix(topology(build(tmp_path).root)) == expected
+
+
+def test_functions_of_one_card_have_a_single_bridge_between(tmp_path: Path) -> None:
+    """Two functions below one port have that port alone in common."""
+    tree = Tree(tmp_path)
+    for function in (0, 1):
+        tree.add("pci0000:16", "0000:16:01.0", f"0000:17:00.{function}", kind="nic", rdma=(f"mlx5_{function}",))
+
+    way = pci_path(topology(tmp_path).nodes[0], "0000:17:00.0", "0000:17:00.1")
+
+    assert (way.kind, way.bridges) == ("PIX", 1)
+
+
+def test_a_switch_below_a_switch_is_several_bridges(tmp_path: Path) -> None:
+    """One device directly behind the upper switch, the other behind a second one: PXB; both behind the lower: PIX."""
+    tree = Tree(tmp_path)
+    top = ("pci0000:10", "0000:10:01.0", "0000:11:00.0")
+    tree.add(*top, "0000:12:00.0", "0000:13:00.0", kind="gpu")
+    for slot in (0, 1):
+        tree.add(*top, "0000:12:01.0", "0000:14:00.0", f"0000:15:0{slot}.0", f"0000:{16 + slot}:00.0", kind="gpu")
+
+    assert matrix(topology(tmp_path)) == "X PXB PXB\nPXB X PIX\nPXB PIX X"
+
+
+def test_an_unknown_numa_node_of_the_device_is_taken_from_the_bridge_above(tmp_path: Path) -> None:
+    """The bus knows its NUMA node although the device's own file says -1."""
+    tree = two_sockets(tmp_path)
+    for address in ("0000:17:00.0", "0000:99:00.0"):
+        (tree.root / "bus/pci/devices" / address / "numa_node").write_text("-1\n")
+
+    assert matrix(topology(tmp_path)).splitlines()[0] == "X PHB SYS NODE"
+
+
+def test_links_to_a_switch_count_for_every_pair(tmp_path: Path) -> None:
+    """Behind NVSwitches a pair has as many links as the GPU with fewer active ones."""
+    gpus = [gpu(place, address, links(18, kind="switch")) for place, address in enumerate(_addresses(hgx(tmp_path)))]
+    weak = gpu(3, gpus[3].address, [*links(16, kind="switch"), *links(2, kind="switch", state=0)])
+
+    rows = matrix(topology(tmp_path, driver(*gpus[:3], weak))).splitlines()
+
+    assert rows[0] == "X NV18 NV18 NV16 SYS PIX"
+    assert rows[3] == "NV16 NV16 NV16 X PIX SYS"
+
+
+def test_far_ends_that_the_driver_does_not_name_count_as_switches(tmp_path: Path) -> None:
+    """In a virtual machine kind and address of the far end are empty."""
+    gpus = [gpu(place, address, links(18, kind="")) for place, address in enumerate(_addresses(hgx(tmp_path)))]
+
+    assert matrix(topology(tmp_path, driver(*gpus))).splitlines()[0] == "X NV18 NV18 NV18 SYS PIX"
+
+
+def test_bridged_pairs_have_nvlink_only_with_their_partner(tmp_path: Path) -> None:
+    """Links that lead to a GPU join these two and nobody else; inactive and disabled ones do not count."""
+    one, two, three, four = _addresses(rtx3090x4(tmp_path))
+    gpus = (
+        gpu(0, one, links(4, three)),
+        gpu(1, two, links(4, four, state=3)),
+        gpu(2, three, [*links(3, one), *links(1, one, state=0)]),
+        gpu(3, four, links(4, two, state=0)),
+    )
+
+    rows = matrix(topology(tmp_path, driver(*gpus))).splitlines()
+
+    assert rows[0] == "X PIX NV3 NODE NODE"
+    assert rows[1] == "PIX X NODE NODE NODE"
+
+
+def test_links_that_were_not_read_are_not_zero(tmp_path: Path) -> None:
+    """A GPU that gave no answer leaves the number unknown and the class that of PCIe."""
+    one, two = _addresses(rtx3090x4(tmp_path))[:2]
+    silent = Gpu(two, 1)
+    found = topology(tmp_path, driver(gpu(0, one, links(4, two)), silent))
+
+    assert nvlinks_between(found.nodes[0], found.nodes[0].gpus[0], silent) is None
+    assert path(found, Endpoint("gpu", 0, 0), Endpoint("gpu", 0, 1)).label == "PIX"
+
+
+def test_nearest_nic_is_the_one_of_the_lowest_class(tmp_path: Path) -> None:
+    """Each GPU of an HGX machine has the NIC behind its own switch."""
+    found = topology(hgx(tmp_path).root)
+
+    near = [nearest_nics(found, end) for end in found.gpu_endpoints(0)]
+
+    assert [(one.kind, one.nics[0].rdma_devices) for one in near if one] == [
+        ("PIX", ("mlx5_10",)), ("PIX", ("mlx5_10",)), ("PIX", ("mlx5_2",)), ("PIX", ("mlx5_2",)),
+    ]  # fmt: skip
+
+
+def test_of_the_same_class_the_fewest_bridges_decide(tmp_path: Path) -> None:
+    """Two NICs on the GPU's host bridge: the one that is not behind a switch is nearer."""
+    tree = Tree(tmp_path)
+    tree.add("pci0000:10", "0000:10:01.0", "0000:11:00.0", kind="gpu")
+    tree.add("pci0000:10", "0000:10:02.0", "0000:12:00.0", "0000:13:00.0", "0000:14:00.0", kind="nic", rdma=("mlx5_0",))
+    tree.add("pci0000:10", "0000:10:03.0", "0000:20:00.0", kind="nic", rdma=("mlx5_1",))
+    found = topology(tmp_path)
+
+    near = nearest_nics(found, found.gpu_endpoints(0)[0])
+
+    assert near is not None
+    assert [nic.label for nic in near.nics] == ["NIC1"]
+
+
+def test_a_node_without_nic_has_no_nearest_one(tmp_path: Path) -> None:
+    """Nothing is made up where there is none."""
+    Tree(tmp_path).add("pci0000:10", "0000:10:01.0", "0000:11:00.0", kind="gpu")
+    found = topology(tmp_path)
+
+    assert nearest_nics(found, found.gpu_endpoints(0)[0]) is None
+
+
+def test_cpus_come_from_the_device_or_its_numa_node(tmp_path: Path) -> None:
+    """local_cpulist where the kernel gives one, else the CPUs of the NUMA node, else nothing."""
+    node = topology(hgx(tmp_path / "hgx").root).nodes[0]
+    assert cpus_of(node, "0000:97:00.0") == "32-63"
+    node = topology(two_sockets(tmp_path / "two").root).nodes[0]
+    assert cpus_of(node, "0000:99:00.0") == "32-63"
+    node = topology(virtual_machine(tmp_path / "vm").root).nodes[0]
+    assert cpus_of(node, "0000:00:05.0") == ""
+
+
+def test_a_link_is_as_good_as_its_lesser_end(tmp_path: Path) -> None:
+    """A gen 5 card below a gen 4 x8 port has a gen 4 x8 link; within a switch there is none."""
+    tree = Tree(tmp_path)
+    tree.add("pci0000:10", "0000:10:01.0", "0000:11:00.0", "0000:12:00.0", "0000:13:00.0", kind="gpu", link=(5, 16))
+    tree.port("0000:12:00.0", (4, 8))
+    node = topology(tmp_path).nodes[0]
+
+    link = uplink(node, node.devices["0000:13:00.0"])
+
+    assert link is not None
+    assert (link.generation_max, link.lanes_max) == (4, 8)
+    assert uplink(node, node.devices["0000:12:00.0"]) is None
+    assert uplink(node, node.devices["0000:10:01.0"]) is None
+
+
+def test_other_machines_are_reached_through_the_network(tmp_path: Path) -> None:
+    """A topology of two nodes: an end may be a GPU or a node, and names carry the node's number."""
+    one = topology(rtx3090x4(tmp_path / "a").root).nodes[0]
+    two = topology(two_sockets(tmp_path / "b").root).nodes[0]
+    both = Topology((one, two))
+
+    assert path(both, Endpoint("gpu", 0, 1), Endpoint("gpu", 1, 0)).label == "NET"
+    assert path(both, Endpoint("node", 0), Endpoint("node", 1)).label == "NET"
+    assert path(both, Endpoint("node", 0), Endpoint("node", 0)).label == "X"
+    assert both.label(Endpoint("gpu", 1, 2)) == "node1/GPU2"
+    assert both.label(Endpoint("node", 1)) == "node1"
+
+
+# --- any tree ---
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> NodeTopology:
+    """Some host bridges with bridges below them to any depth, and GPUs anywhere."""
+    devices: dict[str, PciDevice] = {}
+    hosts = [
+        (f"pci0000:{number:02x}", draw(st.sampled_from([None, 0, 1]))) for number in range(draw(st.integers(1, 3)))
+    ]
+    places = list(hosts)
+    for number in range(draw(st.integers(0, 8))):
+        parent, numa = draw(st.sampled_from(places))
+        address = f"0000:{number + 16:02x}:00.0"
+        devices[address] = PciDevice(address, "switch_upstream", parent, numa, "", PcieLink())
+        places.append((address, numa))
+    gpus = []
+    for number in range(draw(st.integers(1, 6))):
+        parent, numa = draw(st.sampled_from(places))
+        address = f"0000:{number + 64:02x}:00.0"
+        devices[address] = PciDevice(address, "gpu", parent, numa, "", PcieLink())
+        gpus.append(Gpu(address, number))
+    return NodeTopology(tuple(gpus), (), (), MappingProxyType(devices), ())
+
+
+@given(trees())
+def test_paths_are_the_same_in_both_directions(node: NodeTopology) -> None:
+    """Class, bridges and common ancestor do not depend on where one starts."""
+    for way in all_paths(Topology((node,)), Topology((node,)).endpoints(0)):
+        first, second = node.gpus[way.source.place].address, node.gpus[way.target.place].address
+        there, back = pci_path(node, first, second), pci_path(node, second, first)
+
+        assert (there.kind, there.bridges, there.common) == (back.kind, back.bridges, back.common)
+        assert sorted(there.hops) == sorted(back.hops)
+
+
+@given(trees())
+def test_a_deeper_common_ancestor_is_never_a_farther_class(node: NodeTopology) -> None:
+    """Who meets lower in the tree is at least as near."""
+    for gpu_ in node.gpus:
+        above = chain(node, gpu_.address)
+        ways = [pci_path(node, gpu_.address, other.address) for other in node.gpus if other != gpu_]
+        known = sorted((way for way in ways if way.common), key=lambda way: above.index(way.common))
+        apart = [way for way in ways if not way.common]
+
+        for lower, higher in itertools.pairwise(known):
+            if lower.common != higher.common:
+                assert rank(lower.kind) <= rank(higher.kind)
+        assert all(rank(near.kind) < rank(far.kind) for near in known for far in apart)
+
+
+def _addresses(tree: Tree) -> list[str]:
+    devices = tree.root / "bus/pci/devices"
+    return sorted(one.name for one in devices.iterdir() if (one / "class").read_text().startswith("0x03"))
