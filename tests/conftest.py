@@ -32,6 +32,11 @@ def namespaces_allowed() -> bool:
     return os.geteuid() == 0 and subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--update-golden`` writes the recorded pages anew, to be read in the diff."""
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip with the reason; pytest's summary lists it."""
     for item in items:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -12,8 +12,9 @@ from commwatch.instruments import Instruments
 from commwatch.scheduler import Scheduler
 from commwatch.sources.base import Absence, SourceUnavailable
 from commwatch.store import Store
-from commwatch.workers.reader import Reader
+from commwatch.workers.reader import LOST_REASONS, Reader
 from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Block
 
 log = structlog.get_logger("commwatch.collection")
 
@@ -83,10 +84,12 @@ class Collection:
         scheduler: Scheduler,
         analyse: Callable[[Outcome], None],
         origin_absent: Callable[[str], str | None],
+        correct: Callable[[Collector, dict[str, Block]], dict[str, Block]] = lambda collector, blocks: blocks,
     ) -> None:
         """Args:
         analyse: told of each run.
         origin_absent: says for a source why it is not needed on this node; None where it is to be read.
+        correct: makes of the blocks that were read those that are kept.
         """
         self.collectors = {one.name: one for one in collectors}
         self._paused = self._stopped = False
@@ -97,6 +100,7 @@ class Collection:
         self._scheduler = scheduler
         self._analyse = analyse
         self._origin_absent = origin_absent
+        self._correct = correct
         self._told_absent: set[str] = set()
 
     @property
@@ -133,7 +137,8 @@ class Collection:
             collected = Collected({}, [Absence("", error.reason, error.detail)], 0.0)
         if self._stopped or (collector.needs_release and epoch != self._epoch):
             return
-        self._keep(collector, collected)
+        collected = replace(collected, blocks=self._correct(collector, collected.blocks))
+        self._keep(collector, collected, source_gone=unavailable is not None)
         self._record(collector, collected, unavailable)
         self._analyse(Outcome(collector, collected, unavailable, time.monotonic()))
         self._adapt(collector, collected.duration)
@@ -151,7 +156,7 @@ class Collection:
             log.info("a source is not on this node", source=collector.source, reason=why)
             self._instruments.changed = True
 
-    def _keep(self, collector: Collector, collected: Collected) -> None:
+    def _keep(self, collector: Collector, collected: Collected, *, source_gone: bool) -> None:
         for device, block in collected.blocks.items():
             self._store.put(collector.name, device, block, block.time + collector.lifetime)
         for absence in collected.absences:
@@ -160,23 +165,25 @@ class Collection:
         whole = [absence for absence in collected.absences if not absence.device]
         worker_failed = any(absence.reason in WORKER_REASONS for absence in collected.absences)
         if whole and not collected.blocks:
-            self._drop_all(collector, whole[0])
+            self._drop_all(collector, whole[0], source_gone=source_gone)
         elif not whole and not worker_failed:
             # Only a run that came to its end says that a device has gone.
             for device in self._store.group(collector.name).keys() - collected.blocks.keys():
                 self._store.drop(collector.name, device)
         self._store.expire(time.monotonic())
 
-    def _drop_all(self, collector: Collector, absence: Absence) -> None:
-        """Nothing was read: neither here nor, where the worker is to blame, by the reader's other collectors."""
+    def _drop_all(self, collector: Collector, absence: Absence, *, source_gone: bool) -> None:
+        """Nothing was read: neither here nor, where worker or source are to blame, by their other collectors."""
         for other in self.collectors.values():
-            if other is collector or (other.reader is collector.reader and absence.reason in WORKER_REASONS):
+            same_worker = other.reader is collector.reader and absence.reason in WORKER_REASONS
+            if other is collector or same_worker or (source_gone and other.source == collector.source):
                 self._store.drop_group(other.name)
 
     def _drop_device(self, collector: Collector, absence: Absence) -> None:
-        """A device that failed here is absent here; one that does not answer is absent everywhere at once."""
+        """A device that failed here is absent here; one that is gone, or does not answer, is absent everywhere."""
+        everywhere = absence.reason == "deadline" or absence.reason in LOST_REASONS
         for other in self.collectors.values():
-            if other is collector or (other.reader is collector.reader and absence.reason == "deadline"):
+            if other is collector or (other.reader is collector.reader and everywhere):
                 self._store.drop(other.name, absence.device)
 
     def _record(self, collector: Collector, collected: Collected, unavailable: SourceUnavailable | None) -> None:

@@ -28,19 +28,42 @@ class CollectorPlan:
     """As the source calls it: ``nvlink``."""
     interval: str = "interval"
     """The setting of the source's section that holds its cadence."""
+    only_for: tuple[str, ...] = ()
+    """Runs only where the configuration asks for one of these metrics; empty: always."""
 
 
 READERS: Final = (
     ReaderPlan("nvml", ("nvml",), holds_driver=True),
-    ReaderPlan("host", ("network", "pci")),
+    ReaderPlan("rdma", ("rdma", "ethtool")),
+    ReaderPlan("host", ("network", "pci", "services", "kernel_log")),
 )
 
 COLLECTORS: Final = (
     CollectorPlan("nvml_identity", "nvml", "identity", "identity_interval"),
     CollectorPlan("nvml_gpu", "nvml", "gpu", "gpu_interval"),
+    CollectorPlan("nvml_processes", "nvml", "processes", "processes_interval"),
     CollectorPlan("nvml_nvlink", "nvml", "nvlink", "nvlink_interval"),
     CollectorPlan("nvml_nvlink_errors", "nvml", "nvlink_errors", "nvlink_errors_interval"),
     CollectorPlan("nvml_pcie", "nvml", "pcie", "pcie_interval"),
+    CollectorPlan(
+        "nvml_pcie_sampled",
+        "nvml",
+        "pcie_sampled",
+        "pcie_sampled_interval",
+        (
+            "commwatch_pcie_sampled_transmit_rate_bytes_per_second",
+            "commwatch_pcie_sampled_receive_rate_bytes_per_second",
+        ),
+    ),
+    CollectorPlan("nvml_gpm", "nvml", "gpm", "gpm_interval"),
+    CollectorPlan("nvml_fabric", "nvml", "fabric", "fabric_interval"),
+    CollectorPlan("nvml_events", "nvml", "events", "events_interval"),
+    CollectorPlan("nvml_p2p", "nvml", "p2p", "p2p_interval"),
     CollectorPlan("network", "network", "network"),
     CollectorPlan("pci", "pci", "pci"),
+    CollectorPlan("pci_aer", "pci", "aer", "aer_interval"),
+    CollectorPlan("services", "services", "services"),
+    CollectorPlan("rdma", "rdma", "rdma"),
+    CollectorPlan("ethtool", "ethtool", "ethtool"),
+    CollectorPlan("kernel_log", "kernel_log", "kernel_log"),
 )

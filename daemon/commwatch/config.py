@@ -102,8 +102,8 @@ class Log(Section, frozen=True):
 class Simulation(Section, frozen=True):
     """A node that does not exist, in place of the real one."""
 
-    preset: Annotated[str, Meta(pattern=r"^[a-z0-9]*$")] = ""
-    """h100x8, a10x2 or rtx3090x4; empty for the real node."""
+    preset: Annotated[str, Meta(pattern=r"^([a-z0-9]*|.*/.*|.*\.ya?ml)$")] = ""
+    """A preset such as h100x8 (commwatch simulate --list), or a file of one's own; empty for the real node."""
     faults: str = ""
     """File of faults (docs/simulation.md); read again when it changes."""
 
@@ -119,8 +119,20 @@ class NvmlSource(Section, frozen=True):
     nvlink_interval: Duration = Duration(1)
     nvlink_errors_interval: Duration = Duration(10)
     pcie_interval: Duration = Duration(10)
+    pcie_sampled_interval: Duration = Duration(10)
+    """Of the PCIe rates that must be asked for; reading them keeps the driver busy for 40 ms each time."""
+    gpm_interval: Duration = Duration(10)
+    """Of the driver's own measurement of PCIe traffic, on data centre GPUs from Hopper on."""
     gpu_interval: Duration = Duration(10)
+    """Of use, clocks, temperature and power."""
+    processes_interval: Duration = Duration(60)
+    """Of the processes on the GPUs, which are slow to list, and of the modes that decide who may use them."""
+    fabric_interval: Duration = Duration(15)
     identity_interval: Duration = Duration(60)
+    events_interval: Duration = Duration(2)
+    """Of the errors (Xids) that the driver tells by itself."""
+    p2p_interval: Duration = Duration(600)
+    """Of the question which pairs of GPUs can reach each other directly."""
 
     def __post_init__(self) -> None:
         _check_times(self)
@@ -148,7 +160,56 @@ class PciSource(Section, frozen=True):
 
     enabled: bool = True
     interval: Duration = Duration(10)
+    aer_interval: Duration = Duration(10)
+    """Of the errors that the kernel counts."""
     deadline: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class RdmaSource(Section, frozen=True):
+    """RDMA ports of sysfs, InfiniBand and RoCE."""
+
+    enabled: bool = True
+    interval: Duration = Duration(5)
+    deadline: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class EthtoolSource(Section, frozen=True):
+    """Statistics that drivers of network adapters keep themselves, of the interfaces that ``network`` reads."""
+
+    enabled: bool = True
+    interval: Duration = Duration(15)
+    deadline: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class ServicesSource(Section, frozen=True):
+    """Services that the NVIDIA driver needs: fabric manager, persistence daemon, IMEX."""
+
+    enabled: bool = True
+    interval: Duration = Duration(30)
+    deadline: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class KernelLogSource(Section, frozen=True):
+    """The kernel log: Xids of GPUs, SXids of NVSwitches, GPUs that were lost."""
+
+    enabled: bool = True
+    interval: Duration = Duration(2)
+    deadline: Duration = Duration(5)
+    path: Annotated[str, Meta(min_length=1)] = "/dev/kmsg"
+    user_messages: bool = False
+    """Take also lines that a program wrote into the log, for a rehearsal; else only those of the kernel count."""
 
     def __post_init__(self) -> None:
         _check_times(self)
@@ -160,6 +221,15 @@ class Sources(Section, frozen=True):
     nvml: NvmlSource = field(default_factory=NvmlSource)
     network: NetworkSource = field(default_factory=NetworkSource)
     pci: PciSource = field(default_factory=PciSource)
+    kernel_log: KernelLogSource = field(default_factory=KernelLogSource)
+    rdma: RdmaSource = field(default_factory=RdmaSource)
+    ethtool: EthtoolSource = field(default_factory=EthtoolSource)
+    services: ServicesSource = field(default_factory=ServicesSource)
+
+
+def source_settings(sources: Sources) -> dict[str, bytes]:
+    """Every source's section as JSON, for a worker; ethtool reads the choice of interfaces of ``network`` too."""
+    return {name: section_json(getattr(sources, name)) for name in sources.__struct_fields__}
 
 
 class Metrics(Section, frozen=True):
@@ -178,8 +248,8 @@ class Metrics(Section, frozen=True):
 class Inventory(Section, frozen=True):
     """What the node should have."""
 
-    expected: dict[Literal["gpu", "nvlink", "pcie_lane", "ethernet_port"], Annotated[int, Meta(ge=0)]] = field(
-        default_factory=dict
+    expected: dict[Literal["gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port"], Annotated[int, Meta(ge=0)]] = (
+        field(default_factory=dict)
     )
     """Parts by kind, over the whole node; what is not named is learned."""
     learn_after: Duration = Duration(600)

@@ -129,13 +129,22 @@ def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config
     for override in overrides:
         _set(values, override, document)
     try:
-        return msgspec.convert(values, Config, dec_hook=decode_quantity)
+        config = msgspec.convert(values, Config, dec_hook=decode_quantity)
     except msgspec.ValidationError as error:
         steps, problem = _explain(error, values)
-        for override in overrides:
-            if steps[: len(override.steps)] == override.steps:
-                raise ConfigError(override.origin, None, dotted(steps), problem) from error
-        raise document.error(steps, problem) from error
+        raise _error_at(steps, problem, overrides, document) from error
+    if config.simulation.faults and not config.simulation.preset:
+        problem = "is for a simulated node: name one with --simulate, such as --simulate h100x8"
+        raise _error_at(("simulation", "faults"), problem, overrides, document)
+    return config
+
+
+def _error_at(steps: Steps, problem: str, overrides: Sequence[Override], document: YamlDocument) -> ConfigError:
+    """An error at a setting, with the flag or the line that set it."""
+    for override in overrides:
+        if steps[: len(override.steps)] == override.steps:
+            return ConfigError(override.origin, None, dotted(steps), problem)
+    return document.error(steps, problem)
 
 
 def _set(values: dict[str, Any], override: Override, document: YamlDocument) -> None:

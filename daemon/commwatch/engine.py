@@ -11,11 +11,12 @@ from typing import Any
 import structlog
 
 from commwatch.collection import Collection, Collector
-from commwatch.collectors import COLLECTORS, READERS, ReaderPlan
-from commwatch.config import Config, section_json
+from commwatch.collectors import COLLECTORS, READERS, CollectorPlan, ReaderPlan
+from commwatch.config import Config, Paths, source_settings
 from commwatch.errors import CommwatchError
+from commwatch.gpu_view import GPU_COLLECTORS
 from commwatch.instruments import Instruments
-from commwatch.origins import nvidia_driver_present
+from commwatch.origins import nvidia_driver_present, origin_absent
 from commwatch.pipeline import Pipeline
 from commwatch.probing import Probing
 from commwatch.scheduler import Scheduler
@@ -25,10 +26,13 @@ from commwatch.thresholds import Thresholds
 from commwatch.workers.process_state import held_devices
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import SimulationPlan
+from commwatch.wraps import Wraps
 from commwatch_exporters.catalogue import OPT_IN
 
 log = structlog.get_logger("commwatch.engine")
 
+GPU_SOURCES = frozenset({"nvml", "kernel_log"})
+"""Read only where there are or should be GPUs."""
 FIRST_RUN_PATIENCE_SECONDS = 10.0
 """The daemon is ready after so long, whatever has not answered by then."""
 
@@ -51,11 +55,19 @@ class Engine:
         self._scheduler = scheduler
         self._simulation = simulation
         self._procfs = Path(config.paths.procfs)
+        self._roots: SimulationPlan | Paths = simulation or config.paths
+        """Where the node shows itself."""
         self._first_runs: set[asyncio.Task[None]] = set()
         self._readers = self._build_readers()
         self.pipeline = Pipeline(config, state, self.store, instruments, self._suspects)
         self.collection = Collection(
-            self._build_collectors(), self.store, instruments, scheduler, self.pipeline.after, self._origin_absent
+            self._build_collectors(),
+            self.store,
+            instruments,
+            scheduler,
+            self.pipeline.after,
+            self._origin_absent,
+            Wraps().correct,
         )
         self.probing = Probing(
             config,
@@ -84,17 +96,16 @@ class Engine:
 
     def _reader(self, plan: ReaderPlan, sections: Mapping[str, Any]) -> Reader:
         deadline = max(section.deadline for section in sections.values())
-        simulation, paths = self._simulation, self.config.paths
         settings = ReaderSettings(
             name=plan.name,
             sources=tuple(sections),
-            settings={name: section_json(section) for name, section in sections.items()},
+            settings=source_settings(self.config.sources),
             deadline=deadline,
             start_deadline=max(getattr(section, "start_deadline", 2 * deadline) for section in sections.values()),
-            sysfs=simulation.sysfs if simulation else paths.sysfs,
-            source_procfs=simulation.procfs if simulation else paths.procfs,
+            sysfs=self._roots.sysfs,
+            source_procfs=self._roots.procfs,
             procfs=self._procfs,
-            simulation=simulation,
+            simulation=self._simulation,
             opt_in=self.config.metrics.opt_in,
             rest_when_unavailable=plan.holds_driver,
         )
@@ -115,8 +126,11 @@ class Engine:
                 needs_release=reader_of[plan.source].holds_driver,
             )
             for plan in COLLECTORS
-            if self._section(plan.source).enabled
+            if self._section(plan.source).enabled and self._wanted(plan)
         ]
+
+    def _wanted(self, plan: CollectorPlan) -> bool:
+        return not plan.only_for or not set(plan.only_for).isdisjoint(self.config.metrics.opt_in)
 
     # --- what the parts ask of each other ---
 
@@ -139,14 +153,21 @@ class Engine:
         return not self._driver_present()
 
     async def _read_gpus(self) -> None:
-        collector = self.collection.collectors.get("nvml_gpu")
-        if collector is not None:
-            await self.collection.run(collector)
+        for name in GPU_COLLECTORS:
+            collector = self.collection.collectors.get(name)
+            if collector is not None:
+                await self.collection.run(collector)
 
     def _origin_absent(self, source: str) -> str | None:
-        if source != "nvml" or self._driver_present():
-            return None
-        if self._gpus_wanted():
+        """Why a source is not needed on this node; None where it is."""
+        if source in GPU_SOURCES:
+            return self._nvml_absent()
+        if source == "rdma" and self.pipeline.rdma_ports_expected():
+            return None  # ports that should be here and are not are a fault
+        return origin_absent(source, Path(self._roots.sysfs), Path(self._roots.procfs), self.config.sources.network)
+
+    def _nvml_absent(self) -> str | None:
+        if self._driver_present() or self._gpus_wanted():
             return None
         return "no NVIDIA driver is loaded and no GPU is on the PCI bus; to see a GPU node: --simulate h100x8"
 
@@ -159,8 +180,8 @@ class Engine:
     async def start(self) -> None:
         """Run every collector once, then plan them; returns when the first run is over or its time is."""
         # The PCI bus tells whether a missing driver is a fault, so the host is read first.
-        first = [one for one in self.collection.collectors.values() if one.source != "nvml"]
-        rest = [one for one in self.collection.collectors.values() if one.source == "nvml"]
+        first = [one for one in self.collection.collectors.values() if one.source not in GPU_SOURCES]
+        rest = [one for one in self.collection.collectors.values() if one.source in GPU_SOURCES]
         together = self._driver_present()
         for group in ([*first, *rest],) if together else (first, rest):
             if group:

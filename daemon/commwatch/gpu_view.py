@@ -9,6 +9,13 @@ from commwatch_exporters.snapshot import Block
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 """NVML's nvmlComputeMode_t."""
 
+GPU_COLLECTORS = ("nvml_gpu", "nvml_processes")
+"""What a probe's gate wants to know of the GPUs, and so what is read just before it is asked."""
+
+_METRICS = tuple(
+    f"commwatch_gpu_{name}" for name in ("busy", "compute_processes", "memory_used_bytes", "compute_mode", "mig_mode")
+)
+
 
 class GpuView:
     """Identities, links and current use of the GPUs, as the collectors read them."""
@@ -43,15 +50,15 @@ class GpuView:
         facts = []
         for labels in self.identities():
             key = (labels["gpu"], labels["pci_bus_id"])
-            block = self._store.get("nvml_gpu", labels["pci_bus_id"])
-            fresh = block if block is not None and block.time >= fresh_from else None
+            blocks = [self._store.get(collector, labels["pci_bus_id"]) for collector in GPU_COLLECTORS]
+            fresh = [block for block in blocks if block is not None and block.time >= fresh_from]
             facts.append(self._facts_of(labels["pci_bus_id"], key, fresh))
         return tuple(facts)
 
-    def _facts_of(self, device: str, key: tuple[str, str], block: Block | None) -> GpuFacts:
-        metrics = ("busy", "compute_processes", "memory_used_bytes", "compute_mode", "mig_mode")
+    def _facts_of(self, device: str, key: tuple[str, str], blocks: list[Block]) -> GpuFacts:
         busy, processes, memory, mode, mig = (
-            None if block is None else block.get(f"commwatch_gpu_{metric}", *key) for metric in metrics
+            next((found for block in blocks if (found := block.get(metric, *key)) is not None), None)
+            for metric in _METRICS
         )
         driver = self._store.get("nvml_identity", "")
         if driver is not None and driver.get("commwatch_counter_state", "nvml", "mig_mode") == 1:

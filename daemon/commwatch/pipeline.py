@@ -13,10 +13,14 @@ from commwatch.analysis.inventory import Inventory
 from commwatch.analysis.inventory_state import InventoryState
 from commwatch.analysis.observation import Observation, observe_blocks
 from commwatch.analysis.rate import ResetWatch
+from commwatch.anomalies import Anomalies
 from commwatch.collection import Collector, Outcome
 from commwatch.config import Config
 from commwatch.errors import CommwatchError
+from commwatch.hardware_log import HardwareLog
 from commwatch.instruments import Instruments
+from commwatch.pcie_links import PcieLinks
+from commwatch.port_flaps import Flaps
 from commwatch.sources.base import Absence
 from commwatch.state import StateDirectory
 from commwatch.store import Store
@@ -29,6 +33,10 @@ log = structlog.get_logger("commwatch.pipeline")
 STATE_NAME = "inventory"
 OBSERVE_SECONDS = 10.0
 """Longest wait for the next look at the inventory while nothing fails."""
+_OBSERVED = ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "rdma")
+"""Collectors that tell the inventory what is here."""
+_OWN_SUMS = "nvml_gpm"
+"""Its byte counters are sums of the source's own, which begin anew with each worker: no reset of hardware."""
 STATE_NAMES = {1: "does not answer", 2: "is lost", 3: "needs a reset", 4: "is missing"}
 
 
@@ -50,6 +58,10 @@ class Pipeline:
         kept = state.load(STATE_NAME, InventoryState) or InventoryState()
         self._inventory = Inventory(kept, config.inventory.expected, config.inventory.learn_after)
         self._uses = Uses(store, self._inventory)
+        self._flaps = Flaps(store)
+        self._pcie_links = PcieLinks(store, self._inventory)
+        self._hardware = HardwareLog(state, store, self._inventory)
+        self._anomalies = Anomalies(store)
         self._resets: dict[tuple[str, str], ResetWatch] = {}
         self._absences: dict[str, frozenset[Absence]] = {}
         self._observe_seconds = min(OBSERVE_SECONDS, config.inventory.learn_after / 3)
@@ -59,18 +71,24 @@ class Pipeline:
     def after(self, outcome: Outcome) -> None:
         """Analyse what one run of a collector gave."""
         collector, blocks = outcome.collector, outcome.collected.blocks
+        failed = {absence.device for absence in outcome.collected.absences}
         for device, block in blocks.items():
             self._watch_resets(collector, device, block)
             self._uses.after(collector, device, block)
+            self._flaps.after(collector, device, block)
+            self._anomalies.after(collector, device, block, failed=device in failed)
+        self._pcie_links.after(outcome)
         absences = frozenset(outcome.collected.absences)
         changed = absences != self._absences.get(collector.name, frozenset())
-        if collector.source == "nvml":
-            self._absences[collector.name] = absences
+        self._absences[collector.name] = absences
         identified = collector.name == "nvml_identity"
         if changed or identified or outcome.time - self._observed_at >= self._observe_seconds:
             self.observe(outcome.time)
+        self._hardware.after(outcome)
 
     def _watch_resets(self, collector: Collector, device: str, block: Block) -> None:
+        if collector.name == _OWN_SUMS:
+            return
         if not any(CATALOGUE[family].type == "counter" for family in block.layout.families):
             return
         key = (collector.name, device)
@@ -90,13 +108,16 @@ class Pipeline:
         """
         self._observed_at = now
         seen = self._seen()
-        absences = frozenset().union(*self._absences.values())
+        absences = frozenset().union(*(these for name, these in self._absences.items() if name.startswith("nvml_")))
         self._states = gpu_states(self._inventory.known_gpus(), seen, absences, self._suspects())
         if learned := self._inventory.observe(seen.without(not_working(self._states)), now):
             log.info("learned what to expect", what=learned)
         self._store.put("inventory", "", self._inventory.block(now), float("inf"))
         self._store.put("gpu_state", "", state_block(self._states, now), float("inf"))
         self._uses.drop_absent()
+        self._flaps.drop_absent()
+        self._pcie_links.drop_absent()
+        self._anomalies.drop_absent()
         self._forget_interfaces()
 
     def _forget_interfaces(self) -> None:
@@ -108,7 +129,7 @@ class Pipeline:
             self._instruments.counter_resets.remove_by_labels({"source": "network", "device": key[1]})
 
     def _seen(self) -> Observation:
-        groups = {name: self._store.group(name) for name in ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network")}
+        groups = {name: self._store.group(name) for name in _OBSERVED}
         # An empty batch leaves the driver's own block: without any block the driver lists nothing.
         answered = {name.removeprefix("nvml_") for name, blocks in groups.items() if blocks}
         return observe_blocks([block for blocks in groups.values() for block in blocks.values()], answered)
@@ -117,12 +138,17 @@ class Pipeline:
         """The driver is let go: what was read of it is not current any more."""
         self._absences.clear()
         self._uses.forget("nvml_nvlink")
+        self._uses.forget("nvml_gpm")
         self.observe(time.monotonic())
 
     def gpus_on_bus(self) -> int:
         """NVIDIA GPUs that sysfs shows, driver or not."""
         infos = [series for block in self._store.group("pci").values() for series in block.layout.series]
         return sum(name == "commwatch_pcie_device_info" and labels[1] == "gpu" for name, labels in infos)
+
+    def rdma_ports_expected(self) -> int:
+        """RDMA ports that this node should have; 0 where nothing was learned."""
+        return self._inventory.expected()["rdma_port"] or 0
 
     def gpus_expected(self) -> int:
         """GPUs that this node should have; 0 where nothing was learned."""
@@ -146,12 +172,13 @@ class Pipeline:
         return given_up
 
     def save(self) -> None:
-        """Write the inventory.
+        """Write the inventory and the totals of hardware events.
 
         Raises:
             OSError: it cannot be written; what was written before is still there.
         """
         self._state.save(STATE_NAME, self._inventory.state)
+        self._hardware.save()
 
     def describe_inventory(self) -> dict[str, Any]:
         """Counts by kind, and what is missing in sentences."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -17,14 +18,15 @@ from commwatch import __version__
 from commwatch.config import Config
 from commwatch.control import ControlServer
 from commwatch.engine import Engine
-from commwatch.errors import CommwatchError, ConfigError, ListenError, StateError
+from commwatch.errors import CommwatchError, ListenError, StateError
 from commwatch.instruments import Instruments
 from commwatch.logging import configure_logging
 from commwatch.maintenance import MaintenanceFile
 from commwatch.notify import Notifier
 from commwatch.scheduler import Scheduler, every
+from commwatch.simulation.names import absolute, node_name
 from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.presets import PRESETS
+from commwatch.simulation.node_file import find_preset
 from commwatch.state import StateDirectory, state_path
 from commwatch.status import describe
 from commwatch.thresholds import Thresholds, load_thresholds
@@ -40,6 +42,8 @@ PROGRESS_PATIENCE_SECONDS = 15.0
 INSTRUMENTS_SECONDS = 10.0
 SAVE_SECONDS = 60.0
 STOP_SECONDS = 4.5
+SIMULATED_TREES = ("sysfs", "procfs")
+"""Folders of the state directory that hold the files of a simulated node."""
 
 
 class SimulationStart(msgspec.Struct):
@@ -75,14 +79,14 @@ class Service:
         Raises:
             CommwatchError: what the daemon needs cannot be had: state directory, thresholds, listen address.
         """
-        if self._config.simulation.preset not in ("", *PRESETS):
-            # Before the state directory of such a node is made.
-            raise ConfigError(
-                "--simulate", None, "", f"no preset {self._config.simulation.preset!r}; there are {', '.join(PRESETS)}"
-            )
+        if self._config.simulation.preset:
+            find_preset(self._config.simulation.preset)  # before the state directory of such a node is made
         self._state.open()
         try:
             self._handle_signals()
+            for name in SIMULATED_TREES if self._config.simulation.preset else ():
+                # An earlier version may have written another node.
+                shutil.rmtree(self._state.path / name, ignore_errors=True)
             self._engine = self._build(self._config, self._prepare(self._config))
             await self._start_endpoint()
             control = ControlServer(self._state.path, {
@@ -130,11 +134,13 @@ class Service:
             except OSError as error:
                 raise StateError(f"state directory {self._state.path}: {error.strerror}") from error
         faults = Path(settings.faults).resolve() if settings.faults else None
-        SimulatedNode(settings.preset, faults, start.started_at)  # says now what is wrong with preset or faults
-        folder = self._state.path
-        return SimulationPlan(
-            settings.preset, str(faults or ""), start.started_at, str(folder / "sysfs"), str(folder / "procfs")
-        )
+        preset = absolute(settings.preset)
+        node = SimulatedNode(preset, faults, start.started_at)  # says now what is wrong with preset or faults
+        sysfs, procfs = (self._state.path / name for name in SIMULATED_TREES)
+        # What is on the node is looked up before a worker keeps its part of the trees up to date.
+        node.write_sysfs(sysfs, ())
+        node.write_procfs(procfs)
+        return SimulationPlan(preset, str(faults or ""), start.started_at, str(sysfs), str(procfs))
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -288,7 +294,7 @@ class Service:
     def _status_line(self) -> str:
         collectors = self._engine.collection.collectors.values()
         failing = sorted(one.name for one in collectors if one.failing)
-        parts = [f"simulated {self._config.simulation.preset}"] if self._config.simulation.preset else []
+        parts = [f"simulated {node_name(self._config.simulation.preset)}"] if self._config.simulation.preset else []
         parts.append(f"{len(collectors)} collectors" + (f", failing: {', '.join(failing)}" if failing else ""))
         if self._maintenance is not None:
             parts.insert(0, f"paused ({self._maintenance})")

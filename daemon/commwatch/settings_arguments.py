@@ -20,7 +20,11 @@ _FLAGS: tuple[tuple[str, Steps, str], ...] = (
     ("--path.state", ("paths", "state"), "directory for what must survive a restart"),
     ("--log.level", ("log", "level"), "debug, info, warning or error"),
     ("--log.format", ("log", "format"), "auto, json or console"),
-    ("--simulate", ("simulation", "preset"), "serve a simulated node: h100x8, a10x2 or rtx3090x4"),
+    (
+        "--simulate",
+        ("simulation", "preset"),
+        "a simulated node in place of this one: h100x8 (commwatch simulate --list names them) or a file of your own",
+    ),
     ("--simulate.faults", ("simulation", "faults"), "file of faults for the simulated node"),
 )
 _LISTS = {"--web.listen-address"}

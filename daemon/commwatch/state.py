@@ -14,6 +14,7 @@ import structlog
 
 from commwatch.config import Config
 from commwatch.errors import StateError
+from commwatch.simulation.names import node_name
 
 log = structlog.get_logger("commwatch.state")
 
@@ -32,7 +33,7 @@ def default_state_path() -> Path:
 def state_path(config: Config) -> Path:
     """The state directory in force; a simulated node keeps its own, so that it never mixes with the real one."""
     path = Path(config.paths.state) if config.paths.state else default_state_path()
-    return path / f"simulated-{config.simulation.preset}" if config.simulation.preset else path
+    return path / f"simulated-{node_name(config.simulation.preset)}" if config.simulation.preset else path
 
 
 class StateDirectory:

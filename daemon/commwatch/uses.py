@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar, cast
 
 from commwatch.analysis.inventory import Inventory
-from commwatch.analysis.utilisation import EthernetUse, NvlinkUse
+from commwatch.analysis.utilisation import EthernetUse, NvlinkUse, PcieUse, RdmaUse
 from commwatch.collection import Collector
 from commwatch.store import Store
 from commwatch_exporters.snapshot import Block
@@ -32,7 +32,9 @@ class Uses:
         """By collector and the labels of the device."""
         self._families: dict[str, tuple[str, Callable[[Collector, str, Block], Block | None]]] = {
             "nvml_nvlink": ("nvlink_use", self._nvlink),
+            "nvml_gpm": ("pcie_use", self._pcie),
             "network": ("ethernet_use", self._ethernet),
+            "rdma": ("rdma_use", self._rdma),
         }
 
     def after(self, collector: Collector, device: str, block: Block) -> None:
@@ -63,9 +65,23 @@ class Uses:
         use = self._of(collector, (gpu, pci_bus_id), lambda gap: NvlinkUse(gpu, pci_bus_id, gap))
         return use.update(block, self._inventory.nvlink_expectation(device))
 
+    def _pcie(self, collector: Collector, device: str, block: Block) -> Block | None:
+        if not block.layout.series:
+            return None
+        gpu, pci_bus_id, *_ = block.layout.series[0][1]
+        use = self._of(collector, (gpu, pci_bus_id), lambda gap: PcieUse(gpu, pci_bus_id, gap))
+        return use.update(block, self._inventory.pcie_capacity(device))
+
     def _ethernet(self, collector: Collector, device: str, block: Block) -> Block | None:
         use = self._of(collector, (device,), lambda gap: EthernetUse(device, gap))
         return use.update(block, self._inventory.ethernet_capacity(device))
+
+    def _rdma(self, collector: Collector, device: str, block: Block) -> Block | None:
+        if not device:
+            return None
+        rdma_device, port, *_ = block.layout.series[0][1]
+        use = self._of(collector, (rdma_device, port), lambda gap: RdmaUse(rdma_device, port, gap))
+        return use.update(block, self._inventory.rdma_capacity(device))
 
     def _of(self, collector: Collector, labels: tuple[str, ...], make: Callable[[float], _T]) -> _T:
         gap = 3 * collector.current_interval

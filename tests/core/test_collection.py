@@ -157,13 +157,13 @@ def test_a_device_with_a_partial_failure_keeps_what_was_read() -> None:
     assert node.metric("collector_success", LINKS) == 0
 
 
-def test_a_source_that_cannot_be_read_drops_its_group() -> None:
-    """Without a driver nothing of the collector is current; the analysis hears of it with the reason."""
+def test_a_source_that_cannot_be_read_drops_all_its_groups() -> None:
+    """Without a driver nothing of its collectors is current; the analysis hears of it with the reason."""
     node = filled()
 
     node.run(LINKS, SourceUnavailable("library_mismatch", "driver 570, library 560"))
 
-    assert (node.devices(LINKS), node.devices(ERRORS)) == ([], [*SLOTS])
+    assert (node.devices(LINKS), node.devices(ERRORS)) == ([], [])
     assert node.metric("source_available", "nvml") == 0
     assert node.metric("collector_success", LINKS) == 0
     assert node.metric("collector_errors_total", LINKS, "library_mismatch") == 1

@@ -12,11 +12,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from commwatch.commands import check_config, inventory
 from commwatch.commands.common import print_json, print_table
-from commwatch.config import Config, NetworkSource, NvmlSource, Paths, PciSource, Probes, Simulation, Sources, Web
+from commwatch.config import Config, NetworkSource, Paths, Probes, Simulation, Sources, Web
 from commwatch.control import DaemonAbsent
 from commwatch.errors import CommwatchError, ConfigError
 from commwatch.sources.base import Absence, SourceUnavailable
@@ -25,7 +26,7 @@ from commwatch.workers.worker import Collected, WorkerEnded, WorkerHung
 from support.core import block, collected
 
 Output = pytest.CaptureFixture[str]
-NOTHING = Sources(NvmlSource(enabled=False), NetworkSource(enabled=False), PciSource(enabled=False))
+NOTHING = Sources(**{one.name: one.type(enabled=False) for one in msgspec.structs.fields(Sources)})
 
 
 class Terminal(io.StringIO):
@@ -314,7 +315,7 @@ def test_a_source_has_a_verdict_whatever_happens(
     worker = ScriptedWorker(answer)
     monkeypatch.setattr(check_config, "Worker", worker)
     monkeypatch.setenv("USER", "watcher")
-    sources = Sources(NvmlSource(enabled=False), NetworkSource(), PciSource(enabled=False))
+    sources = msgspec.structs.replace(NOTHING, network=NetworkSource())
 
     code, checks = check(capsys, bare(tmp_path, sources=sources))
 

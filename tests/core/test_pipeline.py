@@ -93,7 +93,7 @@ class Node:
     def port(self, sent: int, speed: float | None = 1.25e9) -> None:
         """One interface that is up and has sent so many bytes."""
         values: dict[Series, Value] = {
-            ("commwatch_ethernet_info", ("eth0", "0000:5e:00.0", "mlx5_core")): 1,
+            ("commwatch_ethernet_info", ("eth0", "0000:5e:00.0", "mlx5_core", "")): 1,
             ("commwatch_ethernet_carrier", ("eth0",)): 1,
             ("commwatch_ethernet_speed_bytes_per_second", ("eth0",)): speed,
             ("commwatch_ethernet_transmit_bytes_total", ("eth0",)): sent,
@@ -233,6 +233,7 @@ def test_what_is_there_for_the_learning_time_is_expected(node: Node) -> None:
             "gpu": {"expected": 2, "present": 2},
             "nvlink": {"expected": 2, "present": 2},
             "pcie_lane": {"expected": None, "present": None},
+            "rdma_port": {"expected": None, "present": None},
             "ethernet_port": {"expected": None, "present": None},
         },
         "missing": [],

@@ -52,9 +52,11 @@ def write(file: Path, text: str) -> Path:
 @pytest.mark.parametrize(("flag", "value", "steps"), SETTINGS)
 def test_each_flag_and_its_variable_set_the_same_setting(flag: str, value: str, steps: tuple[str, str]) -> None:
     """Every flag has its variable, and both reach the setting; the default is another value."""
-    assert setting(config_from(parsed(), NOTHING), steps) != value
-    assert setting(config_from(parsed(flag, value), NOTHING), steps) == value
-    assert setting(config_from(parsed(), {environment_name(flag): value}), steps) == value
+    # A file of faults is refused without a node to strike.
+    others = {"COMMWATCH_SIMULATE": "h100x8"} if flag == "--simulate.faults" else {}
+    assert setting(config_from(parsed(), others), steps) != value
+    assert setting(config_from(parsed(flag, value), others), steps) == value
+    assert setting(config_from(parsed(), {environment_name(flag): value, **others}), steps) == value
 
 
 def test_variables_are_named_after_their_flags() -> None:

@@ -13,6 +13,8 @@ from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, format
 from support.pages import snapshot_of
 
 CARRIER, LATENCY = "commwatch_ethernet_carrier", "commwatch_probe_latency_seconds"
+ADAPTERS = {"commwatch_ethernet_info", "commwatch_rdma_port_info"}
+"""What tells the address of a device that is no GPU."""
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_the_rows_of_the_catalogue_are_well_formed() -> None:
         assert metric.text == f"{metric.help} Origin: {metric.origin}."
         assert metric.help.endswith(".")
         assert not metric.origin.endswith(".")
-        assert ("gpu" in metric.labels) == ("pci_bus_id" in metric.labels) or name == "commwatch_ethernet_info"
+        assert ("gpu" in metric.labels) == ("pci_bus_id" in metric.labels) or name in ADAPTERS
         assert ("probe" in metric.labels) == ("backend" in metric.labels)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from commwatch.collectors import READERS
 from support.daemon import command, environment, running
 
 GPU3 = {"gpu": "3", "pci_bus_id": "0000:3b:00.0"}
@@ -223,7 +224,8 @@ def test_a_source_that_is_switched_off_leaves_no_series(tmp_path: Path) -> None:
     config.write_text("{}\n")
     with running(tmp_path, "--config.file", str(config)) as daemon:
         daemon.until(lambda: daemon.value("process_resident_memory_bytes", process="host"))
-        config.write_text("sources: {network: {enabled: false}, pci: {enabled: false}}\n")
+        host = next(reader for reader in READERS if reader.name == "host")
+        config.write_text("sources:\n" + "".join(f"  {source}: {{enabled: false}}\n" for source in host.sources))
         daemon.process.send_signal(signal.SIGHUP)
         daemon.until(lambda: daemon.count("ethernet_carrier") == 0)
         daemon.until(lambda: daemon.value("collector_success", collector="network") is None)
@@ -286,7 +288,7 @@ def test_workers_end_with_a_daemon_that_was_killed(tmp_path: Path) -> None:
     """SIGKILL of the daemon leaves no process behind."""
     with running(tmp_path, *H100) as daemon:
         children = daemon.children()
-        assert len(children) == 2
+        assert len(children) == len(READERS)
         daemon.process.kill()
         daemon.process.wait(5)
         end = time.monotonic() + 5

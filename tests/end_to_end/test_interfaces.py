@@ -1,9 +1,10 @@
-"""The network source on interfaces of the real kernel, in a network namespace made for the test."""
+"""The network and ethtool sources on interfaces of the real kernel, in a network namespace made for the test."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,24 @@ source.open(lambda device: None, frozenset(), None)
 batch = source.collect("network")
 print(json.dumps({one.device: {name: value for (name, _), value in zip(one.series, one.values)}
                   for one in batch.readings if one.device}))
+"""
+
+READ_ETHTOOL = """
+import json, sys
+from pathlib import Path
+from commwatch.config import NetworkSource as Settings
+from commwatch.sources.ethtool import EthtoolSource
+from commwatch.sources.ethtool.table import Row, driver
+table = {"": driver([Row("peer_ifindex", "peer"), Row("rx_queue_N_drops", "drops", numbers=2)])}
+source = EthtoolSource(Path("/sys"), Settings(physical_only=False), drivers=table)
+source.open(lambda device: None, frozenset(), None)
+batch = source.collect("ethtool")
+again = source.collect("ethtool")
+source.close()
+found = {one.device: [[name, *labels[1:], value] for (name, labels), value in zip(one.series, one.values)]
+         for one in again.readings if one.device}
+absences = [[one.device, one.reason, one.detail] for one in again.absences]
+print(json.dumps([found, absences, [one.device for one in batch.readings]]))
 """
 
 
@@ -72,3 +91,22 @@ def test_carrier_and_its_changes_are_those_of_the_kernel(namespace: str) -> None
 def test_interfaces_without_a_device_are_left_out_by_default(namespace: str) -> None:
     """A pair of virtual ends and the loopback are no ports of the node."""
     assert read(namespace, physical_only=True) == {}
+
+
+@pytest.mark.namespaces
+def test_statistics_of_a_driver_are_read_through_the_kernel(namespace: str) -> None:
+    """Of a pair of ends each names the other by its index; the loopback, which keeps no statistics, is no failure."""
+    done = subprocess.run(
+        ["ip", "netns", "exec", namespace, sys.executable, "-c", READ_ETHTOOL],
+        env=environment(), check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    links = subprocess.run(["ip", "-n", namespace, "-o", "link"], check=True, capture_output=True, text=True).stdout
+    index = {name: int(number) for number, name in re.findall(r"^(\d+): (\w+)@", links, re.MULTILINE)}
+
+    found, absences, first = json.loads(done.stdout)
+
+    assert absences == []
+    assert first == ["left", "right", ""]
+    assert ["commwatch_peer", index["right"]] in found["left"]
+    assert ["commwatch_peer", index["left"]] in found["right"]
+    assert ["commwatch_drops", "0", 0] in found["left"]

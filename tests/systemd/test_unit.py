@@ -91,6 +91,12 @@ def test_the_gpus_stay_visible() -> None:
     assert settings("ProtectProc") == ["default"]
 
 
+def test_the_kernel_log_can_be_read() -> None:
+    """Where it is restricted that takes one capability, which the readers inherit; it is the only one."""
+    assert settings("ProtectKernelLogs") == ["no"]
+    assert settings("CapabilityBoundingSet") == settings("AmbientCapabilities") == ["CAP_SYSLOG"]
+
+
 def test_unit_and_shipped_files_fit_together() -> None:
     """The unit reads the files that the installation page puts in place, as the user of the sysusers file."""
     user = re.findall(r"^u (\S+)", asset("systemd/commwatch.sysusers.conf").read_text(encoding="utf-8"), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What links can carry: nominal NVLink rates and PCIe rates, in bytes per second and one direction."""
+"""What links can carry, nominally and by NCCL's own reckoning, in bytes per second and one direction."""
 
 from __future__ import annotations
 
@@ -50,3 +50,52 @@ def pcie_rate(generation: int, lanes: int) -> float | None:
     """
     transfers = _TRANSFERS_PER_SECOND.get(generation)
     return None if transfers is None or lanes < 1 else transfers * lanes * _ENCODING[generation] / 8
+
+
+_PLANNED_NVLINK: Mapping[str, float] = MappingProxyType(
+    {"1.0": 18e9, "2.0": 20e9, "2.2": 20e9, "3.0": 20e9, "3.1": 12e9, "4.0": 20.6e9, "5.0": 40.1e9}
+)
+"""Per link and direction by NVLink version (NCCL src/graph/topo.h, there by compute capability 6.0 to 10.0)."""
+
+_PLANNED_PCIE_LANE: Mapping[int, float] = MappingProxyType(
+    {1: 1.5e9 / 8, 2: 3e9 / 8, 3: 6e9 / 8, 4: 12e9 / 8, 5: 24e9 / 8, 6: 48e9 / 8}
+)
+"""Per lane and direction (NCCL src/graph/topo.cc, kvDictPciGen): 75 to 80 % of ``pcie_rate``."""
+
+
+def planned_nvlink_rate(version: str) -> float | None:
+    """What NCCL reckons that one NVLink achieves, bytes per second in one direction; None for an unknown version."""
+    return _PLANNED_NVLINK.get(version)
+
+
+def planned_pcie_rate(generation: int, lanes: int) -> float | None:
+    """What NCCL reckons that a PCIe link achieves, bytes per second in one direction; None for an unknown link."""
+    per_lane = _PLANNED_PCIE_LANE.get(generation)
+    return None if per_lane is None or lanes < 1 else per_lane * lanes
+
+
+def planned_socket_rate(vendor: str, family: int | None, model: int | None) -> float | None:
+    """What NCCL reckons that the link between two NUMA nodes achieves, bytes per second in one direction.
+
+    NCCL 2.30 src/graph/topo.h and topo.cc, by processor; real links differ with their number and load. None where NCCL
+    has no figure of its own for the processor.
+
+    Args:
+        vendor: intel, amd or arm.
+        family: as /proc/cpuinfo numbers it; None where not known.
+        model: likewise.
+    """
+    if vendor == "arm":
+        return 6e9
+    if family is None or model is None:
+        return None
+    if vendor == "amd":
+        return {0x19: 24e9, 0x1A: 32e9}.get(family, 16e9)  # Zen 3 and 4, Zen 5, and those before
+    if vendor != "intel":
+        return None
+    # Granite Rapids and Sierra Forest are newer than Emerald Rapids but have lower numbers.
+    if family != 6:
+        return 6e9
+    if model >= 0xCF or model in (0xAD, 0xAE, 0xAF):
+        return 40e9
+    return 22e9 if model >= 0x8F else 10e9 if model >= 0x55 else 6e9

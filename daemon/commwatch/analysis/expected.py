@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from commwatch.analysis.bus_bandwidth import all_reduce_factor, bus_bandwidth
+from commwatch.analysis.capacity import planned_nvlink_rate
 
 ExpectedSource: TypeAlias = Literal["configured", "reference", "model"]
 
@@ -64,17 +65,17 @@ _REFERENCE = (
     ),
 )
 
-_LINK_GB_PER_SECOND: Mapping[str, float] = {
-    "A100": 20.0,
-    "A800": 20.0,
-    "H100": 20.6,
-    "H200": 20.6,
-    "H800": 20.6,
-    "H20": 20.6,
-    "B200": 40.1,
-    "B300": 40.1,
+_NVLINK_VERSION: Mapping[str, str] = {
+    "A100": "3.0",
+    "A800": "3.0",
+    "H100": "4.0",
+    "H200": "4.0",
+    "H800": "4.0",
+    "H20": "4.0",
+    "B200": "5.0",
+    "B300": "5.0",
 }
-"""What NCCL's own model reckons with per NVLink and direction, by GPU (NCCL src/graph/topo.h: SM80, SM90, SM100)."""
+"""The NVLinks of the GPUs that have a model; ``planned_nvlink_rate`` knows what one of them carries."""
 
 _RING_BASE_SECONDS = 8.4e-6
 _RING_STEP_SECONDS = 3.4e-6
@@ -133,10 +134,11 @@ def _between(points: Sequence[tuple[int, float]], size_bytes: int) -> float | No
 
 
 def _from_model(name: str, nvlinks_per_gpu: int | None, ranks: int, size_bytes: int) -> Expected | None:
-    per_link = next((rate for model, rate in _LINK_GB_PER_SECOND.items() if _is_model(name, model)), None)
+    version = next((version for model, version in _NVLINK_VERSION.items() if _is_model(name, model)), "")
+    per_link = planned_nvlink_rate(version)
     if per_link is None or not nvlinks_per_gpu:
         return None
-    rate = per_link * nvlinks_per_gpu * _GB
+    rate = per_link * nvlinks_per_gpu
     latency = _RING_BASE_SECONDS + 2 * (ranks - 1) * _RING_STEP_SECONDS
     seconds = latency + size_bytes * all_reduce_factor(ranks) / rate
     return Expected(

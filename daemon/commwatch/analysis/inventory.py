@@ -7,14 +7,20 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from commwatch.analysis.capacity import pcie_rate
+from commwatch.analysis.inventory_ports import (
+    accept_ports,
+    expected_ports,
+    expected_speed,
+    observe_ports,
+    ports_up,
+)
 from commwatch.analysis.inventory_state import GpuRecord, InventoryState, Learned
 from commwatch.analysis.observation import Observation, SeenGpu
 from commwatch.analysis.utilisation import NvlinkExpectation
-from commwatch.units import format_rate
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
-Kind: TypeAlias = Literal["gpu", "nvlink", "pcie_lane", "ethernet_port"]
-KINDS: tuple[Kind, ...] = ("gpu", "nvlink", "pcie_lane", "ethernet_port")
+Kind: TypeAlias = Literal["gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port"]
+KINDS: tuple[Kind, ...] = ("gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port")
 
 LONGEST_STEP_SECONDS = 180.0
 """Observations further apart say nothing about what held in between: three times the interval of the slowest one."""
@@ -71,7 +77,9 @@ class Inventory:
         if seen.gpus is not None:
             self._observe_gpus(elapsed, learned)
         if seen.ports is not None:
-            self._observe_ports(elapsed, learned)
+            learned += observe_ports(self.state.ports, seen.ports, "interface", elapsed, self._learn_after)
+        if seen.rdma_ports is not None:
+            learned += observe_ports(self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after)
         return learned
 
     def accept(self) -> list[str]:
@@ -87,12 +95,10 @@ class Inventory:
                     given_up.append(f"{_describe(uuid, record)} is no longer expected")
             for uuid, gpu in self._here.items():
                 _accept_gpu(gpu, self.state.gpus[uuid], given_up)
-        for name in list(self.state.ports) if self._seen.ports is not None else ():
-            port = (self._seen.ports or {}).get(name)
-            if port is not None and port.is_up:
-                self.state.ports[name].accept(port.speed or self.state.ports[name].best_known())
-            elif self.state.ports.pop(name).expected is not None:
-                given_up.append(f"interface {name} is no longer expected")
+        if self._seen.ports is not None:
+            given_up += accept_ports(self.state.ports, self._seen.ports, "interface")
+        if self._seen.rdma_ports is not None:
+            given_up += accept_ports(self.state.rdma_ports, self._seen.rdma_ports, "RDMA port")
         return given_up
 
     def known_gpus(self) -> tuple[KnownGpu, ...]:
@@ -106,12 +112,12 @@ class Inventory:
         """Parts that this node should have, by kind; None where nothing was learned of the kind."""
         gpus = [record for record in self.state.gpus.values() if record.presence.expected is not None]
         lanes = [int(gpu.pcie_lanes.expected) for gpu in gpus if gpu.pcie_lanes.expected is not None]
-        ports = [port for port in self.state.ports.values() if port.expected is not None]
         learned: dict[Kind, int | None] = {
             "gpu": len(gpus) or None,
             "nvlink": sum(len(gpu.expected_links()) for gpu in gpus) or None,
             "pcie_lane": sum(lanes) or None,
-            "ethernet_port": len(ports) or None,
+            "rdma_port": len(expected_ports(self.state.rdma_ports)) or None,
+            "ethernet_port": len(expected_ports(self.state.ports)) or None,
         }
         return {**learned, **self._configured}
 
@@ -121,12 +127,13 @@ class Inventory:
         A GPU that does not answer has no parts. A GPU that answers and whose links or lanes were not read leaves their
         number unknown.
         """
-        gpus, ports = self._seen.gpus, self._seen.ports
+        gpus, ports, rdma_ports = self._seen.gpus, self._seen.ports, self._seen.rdma_ports
         return {
             "gpu": None if gpus is None else len(gpus),
             "nvlink": None if gpus is None else _total(self._links_up(gpu) for gpu in gpus),
             "pcie_lane": None if gpus is None else _total(gpu.pcie_lanes for gpu in gpus),
-            "ethernet_port": None if ports is None else sum(port.is_up for port in ports.values()),
+            "rdma_port": None if rdma_ports is None else ports_up(rdma_ports),
+            "ethernet_port": None if ports is None else ports_up(ports),
         }
 
     def nvlink_expectation(self, pci_bus_id: str) -> NvlinkExpectation | None:
@@ -136,10 +143,32 @@ class Inventory:
                 return self._nvlink_expectation(uuid, record)
         return None
 
+    def pcie_expected_lanes(self, pci_bus_id: str) -> int | None:
+        """The PCIe lanes that the GPU in a slot should have; None while none were learned."""
+        record = self._record_in(pci_bus_id)
+        return None if record is None or record.pcie_lanes.expected is None else int(record.pcie_lanes.expected)
+
+    def pcie_capacity(self, pci_bus_id: str) -> float | None:
+        """Rate of the PCIe link that the GPU in a slot should have, bytes per second in one direction.
+
+        While none was learned it is that of the present link at its highest generation.
+        """
+        record = self._record_in(pci_bus_id)
+        return None if record is None else _pcie_capacity(record)
+
+    def _record_in(self, pci_bus_id: str) -> GpuRecord | None:
+        for record in self.state.gpus.values():
+            if record.pci_bus_id == pci_bus_id and not record.is_replaced:
+                return record
+        return None
+
     def ethernet_capacity(self, device: str) -> float | None:
         """Expected speed of an interface, bytes per second; while none was learned the present one."""
-        port = self.state.ports.get(device)
-        return None if port is None else (port.expected or port.candidate or None)
+        return expected_speed(self.state.ports, device)
+
+    def rdma_capacity(self, port: str) -> float | None:
+        """The same of an RDMA port, named as ``mlx5_0:1``."""
+        return expected_speed(self.state.rdma_ports, port)
 
     def block(self, time: float) -> Block:
         """What is expected and what is present, as the metrics of the inventory."""
@@ -150,6 +179,9 @@ class Inventory:
             is_known = uuid in self._here or record.presence.expected is not None
             if is_known and not record.is_replaced:
                 readings.update(self._gpu_readings(uuid, record))
+        for name in expected_ports(self.state.rdma_ports):
+            device, _, port = name.rpartition(":")
+            readings["commwatch_rdma_port_expected", (device, port)] = 1
         series = tuple(readings)
         if series != self._layout.series:
             self._layout = Layout(series)
@@ -168,18 +200,6 @@ class Inventory:
                 record.is_replaced = record.is_replaced or record.pci_bus_id in slots
                 for quantity in (record.presence, record.pcie_lanes, record.pcie_generation, *record.links.values()):
                     quantity.see(None, elapsed, self._learn_after)
-
-    def _observe_ports(self, elapsed: float, learned: list[str]) -> None:
-        ports, records = self._seen.ports or {}, self.state.ports
-        for name in [name for name in records if name not in ports]:
-            records[name].see(None, elapsed, self._learn_after)
-        for name, port in ports.items():
-            record = records.setdefault(name, Learned())
-            speed = port.speed or record.best_known()
-            if record.see(speed if port.is_up else None, elapsed, self._learn_after):
-                learned.append(f"interface {name} is expected" + (f" at {format_rate(speed)}" if speed else ""))
-        for name in [name for name, record in records.items() if record == Learned()]:
-            del records[name]
 
     def _links_up(self, gpu: SeenGpu) -> int | None:
         """How many NVLinks of a GPU are up; None where one that is expected was not read."""
@@ -200,7 +220,7 @@ class Inventory:
     def _gpu_readings(self, uuid: str, record: GpuRecord) -> dict[Series, Value]:
         labels = (str(record.index), record.pci_bus_id)
         nvlink = self._nvlink_expectation(uuid, record)
-        lanes, generation = record.pcie_lanes, record.pcie_generation
+        lanes = record.pcie_lanes
         readings: dict[Series, Value] = {
             ("commwatch_nvlink_link_expected", (*labels, str(link))): 1 for link in sorted(record.expected_links())
         }
@@ -210,10 +230,13 @@ class Inventory:
         readings["commwatch_pcie_link_width_expected_lanes", labels] = (
             None if lanes.expected is None else int(lanes.expected)
         )
-        readings["commwatch_pcie_capacity_bytes_per_second", labels] = pcie_rate(
-            int(generation.expected or generation.candidate or 0), int(lanes.expected or lanes.candidate or 0)
-        )
+        readings["commwatch_pcie_capacity_bytes_per_second", labels] = _pcie_capacity(record)
         return readings
+
+
+def _pcie_capacity(record: GpuRecord) -> float | None:
+    lanes, generation = record.pcie_lanes, record.pcie_generation
+    return pcie_rate(int(generation.expected or generation.candidate or 0), int(lanes.expected or lanes.candidate or 0))
 
 
 def _observe_gpu(gpu: SeenGpu, record: GpuRecord, elapsed: float, learn_after: float) -> list[str]:

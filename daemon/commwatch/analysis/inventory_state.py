@@ -63,3 +63,5 @@ class InventoryState(msgspec.Struct):
     """By UUID."""
     ports: dict[str, Learned] = msgspec.field(default_factory=dict)
     """Speeds of network interfaces by name, bytes per second, 0 where it was never read."""
+    rdma_ports: dict[str, Learned] = msgspec.field(default_factory=dict)
+    """Speeds of RDMA ports by device and port (``mlx5_0:1``), likewise."""

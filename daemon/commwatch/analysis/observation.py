@@ -12,6 +12,10 @@ _UP_STATES = frozenset({1, 2})
 """NVML field 165: active, and asleep until there is traffic."""
 
 
+_RDMA_ACTIVE = 4
+"""``state`` of an RDMA port that can carry traffic."""
+
+
 @dataclass(frozen=True, slots=True)
 class SeenGpu:
     """A GPU that told its identity."""
@@ -34,10 +38,10 @@ class SeenGpu:
 
 @dataclass(frozen=True, slots=True)
 class SeenPort:
-    """A network interface that was read."""
+    """A network interface or RDMA port that is here."""
 
-    is_up: bool
-    """It has a link. An interface that is switched off has none."""
+    is_up: bool | None
+    """It has a link; an RDMA port is active. What is switched off has none. None: not read."""
     speed: float | None = None
     """Bytes per second in one direction."""
 
@@ -48,6 +52,9 @@ class Observation:
 
     gpus: tuple[SeenGpu, ...] | None = None
     ports: Mapping[str, SeenPort] | None = None
+    """Network interfaces by name."""
+    rdma_ports: Mapping[str, SeenPort] | None = None
+    """By device and port: ``mlx5_0:1``."""
 
     def without(self, pci_bus_ids: Collection[str]) -> Observation:
         """The same without some GPUs: those that are in the list of the driver and do not work."""
@@ -60,13 +67,15 @@ def observe_blocks(blocks: Collection[Block], answered: Collection[str]) -> Obse
     """Gather what the present blocks say.
 
     Args:
-        blocks: the blocks of the collectors ``identity``, ``nvlink``, ``pcie`` and ``network``; others do no harm.
+        blocks: the blocks of the collectors ``identity``, ``nvlink``, ``pcie``, ``network`` and ``rdma``; others do no
+            harm.
         answered: names of the collectors whose last run gave a batch, even an empty one. Without ``identity`` nothing
-            is known of GPUs, and without ``network`` nothing of interfaces.
+            is known of GPUs, without ``network`` nothing of interfaces, and without ``rdma`` nothing of RDMA ports.
     """
     return Observation(
         gpus=_gpus(blocks) if "identity" in answered else None,
         ports=_ports(blocks) if "network" in answered else None,
+        rdma_ports=_rdma_ports(blocks) if "rdma" in answered else None,
     )
 
 
@@ -123,3 +132,14 @@ def _ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
         labels[0]: SeenPort(is_up=carriers.get(labels[0]) == 1, speed=speeds.get(labels[0]))
         for labels, _ in _samples(blocks, "commwatch_ethernet_info")
     }
+
+
+def _rdma_ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
+    speeds = dict(_samples(blocks, "commwatch_rdma_port_speed_bytes_per_second"))
+    states = dict(_samples(blocks, "commwatch_rdma_port_state"))
+    ports = {}
+    for labels, _ in _samples(blocks, "commwatch_rdma_port_info"):
+        state = states.get(labels[:2])
+        is_up = None if state is None else state == _RDMA_ACTIVE
+        ports[":".join(labels[:2])] = SeenPort(is_up=is_up, speed=speeds.get(labels[:2]))
+    return ports

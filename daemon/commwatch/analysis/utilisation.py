@@ -1,4 +1,4 @@
-"""How much of its expected capacity a device uses: NVLink of a GPU, and a network interface."""
+"""How much of its expected capacity a device uses: NVLink and PCIe of a GPU, a network interface, an RDMA port."""
 
 from __future__ import annotations
 
@@ -162,17 +162,19 @@ class NvlinkUse:
         )
 
 
-class EthernetUse:
-    """Utilisation of one network interface: its byte rate over its expected speed.
+class _BytesUse:
+    """Utilisation of what has one byte counter in each direction: its rate over an expected one.
 
     Args:
-        device: name of the interface, as a label.
+        family: of the metrics, such as ``ethernet``.
+        labels: of its counters and ratios.
         max_gap_seconds: readings further apart give no rate.
     """
 
-    def __init__(self, device: str, max_gap_seconds: float) -> None:
-        self._device = device
-        self._use = _Use("ethernet", (device,), max_gap_seconds)
+    def __init__(self, family: str, labels: tuple[str, ...], max_gap_seconds: float) -> None:
+        self._family = family
+        self._labels = labels
+        self._use = _Use(family, labels, max_gap_seconds)
         self._planned_for: Layout | None = None
         self._plan = _NO_PLAN
 
@@ -181,20 +183,69 @@ class EthernetUse:
         self._use.max_gap_seconds = seconds
 
     def update(self, block: Block, expected_speed: float | None) -> Block:
-        """Take the next reading of the interface, and give its utilisation at the same time.
+        """Take the next reading, and give the utilisation at the same time.
 
         Args:
-            block: of the interface's ``network`` collector.
-            expected_speed: bytes per second, as ``Inventory.ethernet_capacity`` gives it; None where not known.
+            block: holds the byte counters.
+            expected_speed: bytes per second in one direction; None where not known.
         """
         if self._planned_for is not block.layout:
             self._planned_for = block.layout
-            counters = tuple(
-                _positions(block.layout, f"commwatch_ethernet_{direction}_bytes_total", [(self._device,)])
-                for direction in DIRECTIONS
-            )
+            counters = tuple(self._counters(block.layout, direction) for direction in DIRECTIONS)
             self._plan = _Plan(states=(None,), counters=counters)
         return self._use.update(block, self._plan, expected_speed)
+
+    def _counters(self, layout: Layout, direction: str) -> tuple[int | None, ...]:
+        return _positions(layout, f"commwatch_{self._family}_{direction}_bytes_total", [self._labels])
+
+
+class EthernetUse(_BytesUse):
+    """Utilisation of one network interface, from blocks of ``network`` and ``Inventory.ethernet_capacity``.
+
+    Args:
+        device: name of the interface, as a label.
+        max_gap_seconds: readings further apart give no rate.
+    """
+
+    def __init__(self, device: str, max_gap_seconds: float) -> None:
+        super().__init__("ethernet", (device,), max_gap_seconds)
+
+
+class RdmaUse(_BytesUse):
+    """Utilisation of one RDMA port, from blocks of ``rdma`` and ``Inventory.rdma_capacity``.
+
+    With RoCE it is the use by RDMA alone: the port's counters leave out all else. An adapter without port counters
+    (EFA) has byte counters of its own.
+
+    Args:
+        device: name of the RDMA device, as a label.
+        port: number of the port, as a label.
+        max_gap_seconds: readings further apart give no rate.
+    """
+
+    def __init__(self, device: str, port: str, max_gap_seconds: float) -> None:
+        super().__init__("rdma_port", (device, port), max_gap_seconds)
+
+    def _counters(self, layout: Layout, direction: str) -> tuple[int | None, ...]:
+        positions = super()._counters(layout, direction)
+        if None not in positions:
+            return positions
+        return _positions(layout, f"commwatch_rdma_{direction}_bytes_total", [self._labels])
+
+
+class PcieUse(_BytesUse):
+    """Utilisation of the PCIe link of one GPU, from blocks of ``nvml_gpm`` and ``Inventory.pcie_capacity``.
+
+    The capacity is before packet headers, so that a link at its limit shows some 0.8 to 0.9.
+
+    Args:
+        gpu: NVML index, as a label.
+        pci_bus_id: PCI address, as a label.
+        max_gap_seconds: readings further apart give no rate.
+    """
+
+    def __init__(self, gpu: str, pci_bus_id: str, max_gap_seconds: float) -> None:
+        super().__init__("pcie", (gpu, pci_bus_id), max_gap_seconds)
 
 
 def _positions(layout: Layout, metric: str, labels: Iterable[tuple[str, ...]]) -> tuple[int | None, ...]:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from commwatch.collectors import COLLECTORS
 from commwatch.commands.common import json_option, print_json, print_table
-from commwatch.config import Config, section_json
+from commwatch.config import Config, source_settings
 from commwatch.control import DaemonAbsent, ask_daemon
 from commwatch.errors import CommwatchError
-from commwatch.origins import nvidia_driver_present
+from commwatch.origins import nvidia_driver_present, origin_absent
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import SourceUnavailable
 from commwatch.state import StateDirectory, state_path
@@ -25,7 +26,10 @@ from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
 from commwatch_exporters.listen import EndpointError, bind
 
 RUNTIME_DEADLINE_SECONDS = 20.0
-FIRST_COLLECTORS = {"nvml": "identity", "network": "network", "pci": "pci"}
+FIRST_COLLECTORS = {
+    plan.source: next(one.key for one in COLLECTORS if one.source == plan.source) for plan in COLLECTORS
+}
+"""What is tried of each source."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ def _runtime_checks(config: Config) -> list[Check]:
             _check("listen addresses", lambda: _listen(config)),
         ]
     sources = config.sources
-    for name in ("nvml", "network", "pci"):
+    for name in FIRST_COLLECTORS:
         if getattr(sources, name).enabled:
             checks.append(asyncio.run(_source(config, name)))
     if config.probes.enabled and config.probes.gate != "off":
@@ -131,7 +135,10 @@ async def _source(config: Config, name: str) -> Check:
         return Check(what, "ok", f"simulated ({config.simulation.preset}); not tried")
     if name == "nvml" and not nvidia_driver_present(Path(config.paths.procfs)):
         return Check(what, "absent", "no NVIDIA driver is loaded")
-    settings = {name: section_json(getattr(config.sources, name))}
+    absent = origin_absent(name, Path(config.paths.sysfs), Path(config.paths.procfs), config.sources.network)
+    if absent is not None:
+        return Check(what, "absent", absent)
+    settings = source_settings(config.sources)
     worker = await Worker.start(WorkerPlan((name,), settings, config.paths.sysfs, config.paths.procfs, (), None, None))
     try:
         collected = await worker.collect(FIRST_COLLECTORS[name], RUNTIME_DEADLINE_SECONDS)

@@ -32,6 +32,7 @@ from commwatch.probes.plan import (
     plan_cycle,
 )
 from commwatch.probes.scheduler import initial_pid_namespace, scheduler_facts
+from commwatch.simulation.names import absolute
 from commwatch.state import state_path
 from commwatch.thresholds import load_thresholds
 from commwatch.units import format_bytes, format_rate, format_seconds
@@ -115,7 +116,9 @@ def _probe(name: str, config: Config, ignore_scheduler: bool) -> Answer:
     simulation = None
     if config.simulation.preset:
         simulation = SimulatedNodePlan(
-            preset=config.simulation.preset, faults_file=config.simulation.faults or None, started_at=time.time()
+            preset=absolute(config.simulation.preset),
+            faults_file=config.simulation.faults or None,
+            started_at=time.time(),
         )
     driver = simulation is None and driver_loaded(Path(config.paths.procfs))
     backend = choose_backend(probe, simulated=simulation is not None, driver=driver)

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -26,28 +27,88 @@ from commwatch.workers.wire import (
 )
 from commwatch_exporters.snapshot import Series
 
+if TYPE_CHECKING:
+    from commwatch.simulation.node import SimulatedNode
 
-def _nvml(plan: WorkerPlan) -> Source:
+
+Node: TypeAlias = "SimulatedNode | None"
+"""The simulated node beneath this process; None for the real one."""
+
+
+def _nvml(plan: WorkerPlan, node: Node) -> Source:
     from commwatch.sources.nvml import NvmlSource
 
-    return NvmlSource()
+    return NvmlSource(opt_in=frozenset(plan.opt_in))
 
 
-def _network(plan: WorkerPlan) -> Source:
+def _network_settings(plan: WorkerPlan) -> config.NetworkSource:
+    return msgspec.json.decode(plan.settings["network"], type=config.NetworkSource, dec_hook=config.decode_quantity)
+
+
+def _network(plan: WorkerPlan, node: Node) -> Source:
     from commwatch.sources.network import NetworkSource
 
-    settings = msgspec.json.decode(plan.settings["network"], type=config.NetworkSource, dec_hook=config.decode_quantity)
-    return NetworkSource(Path(plan.sysfs), settings)
+    return NetworkSource(Path(plan.sysfs), _network_settings(plan))
 
 
-def _pci(plan: WorkerPlan) -> Source:
+def _ethtool(plan: WorkerPlan, node: Node) -> Source:
+    from commwatch.sources.ethtool import EthtoolSource
+
+    if node is None:
+        return EthtoolSource(Path(plan.sysfs), _network_settings(plan))
+    from commwatch.simulation.ethtool import SimulatedEthtool
+
+    return EthtoolSource(Path(plan.sysfs), _network_settings(plan), SimulatedEthtool(node))
+
+
+def _rdma(plan: WorkerPlan, node: Node) -> Source:
+    from commwatch.sources.rdma import RdmaSource
+
+    return RdmaSource(Path(plan.sysfs), plan.opt_in)
+
+
+def _services(plan: WorkerPlan, node: Node) -> Source:
+    from commwatch.sources.services import ServicesSource
+
+    return ServicesSource(Path(plan.sysfs), Path(plan.procfs))
+
+
+def _pci(plan: WorkerPlan, node: Node) -> Source:
     from commwatch.sources.pci import PciSource
 
     return PciSource(Path(plan.sysfs))
 
 
-SOURCES: dict[str, Callable[[WorkerPlan], Source]] = {"nvml": _nvml, "network": _network, "pci": _pci}
+def _kernel_log(plan: WorkerPlan, node: Node) -> Source:
+    from commwatch.sources.kernel_log import KernelLogDevice, KernelLogSource, LogDevice
+
+    settings = msgspec.json.decode(
+        plan.settings["kernel_log"], type=config.KernelLogSource, dec_hook=config.decode_quantity
+    )
+
+    def open_log() -> LogDevice:
+        if node is None:
+            return KernelLogDevice(settings.path)
+        from commwatch.simulation.kernel_log import SimulatedKernelLog
+
+        return SimulatedKernelLog(node)
+
+    return KernelLogSource(open_log, Path(plan.procfs), settings.user_messages)
+
+
+SOURCES: dict[str, Callable[[WorkerPlan, Node], Source]] = {
+    "nvml": _nvml,
+    "network": _network,
+    "pci": _pci,
+    "rdma": _rdma,
+    "ethtool": _ethtool,
+    "services": _services,
+    "kernel_log": _kernel_log,
+}
 """How each source is made; a source is imported only in the worker that serves it."""
+
+_PROCFS_READERS = frozenset({"services", "kernel_log"})
+"""Sources that read procfs."""
 
 
 class _Answerer:
@@ -57,25 +118,35 @@ class _Answerer:
         self._mark = mark
         self._leave_out = frozenset(plan.leave_out)
         self._only = None if plan.only is None else frozenset(plan.only)
-        self._sources = [SOURCES[name](plan) for name in plan.sources]
+        node = _simulated_node(plan)
+        self._sources = {name: SOURCES[name](plan, node) for name in plan.sources}
         self._open: set[Source] = set()
         self._sent: dict[tuple[str, str], tuple[Series, ...]] = {}
         self._new_aliases: dict[str, str] = {}
-        self._refresh = _simulate(plan)
+        self._told_aliases: dict[Source, dict[str, str]] = {}
+        self._refresh = _simulate(plan, node)
 
     def run(self, collector: str) -> Batch:
-        source = next(source for source in self._sources if collector in source.collectors)
-        self._refresh()
+        name, source = next(item for item in self._sources.items() if collector in item[1].collectors)
+        self._refresh(name)
         if source not in self._open:
             source.open(self._mark.set, self._leave_out, self._only)
             self._open.add(source)
-            self._new_aliases = dict(source.aliases)
+            self._told_aliases.pop(source, None)
         try:
-            return source.collect(collector)
+            batch = source.collect(collector)
         except SourceUnavailable:
             self._open.discard(source)
             source.close()
             raise
+        self._tell_aliases(source)
+        return batch
+
+    def _tell_aliases(self, source: Source) -> None:
+        """Devices come and go while a source is open: what has changed is told."""
+        aliases = dict(source.aliases)
+        if aliases != self._told_aliases.get(source):
+            self._told_aliases[source] = self._new_aliases = aliases
 
     def answer(self, request: Request) -> Reply:
         started = time.monotonic()
@@ -110,20 +181,32 @@ class _Answerer:
             source.close()
 
 
-def _simulate(plan: WorkerPlan) -> Callable[[], None]:
-    """Put a simulated node beneath this process; what is returned brings its files up to date before each read."""
+def _simulated_node(plan: WorkerPlan) -> Node:
     simulation = plan.simulation
     if simulation is None:
-        return lambda: None
+        return None
     from commwatch.simulation.node import SimulatedNode
 
     faults = Path(simulation.faults_file) if simulation.faults_file else None
-    node = SimulatedNode(simulation.preset, faults, simulation.started_at)
+    return SimulatedNode(simulation.preset, faults, simulation.started_at)
+
+
+def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
+    """Put a simulated node beneath this process; what is returned brings the files of a source up to date."""
+    simulation = plan.simulation
+    if simulation is None or node is None:
+        return lambda _source: None
     if "nvml" in plan.sources:
         node.install_driver()
-        return lambda: None
-    root = Path(simulation.sysfs)
-    return lambda: node.write_sysfs(root)
+        return lambda _source: None
+    sysfs, procfs = Path(simulation.sysfs), Path(simulation.procfs)
+
+    def write(source: str) -> None:
+        node.write_sysfs(sysfs, (source,))
+        if source in _PROCFS_READERS:
+            node.write_procfs(procfs)
+
+    return write
 
 
 def main() -> None:

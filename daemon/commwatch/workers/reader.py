@@ -51,6 +51,8 @@ class ReaderSettings:
     """Metrics that are read only where the configuration asks for them."""
     rest_when_unavailable: bool = False
     """End the process while its source cannot be read, and try again later with a new one."""
+    quiet: bool = False
+    """Its processes write nothing to our standard error; see ``Worker.start``."""
 
 
 class ReaderEvents(Protocol):
@@ -226,7 +228,7 @@ class Reader:
             if not self._may_start(slot):
                 return None
             try:
-                worker = await Worker.start(self._plan(slot))
+                worker = await Worker.start(self._plan(slot), quiet=self.settings.quiet)
             except OSError as error:
                 slot.backoff.start(self._monotonic())
                 log.error("a worker cannot be started", worker=self.settings.name, error=str(error))

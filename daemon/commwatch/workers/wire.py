@@ -75,7 +75,7 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     unavailable: tuple[Reason, str] | None
     """Set where the source as a whole could not be read."""
     aliases: dict[str, str]
-    """``Source.aliases``, in the first reply after the source was opened."""
+    """``Source.aliases``, in the first reply after the source was opened, and whenever they have changed."""
     duration: float
     """Seconds that the run took in the worker."""
 

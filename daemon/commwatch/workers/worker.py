@@ -67,8 +67,12 @@ class Worker(asyncio.Protocol):
         self.ended = False
 
     @classmethod
-    async def start(cls, plan: WorkerPlan) -> Worker:
+    async def start(cls, plan: WorkerPlan, *, quiet: bool = False) -> Worker:
         """Start a process for a plan; it opens its sources at the first request.
+
+        Args:
+            plan: what it is to do.
+            quiet: it writes nothing to our standard error, so that a stuck one does not hold that open after us.
 
         Raises:
             OSError: no process can be started.
@@ -76,7 +80,7 @@ class Worker(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         mark = ProgressMark.create()
         try:
-            process = cls._start_process(theirs.fileno(), mark.descriptor)
+            process = cls._start_process(theirs.fileno(), mark.descriptor, quiet)
         except OSError:
             mark.close()
             ours.close()
@@ -90,13 +94,14 @@ class Worker(asyncio.Protocol):
         return worker
 
     @staticmethod
-    def _start_process(connection: int, mark: int) -> subprocess.Popen[bytes]:
+    def _start_process(connection: int, mark: int, quiet: bool) -> subprocess.Popen[bytes]:
         """Returns once the child has called exec, which takes about a millisecond."""
         command = (sys.executable, "-X", "frozen_modules=on", "-m", "commwatch.workers.child")
         return subprocess.Popen(
             [*command, str(connection), str(mark)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if quiet else None,
             pass_fds=(connection, mark),
             env=_environment(),
             # Not in the daemon's process group: Ctrl-C on a terminal is for the daemon alone.
@@ -122,7 +127,8 @@ class Worker(asyncio.Protocol):
         if reply.unavailable is not None:
             raise SourceUnavailable(*reply.unavailable)
         self.opened.add(collector)
-        self.aliases.update(reply.aliases)
+        if reply.aliases:
+            self.aliases = reply.aliases
         blocks = {}
         for one in reply.readings:
             key = (collector, one.device)

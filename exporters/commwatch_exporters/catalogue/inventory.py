@@ -10,6 +10,7 @@ from commwatch_exporters.catalogue.metric import Metric, gauge
 ROWS: tuple[Metric, ...] = (
     gauge("expected", "kind", "Parts of one kind that this node should have: configured, or the most that was stable.",
           "configuration, or the inventory kept in the state directory"),
-    gauge("present", "kind", "Parts of one kind that are here and up: gpu, nvlink, pcie_lane, ethernet_port.",
-          "commwatch_gpu_info, nvlink_link_state, pcie_link_width_lanes and ethernet_carrier of working parts"),
+    gauge("present", "kind",
+          "Parts of one kind that are here and up: gpu, nvlink, pcie_lane, rdma_port, ethernet_port.",
+          "gpu_info, nvlink_link_state, pcie_link_width_lanes, rdma_port_state and ethernet_carrier of working parts"),
 )

@@ -31,6 +31,9 @@ class Metric:
     """The number at which the hardware's counter stops counting; None where it does not stop."""
     opt_in: bool = False
     """Exposed only where the configuration asks for it: many series that few need."""
+    wraps_at: int | None = None
+    """How many numbers the hardware's counter has before it begins at 0 again; None where it does not wrap. What is
+    exposed goes on growing."""
 
     @property
     def text(self) -> str:
@@ -46,9 +49,10 @@ def counter(
     unit: str = "",
     saturates_at: int | None = None,
     opt_in: bool = False,
+    wraps_at: int | None = None,
 ) -> Metric:
     """A row of a number that only grows."""
-    return _metric("counter", name, labels, help_text, origin, unit, saturates_at, opt_in)
+    return _metric("counter", name, labels, help_text, origin, unit, saturates_at, opt_in, wraps_at)
 
 
 def gauge(name: str, labels: str, help_text: str, origin: str, unit: str = "", opt_in: bool = False) -> Metric:
@@ -75,6 +79,7 @@ def _metric(
     unit: str = "",
     saturates_at: int | None = None,
     opt_in: bool = False,
+    wraps_at: int | None = None,
 ) -> Metric:
-    full_name = f"commwatch_{name}"
-    return Metric(full_name, metric_type, tuple(labels.split()), help_text, origin, unit, saturates_at, opt_in)
+    full_name, label_names = f"commwatch_{name}", tuple(labels.split())
+    return Metric(full_name, metric_type, label_names, help_text, origin, unit, saturates_at, opt_in, wraps_at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commwatch_exporters.catalogue.metric import GPU, Metric, gauge
+from commwatch_exporters.catalogue.metric import GPU, PORT, Metric, gauge
 
 
 def _rows(family: str, labels: str, how: str) -> Iterator[Metric]:
@@ -27,5 +27,7 @@ def _rows(family: str, labels: str, how: str) -> Iterator[Metric]:
 
 ROWS: tuple[Metric, ...] = (
     *_rows("nvlink", GPU, "sum of the link byte rates over nvlink_capacity_bytes_per_second"),
+    *_rows("rdma_port", PORT, "byte rate over the expected speed of the port"),
+    *_rows("pcie", GPU, "rate of pcie_transmit_bytes_total, pcie_receive_bytes_total over the expected capacity"),
     *_rows("ethernet", "device", "byte rate over the expected speed of the interface"),
 )

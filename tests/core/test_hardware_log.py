@@ -1,0 +1,192 @@
+"""Hardware events on their way from a run of a collector to the page, the log and the state directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch.analysis.hardware_events import FABRIC_SXIDS, FABRIC_XIDS, NVLINK5_XIDS
+from commwatch.analysis.inventory import Inventory
+from commwatch.analysis.inventory_state import InventoryState
+from commwatch.analysis.observation import Observation, SeenGpu
+from commwatch.collection import Outcome
+from commwatch.event_meaning import Meaning, meaning_of, meanings
+from commwatch.hardware_log import LOGGED_PER_RUN, HardwareLog
+from commwatch.sources.base import HardwareEvent
+from commwatch.sources.kernel_log_lines import MESSAGES
+from commwatch.state import StateDirectory
+from commwatch.store import Store
+from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Series, Value
+from support.core import SLOTS, block, collector
+
+SWITCH = "0000:06:00.0"
+
+
+class Node:
+    """Two GPUs, the second a Blackwell, and an NVSwitch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = StateDirectory(folder)
+        self.start()
+
+    def start(self) -> None:
+        """A daemon that has just been started, with what the state directory holds."""
+        self.store = Store()
+        self.inventory = Inventory(InventoryState(), {}, 600.0)
+        self.log = HardwareLog(self.state, self.store, self.inventory)
+
+    def run(self, name: str, *events: HardwareEvent) -> list[Any]:
+        """One run of a collector; returns what was logged."""
+        with capture_logs() as logged:
+            self.log.after(Outcome(collector(name), Collected({}, [], 0.0, list(events)), None, 5.0))
+        return logged
+
+    def look(self) -> None:
+        """Driver and PCI bus list what is here."""
+        seen = [SeenGpu(f"GPU-{slot}", index, slot, "H100") for index, slot in enumerate(SLOTS)]
+        self.inventory.observe(Observation(gpus=tuple(seen)), 5.0)
+        architectures = ("Hopper", "Blackwell")
+        for index, slot in enumerate(SLOTS):
+            info: Series = ("commwatch_gpu_info", (str(index), slot, f"GPU-{slot}", "1", "H100", architectures[index]))
+            self.store.put("nvml_identity", slot, block({info: 1}), float("inf"))
+        switch: Series = ("commwatch_pcie_device_info", (SWITCH, "nvswitch", "", "0", "0x10de", "0x22a3"))
+        self.store.put("pci", SWITCH, block({switch: 1}), float("inf"))
+        self.run("nvml_identity")
+
+    def xids(self, gpu: str, slot: str, code: str) -> Value:
+        return self.store.snapshot().value("commwatch_gpu_xid_events_total", gpu, slot, code)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def event(
+    code: str = "79", sequence: int = 1, kind: str = "xid", device: str = SLOTS[0], text: str = ""
+) -> HardwareEvent:
+    return HardwareEvent(kind, device, code, "kernel_log", 1.7e9 + sequence, text, "boot", sequence)  # type: ignore[arg-type]  # a kind
+
+
+def test_codes_of_the_fabric_begin_with_zero(node: Node) -> None:
+    """Those of NVLink 5 on a Blackwell alone, those of switches on a switch."""
+    node.look()
+
+    assert [node.xids("0", SLOTS[0], code) for code in FABRIC_XIDS] == [0] * len(FABRIC_XIDS)
+    assert [node.xids("0", SLOTS[0], code) for code in NVLINK5_XIDS] == [None] * len(NVLINK5_XIDS)
+    assert [node.xids("1", SLOTS[1], code) for code in NVLINK5_XIDS] == [0] * len(NVLINK5_XIDS)
+    sxids = "commwatch_nvswitch_sxid_events_total"
+    assert [node.store.snapshot().value(sxids, SWITCH, code) for code in FABRIC_SXIDS] == [0] * len(FABRIC_SXIDS)
+
+
+def test_an_event_is_counted_and_logged_with_meaning_and_advice(node: Node) -> None:
+    """One line for each, which an operator can act on; a known event is told once."""
+    node.look()
+    text = "NETIR_LINK_EVT Fatal XC0 i0 Link 09 (0x025525c6 0x0)"
+    (line,) = node.run("kernel_log", event("149", device=SLOTS[1], text=text))
+
+    assert node.xids("1", SLOTS[1], "149") == 1
+    assert line["event"] == "hardware event"
+    assert line["log_level"] == "warning"
+    assert (line["code"], line["device"], line["component"], line["link"]) == ("149", SLOTS[1], "nvlink", 9)
+    assert line["happened"] == "2023-11-14T22:13:21.000+00:00"
+    assert "drain the node" in line["advice"]
+    assert node.run("kernel_log", event("149", device=SLOTS[1], text=text)) == []
+
+
+def test_an_event_of_which_nothing_is_known_is_logged_all_the_same(node: Node) -> None:
+    """Its number and text are all there is."""
+    (line,) = node.run("kernel_log", event("9999", text="something new"))
+
+    assert (line["code"], line["text"], "advice" in line) == ("9999", "something new", False)
+
+
+def test_noise_of_a_job_is_no_warning(node: Node) -> None:
+    """An exception of a program is information."""
+    assert [line["log_level"] for line in node.run("kernel_log", event("13"))] == ["info"]
+
+
+def test_a_log_full_of_old_events_does_not_flood_ours(node: Node) -> None:
+    """The latest are told, the rest is summed up."""
+    lines = node.run("kernel_log", *(event(sequence=number) for number in range(LOGGED_PER_RUN + 7)))
+
+    assert len(lines) == LOGGED_PER_RUN + 1
+    assert lines[-1]["count"] == 7
+
+
+def test_totals_survive_a_restart(node: Node) -> None:
+    """And so does the place in the kernel log."""
+    node.look()
+    node.run("kernel_log", event(sequence=1), event(sequence=2))
+    node.log.save()
+
+    node.start()
+    node.look()
+    assert node.xids("0", SLOTS[0], "79") == 2
+    node.run("kernel_log", event(sequence=1), event(sequence=2), event(sequence=3))
+
+    assert node.xids("0", SLOTS[0], "79") == 3
+
+
+def test_a_lost_gpu_keeps_its_index(node: Node) -> None:
+    """The inventory knows it though the driver does not list it any more."""
+    node.look()
+    node.store.drop("nvml_identity", SLOTS[0])
+    node.run("kernel_log", event())
+
+    assert node.xids("0", SLOTS[0], "79") == 1
+
+
+def test_a_run_without_news_leaves_the_block(node: Node) -> None:
+    """Every two seconds nothing happens, and nothing is rendered anew."""
+    node.look()
+    kept = node.store.get("hardware_events", "")
+    node.run("kernel_log")
+    node.run("pci")
+
+    assert node.store.get("hardware_events", "") is kept
+
+
+# --- what is known of the codes --------------------------------------------------------------------------------------
+def test_codes_that_begin_with_zero_are_those_marked_in_the_data() -> None:
+    """Two lists that must not drift apart."""
+    fabric = {str(code) for code, meaning in meanings("xid").items() if meaning.fabric}
+    links = {
+        str(code)
+        for code, meaning in meanings("sxid").items()
+        if meaning.component == "nvlink" and meaning.severity == "critical"
+    }
+
+    assert fabric == {*FABRIC_XIDS, *NVLINK5_XIDS}
+    assert links == {*FABRIC_SXIDS}
+
+
+@pytest.mark.parametrize(
+    ("code", "component"), [(38, "driver"), (39, "application"), (42, "application"), (67, "gpu"), (73, "application")]
+)
+def test_codes_that_others_label_wrongly_are_not_of_the_fabric(code: int, component: str) -> None:
+    """They are copy engine, video units and front end, not PCIe and NVLink."""
+    meaning = meanings("xid")[code]
+
+    assert (meaning.component, meaning.fabric) == (component, False)
+
+
+def test_92_says_nothing_of_nvlink() -> None:
+    """Its data field names memory."""
+    assert meanings("xid")[92].component == "memory"
+
+
+def test_every_meaning_is_made_of_sentences() -> None:
+    """Meaning and advice end with a full stop, the name does not."""
+    all_meanings: list[Meaning] = [*meanings("xid").values(), *meanings("sxid").values()]
+    all_meanings += [meaning for name in MESSAGES if (meaning := meaning_of(event(name, kind="message"))) is not None]
+
+    assert len(all_meanings) == len(meanings("xid")) + len(meanings("sxid")) + len(MESSAGES)
+    for meaning in all_meanings:
+        assert meaning.meaning.endswith(".")
+        assert meaning.advice.endswith(".")
+        assert not meaning.name.endswith(".")

@@ -1,0 +1,127 @@
+"""A whole simulated node in this process: every source and the analysis, at times that the test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding afterwards
+import pytest
+
+from commwatch.collection import Collector, Outcome
+from commwatch.collectors import COLLECTORS, CollectorPlan
+from commwatch.config import Config, Paths, source_settings
+from commwatch.instruments import Instruments
+from commwatch.pipeline import Pipeline
+from commwatch.simulation.node import SimulatedNode
+from commwatch.sources.base import Batch, Source, SourceUnavailable
+from commwatch.sources.nvml import NvmlSource
+from commwatch.state import StateDirectory
+from commwatch.store import Store
+from commwatch.workers.child import SOURCES
+from commwatch.workers.wire import SimulationPlan, WorkerPlan
+from commwatch.workers.worker import Collected
+from commwatch_exporters.catalogue import OPT_IN
+from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot
+from support.core import ScriptedReader
+
+STARTED_AT = 1_700_000_000.0
+"""When the node booted, seconds since 1970."""
+
+
+class WholeNode:
+    """A node whose time stands still until it is told to go on."""
+
+    def __init__(self, preset: str, folder: Path, opt_in: Sequence[str] = ()) -> None:
+        self.time = 3600.0
+        """Seconds since the node booted; the monotonic clock of everything here."""
+        self.config = Config(paths=Paths(state=str(folder)))
+        self._sysfs, self._procfs = folder / "sysfs", folder / "procfs"
+        self._node = SimulatedNode(preset, None, STARTED_AT, lambda: STARTED_AT + self.time)
+        self._store = Store(OPT_IN - set(opt_in))
+        state = StateDirectory(folder / "state")
+        self._pipeline = Pipeline(self.config, state, self._store, Instruments(), frozenset)
+        self._layouts: dict[tuple[Series, ...], Layout] = {}
+        self._node.write_sysfs(self._sysfs)
+        self._node.write_procfs(self._procfs)
+        self._node.install_driver()
+        self._sources = {name: self._open(name, tuple(opt_in)) for name in SOURCES}
+        self._collectors = [self._collector(plan) for plan in COLLECTORS]
+
+    def _open(self, name: str, opt_in: tuple[str, ...]) -> Source:
+        plan = WorkerPlan(
+            sources=(name,),
+            settings=source_settings(self.config.sources),
+            sysfs=str(self._sysfs),
+            procfs=str(self._procfs),
+            leave_out=(),
+            only=None,
+            simulation=SimulationPlan("", "", STARTED_AT, str(self._sysfs), str(self._procfs)),
+            opt_in=opt_in,
+        )
+        source = SOURCES[name](plan, self._node)
+        if name == "nvml":
+            source = NvmlSource(monotonic=lambda: self.time, opt_in=frozenset(opt_in))
+        try:
+            source.open(lambda device: None, frozenset(), None)
+        except SourceUnavailable:  # a node without RDMA devices; it is tried again at each run, as a worker does
+            source.close()
+        return source
+
+    def _collector(self, plan: CollectorPlan) -> Collector:
+        interval = getattr(getattr(self.config.sources, plan.source), plan.interval)
+        reader = ScriptedReader(plan.source)
+        return Collector(plan.name, plan.key, plan.source, reader, interval, needs_release=False)
+
+    def run(self, *names: str) -> None:
+        """Run all collectors once, or those that are named, and the analysis after each."""
+        self._node.write_sysfs(self._sysfs)
+        self._node.write_procfs(self._procfs)
+        for collector in self._collectors:
+            if not names or collector.name in names:
+                self._run(collector)
+
+    def _run(self, collector: Collector) -> None:
+        try:
+            batch = self._sources[collector.source].collect(collector.key)
+        except SourceUnavailable:
+            return
+        collected = Collected(self._blocks(batch), batch.absences, 0.0, batch.events)
+        for device, block in collected.blocks.items():
+            self._store.put(collector.name, device, block, float("inf"))
+        self._pipeline.after(Outcome(collector, collected, None, self.time))
+
+    def _blocks(self, batch: Batch) -> dict[str, Block]:
+        blocks = {}
+        for readings in (replace(one, time=self.time) for one in batch.readings):
+            layout = self._layouts.setdefault(readings.series, Layout(readings.series))
+            blocks[readings.device] = Block(layout, readings.values, self.time)
+        return blocks
+
+    def snapshot(self) -> Snapshot:
+        """What would be exposed now, without the daemon's own metrics."""
+        return self._store.snapshot()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for source in self._sources.values():
+            source.close()
+
+
+@contextmanager
+def whole_node(
+    preset: str, folder: Path, monkeypatch: pytest.MonkeyPatch, opt_in: Sequence[str] = ()
+) -> Iterator[WholeNode]:
+    """A node that has been read twice, a second apart, so that rates are known; its driver library is put back."""
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    node = WholeNode(preset, folder, opt_in)
+    try:
+        node.run()
+        node.time += 1.0
+        node.run()
+        yield node
+    finally:
+        node.close()
