@@ -26,6 +26,8 @@ QUICK_RUNS = 60
 LONGEST_STRETCH = 16
 AFTER_FAILURE_SECONDS = 2.0
 WORKER_REASONS = frozenset({"deadline", "crashed"})
+SOON_SECONDS = 1.0
+"""After a device went or came, the slow collectors of its source run so soon, not only when it is their turn."""
 
 
 @dataclass
@@ -50,6 +52,8 @@ class Collector:
     last_success: float | None = None
     """Wall clock seconds since 1970."""
     attempted: bool = False
+    seen: tuple[frozenset[str], frozenset[str]] | None = None
+    """Devices that the last run read, and those that it found gone or silent; an empty name is the source itself."""
 
     @property
     def current_interval(self) -> float:
@@ -142,6 +146,7 @@ class Collection:
         self._record(collector, collected, unavailable)
         self._analyse(Outcome(collector, collected, unavailable, time.monotonic()))
         self._adapt(collector, collected.duration)
+        self._follow(collector, collected)
         if any(absence.reason in WORKER_REASONS and not absence.device for absence in collected.absences):
             # The worker failed, not its source: a slow collector need not wait for its turn to be read again.
             self._scheduler.run_in(collector.name, min(collector.current_interval, AFTER_FAILURE_SECONDS))
@@ -181,10 +186,27 @@ class Collection:
 
     def _drop_device(self, collector: Collector, absence: Absence) -> None:
         """A device that failed here is absent here; one that is gone, or does not answer, is absent everywhere."""
-        everywhere = absence.reason == "deadline" or absence.reason in LOST_REASONS
         for other in self.collectors.values():
-            if other is collector or (other.reader is collector.reader and everywhere):
+            if other is collector or (other.reader is collector.reader and is_everywhere(absence)):
                 self._store.drop(other.name, absence.device)
+
+    def _follow(self, collector: Collector, collected: Collected) -> None:
+        """Have the slow collectors of a source read soon what came, and say soon what went.
+
+        Each of them notices the change in its turn, which moves the others once more; then all agree.
+        """
+        gone = frozenset(one.device for one in collected.absences if not one.device or is_everywhere(one))
+        before = collector.seen
+        cut_short = "" in gone or any(one.reason in WORKER_REASONS for one in collected.absences)
+        # A run that was cut short does not say which of the others are here.
+        here = before[0] if cut_short and before is not None else frozenset(collected.blocks)
+        seen = collector.seen = (here, gone)
+        if before is None or before == seen:
+            return
+        for other in self.collectors.values():
+            same = other.source == collector.source and other is not collector
+            if same and other.current_interval > SOON_SECONDS:
+                self._scheduler.run_in(other.name, SOON_SECONDS)
 
     def _record(self, collector: Collector, collected: Collected, unavailable: SourceUnavailable | None) -> None:
         instruments = self._instruments
@@ -252,3 +274,8 @@ class Collection:
         """Run nothing any more, and keep nothing of what is under way."""
         self._stopped = True
         self._epoch += 1
+
+
+def is_everywhere(absence: Absence) -> bool:
+    """Whether a device that failed so in one collector fails in all."""
+    return absence.reason == "deadline" or absence.reason in LOST_REASONS

@@ -129,7 +129,7 @@ class NvmlSource(Section, frozen=True):
     """Of the processes on the GPUs, which are slow to list, and of the modes that decide who may use them."""
     fabric_interval: Duration = Duration(15)
     identity_interval: Duration = Duration(60)
-    events_interval: Duration = Duration(2)
+    events_interval: Duration = Duration(5)
     """Of the errors (Xids) that the driver tells by itself."""
     p2p_interval: Duration = Duration(600)
     """Of the question which pairs of GPUs can reach each other directly."""
@@ -205,7 +205,7 @@ class KernelLogSource(Section, frozen=True):
     """The kernel log: Xids of GPUs, SXids of NVSwitches, GPUs that were lost."""
 
     enabled: bool = True
-    interval: Duration = Duration(2)
+    interval: Duration = Duration(5)
     deadline: Duration = Duration(5)
     path: Annotated[str, Meta(min_length=1)] = "/dev/kmsg"
     user_messages: bool = False

@@ -16,7 +16,7 @@ from commwatch.config import Config, Paths, source_settings
 from commwatch.errors import CommwatchError
 from commwatch.gpu_view import GPU_COLLECTORS
 from commwatch.instruments import Instruments
-from commwatch.origins import nvidia_driver_present, origin_absent
+from commwatch.origins import boot_identity, nvidia_driver_present, origin_absent
 from commwatch.pipeline import Pipeline
 from commwatch.probing import Probing
 from commwatch.scheduler import Scheduler
@@ -60,6 +60,7 @@ class Engine:
         self._first_runs: set[asyncio.Task[None]] = set()
         self._readers = self._build_readers()
         self.pipeline = Pipeline(config, state, self.store, instruments, self._suspects)
+        self._wraps = Wraps(state, boot_identity(self._roots.procfs))
         self.collection = Collection(
             self._build_collectors(),
             self.store,
@@ -67,7 +68,7 @@ class Engine:
             scheduler,
             self.pipeline.after,
             self._origin_absent,
-            Wraps().correct,
+            self._wraps.correct,
         )
         self.probing = Probing(
             config,
@@ -243,10 +244,11 @@ class Engine:
 
     def save(self) -> None:
         """Write what must survive a restart."""
-        try:
-            self.pipeline.save()
-        except OSError as error:
-            log.error("the inventory cannot be saved; it is tried again later", error=str(error))
+        for what, save in (("inventory", self.pipeline.save), ("wraps of counters", self._wraps.save)):
+            try:
+                save()
+            except OSError as error:
+                log.error("something cannot be saved; it is tried again later", what=what, error=str(error))
         self.probing.save()
 
     def inventory(self) -> dict[str, Any]:

@@ -20,6 +20,9 @@ class Instruments:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._layout = Layout(())
+        self._cpu_by_process: dict[str, dict[int, float]] = {}
+        """CPU seconds of each process that is there, by name and process id."""
+        self._cpu_of_ended: dict[str, float] = {}
         self.changed = True
         """Set when something changed that must not wait for the next periodic collection."""
         self.collector_success = self._gauge("collector_success")
@@ -86,13 +89,19 @@ class Instruments:
     def measure_processes(self, procfs: Path, processes: Iterable[tuple[str, list[int]]]) -> None:
         """Take CPU time and memory of the daemon's processes, summed by name.
 
-        The CPU time of a process that was replaced is gone from the sum: a fall is a counter reset.
+        What a process that has ended used, as last measured, stays in the sum of CPU time: it would fall otherwise
+        while another process goes on, and a fall of that sum looks like the whole of it used at once.
         """
         for name, pids in processes:
-            uses = [use for pid in pids if (use := process_use(procfs, pid)) is not None]
+            uses = {pid: use for pid in pids if (use := process_use(procfs, pid)) is not None}
+            cpu = self._cpu_by_process.setdefault(name, {})
+            self._cpu_of_ended[name] = self._cpu_of_ended.get(name, 0.0) + sum(
+                cpu.pop(pid) for pid in list(cpu) if pid not in uses
+            )
+            cpu.update({pid: use.cpu_seconds for pid, use in uses.items()})
             if uses:
-                self.process_cpu.labels(name).set(round(sum(use.cpu_seconds for use in uses), 3))
-                self.process_memory.labels(name).set(sum(use.resident_bytes for use in uses))
+                self.process_cpu.labels(name).set(round(self._cpu_of_ended[name] + sum(cpu.values()), 3))
+                self.process_memory.labels(name).set(sum(use.resident_bytes for use in uses.values()))
             else:
                 self.process_cpu.remove_by_labels({"process": name})
                 self.process_memory.remove_by_labels({"process": name})

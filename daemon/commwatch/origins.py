@@ -1,4 +1,4 @@
-"""Whether the origin of a source is on this node at all; looks at names only, opens no device."""
+"""Whether the origin of a source is on this node at all, and which boot of it this is; opens no device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from commwatch import config
-from commwatch.sources import interfaces
+from commwatch.sources import files, interfaces
 from commwatch.sources.base import SourceUnavailable
 from commwatch.sources.ethtool.table import DRIVERS
 from commwatch.sources.services import node_processes_visible
@@ -16,6 +16,11 @@ from commwatch.sources.services import node_processes_visible
 def nvidia_driver_present(procfs: Path) -> bool:
     """Whether an NVIDIA kernel driver is loaded."""
     return (procfs / "driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
+
+
+def boot_identity(procfs: str) -> str:
+    """What tells this boot of the node from others; empty where it cannot be read."""
+    return files.parse_word(files.read_if_there(f"{procfs}/sys/kernel/random/boot_id") or b"")
 
 
 def rdma_absent(sysfs: Path) -> str | None:

@@ -19,8 +19,8 @@ GPU_LINKS: Final = "pcie_link_degraded"
 DEVICE_LINKS: Final = "pcie_device_link_degraded"
 """Groups of the store."""
 
-_LINKS, _DEVICES = "nvml_pcie", "pci"
-_EVIDENCE: Final = ("nvml_gpu", "nvml_gpm")
+_LINKS, _DEVICES, _USE = "nvml_pcie", "pci", "nvml_gpu"
+_EVIDENCE: Final = (_USE, "nvml_gpm")
 """Collectors that say whether a GPU is under load."""
 _LOAD_METRICS: Final = (
     "gpu_utilization_ratio",
@@ -71,7 +71,10 @@ class PcieLinks:
             watch.take_link(self._reading(device, block, labels))
         else:
             evidence = (block.get(f"commwatch_{name}", *labels) for name in _LOAD_METRICS)
-            watch.take_load(collector.name, block.time, is_loaded(*evidence))
+            # Of the two collectors only one tells the state; it holds for the other's evidence as well.
+            use = self._store.get(_USE, device)
+            state = None if use is None else use.get("commwatch_gpu_performance_state", *labels)
+            watch.take_load(collector.name, block.time, is_loaded(*evidence, performance_state=state))
         if (link := self._store.get(_LINKS, device)) is not None:
             verdict = watch.block(block.time)
             self._store.put(GPU_LINKS, device, verdict, link.time + self._lifetime)

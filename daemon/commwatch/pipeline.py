@@ -14,7 +14,7 @@ from commwatch.analysis.inventory_state import InventoryState
 from commwatch.analysis.observation import Observation, observe_blocks
 from commwatch.analysis.rate import ResetWatch
 from commwatch.anomalies import Anomalies
-from commwatch.collection import Collector, Outcome
+from commwatch.collection import Collector, Outcome, is_everywhere
 from commwatch.config import Config
 from commwatch.errors import CommwatchError
 from commwatch.hardware_log import HardwareLog
@@ -35,6 +35,7 @@ OBSERVE_SECONDS = 10.0
 """Longest wait for the next look at the inventory while nothing fails."""
 _OBSERVED = ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "rdma")
 """Collectors that tell the inventory what is here."""
+_IDENTITY = "nvml_identity"
 _OWN_SUMS = "nvml_gpm"
 """Its byte counters are sums of the source's own, which begin anew with each worker: no reset of hardware."""
 STATE_NAMES = {1: "does not answer", 2: "is lost", 3: "needs a reset", 4: "is missing"}
@@ -81,7 +82,11 @@ class Pipeline:
         absences = frozenset(outcome.collected.absences)
         changed = absences != self._absences.get(collector.name, frozenset())
         self._absences[collector.name] = absences
-        identified = collector.name == "nvml_identity"
+        identified = collector.name == _IDENTITY
+        if collector.source == "nvml" and not identified:
+            # Its identity was dropped at this word, so the word holds until the identity is read again.
+            told = frozenset(one for one in absences if one.device and is_everywhere(one))
+            self._absences[_IDENTITY] = self._absences.get(_IDENTITY, frozenset()) | told
         if changed or identified or outcome.time - self._observed_at >= self._observe_seconds:
             self.observe(outcome.time)
         self._hardware.after(outcome)

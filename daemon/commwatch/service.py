@@ -24,9 +24,9 @@ from commwatch.logging import configure_logging
 from commwatch.maintenance import MaintenanceFile
 from commwatch.notify import Notifier
 from commwatch.scheduler import Scheduler, every
+from commwatch.simulation.find import find_preset
 from commwatch.simulation.names import absolute, node_name
 from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.node_file import find_preset
 from commwatch.state import StateDirectory, state_path
 from commwatch.status import describe
 from commwatch.thresholds import Thresholds, load_thresholds

@@ -28,6 +28,18 @@ _FLAGS: tuple[tuple[str, Steps, str], ...] = (
     ("--simulate.faults", ("simulation", "faults"), "file of faults for the simulated node"),
 )
 _LISTS = {"--web.listen-address"}
+_WANTED = {
+    "--web.listen-address": "ADDRESS",
+    "--web.telemetry-path": "PATH",
+    "--path.sysfs": "DIRECTORY",
+    "--path.procfs": "DIRECTORY",
+    "--path.state": "DIRECTORY",
+    "--log.level": "LEVEL",
+    "--log.format": "FORMAT",
+    "--simulate": "NODE",
+    "--simulate.faults": "FILE",
+}
+"""What stands behind a flag in the help."""
 
 
 def _destination(flag: str) -> str:
@@ -52,7 +64,11 @@ def settings_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     for flag, _, text in _FLAGS:
         group.add_argument(
-            flag, dest=_destination(flag), metavar="VALUE", help=text, action="append" if flag in _LISTS else "store"
+            flag,
+            dest=_destination(flag),
+            metavar=_WANTED[flag],
+            help=text,
+            action="append" if flag in _LISTS else "store",
         )
     return parser
 

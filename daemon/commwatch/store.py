@@ -16,14 +16,18 @@ class Store:
         """
         self._hidden = hidden
         self._blocks: dict[str, dict[str, tuple[Block, float]]] = {}
+        self._order: list[tuple[dict[str, tuple[Block, float]], str]] | None = None
+        """Where each block stands, in the order of the page; None after one has come or gone."""
         self._version = 0
         self._snapshot: tuple[int, Snapshot] | None = None
 
     def put(self, group: str, device: str, block: Block, expires: float) -> None:
-        """Keep a block until a monotonic time; a block that says the same keeps the text rendered before."""
+        """Keep a block until a monotonic time; what says the same keeps the text rendered before."""
         devices = self._blocks.setdefault(group, {})
         known = devices.get(device)
-        if known is not None and known[0].layout is block.layout and known[0].values == block.values:
+        if known is None:
+            self._order = None
+        if known is not None and known[0].layout is block.layout:
             block.adopt_texts(known[0])
         devices[device] = (block, expires)
         self._version += 1
@@ -31,11 +35,13 @@ class Store:
     def drop(self, group: str, device: str) -> None:
         """Forget one block: its device failed or went away."""
         if self._blocks.get(group, {}).pop(device, None) is not None:
+            self._order = None
             self._version += 1
 
     def drop_group(self, group: str) -> None:
         """Forget all blocks of a group."""
         if self._blocks.pop(group, None):
+            self._order = None
             self._version += 1
 
     def expire(self, now: float) -> None:
@@ -54,9 +60,10 @@ class Store:
         return None if known is None else known[0]
 
     def _all(self) -> Iterator[Block]:
-        for devices in self._blocks.values():
-            for device in sorted(devices):
-                yield devices[device][0]
+        if self._order is None:
+            self._order = [(devices, device) for devices in self._blocks.values() for device in sorted(devices)]
+        for devices, device in self._order:
+            yield devices[device][0]
 
     def snapshot(self) -> Snapshot:
         """All current blocks; the same object as before while nothing has changed."""

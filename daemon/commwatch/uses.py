@@ -73,8 +73,12 @@ class Uses:
         return use.update(block, self._inventory.pcie_capacity(device))
 
     def _ethernet(self, collector: Collector, device: str, block: Block) -> Block | None:
+        if not device:
+            return None
         use = self._of(collector, (device,), lambda gap: EthernetUse(device, gap))
-        return use.update(block, self._inventory.ethernet_capacity(device))
+        # Of an interface that is no part of the inventory, such as a bond, no other speed is expected than it has.
+        present = block.get("commwatch_ethernet_speed_bytes_per_second", device)
+        return use.update(block, self._inventory.ethernet_capacity(device) or present)
 
     def _rdma(self, collector: Collector, device: str, block: Block) -> Block | None:
         if not device:

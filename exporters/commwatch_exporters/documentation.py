@@ -50,7 +50,7 @@ def _process_section() -> str:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         rows.append(f"| `{name}` | {family.type} | {_cell(family.documentation)} |\n")
     head = "| name | type | what it says |\n| --- | --- | --- |\n"
-    note = "Read from `/proc/self` of the daemon when the page is rendered.\n\n"
+    note = "Read from `/proc/self` of the daemon, at most five seconds before the scrape.\n\n"
     return f"## Process of the daemon\n\n{note}{head}{''.join(rows)}"
 
 

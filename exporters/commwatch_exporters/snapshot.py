@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from commwatch_exporters.catalogue import CATALOGUE, family_of
@@ -37,7 +37,7 @@ def _prefix(series: Series) -> str:
 class Layout:
     """The series of a block, with the text before each value prepared; made once and used for every block alike."""
 
-    __slots__ = ("families", "index", "prefixes", "series")
+    __slots__ = ("families", "index", "prefixes", "series", "slices")
 
     def __init__(self, series: Iterable[Series]) -> None:
         self.series: tuple[Series, ...] = tuple(series)
@@ -49,6 +49,8 @@ class Layout:
         for position, (name, _) in enumerate(self.series):
             families.setdefault(family_of(name).name, []).append(position)
         self.families = {name: tuple(positions) for name, positions in families.items()}
+        self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
+        """For each family the shortest stretch of the block that holds it; others may stand between."""
 
 
 class Block:
@@ -85,21 +87,45 @@ class Block:
         return None if position is None else self.values[position]
 
     def adopt_texts(self, earlier: Block) -> None:
-        """Take over the rendered text of an earlier block with the same layout and the same values."""
-        self._texts = earlier._texts
+        """Take over the rendered text of the families whose values are those of an earlier block of the same layout."""
+        if self.values == earlier.values:
+            self._texts = earlier._texts
+            return
+        slices = self.layout.slices
+        for family, text in earlier._texts.items():
+            part = slices[family]
+            if self.values[part] == earlier.values[part]:
+                self._texts[family] = text
+
+    def changed_since(self, earlier: Mapping[str, str]) -> Iterator[str]:
+        """The families whose text may differ from an earlier one.
+
+        Args:
+            earlier: what ``texts`` gave for a block of the same layout.
+        """
+        texts = self._texts
+        if texts is not earlier:
+            for family in self.layout.families:
+                if texts.get(family) is not earlier.get(family):
+                    yield family
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The text that has been rendered so far, by family."""
+        return self._texts
 
 
 class Snapshot:
     """All that is known at one moment; every scrape until the next snapshot shares its rendering."""
 
-    __slots__ = ("_families", "_hidden", "blocks", "renderings")
+    __slots__ = ("_families", "blocks", "hidden", "renderings")
 
     def __init__(self, blocks: Iterable[Block], hidden: Collection[str] = ()) -> None:
         """Args:
         hidden: families that are in the blocks and not shown.
         """
         self.blocks = tuple(blocks)
-        self._hidden = hidden
+        self.hidden = hidden
         self.renderings: dict[object, bytes] = {}
         """Finished pages by format and encoding; exporters fill it."""
         self._families: dict[str, list[Block]] | None = None
@@ -110,7 +136,7 @@ class Snapshot:
             self._families = {}
             for block in self.blocks:
                 for name in block.layout.families:
-                    if name not in self._hidden:
+                    if name not in self.hidden:
                         self._families.setdefault(name, []).append(block)
         return self._families.get(family, ())
 

@@ -25,6 +25,7 @@ SYMBOL = ("commwatch_rdma_port_symbol_errors_total", PORT)
 SENT = ("commwatch_rdma_port_transmit_bytes_total", PORT)
 PACKETS = ("commwatch_rdma_port_transmit_packets_total", PORT)
 SLOT = ("0", "0000:17:00.0")
+LANE_ERRORS = ("commwatch_nvlink_raw_errors_total", (*SLOT, "3", "1"))
 LINK_ERRORS = ("commwatch_nvlink_crc_flit_errors_total", (*SLOT, "3"))
 REPLAYS = ("commwatch_pcie_replays_total", SLOT)
 MIB = 2**20
@@ -87,6 +88,14 @@ def test_what_has_a_reason_is_not_blank() -> None:
     watched = Watched(LINK_ERRORS, REPLAYS, blanks=True)
 
     assert watched.see(0, None, 0, silent=("0000:17:00.0/3",)) == {}
+
+
+def test_the_lanes_of_a_silent_link_are_silent() -> None:
+    """A counter of one lane has no number while its link is down, which is no blank."""
+    watched = Watched(LANE_ERRORS, REPLAYS, blanks=True)
+
+    assert watched.see(0, None, 0) == {("0000:17:00.0/3/1", "nvlink_raw_errors_total"): BLANK}
+    assert watched.see(10, None, 0, silent=("0000:17:00.0/3",)) == {}
     assert watched.see(10, None, None) == {}
     assert Watched(SENT).see(0, None) == {}, "a source that keeps places for what a device lacks"
 

@@ -81,6 +81,14 @@ def test_a_port_that_was_not_read_leaves_the_number_open() -> None:
     assert numbers(subject) == (2, None)
 
 
+def test_a_port_that_nobody_expects_hides_nothing() -> None:
+    """One that never could be read leaves the number of the others as it is."""
+    subject = learned_two()
+    subject.observe(node({"mlx5_0:1": UP, "mlx5_1:1": DOWN, "mlx5_2:1": UNREAD}), 660)
+
+    assert numbers(subject) == (2, 1)
+
+
 def test_a_port_not_read_for_a_while_goes_on_learning() -> None:
     """A run in which it could not be read is no break of the ten minutes, as it says nothing."""
     subject = Inventory(InventoryState(), {}, learn_after_seconds=600)

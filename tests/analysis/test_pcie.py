@@ -108,6 +108,12 @@ def test_load_is_work_or_traffic() -> None:
     assert not is_loaded(None, None, None)
 
 
+@pytest.mark.parametrize(("state", "loaded"), [(None, True), (0, True), (1, False), (2, False), (8, False)])
+def test_load_counts_in_the_highest_performance_state(state: int | None, loaded: bool) -> None:
+    """In a lower one the link may be slow by design, whatever the GPU does; where it is not told, the load decides."""
+    assert is_loaded(1.0, LOAD_BYTES_PER_SECOND, performance_state=state) is loaded
+
+
 def test_a_slow_link_is_degraded_under_load() -> None:
     """Below the maximum generation with load before and after is degraded; back at the maximum it resolves."""
     link = Link()

@@ -200,7 +200,7 @@ def test_after_its_worker_failed_a_slow_collector_is_read_again_soon(reason: Rea
     node.run(ERRORS, failed)
     node.run(LINKS, failed)
 
-    assert node.jobs.moved == [(ERRORS, 2.0), (LINKS, 1.0)]
+    assert node.jobs.moved == [(ERRORS, 2.0), (ERRORS, 1.0), (LINKS, 1.0)]
 
 
 def test_a_source_that_fails_is_not_asked_more_often() -> None:
@@ -211,6 +211,40 @@ def test_a_source_that_fails_is_not_asked_more_often() -> None:
     node.run(ERRORS, first(Absence(SLOTS[1], "deadline", "x")), collected())
 
     assert node.jobs.moved == []
+
+
+@pytest.mark.parametrize("reason", ["lost", "deadline"])
+def test_a_slow_collector_says_soon_what_went_and_reads_soon_what_came(reason: Reason) -> None:
+    """A change is told once, and once more when the slow one has seen it; after that each keeps its interval."""
+    node = filled()
+    gone = Absence(SLOTS[1], reason, "x")
+
+    node.run(LINKS, first(gone), first(gone))
+    assert node.jobs.moved == [(ERRORS, 1.0)]
+    node.run(ERRORS, first(gone))
+    assert node.jobs.moved == [(ERRORS, 1.0)]
+    node.run(LINKS, both(), both())
+    assert node.jobs.moved == [(ERRORS, 1.0)] * 2
+
+
+def test_a_slow_collector_reads_soon_what_a_driver_that_is_back_gives() -> None:
+    """Nobody waits ten minutes for the peers after a driver was reloaded."""
+    node = filled()
+
+    node.run(LINKS, SourceUnavailable("no_driver", "x"), SourceUnavailable("no_driver", "x"), both(), both())
+
+    assert node.jobs.moved == [(ERRORS, 1.0)] * 2
+
+
+def test_a_slow_collector_reads_soon_where_a_device_is_not_listed_any_more() -> None:
+    """Without any failure too; another source is left alone, and so is one group of counters that fails."""
+    node = filled()
+
+    node.run(NETWORK, first())
+    node.run(LINKS, both(Absence(SLOTS[1], "unreadable", "x")))
+    assert node.jobs.moved == []
+    node.run(LINKS, first())
+    assert node.jobs.moved == [(ERRORS, 1.0)]
 
 
 def test_each_run_is_on_record(monkeypatch: pytest.MonkeyPatch) -> None:

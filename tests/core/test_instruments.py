@@ -114,7 +114,7 @@ def test_one_maintenance_is_shown_at_a_time() -> None:
 
 
 def test_processes_of_one_name_are_summed(tmp_path: Path) -> None:
-    """CPU time in seconds and memory in bytes; a process that has ended is not in the sum."""
+    """CPU time in seconds and memory in bytes; a process that was never seen adds nothing."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     process(tmp_path, 11, ticks, 100)
     process(tmp_path, 12, 2 * ticks, 300)
@@ -125,6 +125,24 @@ def test_processes_of_one_name_are_summed(tmp_path: Path) -> None:
     assert value(instruments, "process_cpu_seconds_total", "nvml") == 6
     assert value(instruments, "process_resident_memory_bytes", "nvml") == 400 * page
     assert value(instruments, "process_cpu_seconds_total", "probe") is None
+
+
+def test_the_time_of_a_process_that_ended_stays_in_the_sum(tmp_path: Path) -> None:
+    """The counter never falls, which would look like all of the other's time used at once; memory is of now."""
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    process(tmp_path, 11, ticks, 100)
+    process(tmp_path, 12, 2 * ticks, 300)
+    instruments = Instruments()
+    instruments.measure_processes(tmp_path, [("nvml", [11, 12])])
+
+    instruments.measure_processes(tmp_path, [("nvml", [12])])
+    assert value(instruments, "process_cpu_seconds_total", "nvml") == 6
+    assert value(instruments, "process_resident_memory_bytes", "nvml") == 300 * page
+
+    instruments.measure_processes(tmp_path, [("nvml", [])])
+    process(tmp_path, 13, ticks, 100)
+    instruments.measure_processes(tmp_path, [("nvml", [13])])
+    assert value(instruments, "process_cpu_seconds_total", "nvml") == 8
 
 
 def test_processes_that_have_all_ended_are_absent(tmp_path: Path) -> None:

@@ -64,8 +64,12 @@ class Node:
         series: dict[Series, Value] = {(f"commwatch_pcie_link_{name}", GPU): value for name, value in values.items()}
         self.run(LINKS, collected({SLOT: self.block(series)}))
 
-    def use(self, ratio: Value) -> None:
-        self.run(USE, collected({SLOT: self.block({("commwatch_gpu_utilization_ratio", GPU): ratio})}))
+    def use(self, ratio: Value, state: Value = None) -> None:
+        values: dict[Series, Value] = {
+            ("commwatch_gpu_utilization_ratio", GPU): ratio,
+            ("commwatch_gpu_performance_state", GPU): state,
+        }
+        self.run(USE, collected({SLOT: self.block(values)}))
 
     def traffic(self, rate: Value, total: Value = None) -> None:
         values: dict[Series, Value] = {
@@ -159,6 +163,22 @@ def test_traffic_is_load(node: Node) -> None:
         node.clock.now += 10
 
     assert node.verdict("generation") == 1
+
+
+@pytest.mark.parametrize(
+    ("states", "degraded"), [((0, 0, 0), 1), ((2, 2, 2), None), ((0, 0, 2), None), ((None, None, None), 1)]
+)
+def test_a_generation_is_judged_between_two_looks_in_the_highest_state(
+    node: Node, states: tuple[Value, ...], degraded: Value
+) -> None:
+    """Boards that work in P2 run their links slower by design, and so does one that is about to leave P0."""
+    for state in states:
+        node.use(1.0, state)
+        node.traffic(20e9)
+        node.link(generation=4)
+        node.clock.now += 10
+
+    assert node.verdict("generation") == degraded
 
 
 def test_the_port_above_sets_a_limit_too(node: Node) -> None:

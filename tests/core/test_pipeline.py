@@ -90,10 +90,10 @@ class Node:
             })  # fmt: skip
         self.run(LINKS, collected(blocks, *absences))
 
-    def port(self, sent: int, speed: float | None = 1.25e9) -> None:
+    def port(self, sent: int, speed: float | None = 1.25e9, driver: str = "mlx5_core") -> None:
         """One interface that is up and has sent so many bytes."""
         values: dict[Series, Value] = {
-            ("commwatch_ethernet_info", ("eth0", "0000:5e:00.0", "mlx5_core", "")): 1,
+            ("commwatch_ethernet_info", ("eth0", "0000:5e:00.0", driver, "")): 1,
             ("commwatch_ethernet_carrier", ("eth0",)): 1,
             ("commwatch_ethernet_speed_bytes_per_second", ("eth0",)): speed,
             ("commwatch_ethernet_transmit_bytes_total", ("eth0",)): sent,
@@ -203,6 +203,18 @@ def test_the_use_of_an_interface_is_of_its_speed(node: Node) -> None:
     node.port(10**9)
 
     assert node.value(ETHERNET_USE, "eth0") == pytest.approx(0.5e9 / 1.25e9)
+
+
+def test_an_interface_without_a_device_has_use_and_is_never_missed(node: Node) -> None:
+    """The end of a container or a bond: its own speed is what it can do, and it goes as it came."""
+    for sent in (0, 10**9, 2 * 10**9):
+        node.port(sent, driver="")
+        node.clock.now += LEARN_SECONDS
+    assert node.value(ETHERNET_USE, "eth0") == pytest.approx(10**9 / LEARN_SECONDS / 1.25e9)
+
+    node.run(NETWORK, collected({"": Block(Layout(()), [], node.clock.now)}))
+    node.pipeline.observe(node.clock.now)
+    assert node.pipeline.describe_inventory()["kinds"]["ethernet_port"] == {"expected": None, "present": 0}
 
 
 def test_an_interface_without_a_known_speed_has_no_use(node: Node) -> None:

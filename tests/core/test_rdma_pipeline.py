@@ -35,14 +35,15 @@ LAYOUT = Layout((
 class Node:
     """A collector of RDMA ports with the analysis behind it; learns within 10 s."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, boot: str = "boot") -> None:
+        self.wraps = Wraps(StateDirectory(folder), boot)
         self.store, self.instruments, self.reader = Store(), Instruments(), ScriptedReader("rdma")
         config = Config(inventory=Inventory(learn_after=Duration(10)))
         self.pipeline = Pipeline(config, StateDirectory(folder), self.store, self.instruments, frozenset)
         self.collector = collector("rdma", self.reader, interval=5.0, needs_release=False)
         self.collection = Collection(
             [self.collector], self.store, self.instruments, PlannedJobs(), self.pipeline.after, lambda source: None,
-            Wraps().correct,
+            self.wraps.correct,
         )  # fmt: skip
         self.now = 1e9
         """Far in the future, so that nothing grows old."""
@@ -94,6 +95,19 @@ def test_a_device_that_goes_leaves_only_what_is_expected(tmp_path: Path) -> None
     assert node.value("rdma_port_expected") == 1
 
 
+def test_when_the_last_port_goes_none_is_present(tmp_path: Path) -> None:
+    """The source looked for ports and found none, which is not the same as not having looked."""
+    node = Node(tmp_path)
+    for number in range(4):
+        node.run(4, number)
+    node.reader.answers.append(collected({"": Block(Layout(()), [], node.now + 5)}))
+    in_loop(lambda: node.collection.run(node.collector))
+    node.pipeline.observe(node.now + 5)
+
+    assert node.value("expected", "rdma_port") == 1
+    assert node.value("present", "rdma_port") == 0
+
+
 def test_a_wrap_is_exposed_as_growth(tmp_path: Path) -> None:
     """A counter of 32 bits that wraps goes on growing and is no reset; a driver that is loaded again is one."""
     node = Node(tmp_path)
@@ -103,6 +117,55 @@ def test_a_wrap_is_exposed_as_growth(tmp_path: Path) -> None:
 
     node.run(4, 0, 0)
     assert (node.value("rdma_out_of_sequence_total"), node.resets) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("boot", "after", "exposed"),
+    [("boot", 5, 2**32 + 5), ("boot", 3, 3), ("another boot", 5, 5), ("", 5, 5)],
+)
+def test_a_wrap_outlives_the_daemon(tmp_path: Path, boot: str, after: int, exposed: int) -> None:
+    """After a restart the number goes on; not after a boot, and not where the counter is lower than it was."""
+    node = Node(tmp_path)
+    node.run(4, 1000, 2**32 - 1)
+    node.run(4, 1001, 4)
+    node.wraps.save()
+
+    node = Node(tmp_path, boot)
+    node.run(4, 1002, after)
+    assert node.value("rdma_out_of_sequence_total") == exposed
+    node.run(4, 1003, after + 1)
+    assert node.value("rdma_out_of_sequence_total") == exposed + 1
+
+
+def test_a_reset_is_not_kept(tmp_path: Path) -> None:
+    """Counters that began anew before the daemon ended have lost nothing any more."""
+    node = Node(tmp_path)
+    for sent, lost in ((1000, 2**32 - 1), (1001, 4)):
+        node.run(4, sent, lost)
+    node.wraps.save()
+    node.run(4, 0, 0)
+    node.wraps.save()
+
+    node = Node(tmp_path)
+    node.run(4, 1000, 10)
+    assert node.value("rdma_out_of_sequence_total") == 10
+
+
+def test_devices_that_are_gone_leave_nothing_behind(tmp_path: Path) -> None:
+    """Unless a counter of theirs has wrapped: it goes on when the device is read again."""
+    node = Node(tmp_path)
+
+    def run(*devices: str, lost: int) -> list[Value]:
+        node.now += 5
+        blocks = {one: Block(LAYOUT, [4, 5e10, 0, 0, lost, 1], node.now) for one in devices}
+        return [one.values[4] for one in node.wraps.correct(node.collector, blocks).values()]
+
+    run("a", "b", lost=2**32 - 1)
+    run("a", lost=4)
+    assert set(node.wraps._known["rdma"]) == {"a"}
+    run("c", lost=1)
+    assert set(node.wraps._known["rdma"]) == {"a", "c"}
+    assert run("a", lost=6) == [2**32 + 6]
 
 
 def test_a_cleared_counter_is_a_reset(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ class Gpm:
     """By metric id: a float is the value, an int the return code."""
     sample_code: int = 0
     metrics_code: int = 0
+    knows: frozenset[int] | None = None
+    """Metric ids that the library knows, which refuses a request with others as a whole; None: it knows them all."""
 
 
 class GpmFunctions:
@@ -81,6 +83,9 @@ class GpmFunctions:
             return INVALID_ARGUMENT
         self.pairs.append(pair)
         gpm = self._gpus[self._taken[pair[1]]].gpm
+        asked = {request.metrics[place].metricId for place in range(request.numMetrics)}
+        if gpm.knows is not None and asked - gpm.knows:
+            return INVALID_ARGUMENT
         for place in range(request.numMetrics):
             metric = request.metrics[place]
             answer = gpm.metrics.get(metric.metricId, NOT_SUPPORTED)
@@ -163,6 +168,7 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
     "nvmlDeviceGetPowerUsage": _number("nvmlDeviceGetPowerUsage", 0),
     "nvmlDeviceGetEnforcedPowerLimit": _number("nvmlDeviceGetEnforcedPowerLimit", 0),
     "nvmlDeviceGetClockInfo": _number("nvmlDeviceGetClockInfo", 1),
+    "nvmlDeviceGetPerformanceState": _number("nvmlDeviceGetPerformanceState", 0),
     "nvmlDeviceGetPersistenceMode": _number("nvmlDeviceGetPersistenceMode", 0),
     "nvmlDeviceGetComputeMode": _number("nvmlDeviceGetComputeMode", 0),
     "nvmlDeviceGetPcieThroughput": _number("nvmlDeviceGetPcieThroughput", 1),

@@ -59,7 +59,7 @@ def test_clocks_temperature_power_and_energy_are_in_base_units(driver: Driver) -
         numbers={
             ("nvmlDeviceGetClockInfo", 1): 1980, ("nvmlDeviceGetClockInfo", 2): 2619,
             ("nvmlDeviceGetTemperatureV",): 61, ("nvmlDeviceGetPowerUsage",): 700_001,
-            ("nvmlDeviceGetEnforcedPowerLimit",): 700_000,
+            ("nvmlDeviceGetEnforcedPowerLimit",): 700_000, ("nvmlDeviceGetPerformanceState",): 2,
         },
     )  # fmt: skip
     gpu.fields |= {(83, 0): packed(ULONGLONG, 123_456_789), (230, 0): packed(UINT, 2)}
@@ -71,8 +71,16 @@ def test_clocks_temperature_power_and_energy_are_in_base_units(driver: Driver) -
         "gpu_memory_size_bytes": 80 * 2**30, "gpu_sm_clock_hertz": 1_980_000_000,
         "gpu_memory_clock_hertz": 2_619_000_000,
         "gpu_temperature_celsius": 61, "gpu_power_watts": 700.001, "gpu_power_limit_watts": 700.0,
-        "gpu_energy_joules_total": 123_456.789, "gpu_recovery_action": 2,
+        "gpu_energy_joules_total": 123_456.789, "gpu_recovery_action": 2, "gpu_performance_state": 2,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("told", "state"), [(0, 0), (15, 15), (32, None)])
+def test_an_unknown_performance_state_is_absent(driver: Driver, told: int, state: int | None) -> None:
+    """0 is the highest state; the driver spells unknown as 32."""
+    gpu = FakeGpu(numbers={("nvmlDeviceGetPerformanceState",): told})
+
+    assert driver(gpu).open().read("gpu")[("gpu_performance_state", *A)] == state
 
 
 def test_the_old_temperature_function_stands_in(driver: Driver) -> None:

@@ -110,6 +110,18 @@ def test_a_lost_gpu_is_found_by_registering_again(opened: Opened, listening: Lis
     assert not [call for call in opened.library.calls if call[1] == 0]
 
 
+def test_the_last_word_of_a_lost_gpu_is_heard(opened: Opened, listening: Listening) -> None:
+    """Another collector may find it lost first: what its set holds is taken before the set is given back."""
+    opened.open()
+    opened.collect("events")
+    listening.waiting.extend([(0, XID, 79), LOST])
+    opened.library.gpus[0].code = LOST
+    opened.collect("gpu")
+
+    assert told(opened) == [("xid", A, "79")]
+    assert (listening.sets, listening.made) == (1, 2)
+
+
 def test_events_before_the_failure_are_kept(opened: Opened, listening: Listening) -> None:
     """What was taken stays taken."""
     opened.open()

@@ -133,6 +133,21 @@ def test_metrics_that_fail_are_an_absence(driver: Driver) -> None:
     assert [one.reason for one in batch.absences] == ["unreadable"]
 
 
+def test_a_library_that_refuses_unknown_metrics_as_a_whole_gives_rates(driver: Driver) -> None:
+    """The counts since boot came later than GPM: without them the bytes are summed, from the first pair on."""
+    gpu = _gpu()
+    assert gpu.gpm is not None
+    gpu.gpm.knows = frozenset({20, 21})
+    opened = driver(gpu).open()
+    _read(opened)
+
+    values = _read(opened)
+
+    assert values["pcie_transmit_rate_bytes_per_second"] == 100 * MIB
+    assert values["pcie_transmit_bytes_total"] == 1000 * MIB
+    assert opened.read("identity")["counter_state", "nvml", "gpm_metric_pcie_tx"] == 1
+
+
 def test_two_runs_too_close_together_take_no_sample(driver: Driver) -> None:
     """The driver wants more than 100 ms between them; the next run measures from the first on."""
     opened = driver(_gpu()).open()

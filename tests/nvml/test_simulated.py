@@ -217,6 +217,7 @@ def test_an_idle_gpu_is_not_busy(simulate: Simulate) -> None:
 
     for name in ("gpu_busy", "gpu_utilization_ratio", "gpu_memory_used_bytes", "gpu_compute_processes"):
         assert {value for key, value in values.items() if key[0] == name} == {0}
+    assert {value for key, value in values.items() if key[0] == "gpu_performance_state"} == {8}
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("gpu_lost", "lost"), ("gpu_reset_required", "reset_required")])

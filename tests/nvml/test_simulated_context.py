@@ -61,7 +61,7 @@ def test_a_working_gpu_draws_power_and_is_not_held_back(simulate: Simulate) -> N
 
     assert values[("gpu_clocks_event_reason", *labels, "hw_slowdown")] == 0
     assert values[("gpu_clocks_event_reason", *labels, "gpu_idle")] == 0
-    assert values[("gpu_recovery_action", *labels)] == 0
+    assert values[("gpu_recovery_action", *labels)] == values[("gpu_performance_state", *labels)] == 0
     for name in ("gpu_sm_clock_hertz", "gpu_temperature_celsius", "gpu_power_watts", "gpu_energy_joules_total"):
         assert values[(name, *labels)]
 

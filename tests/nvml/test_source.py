@@ -204,6 +204,14 @@ def test_an_inactive_link_has_a_state_and_no_bytes(driver: Driver) -> None:
     assert batch.absences == []
 
 
+@pytest.mark.parametrize(("code", "links"), [(2, 0), (3, 0), (13, None), (25, None), (26, None), (999, None)])
+def test_only_a_refusal_of_the_first_link_says_that_there_is_none(driver: Driver, code: int, links: int | None) -> None:
+    """A function that is missing, deprecated, of another version or out of order does not say how many there are."""
+    gpu = FakeGpu(link_states=[1, 1], codes={"nvmlDeviceGetNvLinkState": code})
+
+    assert driver(gpu).open().read("identity").get(("nvlink_links", *A)) == links
+
+
 def test_links_that_were_all_inactive_at_the_start_count_when_they_come_up(driver: Driver) -> None:
     """Support is not known then, so the counters are asked for, and the verdict follows with the first active link."""
     gpu = hopper(1)

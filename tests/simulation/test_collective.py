@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from commwatch.simulation.faults import SimulatedProbeFailure
+from commwatch.simulation.faults.model import SimulatedProbeFailure
 from commwatch.simulation.presets import PRESETS
 from simulation.harness import Rehearsal
 

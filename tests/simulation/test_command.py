@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from commwatch.__main__ import main
-from commwatch.simulation.faults import KINDS, parse_faults
+from commwatch.simulation.faults.kinds import KINDS
+from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.presets import PRESETS
 
 
@@ -23,6 +24,16 @@ def test_the_list_names_every_node_and_kind(capsys: pytest.CaptureFixture[str]) 
         assert f"\n{name}: " in text
         assert f"{{fault: {name}" in text
     assert "`" not in text
+
+
+def test_the_list_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts are folded at its width; only an example, which is to be copied, stays in one line."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["simulate", "--list"]) == 0
+
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("  example ")]
+    assert max(map(len, lines)) <= 80
+    assert "  rate                events: 200/s, 30/min, 3/h or 2/d (without it: once)" in lines
 
 
 def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:

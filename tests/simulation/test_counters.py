@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from commwatch.simulation.faults import parse_faults
+from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.hardware import BACKGROUND_BYTES_PER_SECOND, Hardware
 from commwatch.simulation.presets import PRESETS
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from commwatch.simulation.describe import fault_example, fault_table, preset_table
-from commwatch.simulation.faults import FAMILIES, KINDS, parse_faults
-from commwatch.simulation.node_file import find_preset
+from commwatch.simulation.faults.kinds import FAMILIES, KINDS
+from commwatch.simulation.faults.parse import parse_faults
+from commwatch.simulation.find import find_preset
 from commwatch.simulation.presets import PRESETS
 
 TEXT = (Path(__file__).parents[2] / "docs/simulation.md").read_text(encoding="utf-8")

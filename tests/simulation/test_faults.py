@@ -7,7 +7,8 @@ import math
 import pytest
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.faults import Fault, parse_faults
+from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.presets import PRESETS
 
 STARTED_AT = 1_900_000_000.0

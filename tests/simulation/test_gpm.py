@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -49,6 +50,23 @@ def test_a_metric_is_the_mean_between_two_samples(driver: Drive) -> None:
     assert found[62][1] == pytest.approx(0.2 * 25e9 / MIB, rel=0.001)
     assert found[61][1] == pytest.approx(18 * found[97][1], rel=0.001)
     assert found[98][0] == REFUSED
+
+
+def test_structures_of_an_unknown_version_are_refused(driver: Drive) -> None:
+    """As the driver does, so that a reader which forgets the version is found out here."""
+    driver("b200x8")
+    call = pynvml._nvmlGetFunctionPointer
+    structures = {
+        "nvmlDeviceGetMemoryInfo_v2": pynvml.c_nvmlMemory_v2_t(),
+        "nvmlDeviceGetNvlinkBwMode": pynvml.c_nvmlNvlinkGetBwMode_v1_t(),
+        "nvmlDeviceGetTemperatureV": pynvml.c_nvmlTemperature_v1_t(),
+        "nvmlGpmQueryDeviceSupport": pynvml.c_nvmlGpmSupport_t(),
+    }
+    for name, filled in structures.items():
+        filled.version = 0
+        assert call(name)(handle(), ctypes.byref(filled)) == pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
+    request = ctypes.byref(pynvml.c_nvmlGpmMetricsGet_t())
+    assert call("nvmlGpmMetricsGet")(request) == pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
 
 
 def test_bytes_since_boot_came_with_a_later_driver(driver: Drive) -> None:

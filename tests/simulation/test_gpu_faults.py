@@ -9,8 +9,8 @@ import pynvml  # noqa: TID251 - the real binding is what these tests ask
 import pytest
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.faults import parse_faults
 from commwatch.simulation.faults.nvidia_kinds import PACKET_COUNTERS, PCIE_COUNTERS
+from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.presets import PRESETS
 from simulation.asking import code_of, count, field, handle
 from simulation.harness import Rehearsal

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.faults import Fault, parse_faults
+from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.presets import PRESETS
 
 

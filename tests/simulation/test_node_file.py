@@ -9,8 +9,9 @@ import pynvml  # noqa: TID251 - the real binding is what these tests ask
 import pytest
 
 from commwatch.errors import ConfigError
+from commwatch.simulation.find import find_preset
 from commwatch.simulation.names import absolute, names_a_file, node_name
-from commwatch.simulation.node_file import find_preset, read_node
+from commwatch.simulation.node_file import read_node
 from commwatch.simulation.presets import PRESETS, Preset
 from simulation.asking import handle
 from simulation.harness import Rehearsal

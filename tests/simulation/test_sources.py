@@ -9,6 +9,9 @@ import msgspec
 import pytest
 
 from commwatch.config import Sources, section_json
+from commwatch.simulation.describe import fault_example
+from commwatch.simulation.faults.kinds import KINDS
+from commwatch.simulation.kernel_log import SimulatedKernelLog
 from commwatch.simulation.presets import PRESETS
 from commwatch.workers.child import SOURCES
 from commwatch.workers.wire import WorkerPlan
@@ -46,3 +49,21 @@ def test_a_healthy_node_can_be_read(rehearse: Rehearse, tmp_path: Path, preset: 
         # A link that is healthy has a speed, a counter a count: what is None would have been read in vain.
         assert [key for key, value in values.items() if value is None] == []
     source.close()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_kind_of_fault_breaks_the_node_itself(rehearse: Rehearse, tmp_path: Path, name: str) -> None:
+    """While the example of the documentation holds, GPUs, files and kernel log go on answering in their own way."""
+    kind = KINDS[name]
+    node = rehearse(kind.preset, f"- {fault_example(name, kind)}", 5.0).node
+
+    hardware, now = node.now()
+    assert [fault.kind for fault in hardware.faults if fault.active(now)] == [name]
+    assert len(hardware.epoch(now).gpus) == len(PRESETS[kind.preset].gpus)
+    node.write_sysfs(tmp_path / "sys")
+    node.write_procfs(tmp_path / "proc")
+    if name == "kernel_log_unreadable":
+        with pytest.raises(PermissionError):
+            SimulatedKernelLog(node)
+    else:
+        assert SimulatedKernelLog(node).read()

@@ -338,7 +338,7 @@ def test_a_port_that_cannot_be_read_is_left_alone(tmp_path: Path, monkeypatch: p
     for place in range(2):
         add_port(add_device(tmp_path, f"mlx5_{place}", f"0000:1{place}:00.0"))
     tried: list[str] = []
-    refuse(monkeypatch, {"mlx5_0/ports/1/counters/symbol_error": number}, tried)
+    refuse(monkeypatch, {"mlx5_0/ports/1/phys_state": number}, tried)
     clock = Clock()
     source = opened(tmp_path, clock=clock)
     at, said = [], set()
@@ -363,6 +363,34 @@ def test_a_port_that_cannot_be_read_is_left_alone(tmp_path: Path, monkeypatch: p
     (tmp_path / "draft").write_bytes(b"4: ACTIVE")
     (tmp_path / "draft").replace(tmp_path / "class/infiniband/mlx5_0/ports/1/state")
     assert source.collect("rdma").absences[0].detail.endswith("left alone for 30 s")
+
+
+def test_counters_that_cannot_be_read_leave_the_port_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One counter at which the driver fails: no counter is asked for in the waiting time, state and speed always."""
+    add_port(add_device(tmp_path))
+    tried: list[str] = []
+    refuse(monkeypatch, {"/counters/symbol_error": errno.EIO}, tried)
+    clock = Clock()
+    source = opened(tmp_path, clock=clock)
+    at, said = [], set()
+    for _ in range(100 // 5):
+        before = len(tried)
+        batch = source.collect("rdma")
+        said |= {absence.detail.rpartition("; ")[2] for absence in batch.absences}
+        read = values(batch)
+        assert (read["port_state"], read["port_width_lanes"], read["port_symbol_errors_total"]) == (4, 4, None)
+        is_try = len(tried) > before
+        at += [clock.now - 1000] * is_try
+        assert (read["port_transmit_bytes_total"] is not None) == is_try
+        clock.now += 5
+
+    assert at == [0, 30, 90]
+    assert said == {f"its counters are left alone for {seconds} s" for seconds in (30, 60, 120)}
+
+    monkeypatch.undo()
+    clock.now += 120
+    batch = source.collect("rdma")
+    assert (batch.absences, values(batch)["port_symbol_errors_total"]) == ([], 7)
 
 
 @pytest.mark.parametrize(("seconds", "is_slow"), [(1.0, False), (1.01, True)])
@@ -530,6 +558,16 @@ def test_suspects_are_not_touched(tmp_path: Path) -> None:
     assert ports(opened(tmp_path, leave_out=["mlx5_0:1"], report=said.append).collect("rdma")) == ["mlx5_1:1"]
     assert said == ["mlx5_1:1", ""]
     assert ports(opened(tmp_path, only=["mlx5_0:1"]).collect("rdma")) == ["mlx5_0:1"]
+
+
+def test_a_class_without_devices_is_an_answer(tmp_path: Path) -> None:
+    """That there is no port is known: the reading says it, and names no counter."""
+    (tmp_path / "class/infiniband").mkdir(parents=True)
+
+    batch = opened(tmp_path).collect("rdma")
+
+    assert [(one.device, one.series) for one in batch.readings] == [("", ())]
+    assert batch.absences == []
 
 
 def test_without_rdma_the_source_is_unavailable(tmp_path: Path) -> None:

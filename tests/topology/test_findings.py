@@ -218,6 +218,15 @@ def test_a_driver_that_was_not_read_is_said(tmp_path: Path) -> None:
     assert not {"nvlink_no_bridge", "nvlink_uneven"} & set(codes(all_))
 
 
+def test_a_gpu_whose_links_were_not_read_is_said(tmp_path: Path) -> None:
+    """As one that is split by MIG: it is not taken for one that lacks links."""
+    gpus = [gpu(place, address, links(18, kind="switch")) for place, address in enumerate(HGX)]
+    all_ = found(hgx(tmp_path).root, replace(gpus[0], nvlinks=None), *gpus[1:])
+
+    assert one(all_, "nvlink_unknown").components == ("GPU0",)
+    assert "nvlink_uneven" not in codes(all_)
+
+
 def test_gpus_that_only_one_side_knows_are_said(tmp_path: Path) -> None:
     """On the bus and not in the driver, and the other way round."""
     rtx3090x4(tmp_path)

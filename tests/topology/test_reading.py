@@ -189,6 +189,18 @@ def test_links_that_were_not_counted_are_not_none(count: int | None, expected: o
     assert driver_facts(samples).gpus[0].nvlinks == expected
 
 
+def test_links_whose_states_were_not_read_are_not_inactive() -> None:
+    """With MIG enabled the driver's states say nothing, and are absent: then nothing is known of the links."""
+    place = {"gpu": "0", "pci_bus_id": ADDRESS}
+    samples: list[tuple[Series, int | None]] = [
+        (series("commwatch_gpu_info", **place), 1),
+        (series("commwatch_nvlink_links", **place), 2),
+        *((series("commwatch_nvlink_link_state", **place, link=link), None) for link in ("0", "1")),
+    ]
+
+    assert driver_facts(samples).gpus[0].nvlinks is None
+
+
 def test_a_tree_without_any_device_is_built(tmp_path: Path) -> None:
     """No GPU, no NIC: an empty topology."""
     Tree(tmp_path)

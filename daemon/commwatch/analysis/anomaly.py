@@ -25,6 +25,8 @@ BUSY_SHARE: Final = 0.9
 Anomalies: TypeAlias = Mapping[tuple[str, str], int]
 """``BLANK``, ``STALE`` or ``SATURATED`` by device and counter, a counter named by its metric without prefix."""
 
+_LINK_LABELS: Final = 3
+"""Labels that name a link: index and address of its GPU, and its number."""
 _LEAST_BYTES: Final = 2**20
 _LEAST_PACKETS: Final = 10_000
 """How much a counter must move before its twin, which stands still, is judged."""
@@ -105,7 +107,8 @@ class CounterWatch:
             if family.saturates_at is not None:
                 self._limits.append((place, family.saturates_at, key))
             if blanks:
-                self._counters.append((place, key))
+                # A lane or a bin of a link is silent with its link.
+                self._counters.append((place, key, device_of(labels[:_LINK_LABELS])))
         self._twins = list(_twins_of(layout))
 
     @property
@@ -118,12 +121,12 @@ class CounterWatch:
 
         Args:
             block: the reading.
-            silent: devices whose counters have no number for a reason: links that are down or were not read.
+            silent: links whose counters have no number for a reason: they are down or were not read.
         """
         found: dict[tuple[str, str], int] = {}
         if any(value is not None for value in block.values):
-            for place, key in self._counters:
-                if block.values[place] is None and key[0] not in silent:
+            for place, key, link in self._counters:
+                if block.values[place] is None and link not in silent:
                     found[key] = BLANK
         for place, limit, key in self._limits:
             value = block.values[place]

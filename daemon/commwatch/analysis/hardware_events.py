@@ -10,7 +10,7 @@ import msgspec
 from commwatch.sources.base import HardwareEvent
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
-FABRIC_XIDS: Final = ("74", "79", "108", "121", "136", "137", "155", "173")
+FABRIC_XIDS: Final = ("74", "79", "108", "121", "136", "137", "155", "167", "173", "176")
 """Xids that bear on the paths between GPUs; exposed with 0 before the first, so that an increase is seen."""
 NVLINK5_XIDS: Final = ("144", "145", "146", "147", "148", "149", "150")
 """The same of NVLink 5: Blackwell and later."""

@@ -122,7 +122,7 @@ class Inventory:
         return {**learned, **self._configured}
 
     def present(self) -> dict[Kind, int | None]:
-        """Parts that are here and up, by kind; None where one was not read, because the sum would be of a part only.
+        """Parts that are here and up, by kind; None where one that is expected was not read: it would be a part only.
 
         A GPU that does not answer has no parts. A GPU that answers and whose links or lanes were not read leaves their
         number unknown.
@@ -132,8 +132,8 @@ class Inventory:
             "gpu": None if gpus is None else len(gpus),
             "nvlink": None if gpus is None else _total(self._links_up(gpu) for gpu in gpus),
             "pcie_lane": None if gpus is None else _total(gpu.pcie_lanes for gpu in gpus),
-            "rdma_port": None if rdma_ports is None else ports_up(rdma_ports),
-            "ethernet_port": None if ports is None else ports_up(ports),
+            "rdma_port": None if rdma_ports is None else ports_up(self.state.rdma_ports, rdma_ports),
+            "ethernet_port": None if ports is None else ports_up(self.state.ports, ports),
         }
 
     def nvlink_expectation(self, pci_bus_id: str) -> NvlinkExpectation | None:

@@ -55,10 +55,11 @@ def expected_ports(records: Mapping[str, Learned]) -> list[str]:
     return [name for name, record in records.items() if record.expected is not None]
 
 
-def ports_up(seen: Mapping[str, SeenPort]) -> int | None:
-    """How many ports are up; None where the state of one was not read."""
-    states = [port.is_up for port in seen.values()]
-    return None if None in states else sum(state is True for state in states)
+def ports_up(records: Mapping[str, Learned], seen: Mapping[str, SeenPort]) -> int | None:
+    """How many ports are up; None where the state of one that is expected was not read."""
+    if any(name in seen and seen[name].is_up is None for name in expected_ports(records)):
+        return None
+    return sum(port.is_up is True for port in seen.values())
 
 
 def expected_speed(records: Mapping[str, Learned], name: str) -> float | None:

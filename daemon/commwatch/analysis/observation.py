@@ -131,6 +131,8 @@ def _ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
     return {
         labels[0]: SeenPort(is_up=carriers.get(labels[0]) == 1, speed=speeds.get(labels[0]))
         for labels, _ in _samples(blocks, "commwatch_ethernet_info")
+        # Without a driver it is no port: ends of containers come and go, and none of them is missed.
+        if labels[2]
     }
 
 

@@ -37,6 +37,10 @@ class LinkReading(NamedTuple):
     """Highest generation of both ends."""
 
 
+HIGHEST_PERFORMANCE_STATE: Final = 0
+"""P0, the only state in which a GPU keeps its link at full speed whatever the board: in P2 some run at generation 3."""
+
+
 def of_both_ends(*maxima: float | None) -> int | None:
     """The least of the maxima that are known; None where none is."""
     known = [maximum for maximum in maxima if maximum is not None]
@@ -58,13 +62,16 @@ def is_slow(generation: float | None, maximum: float | None) -> bool | None:
     return None if generation is None or maximum is None else generation < maximum
 
 
-def is_loaded(utilisation: float | None, *rates: float | None) -> bool:
-    """Whether a GPU is under load.
+def is_loaded(utilisation: float | None, *rates: float | None, performance_state: float | None = None) -> bool:
+    """Whether a GPU is under load, so that its link should run at full speed.
 
     Args:
         utilisation: share of time in which a kernel ran.
         rates: PCIe traffic in each direction, bytes per second.
+        performance_state: 0 to 15; None where the driver does not say, and then the load alone decides.
     """
+    if performance_state not in (None, HIGHEST_PERFORMANCE_STATE):
+        return False
     busy = utilisation is not None and utilisation >= LOAD_UTILISATION
     return busy or any(rate is not None and rate >= LOAD_BYTES_PER_SECOND for rate in rates)
 
@@ -93,7 +100,8 @@ class GpuLinkWatch:
     """The link of one GPU, followed from reading to reading.
 
     Width is judged at once. The generation follows the performance state of the GPU, and so is judged only where the
-    GPU was under load before and after the reading; until the load after it is known, the reading waits.
+    GPU was under load, and in P0 where its state is known, before and after the reading; until the load after it is
+    known, the reading waits.
 
     Args:
         gpu: NVML index, as a label.

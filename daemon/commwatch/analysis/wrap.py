@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from commwatch.analysis.rate import interval
 from commwatch_exporters.catalogue import family_of
@@ -10,6 +11,16 @@ from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 MOST_PER_SECOND = 2e8
 """No adapter handles more messages: a counter that would have risen faster has not wrapped, it started again."""
+
+
+class Wrapped(NamedTuple):
+    """A counter that has wrapped, as it is kept over a restart."""
+
+    series: Series
+    raw: int
+    """The last number that was read."""
+    lost: int
+    """What wrapping took from it."""
 
 
 class Unwrap:
@@ -23,10 +34,13 @@ class Unwrap:
     - no other counter of the reading fell: a reset takes all of a device, and two do not wrap within one interval;
     - the number before was within the range: else this counter is wider than the catalogue says, and never wraps.
 
-    What was lost before the daemon started is not known: the first reading is passed on as it is.
+    What was lost before the first start of the daemon is not known: the first reading is passed on as it is.
+
+    Args:
+        wrapped: what an earlier daemon knew. How long ago that was is not known, so that a fall since is a reset.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wrapped: Iterable[Wrapped] = ()) -> None:
         self._layout: Layout | None = None
         self._counters: tuple[tuple[int, int | None], ...] = ()
         """Position of each counter and where it wraps, None for one that does not."""
@@ -34,12 +48,24 @@ class Unwrap:
         """The last number that was read of each counter."""
         self._lost: dict[Series, int] = {}
         """What each counter lost by wrapping; those that never did are not here."""
+        for series, number, lost in wrapped:
+            self._raw[series], self._lost[series] = number, lost
         self._time: float | None = None
 
     @staticmethod
     def is_needed(layout: Layout) -> bool:
         """Whether a layout has counters that wrap."""
         return any(family_of(name).wraps_at is not None for name in layout.families)
+
+    @property
+    def has_wrapped(self) -> bool:
+        """Whether a counter has wrapped since it last began anew."""
+        return bool(self._lost)
+
+    def wrapped(self) -> list[Wrapped]:
+        """The counters that have wrapped; may be called in another thread."""
+        raw = self._raw
+        return [Wrapped(series, int(raw[series] or 0), lost) for series, lost in self._lost.copy().items()]
 
     def update(self, block: Block, max_gap_seconds: float) -> Block:
         """The block with counters that go on growing; the same block where none has wrapped yet.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,10 @@ from commwatch.commands.common import json_option, print_json
 from commwatch.config import Config
 
 if TYPE_CHECKING:
-    from commwatch.simulation.describe import KindDescription, NodeDescription
+    from commwatch.simulation.describe import KindDescription, NodeDescription, SettingDescription
+
+_WIDEST = 100
+"""Columns of text; longer lines are hard to read on any terminal."""
 
 
 def add_parser(
@@ -42,7 +47,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.list:
         return _list(as_json=args.json)
     from commwatch.simulation.describe import describe_node
-    from commwatch.simulation.node_file import find_preset
+    from commwatch.simulation.find import find_preset
 
     described = describe_node(find_preset(node))
     if args.json:
@@ -56,7 +61,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 def _list(*, as_json: bool) -> int:
     from commwatch.simulation.describe import describe_kind, describe_node
-    from commwatch.simulation.faults import FAMILIES
+    from commwatch.simulation.faults.kinds import FAMILIES
     from commwatch.simulation.presets import PRESETS
 
     nodes = [describe_node(preset) for preset in PRESETS.values()]
@@ -77,24 +82,44 @@ def _list(*, as_json: bool) -> int:
             family = kind.family
             print(f"\nFaults: {family}\n")
         _print_kind(kind)
-    print("\nEvery fault also takes at, for and until: when it begins, how long it holds, when it ends.")
+    print("\nEvery fault also takes 'at', 'for' and 'until': its begin, its length, its end.")
     return 0
 
 
 def _print_node(node: NodeDescription) -> None:
     print(f"{node.name}: {_plain(node.gpus)}, driver {node.driver}")
     for label in ("nvlink", "pcie", "network", "rdma"):
-        print(f"  {label:8}{_plain(getattr(node, label))}")
+        _print_wrapped(f"  {label:8}", _plain(getattr(node, label)))
 
 
 def _print_kind(kind: KindDescription) -> None:
-    print(f"{kind.fault}: {_plain(kind.meaning)}")
+    # In the documentation backticks set the keys apart from the words around them, here quotes do.
+    _print_wrapped(f"{kind.fault}: ", kind.meaning.replace("`", "'"), hang=2)
     if kind.keys:
         print(f"  strikes   {', '.join(kind.keys)}")
     for setting in kind.settings:
-        default = "" if setting.default is None else f" (default {setting.default})"
-        print(f"  {setting.key:20}{setting.accepts}{default}")
+        _print_wrapped(f"  {setting.key:20}", setting.accepts + _default(setting))
     print(f"  example   {kind.example}" + ("" if kind.preset == "h100x8" else f"  ({kind.preset})"))
+
+
+def _default(setting: SettingDescription) -> str:
+    if setting.default is None:
+        return ""
+    if setting.key == "rate" and not setting.default:
+        return " (without it: once)"
+    return f" (default {setting.default if isinstance(setting.default, str) else format(setting.default, 'g')})"
+
+
+def _print_wrapped(head: str, text: str, *, hang: int | None = None) -> None:
+    """A text behind a head, in lines of the terminal; further lines begin below the text, or where ``hang`` says."""
+    width = min(shutil.get_terminal_size().columns, _WIDEST)
+    indent = " " * (len(head) if hang is None else hang)
+    # Names, addresses and rates stay whole.
+    print(
+        textwrap.fill(
+            text, width, initial_indent=head, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    )
 
 
 def _plain(text: str) -> str:

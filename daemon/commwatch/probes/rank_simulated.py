@@ -8,7 +8,7 @@ from typing import cast, get_args
 
 from commwatch.probes.measure import RankError
 from commwatch.probes.plan import FailureReason, RankPlan
-from commwatch.simulation.faults import SimulatedProbeFailure
+from commwatch.simulation.faults.model import SimulatedProbeFailure
 from commwatch.simulation.node import SimulatedNode
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from commwatch.simulation.faults import SimulatedProbeFailure
+from commwatch.simulation.faults.model import SimulatedProbeFailure
 from commwatch.simulation.hardware import Epoch, Hardware
 from commwatch.simulation.presets import Preset
 

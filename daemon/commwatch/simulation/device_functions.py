@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from commwatch.simulation.abi import (
+    ARGUMENT_VERSION_MISMATCH,
     INSUFFICIENT_SIZE,
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
@@ -29,6 +30,7 @@ _NVSWITCH_DEVICE_ID = 0x22A3
 _NO_INSTANCE = 0xFFFFFFFF
 _ERROR_FIELDS = MappingProxyType({0: 161, 1: 162, 2: 163})
 """Counter of ``nvmlDeviceGetNvLinkErrorCounter``: the field with the same number."""
+_MEMORY_VERSION = 0x02000028
 _RESERVED_MEMORY_BYTES = 600 * 2**20
 _JOB_MEMORY_SHARE = 0.8
 _JOB_UTILIZATION_PERCENT = 97
@@ -135,6 +137,8 @@ def _memory(call: Call, memory: Argument) -> int:
 
 def _memory_v2(call: Call, memory: Argument) -> int:
     filled = target(memory)
+    if filled.version != _MEMORY_VERSION:
+        return ARGUMENT_VERSION_MISMATCH
     filled.total, filled.used, filled.reserved = call.model.memory_bytes, _job_memory(call), _RESERVED_MEMORY_BYTES
     filled.free = filled.total - filled.used - filled.reserved
     return SUCCESS

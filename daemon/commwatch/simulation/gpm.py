@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from commwatch.simulation.abi import (
+    ARGUMENT_VERSION_MISMATCH,
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
     SUCCESS,
@@ -20,6 +21,8 @@ from commwatch.simulation.abi import (
 from commwatch.simulation.call import Call
 
 _HOPPER = 9
+_VERSION = 1
+"""Of both structures."""
 _MIB = 2**20
 _CUMULATIVE_DRIVER = 595
 """The first driver branch that answers bytes since boot."""
@@ -78,6 +81,8 @@ class GpmSamples:
     def metrics(self, request: Argument) -> int:
         """``nvmlGpmMetricsGet``: averages between two samples of one GPU; each metric has a code of its own."""
         asked = target(request)
+        if asked.version != _VERSION:
+            return ARGUMENT_VERSION_MISMATCH
         first, second = (self._samples.get(pointer_address(end)) for end in (asked.sample1, asked.sample2))
         if first is None or second is None or first.place != second.place:
             return INVALID_ARGUMENT
@@ -96,7 +101,10 @@ def supported(call: Call) -> bool:
 
 def query_support(call: Call, support: Argument) -> int:
     """``nvmlGpmQueryDeviceSupport``."""
-    target(support).isSupportedDevice = int(supported(call))
+    filled = target(support)
+    if filled.version != _VERSION:
+        return ARGUMENT_VERSION_MISMATCH
+    filled.isSupportedDevice = int(supported(call))
     return SUCCESS
 
 

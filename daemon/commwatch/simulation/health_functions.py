@@ -20,6 +20,7 @@ from commwatch.simulation.presets import NVLINK_5
 
 _HOPPER, _BLACKWELL = 9, 10
 _FABRIC_VERSIONS = {2: 0x02000024, 3: 0x03000028}
+_TEMPERATURE_VERSION = _BANDWIDTH_MODE_VERSION = 0x0100000C
 _IN_PROGRESS, _COMPLETED = 2, 3
 _TRUE, _FALSE = 1, 2
 _HEALTH_BITS = {"bandwidth": 0, "route_recovery": 2, "route": 4, "access_timeout": 6}
@@ -33,6 +34,8 @@ _BANDWIDTH_MODE_FULL = 0
 _TEMPERATURE_SENSOR_GPU = 0
 _CLOCKS_MHZ = {0: (345, 1980), 1: (345, 1980), 2: (2619, 2619), 3: (765, 1560)}
 """Graphics, SM, memory and video clock, idle and under work."""
+_HIGHEST_STATE, _IDLE_STATE = 0, 8
+"""Performance states under work and without."""
 _THROTTLED_MHZ = 780
 _DURABLE_EVENTS = 0x8 | 0x1 | 0x2
 """Xid and ECC events: what a data centre GPU can announce."""
@@ -58,16 +61,24 @@ def _temperature(call: Call, sensor: Argument, temperature: Argument) -> int:
 
 def _temperature_v(call: Call, argument: Argument) -> int:
     filled = target(argument)
+    if filled.version != _TEMPERATURE_VERSION:
+        return ARGUMENT_VERSION_MISMATCH
     if integer(filled.sensorType) != _TEMPERATURE_SENSOR_GPU:
         return INVALID_ARGUMENT
     filled.temperature = call.condition.temperature_celsius
     return SUCCESS
 
 
+def _performance_state(call: Call, state: Argument) -> int:
+    return store(state, _HIGHEST_STATE if call.condition.busy else _IDLE_STATE)
+
+
 def _bandwidth_mode(call: Call, argument: Argument) -> int:
     if call.model.architecture < _BLACKWELL or call.model.nvlink is None:
         return NOT_SUPPORTED
     filled = target(argument)
+    if filled.version != _BANDWIDTH_MODE_VERSION:
+        return ARGUMENT_VERSION_MISMATCH
     filled.bIsBest, filled.bwMode = 1, _BANDWIDTH_MODE_FULL
     return SUCCESS
 
@@ -123,6 +134,7 @@ HEALTH_FUNCTIONS: Mapping[str, Callable[..., int]] = MappingProxyType(
     {
         "nvmlDeviceGetCurrentClocksEventReasons": lambda call, mask: store(mask, call.condition.clock_reasons),
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda call, mask: store(mask, call.condition.clock_reasons),
+        "nvmlDeviceGetPerformanceState": _performance_state,
         "nvmlDeviceGetClockInfo": _clock,
         "nvmlDeviceGetTemperature": _temperature,
         "nvmlDeviceGetTemperatureV": _temperature_v,

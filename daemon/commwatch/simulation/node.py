@@ -10,10 +10,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.collective import collective_seconds
-from commwatch.simulation.faults import Fault, parse_faults
+from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.find import find_preset
 from commwatch.simulation.hardware import Hardware
-from commwatch.simulation.node_file import find_preset
 from commwatch.simulation.presets import Preset
 from commwatch.simulation.tree import PARTS, ProcfsTree, SysfsTree
 
@@ -94,6 +93,8 @@ class SimulatedNode:
         places = hardware.epoch(now).enumerated
         if rank < len(places):
             hardware, now = self.reach(places[rank])
+        from commwatch.simulation.collective import collective_seconds
+
         return collective_seconds(hardware, now, collective, size_bytes, ranks, rank, call)
 
     def reach(self, place: int) -> tuple[Hardware, float]:
@@ -130,6 +131,8 @@ class SimulatedNode:
             text = self._faults_file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(str(self._faults_file), None, "", f"cannot be read: {error}") from None
+        from commwatch.simulation.faults.parse import parse_faults
+
         return parse_faults(text, str(self._faults_file), self.preset, self.started_at, written_at)
 
 

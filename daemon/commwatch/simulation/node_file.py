@@ -13,8 +13,7 @@ from msgspec import Meta, field
 
 from commwatch.config import Section, Size, decode_quantity
 from commwatch.config_file import Steps, YamlDocument, read_yaml
-from commwatch.errors import ConfigError
-from commwatch.simulation.names import names_a_file, node_name
+from commwatch.simulation.names import node_name
 from commwatch.simulation.node_changes import (
     NoPlace,
     place_adapter,
@@ -88,20 +87,6 @@ class NodeFile(Section, frozen=True):
     nics: tuple[Adapter, ...] | None = None
     """In place of all adapters of the preset."""
     driver_version: Annotated[str, Meta(pattern=r"^\d{3}(\.\d+){1,2}$")] | None = None
-
-
-def find_preset(preset: str) -> Preset:
-    """The node that ``--simulate`` names.
-
-    Raises:
-        ConfigError: there is no such preset, or the file cannot be used; it names file, line and key.
-    """
-    if names_a_file(preset):
-        return read_node(Path(preset))
-    if preset not in PRESETS:
-        known = ", ".join(PRESETS)
-        raise ConfigError("--simulate", None, "", f"no preset {preset!r}; there are {known}, or a file of your own")
-    return PRESETS[preset]
 
 
 def read_node(path: Path) -> Preset:

@@ -107,9 +107,9 @@ class NetworkSource:
                 _read(interface, batch, has_counter)
         self._report("")
         self._interfaces = found
-        if batch.readings:
-            states = [0 if has else 1 for has in has_counter]
-            batch.readings.append(DeviceReadings("", time.monotonic(), _STATE_SERIES, states))
+        states = [0 if has else 1 for has in has_counter] if batch.readings else []
+        # Without interfaces it is empty, and tells all the same that they were looked for.
+        batch.readings.append(DeviceReadings("", time.monotonic(), _STATE_SERIES if states else (), states))
         return batch
 
     def close(self) -> None:

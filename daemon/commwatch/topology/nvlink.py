@@ -81,7 +81,7 @@ def _index(gpu: Gpu) -> int:
 
 
 def _links(by_metric: _Samples, index: str, address: str) -> tuple[NvLink, ...] | None:
-    """The links of a GPU; None where their number was not read."""
+    """The links of a GPU; None where their number or all of their states were not read, as with MIG enabled."""
     count = _number(by_metric, _COUNT, (index, address, ""))
     if count is None:
         return None
@@ -100,7 +100,7 @@ def _links(by_metric: _Samples, index: str, address: str) -> tuple[NvLink, ...] 
                 line_rate=_number(by_metric, LINK_RATE, key),
             )
         )
-    return tuple(found)
+    return None if found and all(link.state is None for link in found) else tuple(found)
 
 
 def _number(by_metric: _Samples, metric: str, key: _Key) -> int | float | None:

@@ -55,6 +55,10 @@ def node_lines(topology: Topology, number: int) -> Iterator[Line]:
     if not ends:
         yield [("No GPU and no network adapter was found on the PCI bus.", "")]
         return
+    if not node.gpus:
+        reason = f": {node.driver_note}" if node.driver_note else ""
+        yield from ([(text, "")] for text in wrap(f"No GPU was found{reason}.", WIDTH))
+        yield []
     yield from _matrix(topology, ends)
     yield []
     yield from _legend(topology, ends)

@@ -111,6 +111,10 @@ _PROCFS_READERS = frozenset({"services", "kernel_log"})
 """Sources that read procfs."""
 
 
+MOST_SILENT_DEVICES = 64
+"""So many devices of one collector are remembered that give nothing now. Interfaces come and go by the thousand."""
+
+
 class _Answerer:
     """Runs requests against the sources of a plan, and keeps which are open."""
 
@@ -121,7 +125,8 @@ class _Answerer:
         node = _simulated_node(plan)
         self._sources = {name: SOURCES[name](plan, node) for name in plan.sources}
         self._open: set[Source] = set()
-        self._sent: dict[tuple[str, str], tuple[Series, ...]] = {}
+        self._sent: dict[str, dict[str, tuple[Series, ...]]] = {}
+        """By collector and device."""
         self._new_aliases: dict[str, str] = {}
         self._told_aliases: dict[Source, dict[str, str]] = {}
         self._refresh = _simulate(plan, node)
@@ -158,27 +163,38 @@ class _Answerer:
             unavailable = (error.reason, error.detail)
         finally:
             self._mark.set("")
+        sent = self._sent.setdefault(request.collector, {})
         readings = [
-            WireReadings(one.device, one.time, self._new_series(request.collector, one), list(one.values))
-            for one in batch.readings
+            WireReadings(one.device, one.time, _new_series(sent, one), list(one.values)) for one in batch.readings
         ]
+        gone = _forget_gone(sent, readings)
         absences = [WireAbsence(one.device, one.reason, one.detail) for one in batch.absences]
         duration = time.monotonic() - started
-        return Reply(request.number, readings, absences, batch.events, unavailable, self._new_aliases, duration)
-
-    def _new_series(self, collector: str, readings: DeviceReadings) -> tuple[Series, ...] | None:
-        """The series, where they are not those that were sent last."""
-        key = (collector, readings.device)
-        sent = self._sent.get(key)
-        # Sources keep the same object while nothing changes, so that this is one comparison.
-        if sent is readings.series or sent == readings.series:
-            return None
-        self._sent[key] = readings.series
-        return readings.series
+        return Reply(request.number, readings, absences, batch.events, unavailable, self._new_aliases, duration, gone)
 
     def close(self) -> None:
         for source in self._open:
             source.close()
+
+
+def _new_series(sent: dict[str, tuple[Series, ...]], readings: DeviceReadings) -> tuple[Series, ...] | None:
+    """The series of a device, where they are not those that were sent last."""
+    last = sent.get(readings.device)
+    # Sources keep the same object while nothing changes, so that this is one comparison.
+    if last is readings.series or last == readings.series:
+        return None
+    sent[readings.device] = readings.series
+    return readings.series
+
+
+def _forget_gone(sent: dict[str, tuple[Series, ...]], readings: list[WireReadings]) -> list[str]:
+    """Forget the devices that gave nothing, once they are many; returns which."""
+    if len(sent) - len(readings) <= MOST_SILENT_DEVICES:
+        return []
+    gone = list(sent.keys() - {one.device for one in readings})
+    for device in gone:
+        del sent[device]
+    return gone
 
 
 def _simulated_node(plan: WorkerPlan) -> Node:

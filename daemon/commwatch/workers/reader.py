@@ -14,7 +14,7 @@ import structlog
 from commwatch.sources.base import Absence, Reason, SourceUnavailable
 from commwatch.workers.stuck import StuckProcesses
 from commwatch.workers.wire import SimulationPlan, WorkerPlan
-from commwatch.workers.worker import Collected, Worker, WorkerEnded, WorkerHung
+from commwatch.workers.worker import Collected, Layouts, Worker, WorkerEnded, WorkerHung
 
 log = structlog.get_logger("commwatch.workers")
 
@@ -131,6 +131,7 @@ class Reader:
         self._own: dict[str, _Slot] = {}
         self._stuck = StuckProcesses(settings.name, settings.procfs, events.worker_stuck)
         self._aliases: dict[str, str] = {}
+        self._layouts: Layouts = {}
 
     @property
     def suspects(self) -> frozenset[str]:
@@ -228,7 +229,7 @@ class Reader:
             if not self._may_start(slot):
                 return None
             try:
-                worker = await Worker.start(self._plan(slot), quiet=self.settings.quiet)
+                worker = await Worker.start(self._plan(slot), quiet=self.settings.quiet, layouts=self._layouts)
             except OSError as error:
                 slot.backoff.start(self._monotonic())
                 log.error("a worker cannot be started", worker=self.settings.name, error=str(error))

@@ -78,6 +78,8 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     """``Source.aliases``, in the first reply after the source was opened, and whenever they have changed."""
     duration: float
     """Seconds that the run took in the worker."""
+    gone: list[str] = []
+    """Devices of this collector whose series are forgotten; they travel again if the device comes back."""
 
 
 _LENGTH = struct.Struct("<I")

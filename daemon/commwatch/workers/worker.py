@@ -11,12 +11,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
 from commwatch.sources.base import Absence, HardwareEvent, SourceUnavailable
 from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, take_frames
-from commwatch_exporters.snapshot import Block, Layout
+from commwatch_exporters.snapshot import Block, Layout, Series
+
+Layouts: TypeAlias = "dict[tuple[str, str], Layout]"
+"""The layout of the last block by collector and device."""
 
 _LOOKS = 4
 _REPLIES = msgspec.msgpack.Decoder(Reply)
@@ -48,7 +52,7 @@ class WorkerEnded(Exception):
 class Worker(asyncio.Protocol):
     """A worker process and the connection to it; serves one request at a time."""
 
-    def __init__(self, process: subprocess.Popen[bytes], mark: ProgressMark) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], mark: ProgressMark, layouts: Layouts) -> None:
         self.process = process
         self.opened: set[str] = set()
         """Collectors that answered at least once."""
@@ -58,7 +62,8 @@ class Worker(asyncio.Protocol):
         """The device that the process was touching when its connection ended."""
         self._mark = mark
         self._buffer = bytearray()
-        self._layouts: dict[tuple[str, str], Layout] = {}
+        self._layouts: Layouts = {}
+        self._earlier_layouts = layouts
         self._turn = asyncio.Lock()
         self._number = 0
         self._waiting: asyncio.Future[Reply] | None = None
@@ -67,11 +72,13 @@ class Worker(asyncio.Protocol):
         self.ended = False
 
     @classmethod
-    async def start(cls, plan: WorkerPlan, *, quiet: bool = False) -> Worker:
+    async def start(cls, plan: WorkerPlan, *, quiet: bool = False, layouts: Layouts | None = None) -> Worker:
         """Start a process for a plan; it opens its sources at the first request.
 
         Args:
             plan: what it is to do.
+            layouts: of the blocks of the workers before, and of this one from now on: where the series are the same,
+                so is the layout, and rates go on over the replacement.
             quiet: it writes nothing to our standard error, so that a stuck one does not hold that open after us.
 
         Raises:
@@ -87,7 +94,7 @@ class Worker(asyncio.Protocol):
             raise
         finally:
             theirs.close()
-        worker = cls(process, mark)
+        worker = cls(process, mark, {} if layouts is None else layouts)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
         worker._transport = transport
         transport.write(frame(msgspec.msgpack.encode(plan)))
@@ -124,6 +131,8 @@ class Worker(asyncio.Protocol):
         """
         async with self._turn:
             reply = await self._ask(collector, deadline, each_device)
+        for device in reply.gone:
+            self._layouts.pop((collector, device), None)
         if reply.unavailable is not None:
             raise SourceUnavailable(*reply.unavailable)
         self.opened.add(collector)
@@ -133,10 +142,16 @@ class Worker(asyncio.Protocol):
         for one in reply.readings:
             key = (collector, one.device)
             if one.series is not None:
-                self._layouts[key] = Layout(one.series)
+                self._layouts[key] = self._layout(key, one.series)
             blocks[one.device] = Block(self._layouts[key], one.values, one.time)
         absences = [Absence(one.device, one.reason, one.detail) for one in reply.absences]
         return Collected(blocks, absences, reply.duration, reply.events)
+
+    def _layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> Layout:
+        earlier = self._earlier_layouts.get(key)
+        layout = earlier if earlier is not None and earlier.series == series else Layout(series)
+        self._earlier_layouts[key] = layout
+        return layout
 
     async def _ask(self, collector: str, deadline: float, each_device: bool) -> Reply:
         if self.ended or self._transport is None:

@@ -69,7 +69,9 @@ class Fault:
         return self.start <= time < self.end
 
     def strikes(self, gpu: int, link: int | None = None) -> bool:
-        """Whether this GPU, or this link of it, is among its targets."""
+        """Whether this GPU, or this link of it, is among its targets; the link of an NVSwitch is none of a GPU's."""
+        if self.device or self.interface:
+            return False
         return self.gpu in {None, gpu} and (link is None or self.link in {None, link})
 
 

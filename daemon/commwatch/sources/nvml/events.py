@@ -55,6 +55,7 @@ class EventWatch:
                 break
             failures: list[Absence] = []
             try:
+                self._let_go(gpus, events)
                 self._register(gpus, report, failures, gone)
                 self._take(events)
                 return events, failures, gone
@@ -71,10 +72,16 @@ class EventWatch:
                     return events, [*failures, Absence("", *codes.failure("nvmlEventSetWait_v2", error.value))], gone
         return events, [], gone
 
-    def _register(self, gpus: Sequence[Gpu], report: Report, failures: list[Absence], gone: list[GpuGone]) -> None:
-        """Make the set and take in the GPUs that are not in it; a set that has lost one of them is made anew."""
+    def _let_go(self, gpus: Sequence[Gpu], events: list[HardwareEvent]) -> None:
+        """Free a set that holds a GPU which must not be touched any more; what it has to tell is taken first."""
         if self._registered.keys() - {gpu.number for gpu in gpus}:
+            # Of a GPU that is lost, the set may have the Xid that says so, or nothing but another failure.
+            with contextlib.suppress(pynvml.NVMLError):
+                self._take(events)
             self.free()
+
+    def _register(self, gpus: Sequence[Gpu], report: Report, failures: list[Absence], gone: list[GpuGone]) -> None:
+        """Make the set where there is none, and take in the GPUs that are not in it."""
         if self._set is None:
             self._set = pynvml.nvmlEventSetCreate()
         for gpu in gpus:

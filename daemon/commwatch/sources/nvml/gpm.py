@@ -24,6 +24,7 @@ _DIRECTIONS: Final = (
     (pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, pynvml.NVML_GPM_METRIC_PCIE_RX),
 )
 _NUMBERS: Final = tuple(number for pair in _DIRECTIONS for number in pair)
+_RATES: Final = tuple(rate for rate, _ in _DIRECTIONS)
 
 
 def gpm_support(gpu: Gpu) -> bool | None:
@@ -123,7 +124,7 @@ class Sampler:
         self._taken: float | None = None
         self._request = pynvml.c_nvmlGpmMetricsGet_t()
         self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        self._request.numMetrics = len(_NUMBERS)
+        self._numbers = _NUMBERS
 
     def metrics_since_last(
         self, gpu: Gpu, monotonic: Callable[[], float]
@@ -149,11 +150,17 @@ class Sampler:
         if before is None:
             return None
         code = self._compute(older, newer)
+        if code in codes.NOT_THERE and self._numbers != _RATES:
+            # Whether a library from before the counts refuses only these or all of the request is not documented.
+            self._numbers = _RATES
+            code = self._compute(older, newer)
         gpu.note("nvmlGpmMetricsGet", code)
         if code != codes.SUCCESS:
             return None
-        metrics = self._request.metrics
-        found = {number: (metrics[place].nvmlReturn, metrics[place].value) for place, number in enumerate(_NUMBERS)}
+        found = dict.fromkeys(_NUMBERS, (pynvml.NVML_ERROR_NOT_SUPPORTED, math.nan))
+        for place, number in enumerate(self._numbers):
+            metric = self._request.metrics[place]
+            found[number] = (metric.nvmlReturn, metric.value)
         return taken - before, found
 
     def _allocate(self) -> int:
@@ -170,8 +177,8 @@ class Sampler:
 
     def _compute(self, older: object, newer: object) -> int:
         request = self._request
-        request.sample1, request.sample2 = older, newer
-        for place, number in enumerate(_NUMBERS):
+        request.sample1, request.sample2, request.numMetrics = older, newer, len(self._numbers)
+        for place, number in enumerate(self._numbers):
             metric = request.metrics[place]
             # An entry that the driver leaves alone must not give the value of the run before.
             metric.metricId, metric.nvmlReturn, metric.value = number, pynvml.NVML_ERROR_UNKNOWN, math.nan

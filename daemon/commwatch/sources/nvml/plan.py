@@ -32,6 +32,7 @@ _GROUPS: Final[Mapping[Collector, Callable[..., Group]]] = {
 }  # fmt: skip
 _ALWAYS_READ: Final = frozenset({"commwatch_nvlink_link_speed_bytes_per_second"})
 """Exposed only where asked for, but the capacity of the links rests on it."""
+_NO_SUCH_LINK: Final = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED})
 _MOST_LINKS: Final = 256  # the end of the count for a driver that never refuses a link
 
 
@@ -72,7 +73,7 @@ def link_states(gpu: Gpu) -> tuple[int, ...] | None:
         state, code = gpu.ask(pynvml.nvmlDeviceGetNvLinkState, link)
         if state is None:
             gpu.note(pynvml.nvmlDeviceGetNvLinkState.__name__, code)
-            if code not in codes.NOT_THERE or code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            if code not in _NO_SUCH_LINK:
                 return None
             break
         states.append(state)

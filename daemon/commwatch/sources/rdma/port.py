@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from commwatch.sources import files
@@ -12,6 +12,7 @@ from commwatch.sources.base import Absence, DeviceReadings
 from commwatch.sources.kept_file import KeptFile, KeptFiles
 from commwatch.sources.rdma import attributes
 from commwatch.sources.rdma.counters import COUNTERS, RdmaCounter
+from commwatch.sources.rdma.places import Place, names_in
 from commwatch_exporters.snapshot import Series, Value
 
 REFRESH_SECONDS: Final = 60.0
@@ -27,34 +28,21 @@ _NO_HARM = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE})
 
 
 class PortFailed(Exception):
-    """The port cannot be read now and should be left alone for a while; the text says why."""
+    """It cannot be read now and should be left alone for a while; the text says why."""
 
 
 class PortGone(Exception):
     """The port went away since it was listed."""
 
 
-class Place(NamedTuple):
-    """Where a port stands in sysfs."""
+class PortReading(NamedTuple):
+    """What one reading of a port gave."""
 
-    device: str
-    """Name of the RDMA device, as a label."""
-    port: str
-    """Number of the port."""
-    home: str
-    """Directory of the device."""
-    is_only: bool
-    """The device has no other port, so that the counters of the device are those of the port."""
-
-    @property
-    def key(self) -> str:
-        """As NCCL and the verbs tools write it: ``mlx5_0:1``."""
-        return f"{self.device}:{self.port}"
-
-    @property
-    def path(self) -> str:
-        """Directory of the port."""
-        return f"{self.home}/ports/{self.port}"
+    readings: DeviceReadings
+    absence: Absence | None
+    """The first thing that went wrong, if any."""
+    counters_failed: str
+    """Why the counters should be left alone for a while; empty where they need not."""
 
 
 class _Row(NamedTuple):
@@ -119,11 +107,11 @@ class Port:
             values[-1] = 1
         return DeviceReadings(self.place.key, now, self._series, values)
 
-    def read(self) -> tuple[DeviceReadings, Absence | None]:
-        """Read everything once; with the first thing that went wrong, if any.
+    def read(self, with_counters: bool = True) -> PortReading:
+        """Read everything once; counters only where they are asked for.
 
         Raises:
-            PortFailed: the driver cannot read the port, or takes too long for it.
+            PortFailed: the driver cannot read what the port is and does, or takes too long for it.
             PortGone: it went away.
         """
         now = self._clock()
@@ -147,8 +135,13 @@ class Port:
         values[0], values[1], values[-1] = code, physical, 1
         if speed is not None:
             values[2], values[3] = speed.bytes_per_second, speed.lanes
-        absence = self._read_counters(values, now) or absence
-        return DeviceReadings(self.place.key, now, self._series, values), absence
+        counters_failed = ""
+        if with_counters:
+            try:
+                absence = self._read_counters(values, now) or absence
+            except PortFailed as error:  # what the port does is known all the same
+                counters_failed = str(error)
+        return PortReading(DeviceReadings(self.place.key, now, self._series, values), absence, counters_failed)
 
     def _read_counters(self, values: list[Value], started: float) -> Absence | None:
         absence: Absence | None = None
@@ -244,11 +237,11 @@ class Port:
     def _find_counters(self) -> list[tuple[str, RdmaCounter]]:
         """The counters to read with their files; sets which are supported."""
         place = self.place
-        folders = {"counters": _names(f"{place.path}/counters"), "hw_counters": _names(f"{place.path}/hw_counters")}
+        folders = {"counters": names_in(f"{place.path}/counters"), "hw_counters": names_in(f"{place.path}/hw_counters")}
         paths = {folder: f"{place.path}/{folder}" for folder in folders}
         if place.is_only and not folders["hw_counters"]:
             paths["hw_counters"] = f"{place.home}/hw_counters"
-            folders["hw_counters"] = _names(paths["hw_counters"])
+            folders["hw_counters"] = names_in(paths["hw_counters"])
         there = [counter for counter in COUNTERS if counter.file in folders[counter.folder]]
         supported = frozenset(counter.file for counter in there) - self._refused
         if supported != self.supported:
@@ -284,51 +277,7 @@ class Port:
         )
 
 
-def _names(folder: str) -> frozenset[str]:
-    """What a directory holds; nothing where it cannot be read."""
-    try:
-        return frozenset(os.listdir(folder))
-    except OSError:
-        return frozenset()
-
-
 def _only_name(folder: str) -> str:
     """The one name in a directory; empty where there are none or several."""
-    names = _names(folder)
+    names = names_in(folder)
     return files.label_of(next(iter(names))) if len(names) == 1 else ""
-
-
-def places(root: str) -> Mapping[str, Place]:
-    """The ports that are here now, by key; virtual functions are left out where their physical function is here.
-
-    Args:
-        root: ``/sys/class/infiniband``.
-
-    Raises:
-        OSError: the directory cannot be read.
-    """
-    found = {}
-    for name in sorted(os.listdir(root)):
-        home = f"{root}/{name}"
-        if os.path.lexists(f"{home}/device/physfn"):
-            continue
-        ports = sorted(filter(str.isdecimal, _names(f"{home}/ports")), key=int)
-        for port in ports:
-            place = Place(files.label_of(name), port, home, len(ports) == 1)
-            found[place.key] = place
-    return found
-
-
-def bound_to(root: str) -> dict[str, str]:
-    """What each RDMA device is, by name: a change says that one came, went or was replaced.
-
-    Raises:
-        OSError: the directory cannot be read.
-    """
-    found = {}
-    for name in os.listdir(root):
-        try:
-            found[name] = os.readlink(f"{root}/{name}")
-        except OSError:
-            found[name] = ""
-    return found

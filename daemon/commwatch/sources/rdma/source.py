@@ -13,13 +13,14 @@ from commwatch.sources import files
 from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
 from commwatch.sources.kept_file import KeptFiles
 from commwatch.sources.rdma.counters import COUNTERS
-from commwatch.sources.rdma.port import Port, PortFailed, PortGone, bound_to, places
+from commwatch.sources.rdma.places import bound_to, places
+from commwatch.sources.rdma.port import Port, PortFailed, PortGone
 from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.snapshot import Series
 
 BACKOFF_SECONDS: Final = (30.0, 600.0)
-"""First and longest time for which a port that cannot be read is left alone: the driver writes a line to the kernel
-log for each try."""
+"""First and longest time for which what cannot be read is left alone: the driver writes a line to the kernel log for
+each try."""
 MOST_KEPT_FILES: Final = 700
 """Descriptors that stay open; a process may have 1,024 by default."""
 LIST_PORTS_SECONDS: Final = 60.0
@@ -27,12 +28,11 @@ LIST_PORTS_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class _Watched:
-    """A port, and how its readings went."""
+class _Backoff:
+    """For how long something that failed is left alone."""
 
-    port: Port
     wait: float = 0.0
-    """Seconds for which it is left alone after a failure; 0 after a reading that went well."""
+    """Seconds; 0 after a reading that went well."""
     until: float = 0.0
     why: str = ""
 
@@ -43,10 +43,19 @@ class _Watched:
     def succeed(self) -> None:
         self.wait = self.until = 0.0
 
-    @property
-    def absence(self) -> Absence:
+
+@dataclass(slots=True)
+class _Watched:
+    """A port, and how its readings went."""
+
+    port: Port
+    whole: _Backoff = field(default_factory=_Backoff)
+    counters: _Backoff = field(default_factory=_Backoff)
+    """Of the counters alone: a port whose state can be read is read."""
+
+    def absence(self, of: _Backoff, what: str) -> Absence:
         """Says the same throughout a waiting time, so that the log has one line of it."""
-        return Absence(self.port.place.key, "unreadable", f"{self.why}; it is left alone for {self.wait:.0f} s")
+        return Absence(self.port.place.key, "unreadable", f"{of.why}; {what} left alone for {of.wait:.0f} s")
 
 
 @dataclass(slots=True)
@@ -63,7 +72,7 @@ class _States:
             return
         self.of = supported
         together = frozenset().union(*supported)
-        shown = dict.fromkeys(row.file for row in COUNTERS if row.is_common or row.file in together)
+        shown = dict.fromkeys(row.file for row in COUNTERS if supported and (row.is_common or row.file in together))
         series = tuple(("commwatch_counter_state", ("rdma", name)) for name in shown)
         self.series = self.series if series == self.series else series
         self.values = [0 if name in together else 1 for name in shown]
@@ -74,7 +83,8 @@ class RdmaSource:
 
     What the tables of ``counters`` know is read, other files are not. Nothing is ever written: ``lifespan`` of the
     hardware counters stays as it is. A port that the driver cannot read, or that takes more than a second, is left
-    alone for 30 s, then twice as long each time up to 10 min; meanwhile its identity alone is given.
+    alone for 30 s, then twice as long each time up to 10 min; meanwhile its identity alone is given. Where only its
+    counters fail, they alone are left alone.
 
     Args:
         sysfs: usually ``/sys``.
@@ -113,11 +123,9 @@ class RdmaSource:
             self._report(key)
             self._read(watched, batch)
         self._report("")
-        if self._ports:
-            self._states.update(tuple(watched.port.supported for watched in self._ports.values()))
-            if self._states.series:
-                readings = DeviceReadings("", self._clock(), self._states.series, self._states.values)
-                batch.readings.append(readings)
+        self._states.update(tuple(watched.port.supported for watched in self._ports.values()))
+        # Without ports it is empty, and tells all the same that the ports were looked for.
+        batch.readings.append(DeviceReadings("", self._clock(), self._states.series, self._states.values))
         return batch
 
     def close(self) -> None:
@@ -128,25 +136,35 @@ class RdmaSource:
 
     def _read(self, watched: _Watched, batch: Batch) -> None:
         now = self._clock()
-        if now >= watched.until:
+        if now >= watched.whole.until:
             try:
-                readings, absence = watched.port.read()
+                self._read_now(watched, now, batch)
             except PortGone as error:
                 self._listed_at = float("-inf")
                 batch.absences.append(Absence(watched.port.place.key, "not_found", str(error)))
                 return
             except PortFailed as error:
-                watched.fail(str(error), self._clock())
+                watched.whole.fail(str(error), self._clock())
             else:
-                watched.succeed()
-                batch.readings.append(readings)
-                if absence is not None:
-                    batch.absences.append(absence)
+                watched.whole.succeed()
                 return
-        batch.absences.append(watched.absence)
+        batch.absences.append(watched.absence(watched.whole, "it is"))
         identity = watched.port.identity(now)
         if identity.series:
             batch.readings.append(identity)
+
+    def _read_now(self, watched: _Watched, now: float, batch: Batch) -> None:
+        counters = watched.counters
+        with_counters = now >= counters.until
+        reading = watched.port.read(with_counters)
+        batch.readings.append(reading.readings)
+        if reading.counters_failed:
+            counters.fail(reading.counters_failed, self._clock())
+        elif with_counters:
+            counters.succeed()
+        absence = watched.absence(counters, "its counters are") if counters.wait else reading.absence
+        if absence is not None:
+            batch.absences.append(absence)
 
     def _look(self) -> None:
         """Compare the devices with those known, and the ports with them.

@@ -73,6 +73,13 @@ def nics(view: NodeView) -> Iterator[TopologyFinding]:
         view.labels(far),
         f"{names} {'reaches its' if len(far) == 1 else 'reach their'} nearest NIC only by {ways}; {others} "
         f"{have(good)} one at {better}.",
-        "What these GPUs send to other machines crosses the CPU, unless NCCL takes it over NVLink to a GPU that has a "
-        "NIC near (PXN). For jobs of several machines on part of the GPUs, choose those with a NIC near.",
+        f"What these GPUs send to other machines crosses the CPU{_around(view, far, good)}. For jobs of several "
+        "machines on part of the GPUs, choose those with a NIC near.",
     )
+
+
+def _around(view: NodeView, far: Sequence[Endpoint], good: Sequence[Endpoint]) -> str:
+    """The way around the CPU, where there is one."""
+    if not any(view.way(one, other).kind == "NV" for one in far for other in good):
+        return ""
+    return ", unless NCCL takes it over NVLink to a GPU that has a NIC near (PXN)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commwatch.sources.files import is_pci_address
-from commwatch.topology.findings.view import NodeView, TopologyFinding, named
+from commwatch.topology.findings.view import NodeView, TopologyFinding, have, named
 from commwatch.topology.model import NodeTopology
 from commwatch.topology.paths import all_paths, numa_of
 
@@ -23,6 +23,16 @@ def unknown(view: NodeView) -> Iterator[TopologyFinding]:
             view.labels(view.ends),
             f"The driver was not read ({node.driver_note}).",
             "NVLink is unknown, and GPUs are numbered in PCI order: the classes shown are those of PCIe alone.",
+        )
+    silent_links = [end for end in view.ends if view.gpu(end).index is not None and view.gpu(end).nvlinks is None]
+    if node.driver_read and silent_links:
+        names = view.labels(silent_links)
+        yield TopologyFinding(
+            "nvlink_unknown",
+            names,
+            f"Whether {named(names)} {have(silent_links)} active NVLinks was not read.",
+            "With MIG enabled the driver calls all links inactive, and the GPU has no peers; else it gave no answer. "
+            "The classes shown are those of PCIe alone.",
         )
     lone = [view.gpu(end).address for end in view.ends if view.gpu(end).index is None]
     if lone:

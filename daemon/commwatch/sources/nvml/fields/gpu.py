@@ -51,6 +51,11 @@ def _current_mig_mode(modes: Any) -> Value:  # the binding has no types
     return int(modes[0])
 
 
+def _performance_state(state: int) -> Value:
+    """0 to 15; None for NVML_PSTATE_UNKNOWN, which is 32."""
+    return None if state == pynvml.NVML_PSTATE_UNKNOWN else state
+
+
 def _utilization(rates: Any) -> float:  # a structure of the binding, which has no types
     return float(rates.gpu) / 100
 
@@ -87,6 +92,10 @@ ROWS: Final[tuple[Counter, ...]] = (
     ),
     _reasons("current_clocks_event_reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons),
     _reasons("current_clocks_throttle_reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons),
+    CallCounter(
+        "performance_state", pynvml.nvmlDeviceGetPerformanceState, "commwatch_gpu_performance_state", "gpu", "device",
+        convert=_performance_state,
+    ),
     _clock("sm", pynvml.NVML_CLOCK_SM),
     _clock("memory", pynvml.NVML_CLOCK_MEM),
     CallCounter("temperature_v", pynvml.nvmlDeviceGetTemperatureV, _TEMPERATURE, "gpu", "device", arguments=_OF_CORE),

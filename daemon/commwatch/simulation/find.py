@@ -1,0 +1,26 @@
+"""Finds the node that ``--simulate`` names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commwatch.errors import ConfigError
+from commwatch.simulation.names import names_a_file
+from commwatch.simulation.presets import PRESETS, Preset
+
+
+def find_preset(preset: str) -> Preset:
+    """The node that ``--simulate`` names.
+
+    Raises:
+        ConfigError: there is no such preset, or the file cannot be used; it names file, line and key.
+    """
+    if names_a_file(preset):
+        # With all that reading a file needs; most processes of a simulated node never do.
+        from commwatch.simulation.node_file import read_node
+
+        return read_node(Path(preset))
+    if preset not in PRESETS:
+        known = ", ".join(PRESETS)
+        raise ConfigError("--simulate", None, "", f"no preset {preset!r}; there are {known}, or a file of your own")
+    return PRESETS[preset]

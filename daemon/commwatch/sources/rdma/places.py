@@ -1,0 +1,76 @@
+"""Which RDMA ports there are: the devices of ``/sys/class/infiniband`` and their ports; names alone are looked at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from commwatch.sources import files
+
+
+class Place(NamedTuple):
+    """Where a port stands in sysfs."""
+
+    device: str
+    """Name of the RDMA device, as a label."""
+    port: str
+    """Number of the port."""
+    home: str
+    """Directory of the device."""
+    is_only: bool
+    """The device has no other port, so that the counters of the device are those of the port."""
+
+    @property
+    def key(self) -> str:
+        """As NCCL and the verbs tools write it: ``mlx5_0:1``."""
+        return f"{self.device}:{self.port}"
+
+    @property
+    def path(self) -> str:
+        """Directory of the port."""
+        return f"{self.home}/ports/{self.port}"
+
+
+def names_in(folder: str) -> frozenset[str]:
+    """What a directory holds; nothing where it cannot be read."""
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
+
+
+def places(root: str) -> Mapping[str, Place]:
+    """The ports that are here now, by key; virtual functions are left out where their physical function is here.
+
+    Args:
+        root: ``/sys/class/infiniband``.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    found = {}
+    for name in sorted(os.listdir(root)):
+        home = f"{root}/{name}"
+        if os.path.lexists(f"{home}/device/physfn"):
+            continue
+        ports = sorted(filter(str.isdecimal, names_in(f"{home}/ports")), key=int)
+        for port in ports:
+            place = Place(files.label_of(name), port, home, len(ports) == 1)
+            found[place.key] = place
+    return found
+
+
+def bound_to(root: str) -> dict[str, str]:
+    """What each RDMA device is, by name: a change says that one came, went or was replaced.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    found = {}
+    for name in os.listdir(root):
+        try:
+            found[name] = os.readlink(f"{root}/{name}")
+        except OSError:
+            found[name] = ""
+    return found
