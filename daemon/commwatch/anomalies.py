@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import structlog
 
@@ -86,9 +87,15 @@ class Anomalies:
     def _keep(
         self, collector: Collector, device: str, watched: _Watched, found: Mapping[tuple[str, str], int], time: float
     ) -> None:
-        for (part, counter), code in found.items():
-            if watched.found.get((part, counter)) != code:
-                log.warning("a counter cannot be believed", device=part, counter=counter, state=_NAMES[code])
+        new = [
+            (counter, code, part)
+            for (part, counter), code in found.items()
+            if watched.found.get((part, counter)) != code
+        ]
+        # A GPU in trouble has it on all its links at once: one line for each counter.
+        for (counter, code), parts in groupby(sorted(new), key=lambda one: one[:2]):
+            places = [part for _, _, part in parts]
+            log.warning("a counter cannot be believed", devices=places, counter=counter, state=_NAMES[code])
         name = f"{collector.name} {device}"
         if not found:
             self._store.drop(GROUP, name)

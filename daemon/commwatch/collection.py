@@ -155,6 +155,9 @@ class Collection:
         return self._stopped or (self._paused and collector.needs_release)
 
     def _not_needed(self, collector: Collector, why: str) -> None:
+        if collector.attempted:  # it was read until now
+            self._store.drop_group(collector.name)
+            self._forget_run(collector)
         self._instruments.source_available.labels(collector.source).set(0)
         if collector.source not in self._told_absent:
             self._told_absent.add(collector.source)
@@ -261,9 +264,13 @@ class Collection:
         for collector in self.collectors.values():
             if collector.needs_release:
                 self._store.drop_group(collector.name)
-                collector.failing = frozenset()
-                collector.attempted = False
-                self._instruments.forget_run(collector.name, collector.source)
+                self._forget_run(collector)
+
+    def _forget_run(self, collector: Collector) -> None:
+        """Say nothing of the last run of a collector that does not run now."""
+        collector.failing = frozenset()
+        collector.attempted = False
+        self._instruments.forget_run(collector.name, collector.source)
 
     def resume(self) -> None:
         """Run all collectors again."""

@@ -178,6 +178,13 @@ class Engine:
 
     # --- life ---
 
+    def take_over(self, earlier: Engine) -> None:
+        """Look after what hangs in a driver since an engine that was stopped: no process joins it."""
+        for name, reader in self._readers.items():
+            if name in earlier._readers:
+                reader.take_over(earlier._readers[name])
+        self.probing.take_over(earlier.probing)
+
     async def start(self) -> None:
         """Run every collector once, then plan them; returns when the first run is over or its time is."""
         # The PCI bus tells whether a missing driver is a fault, so the host is read first.

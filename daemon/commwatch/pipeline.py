@@ -36,8 +36,10 @@ OBSERVE_SECONDS = 10.0
 _OBSERVED = ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "rdma")
 """Collectors that tell the inventory what is here."""
 _IDENTITY = "nvml_identity"
-_OWN_SUMS = "nvml_gpm"
-"""Its byte counters are sums of the source's own, which begin anew with each worker: no reset of hardware."""
+_INTERFACES = ("network", "ethtool")
+"""Collectors of network interfaces, each the only one of its source."""
+_OWN_SUMS = frozenset({"nvml_gpm", "kernel_log"})
+"""Their counters are sums of the source's own, which begin anew with each worker: no reset of hardware."""
 STATE_NAMES = {1: "does not answer", 2: "is lost", 3: "needs a reset", 4: "is missing"}
 
 
@@ -92,7 +94,7 @@ class Pipeline:
         self._hardware.after(outcome)
 
     def _watch_resets(self, collector: Collector, device: str, block: Block) -> None:
-        if collector.name == _OWN_SUMS:
+        if collector.name in _OWN_SUMS:
             return
         if not any(CATALOGUE[family].type == "counter" for family in block.layout.families):
             return
@@ -127,11 +129,11 @@ class Pipeline:
 
     def _forget_interfaces(self) -> None:
         """Interfaces come and go by the thousand on some nodes; those that are gone leave nothing behind."""
-        here = self._store.group("network").keys()
-        for key in [key for key in self._resets if key[0] == "network" and key[1] not in here]:
+        here = {(name, device) for name in _INTERFACES for device in self._store.group(name)}
+        for key in [key for key in self._resets if key[0] in _INTERFACES and key not in here]:
             del self._resets[key]
             self._uses.forget(*key)
-            self._instruments.counter_resets.remove_by_labels({"source": "network", "device": key[1]})
+            self._instruments.counter_resets.remove_by_labels({"source": key[0], "device": key[1]})
 
     def _seen(self) -> Observation:
         groups = {name: self._store.group(name) for name in _OBSERVED}

@@ -275,6 +275,10 @@ class Probing:
         """Rank processes that are still there, stuck ones included."""
         return [*self._launcher.pids, *self._launcher.stuck]
 
+    def take_over(self, earlier: Probing) -> None:
+        """Count the stuck rank processes of an earlier configuration among ours."""
+        self._launcher.take_over(earlier._launcher)
+
     @property
     def stuck_count(self) -> int:
         """Rank processes of earlier cycles that sit in the kernel."""

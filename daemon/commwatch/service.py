@@ -19,6 +19,7 @@ from commwatch.config import Config
 from commwatch.control import ControlServer
 from commwatch.engine import Engine
 from commwatch.errors import CommwatchError, ListenError, StateError
+from commwatch.garbage import spare_the_garbage_collector
 from commwatch.instruments import Instruments
 from commwatch.logging import configure_logging
 from commwatch.maintenance import MaintenanceFile
@@ -180,6 +181,7 @@ class Service:
         self._refresh_instruments()
         self._notifier.ready(self._status_line())
         log.info("ready", status=self._status_line())
+        spare_the_garbage_collector()
 
     async def _beat(self) -> None:
         """Once a second, on the monotonic clock: what must go on whatever the wall clock does."""
@@ -267,11 +269,13 @@ class Service:
         self._config = config
         configure_logging(config.log)
         engine = self._build(config, prepared)
+        engine.take_over(self._engine)
         if self._maintenance is not None:
             await engine.pause(self._maintenance)
         self._notifier.watchdog()
         await engine.start()
         self._engine = engine
+        spare_the_garbage_collector()
         log.info("the new configuration is in force")
 
     async def _control_maintenance(self) -> dict[str, Any]:

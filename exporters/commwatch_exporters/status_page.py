@@ -6,6 +6,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from commwatch_exporters.signs import signs
 from commwatch_exporters.snapshot import Snapshot, Value
 
 _REFRESH_SECONDS = 5
@@ -13,6 +14,9 @@ _ABSENT = "–"
 """Stands for what was not read."""
 _GPU_FAMILIES = ("commwatch_gpu_info", "commwatch_gpu_state")
 _GPU_STATES = {0: "ok", 1: "not answering", 2: "lost", 3: "reset required", 4: "missing"}
+_RDMA = ("commwatch_rdma_port_info", "commwatch_rdma_port_state")
+_RDMA_STATES = {0: "no change", 1: "down", 2: "initialising", 3: "armed", 4: "active", 5: "deferred"}
+_MOST_SIGNS = 30
 _ETHERNET = ("commwatch_ethernet_info", "commwatch_ethernet_carrier")
 _LINK_UP_STATES = (1, 2)  # active, asleep
 
@@ -105,7 +109,9 @@ def render_status_page(snapshot: Snapshot, status: Status, telemetry_path: str) 
             '<ul class="summary">',
             *[f"<li>{html.escape(line)}</li>" for line in status.summary],
             "</ul><main>",
+            _signs(snapshot),
             _gpus(snapshot),
+            _rdma_ports(snapshot),
             _interfaces(snapshot),
             _probes(status.probes),
             _collectors(status.collectors),
@@ -115,6 +121,20 @@ def render_status_page(snapshot: Snapshot, status: Status, telemetry_path: str) 
 
 
 # --- sections ---
+
+
+def _signs(snapshot: Snapshot) -> str:
+    """What is wrong; nothing where nothing is."""
+    found = signs(snapshot)
+    if not found:
+        return ""
+    rows = [
+        [f'<td>{html.escape(sign.part)}</td><td class="text">{html.escape(sign.text)}</td>']
+        for sign in found[:_MOST_SIGNS]
+    ]
+    if len(found) > _MOST_SIGNS:
+        rows.append([f'<td></td><td class="text">and {len(found) - _MOST_SIGNS} more, among the metrics</td>'])
+    return _section("Signs of trouble", ("Part", "What is seen"), rows, "")
 
 
 def _gpus(snapshot: Snapshot) -> str:
@@ -135,6 +155,28 @@ def _gpus(snapshot: Snapshot) -> str:
         for gpu, slot in sorted(labels, key=lambda one: (len(one[0]), one))
     ]
     return _section("GPUs", headings, rows, "No GPU is read at present.")
+
+
+def _rdma_ports(snapshot: Snapshot) -> str:
+    """The RDMA ports; nothing where the node has none."""
+    layers = {(found["device"], found["port"]): found["link_layer"] for found, _ in snapshot.samples(_RDMA[0])}
+    ports = {(found["device"], found["port"]) for family in _RDMA for found, _ in snapshot.samples(family)}
+    if not ports:
+        return ""
+    rows = [
+        [
+            f"<td>{html.escape(device)}</td><td>{html.escape(port)}</td>",
+            f"<td>{html.escape(layers.get((device, port), _ABSENT))}</td>",
+            _port_state(snapshot.value("commwatch_rdma_port_state", device, port)),
+            _speed(snapshot.value("commwatch_rdma_port_speed_bytes_per_second", device, port)),
+            _percent(snapshot.value("commwatch_rdma_port_transmit_utilization_ratio", device, port)),
+            _percent(snapshot.value("commwatch_rdma_port_receive_utilization_ratio", device, port)),
+            _count(snapshot.value("commwatch_rdma_port_flaps_total", device, port)),
+        ]
+        for device, port in sorted(ports, key=lambda one: (len(one[0]), one))
+    ]
+    headings = ("RDMA device", "Port", "Layer", "State", "#Speed", "#Sends", "#Receives", "#Flaps")
+    return _section("RDMA ports", headings, rows, "")
 
 
 def _interfaces(snapshot: Snapshot) -> str:
@@ -240,7 +282,16 @@ def _pcie(snapshot: Snapshot, gpu: str, slot: str) -> str:
     text = " ".join([f"gen{generation}"] * (generation is not None) + [f"x{width}"] * (width is not None))
     if width is not None and expected is not None and width < expected:
         return f'<td class="bad">{text} of x{expected}</td>'
-    return f"<td>{text}</td>"
+    degraded = any(snapshot.value("commwatch_pcie_link_degraded", gpu, slot, one) for one in ("width", "generation"))
+    return f'<td class="bad">{text}</td>' if degraded else f"<td>{text}</td>"
+
+
+def _port_state(value: Value) -> str:
+    return f"<td>{_ABSENT if value is None else _RDMA_STATES.get(int(value), f'unknown ({value})')}</td>"
+
+
+def _count(value: Value) -> str:
+    return _number(_ABSENT if value is None else f"{value:g}")
 
 
 def _percent(value: Value) -> str:

@@ -386,6 +386,20 @@ def test_a_source_that_is_not_needed_is_not_asked() -> None:
     assert node.metric("source_available", "nvml") == 1
 
 
+def test_a_source_that_is_not_needed_any_more_leaves_nothing() -> None:
+    """The last device of a driver was taken out: no value, no success and no failure of before is shown."""
+    node = Node()
+    node.run(NETWORK, first(Absence(SLOTS[1], "unreadable", "x")))
+    assert node.metric("collector_success", NETWORK) == 0
+    node.absent["network"] = "no network interface"
+
+    in_loop(lambda: node.collection.run(node[NETWORK]))
+
+    assert (node.devices(NETWORK), node[NETWORK].failing) == ([], frozenset())
+    assert node.metric("collector_success", NETWORK) is None
+    assert node.metric("source_available", "network") == 0
+
+
 def test_every_collector_is_planned_at_its_interval() -> None:
     """The plan and the metric of the interval agree."""
     node = Node()

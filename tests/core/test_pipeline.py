@@ -23,6 +23,7 @@ from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, block, collected, collector, in_loop
 
 IDENTITY, LINKS, PCIE, NETWORK, PCI = "nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "pci"
+ETHTOOL, LOG = "ethtool", "kernel_log"
 LEARN_SECONDS = 15.0
 NVLINK_USE = "commwatch_nvlink_transmit_utilization_ratio"
 ETHERNET_USE = "commwatch_ethernet_transmit_utilization_ratio"
@@ -47,7 +48,7 @@ class Node:
         self.store, self.instruments = Store(), Instruments()
         config = Config(inventory=settings)
         self.pipeline = Pipeline(config, self.state, self.store, self.instruments, lambda: self.suspects)
-        names = (IDENTITY, LINKS, PCIE, NETWORK, PCI)
+        names = (IDENTITY, LINKS, PCIE, NETWORK, PCI, ETHTOOL, LOG)
         self.readers = {name: ScriptedReader() for name in names}
         collectors = [collector(name, self.readers[name], interval=60.0) for name in names]
         self.collection = Collection(
@@ -147,6 +148,14 @@ def test_resets_are_counted_by_source_and_device(node: Node) -> None:
     assert node.resets("network", "eth0") is None
 
 
+def test_what_a_worker_counts_itself_is_no_hardware(node: Node) -> None:
+    """The losses of the kernel log begin anew with each worker."""
+    for losses in (3, 0):
+        node.run(LOG, collected({"": node.block({("commwatch_kernel_log_losses_total", ()): losses})}))
+
+    assert node.resets("kernel", "") is None
+
+
 def test_gauges_have_no_resets(node: Node) -> None:
     """A collector without a counter makes no series."""
     node.identify(*SLOTS)
@@ -215,6 +224,19 @@ def test_an_interface_without_a_device_has_use_and_is_never_missed(node: Node) -
     node.run(NETWORK, collected({"": Block(Layout(()), [], node.clock.now)}))
     node.pipeline.observe(node.clock.now)
     assert node.pipeline.describe_inventory()["kinds"]["ethernet_port"] == {"expected": None, "present": 0}
+
+
+def test_an_interface_that_is_gone_leaves_no_count_of_resets(node: Node) -> None:
+    """Also the resets of what its driver counted go."""
+    node.port(10)
+    node.run(ETHTOOL, collected({"eth0": node.block({("commwatch_ethernet_phy_crc_errors_total", ("eth0",)): 1})}))
+    assert [node.resets(source, "eth0") for source in (NETWORK, ETHTOOL)] == [0, 0]
+
+    for name in (NETWORK, ETHTOOL):
+        node.run(name, collected({}))
+    node.pipeline.observe(node.clock.now)
+
+    assert [node.resets(source, "eth0") for source in (NETWORK, ETHTOOL)] == [None, None]
 
 
 def test_an_interface_without_a_known_speed_has_no_use(node: Node) -> None:

@@ -218,6 +218,27 @@ def test_hup_with_a_file_of_faults_that_is_gone_keeps_the_daemon(tmp_path: Path)
         assert daemon.value("collector_success", collector="nvml_nvlink") == 1
 
 
+def test_hup_leaves_a_hung_gpu_alone(tmp_path: Path) -> None:
+    """After the reload the process that hangs is still counted, and no second one joins it."""
+    config, faults = tmp_path / "commwatch.yaml", faults_file(tmp_path)
+    config.write_text("{}\n")
+    arguments = ("--config.file", str(config), *H100, "--simulate.faults", str(faults))
+    with running(tmp_path, *arguments) as daemon:
+        daemon.until(lambda: daemon.value("nvlink_transmit_bytes_total", **GPU3, link="0"))
+        faults_file(tmp_path, "- {fault: driver_hang, gpu: 3}\n")
+        daemon.until(lambda: daemon.value("worker_stuck", worker="nvml") == 1)
+        daemon.until(lambda: daemon.count("nvlink_transmit_bytes_total") == 126)
+        config.write_text("sources: {rdma: {enabled: false}}\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: daemon.value("collector_interval_seconds", collector="rdma") is None)
+        daemon.until(lambda: daemon.count("nvlink_transmit_bytes_total") == 126)
+        time.sleep(3)
+
+        assert daemon.value("worker_stuck", worker="nvml") == 1
+        assert daemon.value("gpu_state", **GPU3) == 1
+        assert len(daemon.children()) == 1 + len(READERS)  # the one that hangs
+
+
 def test_a_source_that_is_switched_off_leaves_no_series(tmp_path: Path) -> None:
     """After the reload nothing is said of a collector that does not run any more, nor of its process."""
     config = tmp_path / "commwatch.yaml"

@@ -7,15 +7,17 @@ import math
 import subprocess
 import zlib
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.store import Store
 from commwatch_exporters import prometheus
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.prometheus import Format, openmetrics_family, process_metrics, render
-from commwatch_exporters.snapshot import Block, Series, Snapshot, Value
+from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.pages import block_of, families_of, histogram_values, snapshot_of, whole_catalogue
 
 FORMATS = pytest.mark.parametrize("page_format", Format)
@@ -198,3 +200,36 @@ def test_promtool_has_nothing_to_say() -> None:
         line for line in said if not (line.startswith("commwatch_counter_") and line.endswith(about_counters))
     ] == []
     assert done.returncode == (3 if said else 0)
+
+
+VALUES = st.none() | st.integers(min_value=0, max_value=3)
+
+
+@given(st.lists(st.tuples(*[VALUES] * 6, st.booleans()), min_size=1, max_size=12))
+def test_a_page_that_is_kept_up_to_date_is_the_page_that_is_made_anew(steps: list[tuple[Any, ...]]) -> None:
+    """Whatever changes, comes or goes between two scrapes, the page is as if all of it were rendered."""
+    layouts = [
+        Layout([("commwatch_gpu_busy", ("0", "a")), ("commwatch_gpu_state", ("0", "a")), ("commwatch_simulated", ())]),
+        Layout(
+            [
+                ("commwatch_gpu_busy", ("1", "b")),
+                ("commwatch_gpu_state", ("1", "b")),
+                ("commwatch_clock_steps_total", ()),
+            ]
+        ),
+    ]
+    store, families = Store(), prometheus._Families()
+    for *values, is_here in steps:
+        store.put("x", "0", Block(layouts[0], values[:3], 0.0), 9.0)
+        if is_here:
+            store.put("x", "1", Block(layouts[1], values[3:], 0.0), 9.0)
+        else:
+            store.drop("x", "1")
+        snapshot = store.snapshot()
+
+        kept = families.parts(snapshot)
+
+        anew = prometheus._Families().parts(Snapshot([Block(one.layout, one.values, 0.0) for one in snapshot.blocks]))
+        assert [(name, part.plain) for name, part in kept.items()] == [
+            (name, part.plain) for name, part in anew.items()
+        ]

@@ -131,6 +131,98 @@ def test_interfaces() -> None:
     assert rows[5] == ["ens4", "down", "–", "4.0%", "8.0%"]
 
 
+def test_rdma_ports() -> None:
+    """State, speed, use and flaps in one row each, in the order of their numbers; no table where there are none."""
+    values: dict[Series, Value] = {
+        ("commwatch_rdma_port_state", ("mlx5_10", "1")): 1,
+        ("commwatch_rdma_port_state", ("mlx5_2", "1")): 4,
+        ("commwatch_rdma_port_info", ("mlx5_2", "1", "InfiniBand", "", "", "", "", "", "")): 1,
+        ("commwatch_rdma_port_speed_bytes_per_second", ("mlx5_2", "1")): 50_000_000_000,
+        ("commwatch_rdma_port_transmit_utilization_ratio", ("mlx5_2", "1")): 0.25,
+        ("commwatch_rdma_port_flaps_total", ("mlx5_2", "1")): 2,
+    }
+    rows = page_of(values).tables["RDMA ports"]
+
+    assert rows[1:] == [
+        ["mlx5_2", "1", "InfiniBand", "active", "400 Gbit/s", "25.0%", "–", "2"],
+        ["mlx5_10", "1", "–", "down", "–", "–", "–", "–"],
+    ]
+    assert "RDMA ports" not in page_of({}).tables
+
+
+def test_a_pcie_link_below_its_best_is_marked_before_anything_was_learned() -> None:
+    """The width that both ends can do says so, without an expected one."""
+    values: dict[Series, Value] = {
+        ("commwatch_gpu_state", GPU): 0,
+        ("commwatch_pcie_link_width_lanes", GPU): 8,
+        ("commwatch_pcie_link_degraded", (*GPU, "width")): 1,
+    }
+    page = page_of(values)
+
+    assert page.tables["GPUs"][1][6] == "x8"
+    assert ("td", {"class": "bad"}) in page.elements
+    values["commwatch_pcie_link_degraded", (*GPU, "width")] = 0
+    assert ("td", {"class": "bad"}) not in page_of(values).elements
+
+
+def test_signs_of_trouble() -> None:
+    """Each kind of sign in words; the links of a GPU with the same trouble are one line."""
+    gpu, slot = GPU
+    values: dict[Series, Value] = {
+        ("commwatch_gpu_recovery_action", GPU): 1,
+        ("commwatch_fabric_fault", (*GPU, "degraded_bandwidth")): 1,
+        ("commwatch_fabric_incorrect_configuration", GPU): 4,
+        ("commwatch_service_running", ("nvidia-fabricmanager",)): 0,
+        ("commwatch_pcie_link_degraded", (*GPU, "width")): 1,
+        ("commwatch_pcie_device_link_degraded", ("0000:19:00.0", "nic", "generation")): 1,
+        ("commwatch_counter_anomaly", ("rdma", "mlx5_2/1", "symbol_errors")): 4,
+        **{("commwatch_counter_anomaly", ("nvml", f"{slot}/{link}", "nvlink_bytes")): 2 for link in range(18)},
+        ("commwatch_gpu_xid_events_total", (*GPU, "79")): 1,
+        ("commwatch_gpu_xid_events_total", (*GPU, "94")): 3,
+        ("commwatch_gpu_last_xid_timestamp_seconds", GPU): 1_900_000_000.5,
+        ("commwatch_nvswitch_sxid_events_total", ("0000:08:00.0", "12028")): 2,
+    }
+    part = f"GPU {gpu} ({slot})"
+
+    assert page_of(values).tables["Signs of trouble"][1:] == [
+        [part, "the driver asks for: GPU reset"],
+        [part, "fabric: degraded bandwidth"],
+        [part, "fabric: configured wrongly (code 4)"],
+        ["nvidia-fabricmanager", "does not run"],
+        [part, "PCIe link below its best: width"],
+        ["nic 0000:19:00.0", "PCIe link below its best: generation"],
+        [slot, "counter cannot be believed: nvlink_bytes is blank on 18 links"],
+        ["mlx5_2/1", "counter cannot be believed: symbol_errors is saturated"],
+        [part, "Xid 79 (1 ×), 94 (3 ×), last 2030-03-17 17:46:40 UTC"],
+        ["NVSwitch 0000:08:00.0", "SXid 12028 (2 ×)"],
+    ]
+
+
+def test_a_healthy_node_shows_no_signs() -> None:
+    """Where all is well the heading is left out too."""
+    values: dict[Series, Value] = {
+        ("commwatch_gpu_recovery_action", GPU): 0,
+        ("commwatch_fabric_fault", (*GPU, "route_unhealthy")): 0,
+        ("commwatch_fabric_incorrect_configuration", GPU): 1,
+        ("commwatch_service_running", ("nvidia-persistenced",)): 1,
+        ("commwatch_pcie_link_degraded", (*GPU, "width")): 0,
+        ("commwatch_gpu_xid_events_total", (*GPU, "74")): 0,
+    }
+
+    assert "Signs of trouble" not in page_of(values).texts
+
+
+def test_many_signs_are_cut_short() -> None:
+    """The page stays readable; the last line counts the others."""
+    values: dict[Series, Value] = {
+        ("commwatch_counter_anomaly", ("rdma", f"mlx5_{device:03}/1", "symbol_errors")): 4 for device in range(32)
+    }
+    rows = page_of(values).tables["Signs of trouble"]
+
+    assert len(rows) == 1 + 30 + 1
+    assert rows[-1] == ["", "and 2 more, among the metrics"]
+
+
 def test_collectors_and_probes() -> None:
     """Ages and errors as they are known, a dash where nothing is."""
     tables = page_of({}, full_status()).tables
@@ -181,7 +273,7 @@ def test_no_text_is_taken_for_markup() -> None:
     page = page_of(values, status)
 
     assert {"script", "img"}.isdisjoint(tag for tag, _ in page.elements)
-    assert page.texts.count(attack) == 3 + 2 + 4 + 3 + 1
+    assert page.texts.count(attack) == 3 + 2 + 4 + 3 + 1 + 3 + 1
 
 
 def test_no_foreign_resource_and_small() -> None:

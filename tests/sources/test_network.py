@@ -218,17 +218,20 @@ def test_a_counter_that_no_interface_has_is_unsupported(tmp_path: Path) -> None:
 
 
 def test_virtual_interfaces_are_left_out(tmp_path: Path) -> None:
-    """Loopback, bridges, virtual functions beside their port and what is not Ethernet are not read by default."""
+    """Loopback, bridges, functions beside their port, their representors and what is no Ethernet are left out."""
     add_interface(tmp_path, "lo", changes={"type": "772"})
     add_interface(tmp_path, "docker0")
     add_interface(tmp_path, "ib0", "pci0000:17/0000:18:00.0", changes={"type": "32"})
     add_interface(tmp_path, "eth0v0", "pci0000:17/0000:18:00.2")
     (tmp_path / "devices/pci0000:17/0000:18:00.2/physfn").symlink_to("../0000:18:00.0")
-    add_interface(tmp_path, "eth0", "pci0000:17/0000:19:00.0")
+    add_interface(tmp_path, "eth0s4", "pci0000:17/0000:18:00.0/mlx5_core.sf.4")
+    for name, port in (("rep0", "pf0vf3"), ("rep1", "c1pf0sf88")):
+        add_interface(tmp_path, name, "pci0000:17/0000:19:00.0", changes={"phys_port_name": port})
+    add_interface(tmp_path, "eth0", "pci0000:17/0000:19:00.0", changes={"phys_port_name": "p0"})
     (tmp_path / "class/net/bonding_masters").write_text("bond0\n")
 
     assert devices(opened(tmp_path).collect("network")) == ["eth0"]
-    everything = ["docker0", "eth0", "eth0v0", "ib0", "lo"]
+    everything = ["docker0", "eth0", "eth0s4", "eth0v0", "ib0", "lo", "rep0", "rep1"]
     assert devices(opened(tmp_path, config.NetworkSource(physical_only=False)).collect("network")) == everything
 
 

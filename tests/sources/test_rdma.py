@@ -546,6 +546,8 @@ def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
     add_port(add_device(tmp_path, "mlx5_1", "0000:18:00.2"))
     (tmp_path / "devices/pci0000:15/0000:15:01.0/0000:18:00.2/physfn").symlink_to("../0000:18:00.0")
 
+    add_port(add_device(tmp_path, "mlx5_2", "0000:18:00.0/mlx5_core.sf.4"))
+
     assert ports(opened(tmp_path).collect("rdma")) == ["mlx5_0:1"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from commwatch.commands import topology
 from commwatch.config import Config, NvmlSource, Paths, Simulation, Sources
 from commwatch.errors import CommwatchError
 from commwatch.simulation.presets import PRESETS
-from topology.trees import rtx3090x4, two_sockets
+from topology.trees import Tree, rtx3090x4, two_sockets
 
 
 def run(config: Config, *arguments: str) -> int:
@@ -48,6 +49,18 @@ def test_every_preset_prints_plain_text_in_a_pipe(preset: str, capsys: pytest.Ca
     rows = [line.split()[0] for line in out.splitlines() if line.startswith("GPU")]
     assert rows == [f"GPU{index}" for index in range(len(PRESETS[preset].gpus))]
     assert "not read" not in out
+
+
+def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first example of docs/topology.md is the whole output, the second parts of it."""
+    document = (Path(__file__).parents[2] / "docs/topology.md").read_text(encoding="utf-8")
+    _, whole, parts = re.findall(r"^```\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
+
+    assert run(simulated("rtx3090x4")) == 0
+    assert capsys.readouterr().out == whole
+    assert run(simulated("h100x8")) == 0
+    out = capsys.readouterr().out
+    assert [part for part in parts.strip().split("\n\n") if f"\n{part}\n" not in out] == []
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -144,6 +157,27 @@ def test_a_sysfs_that_gives_no_answer_is_an_error(tmp_path: Path) -> None:
     assert "CommwatchError" in done.stderr
     assert "no answer" in done.stderr
     assert done.stdout == ""
+
+
+def test_a_sysfs_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where neither the bus nor the driver can be read, an empty machine is not made up."""
+    with pytest.raises(CommwatchError, match=r"bus/pci/devices: No such file") as caught:
+        run(fixture(tmp_path / "nothing"))
+
+    assert caught.value.exit_code == 1
+    assert capsys.readouterr().out == ""
+
+
+def test_a_machine_without_gpus_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the matrix of its adapters, with the reason why the driver names none."""
+    tree = Tree(tmp_path)
+    tree.add("pci0000:00", "0000:00:03.0", kind="ethernet", net=("eth0",))
+
+    assert run(fixture(tree.root)) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "No GPU was found: sources.nvml is disabled in the configuration."
+    assert lines[2].split() == ["NIC0", "CPU", "affinity", "NUMA"]
 
 
 def test_two_outputs_at_once_are_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,6 +183,7 @@ def test_a_gpu_without_near_nic_is_found_where_others_have_one(tmp_path: Path) -
 
     assert finding.components == ("GPU1",)
     assert finding.text == "GPU1 reaches its nearest NIC only by SYS; GPU0 has one at PIX."
+    assert "NVLink" not in finding.meaning
 
 
 def test_adapters_without_rdma_do_not_count_beside_one_with_it(tmp_path: Path) -> None:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from commwatch.config import NetworkSource, section_json
 from commwatch.sources.base import SourceUnavailable
+from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
-from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.reader import Reader, ReaderSettings, _Slot
 from commwatch.workers.stuck import KILL_AFTER_SECONDS, SIGNAL_AFTER_SECONDS
 from commwatch.workers.wire import SimulationPlan
 from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Block, Layout
 
 GPUS = ["0000:17:00.0", "0000:18:00.0", "0000:3a:00.0", "0000:3b:00.0",
         "0000:9a:00.0", "0000:9b:00.0", "0000:ba:00.0", "0000:bb:00.0"]  # fmt: skip
@@ -364,6 +368,111 @@ def test_a_release_during_a_hang_counts_one_process_and_blames_its_gpu(tmp_path:
             after = await one.collect()
             assert sorted(after.blocks) == GPUS[:5] + GPUS[6:]
             assert "crashed" not in one.events.restarts
+
+    in_loop(body)
+
+
+def test_another_reader_takes_over_what_hangs(tmp_path: Path) -> None:
+    """After a change of the configuration the GPU that hangs is left alone as before, and no second process hangs."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect()
+            one.set_faults("- {fault: driver_hang, gpu: 5}\n")
+            await one.collect_until(lambda collected: bool(collected.absences))
+            earlier = one.reader
+            await earlier.stop(0.2)
+            events = Events()
+            one.reader = Reader(earlier.settings, events)
+            one.reader.take_over(earlier)
+
+            assert (set(one.reader.suspects), events.stuck) == ({GPUS[5]}, [1])
+            assert sorted((await one.collect()).blocks) == GPUS[:5] + GPUS[6:]
+            assert one.reader.stuck_count == 1
+
+    in_loop(body)
+
+
+def interfaces(sysfs: Path, names: Iterable[str]) -> None:
+    """Make these the interfaces of a tree of sysfs."""
+    root = sysfs / "class/net"
+    shutil.rmtree(root, ignore_errors=True)
+    for name in names:
+        (root / name / "statistics").mkdir(parents=True)
+        (root / name / "statistics/rx_bytes").write_text("1\n")
+
+
+@asynccontextmanager
+async def network_reader(sysfs: Path) -> AsyncIterator[tuple[Reader, Events]]:
+    """A reader of all interfaces of a tree."""
+    events = Events()
+    settings = {"network": section_json(NetworkSource(physical_only=False))}
+    reader = Reader(ReaderSettings("host", ("network",), settings, 5, 10, str(sysfs), PROC), events)
+    try:
+        yield reader, events
+    finally:
+        await reader.stop()
+
+
+def test_interfaces_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    """On a node whose interfaces come and go neither process grows; one that comes back is read as before."""
+
+    async def body() -> None:
+        async with network_reader(tmp_path) as (reader, _):
+
+            def remembered() -> set[str]:
+                worker = reader._main.worker
+                assert worker is not None
+                return {device for _, device in worker._layouts}
+
+            for run in range(4):
+                interfaces(tmp_path, ["eth0", *(f"veth{run}x{number}" for number in range(50))])
+                assert len((await reader.collect("network")).blocks) == 52
+                assert len(remembered()) <= 52 + MOST_SILENT_DEVICES
+            interfaces(tmp_path, ["eth0", "veth0x0"])
+            again = await reader.collect("network")
+            assert again.blocks["veth0x0"].get("commwatch_ethernet_receive_bytes_total", "veth0x0") == 1
+            assert remembered() == {"", "eth0", "veth0x0"}
+
+    in_loop(body)
+
+
+def test_only_a_driver_is_opened_anew_for_a_lost_device(tmp_path: Path) -> None:
+    """An interface that is gone has no handle that could be dead: its process goes on."""
+
+    async def body() -> None:
+        interfaces(tmp_path, ["eth0"])
+        async with network_reader(tmp_path) as (reader, events):
+            now = [1000.0]
+            reader._monotonic = lambda: now[0]
+            await reader.collect("network")
+            (tmp_path / "class/net/eth0/statistics/rx_bytes").unlink()
+            for _ in range(3):
+                collected = await reader.collect("network")
+                assert [one.reason for one in collected.absences] == ["not_found"]
+                now[0] += 100
+            assert events.restarts == []
+
+    in_loop(body)
+
+
+def test_the_main_process_speaks_for_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the process of one suspect says of the source as a whole is of that device alone, and is not shown."""
+    layout = Layout([("commwatch_counter_state", ("rdma", "symbol_error"))])
+    reader = Reader(ReaderSettings("rdma", ("rdma",), {}, 1, 1, str(tmp_path), PROC), Events())
+    reader._own["mlx5_1:1"] = _Slot(only="mlx5_1:1")
+
+    async def answer(slot: _Slot, collector: str) -> Collected:
+        is_main = slot.only is None
+        own = Block(Layout([]), [], 1.0)
+        return Collected({"": Block(layout, [0 if is_main else 1], 1.0), slot.only or "mlx5_0:1": own}, [], 0)
+
+    monkeypatch.setattr(reader, "_collect_slot", answer)
+
+    async def body() -> None:
+        collected = await reader.collect("rdma")
+        assert list(collected.blocks[""].values) == [0]
+        assert set(collected.blocks) == {"", "mlx5_0:1", "mlx5_1:1"}
 
     in_loop(body)
 

@@ -54,6 +54,10 @@ class Launcher:
         self._stuck = [rank for rank in self._stuck if not rank.ended()]
         return tuple(rank.pid for rank in self._stuck)
 
+    def take_over(self, earlier: Launcher) -> None:
+        """Count the stuck ranks of another launcher, which launches nothing any more, among ours."""
+        self._stuck = earlier._stuck
+
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the ranks of the cycle under way; empty between cycles."""

@@ -15,6 +15,9 @@ _PAGE_BYTES = 4096
 _INTEGER = re.compile(rb"-?[0-9]{1,20}")
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
+_SUBFUNCTION = ".sf."
+"""In the name of a subfunction on the auxiliary bus: ``mlx5_core.sf.4``."""
+
 NO_VALUE_NOW = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 """Errors by which the kernel says that an attribute has no value now, such as the speed of a link that is down."""
 
@@ -76,6 +79,15 @@ def label_of(name: str) -> str:
 def is_pci_address(name: str) -> bool:
     """Whether a name is a PCI address as sysfs spells it, such as ``0000:17:00.0``."""
     return _PCI_ADDRESS.fullmatch(name) is not None
+
+
+def is_part_of_adapter(device: str) -> bool:
+    """Whether a device is a virtual function or a subfunction of an adapter that is on this node.
+
+    Args:
+        device: its folder, or a link to it.
+    """
+    return os.path.lexists(f"{device}/physfn") or _SUBFUNCTION in os.path.realpath(device).rpartition("/")[2]
 
 
 def device_chain(path: Path | str) -> list[str]:

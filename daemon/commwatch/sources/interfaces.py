@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,6 +15,10 @@ from commwatch.sources.base import SourceUnavailable
 
 _ETHERNET_TYPE = 1
 """ARPHRD_ETHER of linux/if_arp.h, as ``/sys/class/net/*/type`` gives it."""
+
+
+_REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+(vf|sf)[0-9]+")
+"""The kernel's name of a virtual function or subfunction as a port of its adapter's switch (devlink)."""
 
 
 class Links(NamedTuple):
@@ -60,8 +65,8 @@ def is_wanted(name: str, base: str, has_device: bool, settings: config.NetworkSo
     """Whether an interface is to be read.
 
     Wanted are the physical interfaces: Ethernet (``type`` 1) with a device of its own, a virtual adapter of a virtual
-    machine among them; a virtual function beside its physical function (``device/physfn``) is not one. The settings
-    add and remove others.
+    machine among them. A virtual function or subfunction beside its adapter is not one, nor is what stands for such
+    a function in a switch of the adapter (``phys_port_name`` such as ``pf0vf3``). The settings add and remove others.
     """
     if _matches(name, settings.exclude) or not Path(base).is_dir():
         return False
@@ -69,7 +74,9 @@ def is_wanted(name: str, base: str, has_device: bool, settings: config.NetworkSo
         return True
     kind = files.read_if_there(f"{base}/type")
     is_ethernet = kind is None or files.parse_integer(kind) == _ETHERNET_TYPE
-    return has_device and is_ethernet and not os.path.lexists(f"{base}/device/physfn")
+    port = files.parse_word(files.read_if_there(f"{base}/phys_port_name") or b"")
+    is_port = has_device and is_ethernet and _REPRESENTOR.fullmatch(port) is None
+    return is_port and not files.is_part_of_adapter(f"{base}/device")
 
 
 def _link(path: str) -> str:

@@ -51,6 +51,8 @@ def read_topology(config: Config) -> tuple[Topology, tuple[str, ...]]:
     """
     with _simulated(config) as simulation:
         sysfs, driver = asyncio.run(_read(config, simulation))
+    if sysfs.problems and not sysfs.devices and not driver.gpus:
+        raise CommwatchError("; ".join(sysfs.problems))
     return Topology((build_node(sysfs, driver),)), (*sysfs.problems, *driver.problems)
 
 

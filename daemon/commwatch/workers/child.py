@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from commwatch import config
+from commwatch.garbage import spare_the_garbage_collector
 from commwatch.sources.base import Batch, DeviceReadings, Source, SourceUnavailable
 from commwatch.workers.wire import (
     ProgressMark,
@@ -235,6 +236,7 @@ def main() -> None:
     answerer = _Answerer(msgspec.msgpack.decode(first, type=WorkerPlan), mark)
     encoder = msgspec.msgpack.Encoder()
     decoder = msgspec.msgpack.Decoder(Request)
+    spare_the_garbage_collector()
     while (message := receive_message(connection)) is not None:
         request = decoder.decode(message)
         if not request.collector:

@@ -50,7 +50,8 @@ class ReaderSettings:
     opt_in: tuple[str, ...] = ()
     """Metrics that are read only where the configuration asks for them."""
     rest_when_unavailable: bool = False
-    """End the process while its source cannot be read, and try again later with a new one."""
+    """End the process while its source cannot be read, and try again later with a new one; and replace it now and then
+    while a device is lost. For drivers: a handle of a lost device stays dead after the device has come back."""
     quiet: bool = False
     """Its processes write nothing to our standard error; see ``Worker.start``."""
 
@@ -164,8 +165,9 @@ class Reader:
         self.tend()
         results = await asyncio.gather(*(self._collect_slot(slot, collector) for slot in self._slots()))
         merged = Collected({}, [], max(result.duration for result in results))
-        for result in results:
+        for result in reversed(results):  # a suspect's own process sees it alone: the main one speaks for the source
             merged.blocks.update(result.blocks)
+        for result in results:
             merged.events.extend(result.events)
             merged.absences.extend(self._by_key(absence) for absence in result.absences)
         return merged
@@ -309,7 +311,8 @@ class Reader:
 
     async def _renew_for_lost(self, slot: _Slot, collected: Collected) -> None:
         """A handle of a lost GPU stays dead after the GPU has come back: only a new process sees it again."""
-        if not any(absence.reason in LOST_REASONS for absence in collected.absences):
+        is_lost = any(absence.reason in LOST_REASONS for absence in collected.absences)
+        if not (is_lost and self.settings.rest_when_unavailable):
             slot.renewal.reset()
             return
         now = self._monotonic()
@@ -344,6 +347,12 @@ class Reader:
     async def _stop_worker(self, worker: Worker, deadline: float) -> None:
         if not await worker.stop(deadline):
             self._stuck.add(worker, worker.touched, self._monotonic())
+
+    def take_over(self, earlier: Reader) -> None:
+        """Look after the stuck processes of a reader that was stopped, and leave their devices alone as it did."""
+        self._stuck, self._aliases = earlier._stuck, earlier._aliases
+        self._own = {device: _suspect_slot(device) for device in self._stuck.devices if device}
+        self._events.worker_stuck(self.settings.name, len(self._stuck))
 
     async def stop(self, deadline: float = 1.5) -> None:
         """Stop for good; a stuck process is left behind, and ends by itself when its call returns."""

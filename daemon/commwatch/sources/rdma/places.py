@@ -41,7 +41,7 @@ def names_in(folder: str) -> frozenset[str]:
 
 
 def places(root: str) -> Mapping[str, Place]:
-    """The ports that are here now, by key; virtual functions are left out where their physical function is here.
+    """The ports that are here now, by key; virtual functions and subfunctions are left out where their adapter is here.
 
     Args:
         root: ``/sys/class/infiniband``.
@@ -52,7 +52,7 @@ def places(root: str) -> Mapping[str, Place]:
     found = {}
     for name in sorted(os.listdir(root)):
         home = f"{root}/{name}"
-        if os.path.lexists(f"{home}/device/physfn"):
+        if files.is_part_of_adapter(f"{home}/device"):
             continue
         ports = sorted(filter(str.isdecimal, names_in(f"{home}/ports")), key=int)
         for port in ports:
