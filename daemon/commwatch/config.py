@@ -241,8 +241,11 @@ class Metrics(Section, frozen=True):
     def __post_init__(self) -> None:
         for name in self.opt_in:
             if name not in OPT_IN:
-                choice = f"; there are {', '.join(sorted(OPT_IN))}" if OPT_IN else ""
-                raise ValueError(f"{name} is no metric that can be asked for{choice}")
+                import difflib  # only here: workers read their sections by this module, and make no such mistake
+
+                close = difflib.get_close_matches(name, sorted(OPT_IN), n=1, cutoff=0.8)
+                hint = f"did you mean {close[0]}?" if close else "docs/metrics.md marks those that can"
+                raise ValueError(f"opt_in: {name} is no metric that can be asked for; {hint}")
 
 
 class Inventory(Section, frozen=True):

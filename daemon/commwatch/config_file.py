@@ -144,6 +144,11 @@ def _error_at(steps: Steps, problem: str, overrides: Sequence[Override], documen
     for override in overrides:
         if steps[: len(override.steps)] == override.steps:
             return ConfigError(override.origin, None, dotted(steps), problem)
+    for override in overrides:
+        # A rule of a whole section names the value that breaks it, not the key.
+        given = override.value if isinstance(override.value, list) else [override.value]
+        if override.steps[: len(steps)] == steps and any(str(value) in problem for value in given):
+            return ConfigError(override.origin, None, dotted(override.steps), problem)
     return document.error(steps, problem)
 
 

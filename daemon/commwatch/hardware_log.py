@@ -61,10 +61,13 @@ class HardwareLog:
     def _announce(self, events: list[HardwareEvent]) -> None:
         for event in events[-LOGGED_PER_RUN:]:
             known = meaning_of(event)
-            say = log.info if known is not None and known.severity == "info" else log.warning
+            said = details(event.kind, event.text)
+            # The meaning has the severity of the usual case; where the driver itself says fatal, that goes before it.
+            is_harmless = known is not None and known.severity == "info" and said.get("fatal") != "Fatal"
+            say = log.info if is_harmless else log.warning
             say("hardware event", kind=event.kind, code=event.code, device=event.device, origin=event.origin,
                 happened=datetime.fromtimestamp(event.time, timezone.utc).isoformat(timespec="milliseconds"),
-                text=event.text, **details(event.kind, event.text),
+                text=event.text, **said,
                 **({} if known is None else {"name": known.name, "component": known.component,
                    "severity": known.severity, "meaning": known.meaning, "advice": known.advice}))  # fmt: skip
         if len(events) > LOGGED_PER_RUN:

@@ -96,6 +96,24 @@ def test_bad_input_is_one_line_with_file_line_and_key(
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("commwatch_nvlink_transmit_raw_bytes", "did you mean commwatch_nvlink_transmit_raw_bytes_total?"),
+        ("commwatch_gpu_info", "docs/metrics.md marks those that can"),
+    ],
+)
+def test_a_metric_that_is_not_opt_in_is_named(tmp_path: Path, name: str, hint: str) -> None:
+    """With the one that was meant, where one is like it."""
+    file = tmp_path / "bad.yaml"
+    file.write_text(f"metrics:\n  opt_in: [{name}]\n")
+
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+
+    assert caught.value.problem == f"opt_in: {name} is no metric that can be asked for; {hint}"
+
+
 def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
     """The error names the file and the reason."""
     with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
@@ -109,6 +127,8 @@ def test_a_bad_flag_is_named_instead_of_the_file(tmp_path: Path) -> None:
     """The mistake is where the user made it."""
     with pytest.raises(ConfigError, match=r"^--log\.level: log\.level: 'loud' is not possible"):
         load_config(None, [Override(("log", "level"), "loud", "--log.level")])
+    with pytest.raises(ConfigError, match=r"^--web\.listen-address: web\.listen_addresses: listen address 'here'"):
+        load_config(None, [Override(("web", "listen_addresses"), ["here"], "--web.listen-address")])
 
 
 def test_yaml_dates_and_other_types_do_not_break_the_loader(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from commwatch.engine import Engine
 from commwatch.instruments import Instruments
 from commwatch.state import StateDirectory
 from commwatch.thresholds import load_thresholds
+from commwatch.units import parse_duration
 from commwatch_exporters.catalogue import OPT_IN
 from support.core import PlannedJobs
 
@@ -39,3 +41,19 @@ def test_every_collector_has_a_reader_a_cadence_and_metrics_that_can_be_asked_fo
         assert plan.source in sources
         assert getattr(getattr(Config().sources, plan.source), plan.interval) > 0
         assert set(plan.only_for) <= OPT_IN
+
+
+def test_the_documentation_names_every_collector_with_its_reader_and_cadence() -> None:
+    """The table of docs/architecture.md is that of the code."""
+    text = (Path(__file__).parents[2] / "docs/architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?:`(\w+)` )?\| `(\w+)` \| .* \| (\d+) (s|min) \|$", text, re.MULTILINE)
+    told, reader = [], ""
+    for named, collector, number, unit in rows:
+        reader = named or reader
+        told.append((reader, collector, parse_duration(number + unit[0])))
+
+    readers = {source: reader.name for reader in READERS for source in reader.sources}
+    assert sorted(told) == sorted(
+        (readers[plan.source], plan.name, float(getattr(getattr(Config().sources, plan.source), plan.interval)))
+        for plan in COLLECTORS
+    )

@@ -110,6 +110,17 @@ def test_noise_of_a_job_is_no_warning(node: Node) -> None:
     assert [line["log_level"] for line in node.run("kernel_log", event("13"))] == ["info"]
 
 
+def test_what_the_driver_calls_fatal_is_a_warning(node: Node) -> None:
+    """Even under a number that is harmless as a rule."""
+    texts = ("Non-fatal, Link 03 request", "Fatal, Link 03 request")
+    lines = node.run(
+        "kernel_log",
+        *(event("22013", number, "sxid", device=SWITCH, text=text) for number, text in enumerate(texts, start=1)),
+    )
+
+    assert [(line["severity"], line["log_level"]) for line in lines] == [("info", "info"), ("info", "warning")]
+
+
 def test_a_log_full_of_old_events_does_not_flood_ours(node: Node) -> None:
     """The latest are told, the rest is summed up."""
     lines = node.run("kernel_log", *(event(sequence=number) for number in range(LOGGED_PER_RUN + 7)))

@@ -347,6 +347,17 @@ def test_a_stuck_worker_makes_its_gpu_not_answering(node: Node) -> None:
     assert node.gpu_states() == {LABELS[slot]: 0 for slot in SLOTS}
 
 
+def test_a_gpu_that_answers_again_is_not_missing_before_its_identity_is_read(node: Node) -> None:
+    """Its identity was dropped with all else when it hung: that it is not here is not what the driver said."""
+    node.learn()
+    node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "deadline", "no answer within 2 s"),))
+
+    node.links(0, *SLOTS)
+    assert node.gpu_states()[LABELS[SLOTS[1]]] == 1
+    node.identify(*SLOTS)
+    assert node.gpu_states() == {LABELS[slot]: 0 for slot in SLOTS}
+
+
 def test_a_lost_gpu_is_not_present_although_the_driver_lists_it(node: Node) -> None:
     """Its state is lost, its parts do not count, and the sentence for the operator names it."""
     node.learn()

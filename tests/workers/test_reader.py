@@ -18,7 +18,7 @@ from commwatch.config import NetworkSource, section_json
 from commwatch.sources.base import SourceUnavailable
 from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
-from commwatch.workers.reader import Reader, ReaderSettings, _Slot
+from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings, _Slot
 from commwatch.workers.stuck import KILL_AFTER_SECONDS, SIGNAL_AFTER_SECONDS
 from commwatch.workers.wire import SimulationPlan
 from commwatch.workers.worker import Collected
@@ -153,6 +153,32 @@ def test_a_gpu_that_comes_back_gets_a_process_of_its_own(tmp_path: Path) -> None
             assert one.events.stuck == [1, 0]
             assert len(one.reader.pids()) == 2
             await one.reader.stop()
+
+    in_loop(body)
+
+
+def test_a_gpu_that_was_well_for_long_is_served_with_the_others_again(tmp_path: Path) -> None:
+    """Alone it has no peers; one process reads all of them, and the pairs are complete."""
+    ahead = 0.0
+
+    async def body() -> None:
+        nonlocal ahead
+        async with node(tmp_path, monotonic=lambda: time.monotonic() + ahead) as one:
+            await one.collect()
+            one.set_faults("- {fault: driver_hang, gpu: 3}\n")
+            await one.collect_until(lambda collected: bool(collected.absences))
+            one.set_faults("[]\n")
+            await one.collect_until(lambda collected: len(collected.blocks) == 8)
+            assert len((await one.collect("p2p")).blocks) == 7
+
+            ahead = REJOIN_SECONDS - 5
+            assert len((await one.collect()).blocks) == 8
+            assert len(one.reader.pids()) == 2
+            ahead = REJOIN_SECONDS + 1
+            assert len((await one.collect()).blocks) == 8
+            assert len((await one.collect("p2p")).blocks) == 8
+            assert len(one.reader.pids()) == 1
+            assert one.events.restarts == ["deadline", "rejoined"]
 
     in_loop(body)
 

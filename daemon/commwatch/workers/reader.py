@@ -23,6 +23,8 @@ STUCK_LIMIT = 2
 CRASH_BACKOFF_SECONDS = (1.0, 60.0)
 RETRY_SUSPECT_SECONDS = (30.0, 600.0)
 UNAVAILABLE_BACKOFF_SECONDS = (5.0, 60.0)
+REJOIN_SECONDS = 600.0
+"""A suspect that has answered for so long is served with the others again: alone it has no peers."""
 RENEW_SECONDS = (30.0, 600.0)
 """Between new processes while a device is lost."""
 LOST_REASONS = frozenset({"lost", "reset_required", "not_found"})
@@ -95,6 +97,8 @@ class _Slot:
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     closed: bool = False
     """Released: whoever still holds this slot starts nothing in it."""
+    well_since: float | None = None
+    """Monotonic seconds from which on everything was answered and read."""
 
     def take(self) -> Worker | None:
         """The worker, which is no longer of this slot."""
@@ -198,6 +202,7 @@ class Reader:
         slot.backoff.reset()
         slot.unavailable = None
         await self._renew_for_lost(slot, collected)
+        await self._rejoin(slot, collected)
         return collected
 
     async def _ask(self, worker: Worker, collector: str) -> Collected:
@@ -273,7 +278,7 @@ class Reader:
     # --- what goes wrong ---
 
     async def _hung(self, slot: _Slot, worker: Worker | None, device: str) -> Collected:
-        device = slot.only or device
+        device, slot.well_since = slot.only or device, None
         if slot.worker is worker:
             slot.take()
         if worker is not None:
@@ -292,7 +297,7 @@ class Reader:
         if slot.closed or worker is None:
             return _absent(slot.only or "", "crashed", "released")
         slot.take()
-        touched = worker.touched
+        touched, slot.well_since = worker.touched, None
         slot.backoff.start(self._monotonic())
         if not await worker.ended_within(END_SECONDS):
             self._stuck.add(worker, slot.only or touched, self._monotonic())
@@ -322,6 +327,24 @@ class Reader:
             slot.renewal.start(now)
             self._events.worker_restarted(self.settings.name, "device_lost")
             await self._stop_worker(worker, 1.5)
+
+    async def _rejoin(self, slot: _Slot, collected: Collected) -> None:
+        """Serve a former suspect with the other devices again, by a new process, once it has been well for long."""
+        if slot.only is None or collected.absences:
+            slot.well_since = None
+            return
+        now = self._monotonic()
+        if slot.well_since is None:
+            slot.well_since = now
+        if now - slot.well_since < REJOIN_SECONDS or self._stuck or self._own.get(slot.only) is not slot:
+            return
+        del self._own[slot.only]
+        slot.closed = True
+        workers = [worker for one in (slot, self._main) if (worker := one.take()) is not None]
+        log.info("a device that did not answer once is served with the others again", worker=self.settings.name,
+                 device=slot.only)  # fmt: skip
+        self._events.worker_restarted(self.settings.name, "rejoined")
+        await asyncio.gather(*(self._stop_worker(worker, 1.5) for worker in workers))
 
     # --- stopping ---
 

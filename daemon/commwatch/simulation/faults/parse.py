@@ -84,7 +84,7 @@ class _Entry:
             raise ConfigError(self._file, self._line, "fault", "is missing")
         kind = KINDS.get(name)
         if kind is None:
-            raise self._error("fault", f"unknown kind {name!r}; known: {', '.join(KINDS)}")
+            raise self._error("fault", f"unknown kind {name!r}; {_hint(name)}commwatch simulate --list shows all")
         self._refuse_unknown_keys(name, kind)
         start, end = self._times(started_at, written)
         struck = self._target(name, kind.target, preset)
@@ -212,6 +212,14 @@ class _Entry:
 
     def _error(self, key: str, problem: str) -> ConfigError:
         return ConfigError(self._file, self._texts[key][1], key, problem)
+
+
+def _hint(name: str) -> str:
+    """The kind that may have been meant."""
+    import difflib  # only here: this module is imported by every process of a simulated node
+
+    close = difflib.get_close_matches(name, KINDS, n=1)
+    return f"did you mean {close[0]}? " if close else ""
 
 
 def _moment(text: str, started_at: float) -> float:
