@@ -116,11 +116,12 @@ class Pipeline:
         self._observed_at = now
         seen = self._seen()
         absences = frozenset().union(*(these for name, these in self._absences.items() if name.startswith("nvml_")))
-        self._states = gpu_states(self._inventory.known_gpus(), seen, absences, self._suspects())
+        known = self._inventory.known_gpus()
+        self._states = gpu_states(known, seen, absences, self._suspects())
         if learned := self._inventory.observe(seen.without(not_working(self._states)), now):
             log.info("learned what to expect", what=learned)
         self._store.put("inventory", "", self._inventory.block(now), float("inf"))
-        self._store.put("gpu_state", "", state_block(self._states, now), float("inf"))
+        self._store.put("gpu_state", "", state_block(self._states, known, seen, now), float("inf"))
         self._uses.drop_absent()
         self._flaps.drop_absent()
         self._pcie_links.drop_absent()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from commwatch.analysis.gpu_state import (
@@ -130,7 +132,19 @@ def test_a_gpu_that_moved_to_another_slot_is_not_missing() -> None:
 
 def test_states_become_a_block() -> None:
     """Each state is a series of the catalogue."""
-    block = state_block({NAMES[0]: OK, NAMES[1]: MISSING}, 5.0)
+    block = state_block({NAMES[0]: OK, NAMES[1]: MISSING}, [], seen(0), 5.0)
 
     assert block.get("commwatch_gpu_state", *NAMES[1]) == MISSING
     assert block.text("commwatch_gpu_state").count("\n") == 2
+
+
+def test_a_gpu_that_cannot_say_who_it_is_keeps_its_identity() -> None:
+    """One that is lost is named as it was; one that answers names itself, and one that was replaced has none."""
+    named = replace(known(1), name="H100", serial="S1", architecture="Hopper")
+
+    lost = state_block({NAMES[0]: OK, NAMES[1]: LOST}, [known(0), named], seen(0), 5.0)
+    here = state_block({NAMES[0]: OK, NAMES[1]: LOST}, [known(0), named], seen(0, 1), 5.0)
+    replaced = state_block({NAMES[0]: OK, ("", SLOTS[1]): MISSING}, [replace(named, is_replaced=True)], seen(0), 5.0)
+
+    assert lost.get("commwatch_gpu_info", *NAMES[1], "GPU-1", "S1", "H100", "Hopper") == 1
+    assert [block.text("commwatch_gpu_info") for block in (here, replaced)] == ["", ""]

@@ -321,8 +321,8 @@ def test_blocks_are_gathered_into_an_observation() -> None:
 
     assert seen == Observation(
         gpus=(
-            SeenGpu("GPU-0", 0, SLOTS[0], "H100", {0: 25e9, 1: 25e9}, frozenset({2}), 16, 5),
-            SeenGpu("GPU-1", 1, SLOTS[1], "A10", {}),
+            SeenGpu("GPU-0", 0, SLOTS[0], "H100", {0: 25e9, 1: 25e9}, frozenset({2}), 16, 5, "serial", "hopper"),
+            SeenGpu("GPU-1", 1, SLOTS[1], "A10", {}, serial="serial", architecture="ampere"),
         ),
         ports={"eth0": SeenPort(True, 50e9), "eth1": SeenPort(False)},
     )

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from commwatch.analysis.inventory import KnownGpu
 from commwatch.analysis.observation import Observation
 from commwatch.sources.base import Absence, Reason
-from commwatch_exporters.snapshot import Block, Layout
+from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 OK, NOT_ANSWERING, LOST, RESET_REQUIRED, MISSING = range(5)
 
@@ -68,9 +68,23 @@ def not_working(states: Mapping[GpuLabels, int]) -> frozenset[str]:
     return frozenset(pci_bus_id for (gpu, pci_bus_id), state in states.items() if state != OK and gpu)
 
 
-def state_block(states: Mapping[GpuLabels, int], time: float) -> Block:
-    """The states as the metric ``commwatch_gpu_state``."""
-    return Block(Layout(("commwatch_gpu_state", labels) for labels in states), tuple(states.values()), time)
+def state_block(states: Mapping[GpuLabels, int], known: Iterable[KnownGpu], seen: Observation, time: float) -> Block:
+    """The states as the metric ``commwatch_gpu_state``, and who the GPUs are that cannot say so themselves now.
+
+    Args:
+        states: what ``gpu_states`` gives.
+        known: what ``Inventory.known_gpus`` gives.
+        seen: what ``observe_blocks`` gives.
+        time: monotonic seconds.
+    """
+    readings: dict[Series, Value] = {("commwatch_gpu_state", labels): state for labels, state in states.items()}
+    here = {gpu.pci_bus_id for gpu in seen.gpus or ()}
+    for gpu in known:
+        labels = (str(gpu.index), gpu.pci_bus_id)
+        if states.get(labels, OK) != OK and gpu.pci_bus_id not in here and not gpu.is_replaced:
+            uuid = "" if gpu.uuid == gpu.pci_bus_id else gpu.uuid
+            readings["commwatch_gpu_info", (*labels, uuid, gpu.serial, gpu.name, gpu.architecture)] = 1
+    return Block(Layout(readings), tuple(readings.values()), time)
 
 
 def _evidence(absences: Iterable[Absence], suspects: Iterable[str]) -> dict[str, int]:

@@ -37,6 +37,9 @@ class KnownGpu:
     is_expected: bool
     is_replaced: bool
     """Another GPU holds its slot now."""
+    name: str = ""
+    serial: str = ""
+    architecture: str = ""
 
 
 class Inventory:
@@ -104,7 +107,16 @@ class Inventory:
     def known_gpus(self) -> tuple[KnownGpu, ...]:
         """The GPUs that are or were here."""
         return tuple(
-            KnownGpu(uuid, record.index, record.pci_bus_id, record.presence.expected is not None, record.is_replaced)
+            KnownGpu(
+                uuid,
+                record.index,
+                record.pci_bus_id,
+                record.presence.expected is not None,
+                record.is_replaced,
+                record.name,
+                record.serial,
+                record.architecture,
+            )
             for uuid, record in self.state.gpus.items()
         )
 
@@ -192,6 +204,7 @@ class Inventory:
         for uuid, gpu in self._here.items():
             record = records.setdefault(uuid, GpuRecord(gpu.index, gpu.pci_bus_id, gpu.name))
             record.index, record.pci_bus_id, record.name = gpu.index, gpu.pci_bus_id, gpu.name
+            record.serial, record.architecture = gpu.serial, gpu.architecture
             record.is_replaced = False
             learned += _observe_gpu(gpu, record, elapsed, self._learn_after)
         slots = {gpu.pci_bus_id for gpu in self._here.values()}

@@ -43,6 +43,8 @@ class GpuRecord(msgspec.Struct):
     index: int
     pci_bus_id: str
     name: str
+    serial: str = ""
+    architecture: str = ""
     is_replaced: bool = False
     """Another GPU was seen in its slot since."""
     presence: Learned = msgspec.field(default_factory=Learned)

@@ -34,6 +34,8 @@ class SeenGpu:
     pcie_lanes: int | None = None
     pcie_generation: int | None = None
     """Highest of GPU and slot together, not the one of this moment."""
+    serial: str = ""
+    architecture: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,10 @@ def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
             links_down=frozenset(down.get(pci_bus_id, ())),
             pcie_lanes=lanes.get(pci_bus_id),
             pcie_generation=generations.get(pci_bus_id),
+            serial=serial,
+            architecture=architecture,
         )
-        for (gpu, pci_bus_id, uuid, _serial, name, _architecture), _ in _samples(blocks, "commwatch_gpu_info")
+        for (gpu, pci_bus_id, uuid, serial, name, architecture), _ in _samples(blocks, "commwatch_gpu_info")
     )
 
 
