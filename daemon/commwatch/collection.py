@@ -178,7 +178,6 @@ class Collection:
             # Only a run that came to its end says that a device has gone.
             for device in self._store.group(collector.name).keys() - collected.blocks.keys():
                 self._store.drop(collector.name, device)
-        self._store.expire(time.monotonic())
 
     def _drop_all(self, collector: Collector, absence: Absence, *, source_gone: bool) -> None:
         """Nothing was read: neither here nor, where worker or source are to blame, by their other collectors."""

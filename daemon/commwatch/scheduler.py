@@ -14,6 +14,8 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 log = structlog.get_logger("commwatch.scheduler")
 
+GRID_SECONDS = 0.05
+"""First runs that are not asked for at a certain time fall on multiples of this."""
 CLOCK_STEP_SECONDS = 2.0
 """A wall clock that moves this much against the monotonic one was stepped."""
 
@@ -55,11 +57,11 @@ class Scheduler:
         Args:
             name: unique; what was added under it before is replaced.
             interval: seconds.
-            delay: seconds to the first run; None: one interval.
+            delay: seconds to the first run; None: about one interval, on the grid that all such jobs share.
         """
         self._intervals[name] = interval
         self._last_run = self._monotonic()
-        first = self._time_in(interval if delay is None else delay)
+        first = self._time_in(delay) if delay is not None else self._on_grid(interval)
 
         async def tracked() -> None:
             self._last_run = self._monotonic()
@@ -109,6 +111,11 @@ class Scheduler:
 
     def _time_in(self, delay: float) -> datetime:
         return datetime.fromtimestamp(self._wall(), timezone.utc) + timedelta(seconds=delay)
+
+    def _on_grid(self, interval: float) -> datetime:
+        """In one interval from the last tick: jobs that are due together cost one wake-up."""
+        wall = self._wall()
+        return datetime.fromtimestamp(wall, timezone.utc) + timedelta(seconds=interval - wall % GRID_SECONDS)
 
     def clock_step(self) -> float | None:
         """Seconds by which the wall clock was stepped since the last look; None where it was not.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import time
@@ -15,8 +14,6 @@ from commwatch.simulation.find import find_preset
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.presets import Preset
 from commwatch.simulation.tree import PARTS, ProcfsTree, SysfsTree
-
-log = logging.getLogger("commwatch.simulation")
 
 _LOOK_AT_FILE_SECONDS = 0.25
 _HANG_POLL_SECONDS = 0.05
@@ -121,6 +118,9 @@ class SimulatedNode:
             self._hardware = Hardware(self.preset, self._read_faults())
         except ConfigError as error:
             # An editor may have written half of it; the next version is looked at again.
+            import logging  # in this process for nothing else
+
+            log = logging.getLogger("commwatch.simulation")
             log.warning("the file of faults is not used; the faults before it hold on: %s", error)
 
     def _read_faults(self) -> tuple[Fault, ...]:

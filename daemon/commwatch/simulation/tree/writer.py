@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 
@@ -77,6 +76,8 @@ class TreeWriter:
         """Remove folders with all they hold, and links."""
         if self._only_missing:
             return
+        import shutil  # with three libraries of compression; most nodes never lose a device
+
         for path in paths:
             target = f"{self.root}/{path}"
             if os.path.islink(target):
