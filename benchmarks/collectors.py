@@ -27,6 +27,7 @@ from commwatch.workers.child import SOURCES
 from commwatch.workers.wire import SimulationPlan, WorkerPlan
 
 WARM_UP_RUNS = 3
+GPM_PAUSE_SECONDS = 0.11  # two samples must be 0.1 s apart
 PAUSE_SECONDS = 0.002  # so that no run finds everything in the cache, as at its own cadence it would not
 
 
@@ -50,16 +51,20 @@ def measure(preset: str, runs: int) -> dict[str, dict[str, float]]:
                 continue
             for plan in COLLECTORS:
                 if plan.source == name and not plan.only_for:
-                    found[plan.name] = _measure(partial(source.collect, plan.key), runs)
+                    found[plan.name] = _measure(
+                        partial(source.collect, plan.key),
+                        runs,
+                        GPM_PAUSE_SECONDS if plan.key == "gpm" else PAUSE_SECONDS,
+                    )
             source.close()
     return {name: figures for name, figures in found.items() if figures["values"]}
 
 
-def _measure(collect: Callable[[], Batch], runs: int) -> dict[str, float]:
+def _measure(collect: Callable[[], Batch], runs: int, pause: float) -> dict[str, float]:
     times: list[float] = []
     batch = Batch()
     for _ in range(WARM_UP_RUNS + runs):
-        time.sleep(PAUSE_SECONDS)
+        time.sleep(pause)
         start = time.thread_time_ns()
         batch = collect()
         times.append((time.thread_time_ns() - start) / 1e6)

@@ -1,4 +1,4 @@
-"""Measures the whole daemon on a simulated 8 × H100 node, scraped every second: CPU, memory, start-up, latency.
+"""Measures the whole daemon on a simulated node, scraped every second: CPU, memory, start-up, latency.
 
 Example: python -m benchmarks.daemon --seconds 60 --json
 """
@@ -69,13 +69,13 @@ def wait_for_snapshot(port: int, deadline: float) -> None:
     raise TimeoutError("the daemon was not ready in time")
 
 
-def measure(port: int, seconds: int, arguments: list[str]) -> dict[str, float]:
+def measure(preset: str, port: int, seconds: int, arguments: list[str]) -> dict[str, float]:
     """Start a daemon, scrape it every second, and stop it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT / "exporters")])}
     with tempfile.TemporaryDirectory() as state:
         started = time.monotonic()
         daemon = subprocess.Popen(
-            [sys.executable, "-m", "commwatch", "run", "--simulate", "h100x8", "--path.state", state,
+            [sys.executable, "-m", "commwatch", "run", "--simulate", preset, "--path.state", state,
              "--web.listen-address", f"127.0.0.1:{port}", "--log.level", "error", *arguments],
             env=environment,
         )  # fmt: skip
@@ -113,13 +113,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="how long to scrape (default 60)")
+    parser.add_argument("--preset", default="h100x8", help="node (default: h100x8, which the budgets are of)")
     parser.add_argument("--port", type=int, default=28930, help="free port on loopback (default 28930)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args()
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
         config.write("probes: {enabled: false}\n")
         config.flush()
-        figures = measure(given.port, given.seconds, ["--config.file", config.name])
+        figures = measure(given.preset, given.port, given.seconds, ["--config.file", config.name])
     if given.json:
         print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
         return
