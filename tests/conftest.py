@@ -1,4 +1,4 @@
-"""Leaves out the tests whose programs are not here, and says so: the marker names them."""
+"""Options and profiles of the suite; leaves out the tests whose programs are not here, and says so."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ import subprocess
 from functools import cache
 
 import pytest
+from hypothesis import settings
+
+# In CI the same examples each time, however slow the machine: what is new is looked for where someone looks on.
+settings.register_profile("ci", derandomize=True, deadline=None)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 PROGRAMS = {
     "prometheus": ("prometheus", "promtool", "amtool"),

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from commwatch.topology.model import Endpoint, Gpu, NodeTopology, PciDevice, PcieLink, Topology
 from commwatch.topology.paths import (
     all_paths,
-    chain,
     cpus_of,
     nearest_nics,
     nvlinks_between,
@@ -233,18 +232,27 @@ def test_paths_are_the_same_in_both_directions(node: NodeTopology) -> None:
 
 
 @given(trees())
-def test_a_deeper_common_ancestor_is_never_a_farther_class(node: NodeTopology) -> None:
-    """Who meets lower in the tree is at least as near."""
+def test_where_two_meet_decides_how_near_they_are(node: NodeTopology) -> None:
+    """Who meets below a bridge is nearer than who meets at the host bridge, and that is nearer than not to meet."""
     for gpu_ in node.gpus:
-        above = chain(node, gpu_.address)
         ways = [pci_path(node, gpu_.address, other.address) for other in node.gpus if other != gpu_]
-        known = sorted((way for way in ways if way.common), key=lambda way: above.index(way.common))
+        at_bridges = [way for way in ways if way.common in node.devices]
+        at_host = [way for way in ways if way.common and way.common not in node.devices]
         apart = [way for way in ways if not way.common]
 
-        for lower, higher in itertools.pairwise(known):
-            if lower.common != higher.common:
-                assert rank(lower.kind) <= rank(higher.kind)
-        assert all(rank(near.kind) < rank(far.kind) for near in known for far in apart)
+        for nearer, farther in itertools.pairwise((at_bridges, at_host, apart)):
+            assert all(rank(near.kind) < rank(far.kind) for near in nearer for far in farther)
+        assert all(rank(near.kind) < rank(far.kind) for near in at_bridges for far in apart)
+
+
+@given(trees())
+def test_a_bridge_more_is_never_a_nearer_class(node: NodeTopology) -> None:
+    """Of two devices that one meets at the same bridge, the one with more bridges above it is at least as far."""
+    for gpu_ in node.gpus:
+        ways = [pci_path(node, gpu_.address, other.address) for other in node.gpus if other != gpu_]
+        for one, other in itertools.permutations(ways, 2):
+            if one.common and one.common == other.common and one.bridges <= other.bridges:
+                assert rank(one.kind) <= rank(other.kind)
 
 
 def _addresses(tree: Tree) -> list[str]:
