@@ -121,6 +121,7 @@ def test_a_reboot_with_a_card_fewer(tmp_path: Path) -> None:
     arguments = (*H100, "--config.file", str(config), "--simulate.faults", str(faults))
     with running(tmp_path, *arguments) as daemon:
         daemon.until(lambda: daemon.value("expected", kind="gpu") == 8, seconds=30)
+        daemon.until(lambda: daemon.value("expected", kind="nvlink") == 144)
     faults_file(tmp_path, "- {fault: gpu_missing, gpu: 2}\n")
 
     with running(tmp_path, *arguments) as daemon:
