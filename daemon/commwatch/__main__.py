@@ -11,7 +11,7 @@ from commwatch import __version__
 from commwatch.errors import CommwatchError
 from commwatch.settings_arguments import config_from, settings_parser
 
-COMMANDS = ("run", "check_config", "probe", "topology", "inventory", "pause", "resume", "simulate")
+COMMANDS = ("run", "check_config", "probe", "heatmap", "topology", "inventory", "pause", "resume", "yield_", "simulate")
 
 
 def build_parser() -> argparse.ArgumentParser:

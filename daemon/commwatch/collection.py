@@ -167,6 +167,8 @@ class Collection:
     def _keep(self, collector: Collector, collected: Collected, *, source_gone: bool) -> None:
         for device, block in collected.blocks.items():
             self._store.put(collector.name, device, block, block.time + collector.lifetime)
+        if collected.occupants is not None:
+            self._store.occupants = collected.occupants
         for absence in collected.absences:
             if absence.device and absence.device not in collected.blocks:
                 self._drop_device(collector, absence)

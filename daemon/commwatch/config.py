@@ -260,21 +260,58 @@ class Inventory(Section, frozen=True):
 
 
 class Probe(Section, frozen=True):
-    """One collective that is measured again and again."""
+    """One thing that is measured again and again."""
 
-    collective: Literal["all_reduce"] = "all_reduce"
+    measure: Literal[
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "broadcast",
+        "all_to_all",
+        "pairs",
+        "host_copies",
+        "scaling",
+    ] = "all_reduce"
+    """A collective over all ranks; ``pairs``: send/recv of every two; ``host_copies``: between each GPU and the host;
+    ``scaling``: all_reduce over 2, 4, 8, ... of them."""
     backend: Literal["auto", "nccl", "gloo"] = "auto"
     """auto: nccl where there are GPUs, gloo where there is no NVIDIA driver. A name keeps one backend for life."""
     ranks: Annotated[int, Meta(ge=0, le=64)] = 0
     """0: one per GPU, or two without GPUs."""
+    gpus: tuple[Annotated[int, Meta(ge=0)], ...] = ()
+    """NVML indexes of the GPUs to use; empty: all."""
     interval: Duration = Duration(900)
     latency_bytes: Size = Size(8)
     bandwidth_bytes: Size = Size(0)
-    """0: 64MiB with nccl, 4MiB with gloo."""
+    """0: 64MiB with nccl, 4MiB with gloo; for pairs and host_copies 16MiB and 4MiB."""
     expected_bandwidth: Rate | None = None
     """Bus bandwidth that this probe should give; else from the reference table, else from the model."""
     latency_limit: Duration | None = None
     """A small collective that takes longer is a spike whatever the baseline says."""
+
+    def __post_init__(self) -> None:
+        if self.interval < SHORTEST_PROBE_INTERVAL_SECONDS:
+            raise ValueError(f"interval must be at least {SHORTEST_PROBE_INTERVAL_SECONDS:g}s")
+        if len(set(self.gpus)) != len(self.gpus):
+            raise ValueError("gpus names a GPU twice")
+
+
+SHORTEST_PROBE_INTERVAL_SECONDS = 1.0
+"""A cycle takes seconds."""
+
+DAY = Duration(86400)
+
+DEFAULT_PROBES: dict[str, Probe] = {
+    "all_reduce": Probe(),
+    "pairs": Probe(measure="pairs", interval=DAY),
+    "all_gather": Probe(measure="all_gather", interval=DAY),
+    "reduce_scatter": Probe(measure="reduce_scatter", interval=DAY),
+    "broadcast": Probe(measure="broadcast", interval=DAY),
+    "all_to_all": Probe(measure="all_to_all", interval=DAY),
+    "host_copies": Probe(measure="host_copies", interval=DAY),
+    "scaling": Probe(measure="scaling", interval=DAY),
+}
+"""What runs without any configuration (docs/probes.md has the time that it takes)."""
 
 
 class Probes(Section, frozen=True):
@@ -283,16 +320,31 @@ class Probes(Section, frozen=True):
     enabled: bool = True
     gate: Literal["auto", "slurm", "kubernetes", "idle", "off"] = "auto"
     """What must say that the node is free; off: never probe."""
+    slurm_node: str = ""
+    """Name of this node in Slurm; empty: that of the running slurmd, else the host name up to the first dot."""
+    kubelet_socket: Annotated[str, Meta(min_length=1)] = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    """Where the kubelet says which devices its pods have."""
+    scheduler_deadline: Duration = Duration(5)
+    """A scheduler that has not answered in this time is not known to be idle."""
     start_delay: Duration = Duration(10)
     occupancy_limit: Annotated[float, Meta(gt=0, le=0.1)] = 0.01
     """Share of the GPUs' wall time in which probes may hold a context."""
     kernel_time: Duration = Duration(0.1)
     """GPU time that the timed calls of one cycle may take."""
+    start_deadline: Duration = Duration(60)
+    """Of all ranks together, until torch is imported; the next three from the time at which the last one got there."""
+    rendezvous_deadline: Duration = Duration(30)
     setup_deadline: Duration = Duration(60)
     measure_deadline: Duration = Duration(30)
     definitions: dict[Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}$")], Probe] = field(
-        default_factory=lambda: {"all_reduce": Probe()}
+        default_factory=lambda: dict(DEFAULT_PROBES)
     )
+    """Where any is given, the default ones are gone."""
+
+    def __post_init__(self) -> None:
+        pairs = sorted(name for name, probe in self.definitions.items() if probe.measure == "pairs")
+        if len(pairs) > 1:
+            raise ValueError(f"definitions: {' and '.join(pairs)} both measure pairs; a node has one pair matrix")
 
 
 class Config(Section, frozen=True):

@@ -14,10 +14,11 @@ from commwatch.collection import Collection, Collector
 from commwatch.collectors import COLLECTORS, READERS, CollectorPlan, ReaderPlan
 from commwatch.config import Config, Paths, source_settings
 from commwatch.errors import CommwatchError
-from commwatch.gpu_view import GPU_COLLECTORS
+from commwatch.gpu_view import GPU_COLLECTORS, PROCESS_COLLECTOR
 from commwatch.instruments import Instruments
 from commwatch.origins import boot_identity, nvidia_driver_present, origin_absent
 from commwatch.pipeline import Pipeline
+from commwatch.probe_node import ReadNode
 from commwatch.probing import Probing
 from commwatch.scheduler import Scheduler
 from commwatch.state import StateDirectory
@@ -77,9 +78,12 @@ class Engine:
             self.store,
             scheduler,
             simulation,
-            self._driver_present,
-            self._read_gpus,
-            self._stuck_workers,
+            ReadNode(
+                driver_expected=lambda: not self.driver_absent() or self._gpus_wanted(),
+                gpus=self._read_gpus,
+                processes=self._read_processes,
+                stuck_elsewhere=self._stuck_workers,
+            ),
         )
 
     # --- what is built ---
@@ -155,9 +159,15 @@ class Engine:
 
     async def _read_gpus(self) -> None:
         for name in GPU_COLLECTORS:
-            collector = self.collection.collectors.get(name)
-            if collector is not None:
-                await self.collection.run(collector)
+            await self._read_now(name)
+
+    async def _read_processes(self) -> None:
+        await self._read_now(PROCESS_COLLECTOR)
+
+    async def _read_now(self, name: str) -> None:
+        collector = self.collection.collectors.get(name)
+        if collector is not None:
+            await self.collection.run(collector)
 
     def _origin_absent(self, source: str) -> str | None:
         """Why a source is not needed on this node; None where it is."""
@@ -240,6 +250,7 @@ class Engine:
 
     def refresh(self) -> None:
         """Bring up to date what depends on the time alone."""
+        self._instruments.worker_stuck("probe", self.probing.stuck_count)
         self.probing.refresh()
 
     async def stop(self) -> None:

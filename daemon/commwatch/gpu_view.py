@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
 from commwatch.probes.gate import GpuFacts
 from commwatch.store import Store
 from commwatch_exporters.snapshot import Block
@@ -9,11 +14,16 @@ from commwatch_exporters.snapshot import Block
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 """NVML's nvmlComputeMode_t."""
 
-GPU_COLLECTORS = ("nvml_gpu", "nvml_processes")
+PROCESS_COLLECTOR = "nvml_processes"
+"""What says which processes are on the GPUs, and so what is read while a cycle is under way."""
+GPU_COLLECTORS = ("nvml_gpu", PROCESS_COLLECTOR)
 """What a probe's gate wants to know of the GPUs, and so what is read just before it is asked."""
+BUSY_SAMPLES_APART_SECONDS = 1.0
+"""Utilisation is a sample of the past: two of them must be zero (nccl.md 2.3)."""
 
 _METRICS = tuple(
-    f"commwatch_gpu_{name}" for name in ("busy", "compute_processes", "memory_used_bytes", "compute_mode", "mig_mode")
+    f"commwatch_gpu_{name}"
+    for name in ("busy", "compute_processes", "memory_used_bytes", "memory_size_bytes", "compute_mode", "mig_mode")
 )
 
 
@@ -48,15 +58,27 @@ class GpuView:
     def facts(self, fresh_from: float) -> tuple[GpuFacts, ...]:
         """What was read of each GPU since a monotonic time; what is older does not say that it is free now."""
         facts = []
+        occupants = self.occupants(fresh_from)
         for labels in self.identities():
-            key = (labels["gpu"], labels["pci_bus_id"])
-            blocks = [self._store.get(collector, labels["pci_bus_id"]) for collector in GPU_COLLECTORS]
+            device = labels["pci_bus_id"]
+            blocks = [self._store.get(collector, device) for collector in GPU_COLLECTORS]
             fresh = [block for block in blocks if block is not None and block.time >= fresh_from]
-            facts.append(self._facts_of(labels["pci_bus_id"], key, fresh))
+            found = self._facts_of(device, (labels["gpu"], device), fresh)
+            facts.append(replace(found, processes=occupants[device]))
         return tuple(facts)
 
+    def occupants(self, fresh_from: float) -> dict[str, tuple[int, ...] | None]:
+        """Ids of the compute processes on each GPU, by PCI address; None where not read since a monotonic time."""
+        found: dict[str, tuple[int, ...] | None] = {}
+        for labels in self.identities():
+            device = labels["pci_bus_id"]
+            block = self._store.get(PROCESS_COLLECTOR, device)
+            fresh = block is not None and block.time >= fresh_from
+            found[device] = self._store.occupants.get(device) if fresh else None
+        return found
+
     def _facts_of(self, device: str, key: tuple[str, str], blocks: list[Block]) -> GpuFacts:
-        busy, processes, memory, mode, mig = (
+        busy, processes, used, size, mode, mig = (
             next((found for block in blocks if (found := block.get(metric, *key)) is not None), None)
             for metric in _METRICS
         )
@@ -67,7 +89,37 @@ class GpuView:
             device=device,
             busy=None if busy is None else bool(busy),
             compute_processes=None if processes is None else int(processes),
-            memory_used_bytes=None if memory is None else int(memory),
+            memory_used_bytes=None if used is None else int(used),
+            memory_size_bytes=None if size is None else int(size),
             compute_mode=None if mode is None else _COMPUTE_MODES.get(int(mode), "unknown"),
             mig=None if mig is None else bool(mig),
         )
+
+    async def look_twice(
+        self,
+        read: Callable[[], Awaitable[None]],
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> tuple[GpuFacts, ...]:
+        """The busy test: what was read of each GPU, twice and a second apart; busy is what was so at either look.
+
+        What could not be read at either look is not known.
+
+        Args:
+            read: reads ``GPU_COLLECTORS`` into the store now.
+            monotonic: the clock of the blocks.
+            sleep: waits.
+        """
+        started = monotonic()
+        await read()
+        first = {facts.device: facts for facts in self.facts(started)}
+        await sleep(BUSY_SAMPLES_APART_SECONDS)
+        again = monotonic()
+        await read()
+        return tuple(replace(facts, busy=_either(facts, first.get(facts.device))) for facts in self.facts(again))
+
+
+def _either(later: GpuFacts, earlier: GpuFacts | None) -> bool | None:
+    """Whether a GPU was busy at one of two looks; None where one of them said nothing and the other "no"."""
+    looks = (later.busy, earlier.busy if earlier is not None else None)
+    return True if True in looks else None if None in looks else False

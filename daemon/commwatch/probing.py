@@ -3,50 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import socket
 import time
-import zlib
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
 from commwatch import config
-from commwatch.analysis.expected import Expected, expected_bus_bandwidth
-from commwatch.gpu_view import GpuView
-from commwatch.probes.budget import Occupied, expected_gpu_seconds, fits
-from commwatch.probes.gate import GateFacts, GpuFacts, SchedulerFacts, Skip, decide
+from commwatch.probe_node import ProbeNode, Prospect, ReadNode
+from commwatch.probe_records import AnyRecord, last_words, load_record, take_outcome
+from commwatch.probe_schedule import ProbeSchedule, node_share
+from commwatch.probes.budget import expected_gpu_seconds, fits
+from commwatch.probes.gate import SchedulerFacts, Skip, decide
 from commwatch.probes.launch import Launcher
-from commwatch.probes.plan import (
-    CyclePlan,
-    CycleResult,
-    Failed,
-    Measured,
-    SimulatedNodePlan,
-    SkipReason,
-    choose_backend,
-    plan_cycle,
-)
-from commwatch.probes.record import ProbeHistory, ProbeRecord, rules_of
-from commwatch.probes.scheduler import initial_pid_namespace, scheduler_facts
+from commwatch.probes.lock import LOCK_FILE, ProbeLock
+from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, SkipReason, YieldReason
 from commwatch.scheduler import Scheduler
 from commwatch.state import StateDirectory
 from commwatch.store import Store
 from commwatch.thresholds import Thresholds
-from commwatch.units import format_rate, format_seconds
 from commwatch.workers.wire import SimulationPlan
 from commwatch_exporters.snapshot import Block, Layout
 from commwatch_exporters.web import ProbeStatus
 
 log = structlog.get_logger("commwatch.probing")
 
-SUSPICIOUS_RETRY_SECONDS = 30.0
-"""A bad result brings the next cycle forward to this, at most"""
-SUSPICIOUS_RETRIES_PER_HOUR = 2
-BUSY_SAMPLES_APART_SECONDS = 1.0
-"""Utilisation is a sample of the past: two of them must be zero (nccl.md 2.3)."""
+NODE_SKIPS: frozenset[SkipReason] = frozenset(
+    {"scheduler_busy", "scheduler_unknown", "foreign_pid_namespace", "gpu_unknown", "gpu_busy", "gpu_memory_used",
+     "compute_mode", "mig"}
+)  # fmt: skip
+"""Reasons that hold for every probe of the node."""
+NODE_SKIP_HOLDS_SECONDS = 60.0
+"""For so long a node that was not free is not asked again for another seldom probe: they all try again together."""
 
 
 class Probing:
@@ -60,34 +49,33 @@ class Probing:
         store: Store,
         scheduler: Scheduler,
         simulation: SimulationPlan | None,
-        driver_present: Callable[[], bool],
-        read_gpus: Callable[[], Awaitable[None]],
-        stuck_elsewhere: Callable[[], int],
+        read: ReadNode,
     ) -> None:
-        """Args:
-        driver_present: whether an NVIDIA driver is here.
-        read_gpus: reads use, memory and modes of the GPUs into the store now.
-        stuck_elsewhere: processes of the readers that hang in the driver.
+        """Nothing is planned or read.
+
+        Args:
+            settings: the whole configuration.
+            thresholds: in force.
+            state: where histories, the hold and the lock are.
+            store: takes what is known of the probes, and has what the collectors know.
+            scheduler: runs the cycles.
+            simulation: the simulated node; None on a real one.
+            read: asks the collectors for more than their cadence gives.
         """
-        self._settings = settings
         self._limits = settings.probes
         self._thresholds = thresholds
         self._state = state
         self._store = store
-        self._gpus = GpuView(store)
         self._scheduler = scheduler
-        self._simulation = simulation
-        self._driver_present = driver_present
-        self._read_gpus = read_gpus
-        self._stuck_elsewhere = stuck_elsewhere
-        self._procfs = Path(settings.paths.procfs)
-        self._launcher = Launcher(procfs=self._procfs)
-        self._records: dict[str, ProbeRecord] = {}
+        self._node = ProbeNode(settings, store, state.path, simulation, read)
+        self._launcher = Launcher(procfs=Path(settings.paths.procfs), lock=ProbeLock(state.path / LOCK_FILE))
+        self._records: dict[str, AnyRecord] = {}
+        self._schedules: dict[str, ProbeSchedule] = {}
         self._layouts: dict[str, Layout] = {}
         self._last_skip: dict[str, Skip | None] = {}
         self._last_result: dict[str, CycleResult] = {}
-        self._retries: dict[str, list[float]] = {}
-        self._spread: set[str] = set()
+        self._node_skip: tuple[float, Skip] | None = None
+        """The last skip that holds for every probe, and its monotonic time."""
         self._turn = asyncio.Lock()
         self._maintenance = ""
         self._stopped = False
@@ -97,9 +85,10 @@ class Probing:
         if not self._limits.enabled or self._limits.gate == "off":
             return
         for name, probe in self._limits.definitions.items():
-            self._record(name, self._plan(name))
+            record = self._record(name, self._node.prospect(name))
             self._publish(name)
-            self._scheduler.add(_job(name), self._runner(name), probe.interval, delay=self._limits.start_delay)
+            first = self._schedule(name).first(record.history.last_completion_at, time.time())
+            self._scheduler.add(_job(name), self._runner(name), probe.interval, delay=first)
 
     def _runner(self, name: str) -> Callable[[], Awaitable[None]]:
         async def run() -> None:
@@ -107,134 +96,116 @@ class Probing:
 
         return run
 
+    def _schedule(self, name: str) -> ProbeSchedule:
+        if name not in self._schedules:
+            interval, host = self._limits.definitions[name].interval, socket.gethostname()
+            self._schedules[name] = ProbeSchedule(interval, self._limits.start_delay, node_share(host, name))
+        return self._schedules[name]
+
     async def run(self, name: str) -> None:
         """Run one cycle of a probe, or skip it, and keep the outcome."""
         async with self._turn:
             if self._stopped:
                 return
-            record = self._record(name, self._plan(name))
-            fresh_from = time.monotonic()
-            busy_before = await self._look_at_gpus(name, fresh_from)
-            scheduler = await asyncio.to_thread(scheduler_facts, self._procfs, Path(self._settings.paths.sysfs))
-            plan = self._plan(name)
-            record.adopt_plan(plan)
-            # From here to the start of the ranks nothing is awaited: a pause or a stop is either seen or can cancel.
-            if self._stopped:
+            record = self._record(name, self._node.prospect(name))
+            outcome = self._not_free_a_moment_ago(name) or await self._cycle_if_free(name, record)
+            if outcome is None:
                 return
-            skip = decide(
-                self._limits.gate, plan.backend, plan.ranks,
-                self._facts(record, plan, scheduler, self._gpus.facts(fresh_from), busy_before),
-            )  # fmt: skip
-            if skip is None:
-                await self._cycle(name, plan, record)
-            else:
-                self._skipped(name, record, skip)
+            if isinstance(outcome, Skip):
+                self._skipped(name, record, outcome)
             self._publish(name)
-            if not self._stopped:
-                self._plan_next(name, suspicious=skip is None and record.suspicious)
+            self._plan_next(name, record, ran=isinstance(outcome, Measured | Failed))
             await asyncio.to_thread(self.save)
 
-    async def _look_at_gpus(self, name: str, fresh_from: float) -> set[str]:
-        """Read the GPUs twice, apart; returns those that were busy at the first look."""
-        if not self._plan(name).gpus:
-            return set()
-        await self._read_gpus()
-        busy = {fact.device for fact in self._gpus.facts(fresh_from) if fact.busy}
-        await asyncio.sleep(BUSY_SAMPLES_APART_SECONDS)
-        await self._read_gpus()
-        return busy
+    def _not_free_a_moment_ago(self, name: str) -> Skip | None:
+        if self._node_skip is None or not self._schedule(name).seldom:
+            return None
+        asked_at, skip = self._node_skip
+        return skip if time.monotonic() - asked_at < NODE_SKIP_HOLDS_SECONDS else None
 
-    async def _cycle(self, name: str, plan: CyclePlan, record: ProbeRecord) -> None:
-        expected = self._expected(name, plan)
-        result = await self._launcher.run(plan)
-        record.apply(result, expected, time.time())
+    async def _cycle_if_free(self, name: str, record: AnyRecord) -> Skip | CycleResult | None:
+        """Look at the node, and run a cycle where nothing speaks against it; None where the daemon stops meanwhile."""
+        gpus = await self._node.look_at_gpus() if self._node.prospect(name).labels else ()
+        scheduler = await self._node.ask_schedulers()
+        prospect = await self._node.joined_prospect(name)
+        record.adopt_plan(prospect.plan)
+        # From here to the start of the ranks nothing is awaited: a pause or a stop is either seen or can cancel.
+        if self._stopped:
+            return None
+        plan = prospect.plan
+        facts = self._node.facts(
+            maintenance=self._maintenance, other_backend=record.other_backend, stuck_ranks=len(self._launcher.stuck),
+            scheduler=scheduler, gpus=gpus, within_budget=self._within_budget(name, record, prospect),
+        )  # fmt: skip
+        skip = decide(self._limits.gate, plan.backend, plan.measure, plan.ranks, facts)
+        self._node_skip = (time.monotonic(), skip) if skip is not None and skip.reason in NODE_SKIPS else None
+        return skip or await self._cycle(name, prospect, record, scheduler)
+
+    async def _cycle(
+        self, name: str, prospect: Prospect, record: AnyRecord, scheduler: SchedulerFacts
+    ) -> Skip | CycleResult:
+        """Run the ranks, and take in what came of it; a skip where they found that they cannot run here."""
+        plan = prospect.plan
+        result = await self._launcher.run(plan, self._node.watch(plan, scheduler))
+        if isinstance(result, Skipped):
+            return Skip(result.reason, result.detail)
         self._last_result[name] = result
         self._last_skip[name] = None
+        take_outcome(record, result, prospect, self._limits.definitions[name], time.time())
         if isinstance(result, Measured):
-            log.info("probe measured", probe=name, backend=plan.backend,
-                     latency_seconds=result.latency_seconds, bandwidth_seconds=result.bandwidth_seconds,
-                     setup_seconds=round(result.setup_seconds, 3))  # fmt: skip
+            words = last_words(record, time.time())
+            log.info("probe measured", probe=name, backend=plan.backend, result=words,
+                     setup_seconds=round(result.setup_seconds, 3),
+                     occupied_seconds=round(result.occupied_seconds, 3))  # fmt: skip
         elif isinstance(result, Failed):
-            log.warning("probe failed", probe=name, backend=plan.backend, reason=result.reason, detail=result.detail)
+            log.warning("probe failed", probe=name, backend=plan.backend, reason=result.reason, phase=result.phase,
+                        rank=result.rank, device=result.device, category=result.nccl.category,
+                        detail=result.detail)  # fmt: skip
         else:
-            self._last_skip[name] = Skip(result.reason, result.detail)
             log.info("probe gave way", probe=name, reason=result.reason, detail=result.detail)
+        return result
 
-    def _skipped(self, name: str, record: ProbeRecord, skip: Skip) -> None:
+    def _skipped(self, name: str, record: AnyRecord, skip: Skip) -> None:
         record.skip(skip.reason)
         known = self._last_skip.get(name)
         if known is None or known.reason != skip.reason:
             log.info("probe skipped", probe=name, reason=skip.reason, detail=skip.detail)
         self._last_skip[name] = skip
 
-    def _plan_next(self, name: str, *, suspicious: bool) -> None:
-        """A bad result asks for another look soon; after the first cycle the nodes of a cluster part company."""
-        interval = self._limits.definitions[name].interval
-        now = time.monotonic()
-        recent = [one for one in self._retries.get(name, []) if one > now - 3600]
-        if suspicious and len(recent) < SUSPICIOUS_RETRIES_PER_HOUR and interval > SUSPICIOUS_RETRY_SECONDS:
-            self._retries[name] = [*recent, now]
-            self._scheduler.run_in(_job(name), SUSPICIOUS_RETRY_SECONDS)
-        elif name not in self._spread:
-            self._spread.add(name)
-            share = zlib.crc32(f"{socket.gethostname()}/{name}".encode()) / 2**32
-            self._scheduler.run_in(_job(name), interval * (0.5 + share / 2))
+    def _plan_next(self, name: str, record: AnyRecord, *, ran: bool) -> None:
+        if self._stopped:
+            return
+        schedule = self._schedule(name)
+        delay = schedule.after(ran=ran, suspicious=record.suspicious, now=time.monotonic(), wall=time.time())
+        if delay is not None:
+            self._scheduler.run_in(_job(name), delay)
 
-    # --- what a cycle rests on ---
-
-    def _plan(self, name: str) -> CyclePlan:
-        probe = self._limits.definitions[name]
-        backend = choose_backend(probe, simulated=self._simulation is not None, driver=self._driver_present())
-        node = self._simulation
-        simulation = None if node is None else SimulatedNodePlan(
-            preset=node.preset, faults_file=node.faults_file or None, started_at=node.started_at)  # fmt: skip
-        devices = tuple(labels["uuid"] or labels["gpu"] for labels in self._gpus.identities())
-        return plan_cycle(name, probe, self._limits, backend=backend, devices=devices, simulation=simulation)
-
-    def _record(self, name: str, plan: CyclePlan) -> ProbeRecord:
+    def _record(self, name: str, prospect: Prospect) -> AnyRecord:
         record = self._records.get(name)
         if record is None:
-            history = self._state.load(f"probe-{name}", ProbeHistory)
-            rules = rules_of(self._limits.definitions[name], self._thresholds)
-            record = self._records[name] = ProbeRecord(plan, rules, history)
+            probe = self._limits.definitions[name]
+            record = self._records[name] = load_record(self._state, prospect.plan, probe, self._thresholds)
         else:
-            record.adopt_plan(plan)
+            record.adopt_plan(prospect.plan)
         return record
 
-    def _facts(
-        self,
-        record: ProbeRecord,
-        plan: CyclePlan,
-        scheduler: SchedulerFacts,
-        gpus: tuple[GpuFacts, ...],
-        busy_before: set[str],
-    ) -> GateFacts:
-        return GateFacts(
-            maintenance=self._maintenance,
-            other_backend=record.other_backend,
-            torch_installed=importlib.util.find_spec("torch") is not None,
-            stuck_processes=len(self._launcher.stuck) + self._stuck_elsewhere(),
-            scheduler=scheduler,
-            initial_pid_namespace=initial_pid_namespace(self._procfs),
-            gpus=tuple(replace(gpu, busy=True) if gpu.device in busy_before else gpu for gpu in gpus),
-            within_budget=self._within_budget(
-                [cycle for one in self._records.values() for cycle in one.history.occupied], record, plan
-            ),
+    def _within_budget(self, name: str, record: AnyRecord, prospect: Prospect) -> bool:
+        gpus, steps = prospect.plan.gpus, len(prospect.plan.steps)
+        cycles = [cycle for one in self._records.values() for cycle in one.history.occupied]
+        return fits(
+            cycles,
+            expected=expected_gpu_seconds(record.history.occupied, gpus, steps),
+            limit=self._limits.occupancy_limit,
+            gpus=gpus,
+            now=time.time(),
+            reserved=0.0 if self._schedule(name).seldom else self._waiting_for_budget(gpus),
         )
 
-    def _within_budget(self, cycles: list[Occupied], record: ProbeRecord, plan: CyclePlan) -> bool:
-        expected = expected_gpu_seconds(record.history.occupied, plan.gpus)
-        return fits(cycles, expected=expected, limit=self._limits.occupancy_limit, gpus=plan.gpus, now=time.time())
-
-    def _expected(self, name: str, plan: CyclePlan) -> Expected | None:
-        return expected_bus_bandwidth(
-            configured=self._limits.definitions[name].expected_bandwidth,
-            backend=plan.backend,
-            gpu_name=self._gpus.common_name(),
-            nvlinks_per_gpu=self._gpus.nvlinks_per_gpu(),
-            ranks=plan.ranks,
-            size_bytes=plan.bandwidth_bytes,
-        )
+    def _waiting_for_budget(self, gpus: int) -> float:
+        """GPU seconds of the seldom probes that were skipped for the budget: frequent ones leave room for them."""
+        waiting = [name for name, skip in self._last_skip.items() if skip is not None and skip.reason == "budget"]
+        seldom = [self._records[name] for name in waiting if self._schedule(name).seldom]
+        return sum(expected_gpu_seconds(one.history.occupied, gpus, one.steps) for one in seldom)
 
     # --- what others see and ask ---
 
@@ -260,14 +231,14 @@ class Probing:
         """Cycles may start again."""
         self._maintenance = ""
 
-    async def cancel(self, reason: SkipReason, detail: str) -> bool:
+    async def cancel(self, reason: YieldReason, detail: str) -> bool:
         """Make a cycle under way give way within two seconds; False if a rank is stuck."""
         return await self._launcher.cancel(reason, detail)
 
     async def stop(self) -> None:
         """Start no cycle any more, end the one under way, and keep what came of it."""
         self._stopped = True
-        await self.cancel("yielded", "the daemon stops")
+        await self.cancel("stopping", "the daemon stops")
         async with self._turn:
             return
 
@@ -300,25 +271,14 @@ class Probing:
         """
         return [self._status(name, record, now) for name, record in self._records.items()]
 
-    def _status(self, name: str, record: ProbeRecord, now: float) -> ProbeStatus:
-        key = (name, record.history.backend)
-        block = self._store.get("probes", name)
-        latency = bandwidth = completed = None
-        if block is not None:
-            latency = block.get("commwatch_probe_last_latency_seconds", *key)
-            bandwidth = block.get("commwatch_probe_last_bus_bandwidth_bytes_per_second", *key)
-            completed = block.get("commwatch_probe_last_completion_timestamp_seconds", *key)
-        parts = [] if latency is None else [f"latency {format_seconds(latency)}"]
-        parts += [] if bandwidth is None else [f"bus bandwidth {format_rate(bandwidth)}"]
-        last = self._last_result.get(name)
-        if isinstance(last, Failed):
-            parts = [f"failed: {last.reason} ({last.detail})"]
-        next_run = self._scheduler.next_run(_job(name))
-        skip = self._last_skip.get(name)
+    def _status(self, name: str, record: AnyRecord, now: float) -> ProbeStatus:
+        last, skip = self._last_result.get(name), self._last_skip.get(name)
+        completed, next_run = record.history.last_completion_at, self._scheduler.next_run(_job(name))
+        failed = f"failed: {last.reason} ({last.detail})" if isinstance(last, Failed) else ""
         return ProbeStatus(
             name=name,
             backend=record.history.backend,
-            last_result=", ".join(parts),
+            last_result=failed or last_words(record, now),
             age_seconds=None if completed is None else max(0.0, now - completed),
             next_run_seconds=None if next_run is None else max(0.0, next_run - now),
             skip_reason="" if skip is None else f"{skip.reason}: {skip.detail}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from commwatch_exporters.snapshot import Block, Snapshot
 
@@ -14,6 +14,8 @@ class Store:
         """Args:
         hidden: metric families that are kept for the analysis and not exposed.
         """
+        self.occupants: Mapping[str, tuple[int, ...]] = {}
+        """Ids of the processes with a compute context, by PCI address of the GPU; of the last run of nvml_processes."""
         self._hidden = hidden
         self._blocks: dict[str, dict[str, tuple[Block, float]]] = {}
         self._order: list[tuple[dict[str, tuple[Block, float]], str]] | None = None

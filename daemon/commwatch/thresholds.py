@@ -32,6 +32,9 @@ class Thresholds:
     probe_streak_gap_max_seconds: float
     probe_bandwidth_utilization_low_ratio: float
     probe_low_bandwidth_streak: int
+    probe_drift_max_factor: float
+    probe_step_results: int
+    probe_step_min_factor: float
     probe_error_rate_rise_ratio: float
     probe_error_rate_window_seconds: float
     probe_error_rate_failures_min: int

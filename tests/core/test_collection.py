@@ -408,3 +408,16 @@ def test_every_collector_is_planned_at_its_interval() -> None:
 
     assert node.jobs.jobs == {LINKS: (1.0, None), ERRORS: (10.0, None), NETWORK: (5.0, None)}
     assert [node.metric("collector_interval_seconds", name) for name in node.jobs.jobs] == [1, 10, 5]
+
+
+def test_processes_on_the_gpus_are_those_of_the_last_look() -> None:
+    """A collector that does not look changes nothing; one that does replaces all that was known."""
+    node = Node()
+    here, there = SLOTS
+
+    node.run(LINKS, Collected({}, [], 0.01, occupants={here: (1, 2), there: ()}))
+    node.run(ERRORS, collected())
+    assert node.store.occupants == {here: (1, 2), there: ()}
+
+    node.run(LINKS, Collected({}, [], 0.01, occupants={there: (3,)}))
+    assert node.store.occupants == {there: (3,)}

@@ -10,14 +10,18 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch import config, probing
-from commwatch.config import Config, Duration, Paths, Probe, Probes
+from commwatch import config, gpu_view, probe_node, probe_topology, probing
+from commwatch.config import DAY, Config, Duration, Paths, Probe, Probes
+from commwatch.probe_node import ReadNode
+from commwatch.probes.hold import HoldFile
 from commwatch.probes.launch import Launcher, Progress
-from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, RankResult, Skipped
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped, StepOutcome, Yielded
+from commwatch.probes.watch import Halt, Watch
 from commwatch.probing import Probing
 from commwatch.state import StateDirectory
 from commwatch.store import Store
 from commwatch.thresholds import load_thresholds
+from commwatch.topology.sysfs import SysfsFacts
 from commwatch.workers.wire import SimulationPlan
 from commwatch_exporters.snapshot import Series, Value
 from commwatch_exporters.web import ProbeStatus
@@ -33,6 +37,8 @@ class ScriptedLauncher(Launcher):
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self.plans: list[CyclePlan] = []
+        self.halts: list[Halt | None] = []
+        """What the watch said at the first look of each cycle."""
         self.results: list[Callable[[], CycleResult]] = []
         """Results of the next cycles, in place of good ones."""
         self.gate: asyncio.Event | None = None
@@ -46,8 +52,9 @@ class ScriptedLauncher(Launcher):
     def stuck(self) -> tuple[int, ...]:
         return self.left_behind
 
-    async def run(self, plan: CyclePlan, progress: Progress | None = None) -> CycleResult:
+    async def run(self, plan: CyclePlan, watch: Watch, progress: Progress | None = None) -> CycleResult:
         self.plans.append(plan)
+        self.halts.append(await watch(frozenset()))
         self.under_way += 1
         self.most_at_once = max(self.most_at_once, self.under_way)
         await (self.gate.wait() if self.gate is not None else asyncio.sleep(0))
@@ -55,10 +62,17 @@ class ScriptedLauncher(Launcher):
         return self.results.pop(0)() if self.results else self.good()
 
     def good(self, latency: float = 1e-3) -> Measured:
-        rank = RankResult(latency_seconds=(latency,), bandwidth_seconds=(1e-2,), first_call_seconds=0.1)
+        seconds = {"latency": latency, "bandwidth": 1e-2}
+        plan = self.plans[-1]
         return Measured(
-            finished_at=self._clock.time(), occupied_seconds=1.0, setup_seconds=3.0, latency_seconds=latency,
-            bandwidth_seconds=1e-2, ranks=(rank, rank),
+            finished_at=self._clock.time(), occupied_seconds=1.0, setup_seconds=3.0,
+            outcomes=tuple(
+                StepOutcome(
+                    step=step,
+                    seconds=tuple(seconds[step.purpose] if rank in step.clocks else None for rank in range(plan.ranks)),
+                )
+                for step in plan.steps
+            ),
         )  # fmt: skip
 
     def slow(self) -> Measured:
@@ -76,6 +90,8 @@ class Node:
         self.folder, self.clock, self.launcher = folder, clock, launcher
         self.store, self.jobs = Store(), PlannedJobs()
         self.gpu_reads = 0
+        self.processes: tuple[int, ...] = ()
+        """On both GPUs."""
         self.readable = True
         """Whether the readings of the GPUs succeed."""
         self.before_read: Callable[[int], None] = lambda number: None
@@ -90,12 +106,17 @@ class Node:
         self.set_gpus()
         self.probing = Probing(
             settings, load_thresholds(None), StateDirectory(folder), self.store, self.jobs,
-            SimulationPlan("h100x8", "", 0.0, "", ""), lambda: True, self._read_gpus, lambda: 0,
+            SimulationPlan("h100x8", "", 0.0, "", ""),
+            ReadNode(lambda: True, self._read_gpus, self._read_processes, lambda: 0),
         )  # fmt: skip
 
     async def _read_gpus(self) -> None:
         self.gpu_reads += 1
         self.before_read(self.gpu_reads)
+        if self.readable:
+            self.set_gpus(**self.changes)
+
+    async def _read_processes(self) -> None:
         if self.readable:
             self.set_gpus(**self.changes)
 
@@ -111,6 +132,8 @@ class Node:
                 (f"commwatch_gpu_{name}", gpu): value for name, value in (free | changes).items()
             }
             self.store.put("nvml_gpu", slot, block(values, self.clock.now), float("inf"))
+            self.store.put("nvml_processes", slot, block({}, self.clock.now), float("inf"))
+            self.store.occupants = dict.fromkeys(SLOTS, self.processes)
             info: dict[Series, Value] = {("commwatch_gpu_info", (*gpu, f"GPU-{index}", "1", "H100", "hopper")): 1}
             self.store.put("nvml_identity", slot, block(info), float("inf"))
 
@@ -132,7 +155,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the probes; two looks at the GPUs follow each other at once."""
     moved = Clock()
     monkeypatch.setattr(probing, "time", moved)
-    monkeypatch.setattr(probing, "BUSY_SAMPLES_APART_SECONDS", 0.0)
+    monkeypatch.setattr(probe_node, "time", moved)
+    monkeypatch.setattr(gpu_view, "BUSY_SAMPLES_APART_SECONDS", 0.0)
+    monkeypatch.setattr(probe_topology, "ask_sysfs", lambda *_: SysfsFacts((), (), None, ()))
     return moved
 
 
@@ -140,7 +165,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def launcher(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> ScriptedLauncher:
     """The launcher that probes are given here."""
     one = ScriptedLauncher(clock)
-    monkeypatch.setattr(probing, "Launcher", lambda procfs: one)
+    monkeypatch.setattr(probing, "Launcher", lambda procfs, lock: one)
     return one
 
 
@@ -168,7 +193,7 @@ def test_a_free_node_is_measured(node: Node) -> None:
     [
         ({"busy": 1}, "gpu_busy"),
         ({"compute_processes": 1}, "gpu_busy"),
-        ({"memory_used_bytes": 2**30 + 1}, "gpu_memory_used"),
+        ({"memory_used_bytes": 2**30}, "gpu_memory_used"),
         ({"compute_mode": 3}, "compute_mode"),
         ({"compute_mode": 17}, "compute_mode"),
         ({"mig_mode": 1}, "mig"),
@@ -209,8 +234,8 @@ def test_a_gpu_that_cannot_be_split_needs_no_mig_mode(node: Node) -> None:
 
 
 def test_memory_of_a_display_is_no_job(node: Node) -> None:
-    """Exactly 1 GiB in use is still free."""
-    node.set_gpus(memory_used_bytes=2**30)
+    """Less than 1 GiB in use is still free."""
+    node.set_gpus(memory_used_bytes=2**30 - 1)
 
     node.cycle()
 
@@ -284,18 +309,68 @@ def test_a_stuck_rank_holds_further_cycles_back(node: Node) -> None:
     assert len(node.launcher.plans) == 1
 
 
-def test_a_cycle_that_gave_way_is_a_skip(node: Node) -> None:
-    """Neither an attempt nor a failure, and no reason for another look soon."""
+def test_a_cycle_that_gave_way_is_neither_attempt_nor_failure(node: Node) -> None:
+    """It is counted by its reason, and there is no hurry to look again."""
     node.launcher.results = [
-        lambda: Skipped(finished_at=node.clock.time(), occupied_seconds=1.0, reason="yielded", detail="a job came")
+        lambda: Yielded(
+            finished_at=node.clock.time(), occupied_seconds=1.0, reason="process_appeared", detail="process 7 came"
+        )
     ]
     with capture_logs() as events:
         node.cycle()
 
-    assert (node.value("skips_total", "yielded"), node.value("attempts_total")) == (1, 0)
-    assert [event["event"] for event in events] == ["probe gave way"]
-    assert node.status().skip_reason == "yielded: a job came"
-    assert [delay for _, delay in node.jobs.moved if delay == probing.SUSPICIOUS_RETRY_SECONDS] == []
+    assert (node.value("yields_total", "process_appeared"), node.value("attempts_total")) == (1, 0)
+    assert node.value("gpu_occupied_seconds_total") == 2.0
+    assert [(event["event"], event.get("reason")) for event in events] == [("probe gave way", "process_appeared")]
+    assert node.jobs.moved == []
+
+
+def test_ranks_that_cannot_run_here_are_a_skip(node: Node) -> None:
+    """What a rank finds out counts as if it had been known before."""
+    node.launcher.results = [lambda: Skipped(finished_at=node.clock.time(), reason="no_torch", detail="not installed")]
+
+    node.cycle()
+
+    assert (node.value("attempts_total"), node.status().skip_reason) == (0, "no_torch: not installed")
+
+
+def test_the_cycle_is_watched(node: Node) -> None:
+    """A process on a GPU of this node halts it; the ranks' own ones do not."""
+    node.cycle()
+    node.processes = (4711,)
+    node.set_gpus()
+    node.cycle()
+
+    assert node.launcher.halts == [None, Halt("process_appeared", f"process 4711 came to GPU {SLOTS[0]}")]
+
+
+def test_a_held_node_starts_no_cycle(node: Node) -> None:
+    """A prolog has asked for the GPUs; afterwards probes go on by themselves."""
+    HoldFile(node.folder).hold(60.0, node.clock.time())
+    node.cycle()
+    assert (node.launcher.plans, node.value("skips_total", "yielded")) == ([], 1)
+
+    node.clock.now += 61
+    node.cycle()
+    assert len(node.launcher.plans) == 1
+
+
+def test_a_daily_probe_does_not_wait_a_day_for_a_free_node(
+    tmp_path: Path, clock: Clock, launcher: ScriptedLauncher
+) -> None:
+    """It tries again within a quarter of an hour; the node is asked once for all probes that wait."""
+    node = Node(tmp_path, clock, launcher, definitions={"one": Probe(interval=DAY), "two": Probe(interval=DAY)})
+    node.set_gpus(busy=1)
+
+    node.cycle(name="one")
+    node.cycle(name="two")
+
+    assert node.gpu_reads == 2  # both looks were for the first
+    assert {job for job, delay in node.jobs.moved if delay <= 960} == {"probe_one", "probe_two"}
+    clock.now += 60
+    node.set_gpus()
+    node.cycle(name="two")
+    assert [plan.probe for plan in launcher.plans] == ["two"]
 
 
 def test_occupancy_is_kept_within_its_budget(tmp_path: Path, clock: Clock, launcher: ScriptedLauncher) -> None:

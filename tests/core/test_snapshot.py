@@ -13,7 +13,7 @@ from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, format
 from support.pages import snapshot_of
 
 CARRIER, LATENCY = "commwatch_ethernet_carrier", "commwatch_probe_latency_seconds"
-ADAPTERS = {"commwatch_ethernet_info", "commwatch_rdma_port_info"}
+ADAPTERS = {"commwatch_ethernet_info", "commwatch_rdma_port_info", "commwatch_probe_slowest_rank_info"}
 """What tells the address of a device that is no GPU."""
 
 

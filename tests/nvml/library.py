@@ -17,6 +17,8 @@ DOUBLE, UINT, ULONG, ULONGLONG, LONGLONG, INT, USHORT = range(7)
 FORMS = {DOUBLE: "<d", UINT: "<I", ULONG: "<Q", ULONGLONG: "<Q", LONGLONG: "<q", INT: "<i", USHORT: "<H"}
 GARBAGE = b"\xab" * 8  # what the rest of the union may hold
 
+FIRST_PROCESS = 4711
+"""Id of a GPU's first compute process; the others follow."""
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, LOST, RESET_REQUIRED, UNKNOWN = 2, 3, 4, 15, 16, 999
 
 
@@ -45,6 +47,8 @@ class FakeGpu:
     pcie_width: int = 8
     utilization: int | None = 0
     processes: int | None = 0
+    mps_clients: tuple[int, ...] | None = ()
+    """Process ids that compute through the server of MPS."""
     memory: tuple[int, int] | None = None
     """Bytes in use and in all."""
     numbers: dict[tuple[str | int, ...], int] = field(default_factory=dict)
@@ -176,7 +180,23 @@ def _processes(gpu: FakeGpu, count: Any, processes: Any) -> int:
         return NOT_SUPPORTED
     room = count._obj.value
     count._obj.value = gpu.processes
-    return 0 if gpu.processes <= room else 7
+    if gpu.processes > room:
+        return 7
+    for number in range(gpu.processes):
+        processes[number].pid = FIRST_PROCESS + number
+    return 0
+
+
+def _clients(gpu: FakeGpu, count: Any, processes: Any) -> int:
+    if gpu.mps_clients is None:
+        return NOT_SUPPORTED
+    room = count._obj.value
+    count._obj.value = len(gpu.mps_clients)
+    if len(gpu.mps_clients) > room:
+        return 7
+    for number, pid in enumerate(gpu.mps_clients):
+        processes[number].pid = pid
+    return 0
 
 
 def _field_values(gpu: FakeGpu, count: ctypes.c_int32, array: Any) -> int:
@@ -210,6 +230,7 @@ _DEVICE_FUNCTIONS: dict[str, Callable[..., int]] = {
     "nvmlDeviceGetMaxPcieLinkWidth": lambda gpu, number: _set(number, 16),
     "nvmlDeviceGetUtilizationRates": _utilization,
     "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": _clients,
 }
 
 

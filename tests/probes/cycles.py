@@ -1,40 +1,67 @@
-"""Plans, launchers and records for the tests of the probes."""
+"""Plans, launchers, watches and records for the tests of the probes."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from commwatch.probes.launch import Launcher
-from commwatch.probes.plan import CyclePlan, Measured, RankResult
+from commwatch.probes.lock import ProbeLock
+from commwatch.probes.plan import CyclePlan, CycleResult, Deadlines, Failed, Measured, Step, StepOutcome
+from commwatch.probes.watch import Halt, Watch
 from commwatch.workers.process_state import process_state
 
 PROCFS = Path("/proc")
 
+LATENCY_BYTES = 8
+BANDWIDTH_BYTES = 2**20
+
+
+def collective_steps(
+    ranks: int = 2, latency_bytes: int = LATENCY_BYTES, bandwidth_bytes: int = BANDWIDTH_BYTES
+) -> tuple[Step, ...]:
+    """The two steps of an all-reduce over all ranks."""
+    members = tuple(range(ranks))
+    return (
+        Step(operation="all_reduce", purpose="latency", size_bytes=latency_bytes, members=members),
+        Step(operation="all_reduce", purpose="bandwidth", size_bytes=bandwidth_bytes, members=members),
+    )
+
+
+def deadlines(**changes: float) -> Deadlines:
+    """Generous ones, but for those given."""
+    return Deadlines(**({"start": 30.0, "rendezvous": 30.0, "setup": 30.0, "measure": 30.0} | changes))
+
 
 def cycle_plan(**changes: Any) -> CyclePlan:
-    """A plan of two simulated ranks with generous deadlines."""
+    """A plan of two simulated ranks that measure an all-reduce, with generous deadlines."""
     values: dict[str, Any] = {
         "probe": "all_reduce",
         "backend": "simulated",
-        "collective": "all_reduce",
+        "measure": "all_reduce",
         "ranks": 2,
         "devices": ("GPU-a", "GPU-b"),
-        "latency_bytes": 8,
-        "bandwidth_bytes": 2**20,
+        "steps": collective_steps(changes.get("ranks", 2)),
         "timed_seconds": 0.1,
-        "setup_deadline": 30.0,
-        "measure_deadline": 30.0,
+        "deadlines": deadlines(),
     }
     return CyclePlan(**(values | changes))
 
 
-def scripted(temporary: Path, procfs: Path = PROCFS, **script: Any) -> Launcher:
+def scripted(temporary: Path, procfs: Path = PROCFS, lock: ProbeLock | None = None, **script: Any) -> Launcher:
     """A launcher whose ranks behave as the script says (see ``scripted_rank``)."""
     command = (sys.executable, str(Path(__file__).with_name("scripted_rank.py")), json.dumps(script))
-    return Launcher(rank_command=command, temporary=temporary, procfs=procfs)
+    return Launcher(procfs=procfs, rank_command=command, temporary=temporary, lock=lock)
+
+
+async def all_quiet(pids: frozenset[int]) -> Halt | None:
+    """A watch over a node on which nothing ever happens."""
+    del pids
+    return None
 
 
 def alive(pid: int) -> bool:
@@ -42,17 +69,62 @@ def alive(pid: int) -> bool:
     return process_state(PROCFS, pid) not in (None, "Z")
 
 
+def left_in(temporary: Path) -> list[int]:
+    """Processes that run and were started by a launcher over this folder: ranks, their guards and their children."""
+    mark = f"HOME={temporary}/".encode()
+    found = []
+    for entry in PROCFS.iterdir():
+        if entry.name.isdigit():
+            try:
+                variables = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:  # ended meanwhile, or not ours
+                continue
+            if any(variable.startswith(mark) for variable in variables):
+                found.append(int(entry.name))
+    return found
+
+
+def gone_within(seconds: float, temporary: Path) -> bool:
+    """Whether all processes over this folder, and all that is in it, disappear in time."""
+    deadline = time.monotonic() + seconds
+    while left_in(temporary) or any(temporary.glob("commwatch-probe-*")):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def run(launcher: Launcher, plan: CyclePlan, watch: Watch = all_quiet) -> tuple[CycleResult, list[str]]:
+    """The result of a cycle, and the phases that it went through."""
+    phases: list[str] = []
+    return asyncio.run(
+        launcher.run(plan, watch, lambda phase, step, _: phases.append(phase) if not step else None)
+    ), phases
+
+
+def failure(launcher: Launcher, plan: CyclePlan, watch: Watch = all_quiet) -> Failed:
+    """The failure that a cycle ends with."""
+    result, _ = run(launcher, plan, watch)
+    assert isinstance(result, Failed)
+    return result
+
+
 def measured(
-    finished_at: float, latency: float = 1e-3, bandwidth: float = 1e-2, nccl_version: str = "2.27.5"
+    finished_at: float,
+    latency: float = 1e-3,
+    bandwidth: float = 1e-2,
+    nccl_version: str = "2.27.5",
+    **changes: Any,
 ) -> Measured:
-    """A result of two ranks, as a cycle gives it."""
-    rank = RankResult(latency_seconds=(latency,), bandwidth_seconds=(bandwidth,), first_call_seconds=0.1)
-    return Measured(
-        finished_at=finished_at,
-        occupied_seconds=5.0,
-        setup_seconds=3.0,
-        latency_seconds=latency,
-        bandwidth_seconds=bandwidth,
-        ranks=(rank, rank),
-        nccl_version=nccl_version,
-    )
+    """A result of two equal ranks that measured an all-reduce, as a cycle gives it."""
+    values: dict[str, Any] = {
+        "finished_at": finished_at,
+        "occupied_seconds": 5.0,
+        "setup_seconds": 3.0,
+        "outcomes": tuple(
+            StepOutcome(step=step, seconds=(seconds, seconds))
+            for step, seconds in zip(collective_steps(), (latency, bandwidth), strict=True)
+        ),
+        "nccl_version": nccl_version,
+    }
+    return Measured(**(values | changes))

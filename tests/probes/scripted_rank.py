@@ -14,7 +14,7 @@ from pathlib import Path
 
 from commwatch.probes import rank
 from commwatch.probes.measure import RankError
-from commwatch.probes.plan import RankPlan
+from commwatch.probes.plan import RankPlan, Step
 
 SCRIPT = json.loads(sys.argv[1])
 
@@ -80,22 +80,28 @@ def environment() -> None:
     Path(SCRIPT["file"]).write_text(json.dumps(dict(os.environ)))
 
 
+def note_set_up() -> None:
+    """Leave a line that ``test_gates`` reads as a diary."""
+    Path(SCRIPT["file"]).write_text("0 0\n")
+
+
 BEHAVIOURS: dict[str, Callable[[], None]] = {
     behaviour.__name__: behaviour
     for behaviour in (
-        hang, hold, deaf, crash, leave, throw, nccl_error, no_torch, noise, garbage, offspring, environment,
+        hang, hold, deaf, crash, leave, throw, nccl_error, no_torch, noise, garbage, offspring, note_set_up,
+        environment,
     )
 }  # fmt: skip
 
 
 def misbehave(phase: str, plan: RankPlan) -> None:
-    """Do what the script says, if this is the phase and the rank for it."""
-    if SCRIPT.get("phase") == phase and plan.rank == SCRIPT.get("rank", 0):
+    """Do what the script says, if this is the phase and the rank for it; null stands for all ranks."""
+    if SCRIPT.get("phase") == phase and SCRIPT.get("rank", 0) in (plan.rank, None):
         BEHAVIOURS[SCRIPT["what"]]()
 
 
 class ScriptedGroup:
-    """Calls take a millisecond for small sizes and ten for large ones, and nothing is really sent."""
+    """Calls take a millisecond for latency and ten for bandwidth, and nothing is really sent."""
 
     torch_version = "scripted"
     nccl_version = "2.27.5"
@@ -111,16 +117,19 @@ class ScriptedGroup:
         misbehave("setup", self._plan)
         return 0.25
 
-    def time_calls(self, size_bytes: int, calls: int) -> float:
+    def time_calls(self, step: Step, calls: int) -> float:
+        if "diary" in SCRIPT:
+            with Path(SCRIPT["diary"]).open("a") as diary:
+                diary.write(f"{self._plan.rank} {self._plan.steps.index(step)}\n")
         misbehave("measure", self._plan)
         slowness: float = SCRIPT.get("slowness", 1.0) if self._plan.rank == SCRIPT.get("rank", 0) else 1.0
-        return (0.001 if size_bytes == self._plan.latency_bytes else 0.01) * slowness
+        return (0.001 if step.purpose == "latency" else 0.01) * slowness
 
-    def slowest(self, seconds: float) -> float:
+    def slowest(self, step: Step, seconds: float) -> float:
         return seconds
 
-    def exact(self, size_bytes: int) -> bool:
-        return bool(size_bytes != SCRIPT.get("wrong_bytes"))
+    def exact(self, step: Step) -> bool:
+        return bool(step.size_bytes != SCRIPT.get("wrong_bytes"))
 
     def close(self) -> None:
         misbehave("close", self._plan)

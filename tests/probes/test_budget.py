@@ -1,4 +1,4 @@
-"""How much of the GPUs' time probes may take."""
+"""How much of the GPUs' time probes may take, and what the default schedule takes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.probes.budget import WINDOW_SECONDS, Occupied, expected_gpu_seconds, fits, recent, used
+from commwatch.config import Duration, Probe, Probes
+from commwatch.probes.budget import (
+    WINDOW_SECONDS,
+    Occupied,
+    expected_gpu_seconds,
+    first_guess_seconds,
+    fits,
+    recent,
+    schedule,
+    used,
+)
+from commwatch.probes.workload import plan_cycle
 
 NOW = 1_000_000.0
 
 
 def test_the_first_cycle_fits() -> None:
-    """A fresh node may be probed at once."""
-    assert fits([], expected=expected_gpu_seconds([], 8), limit=0.01, gpus=8, now=NOW)
+    """A fresh node may be probed at once, also with its longest cycle: the pairs of eight GPUs."""
+    assert fits([], expected=expected_gpu_seconds([], 8, 35), limit=0.01, gpus=8, now=NOW)
 
 
 @pytest.mark.parametrize(("expected", "fitting"), [(44.0, True), (44.1, False)])
@@ -22,6 +33,14 @@ def test_budget_at_its_edge(expected: float, fitting: bool) -> None:
     cycles = [Occupied(NOW - 100, 50.0), Occupied(NOW - 200, 50.0)]
 
     assert fits(cycles, expected=expected, limit=0.01, gpus=1, now=NOW) is fitting
+
+
+@pytest.mark.parametrize(("reserved", "fitting"), [(40.0, True), (40.1, False)])
+def test_room_is_kept_for_a_probe_that_waits(reserved: float, fitting: bool) -> None:
+    """A frequent probe must leave what a seldom one needs, or that one would never run."""
+    cycles = [Occupied(NOW - 100, 100.0)]
+
+    assert fits(cycles, expected=4.0, limit=0.01, gpus=1, now=NOW, reserved=reserved) is fitting
 
 
 def test_cycles_leave_the_window() -> None:
@@ -41,7 +60,13 @@ def test_the_next_cycle_is_expected_to_be_like_the_last_ones() -> None:
     """One slow start among five cycles does not close the budget."""
     cycles = [Occupied(NOW, seconds) for seconds in (500.0, 80.0, 80.0, 400.0, 80.0, 80.0)]
 
-    assert expected_gpu_seconds(cycles, 8) == 80.0
+    assert expected_gpu_seconds(cycles, 8, 2) == 80.0
+
+
+def test_a_first_guess_grows_with_gpus_and_steps() -> None:
+    """Each step has a look at the node before it."""
+    assert expected_gpu_seconds([], 4, 2) == 4 * first_guess_seconds(2)
+    assert first_guess_seconds(35) > first_guess_seconds(2) > 0
 
 
 def test_without_gpus_there_is_no_budget() -> None:
@@ -59,3 +84,30 @@ def test_no_day_is_over_the_limit(attempts: list[tuple[float, float]]) -> None:
         if fits(cycles, expected=seconds, limit=0.01, gpus=1, now=now):
             cycles = [*recent(cycles, now), Occupied(now, seconds)]
         assert used(cycles, now) <= 0.01 * WINDOW_SECONDS
+
+
+def test_the_table_of_a_schedule() -> None:
+    """Cycles a day and share of the wall time of each GPU, the greatest share first."""
+    definitions = {"daily": Probe(measure="pairs", interval=Duration(86400)), "often": Probe(interval=Duration(900))}
+
+    often, daily = schedule(definitions, lambda name, probe: 9.0)
+
+    assert (often.probe, often.measure, often.interval, often.cycles_per_day) == ("often", "all_reduce", 900, 96)
+    assert often.cycle_seconds == 9.0
+    assert often.share == pytest.approx(0.01)
+    assert (daily.probe, daily.cycles_per_day) == ("daily", 1)
+    assert daily.share == pytest.approx(9 / 86400)
+
+
+def test_the_default_schedule_keeps_to_the_limit() -> None:
+    """On eight GPUs, at the first guess, all default probes together take less than 1 %."""
+    limits = Probes()
+
+    def seconds(name: str, probe: Probe) -> float:
+        devices = tuple(f"GPU-{number}" for number in range(8))
+        return first_guess_seconds(len(plan_cycle(name, probe, limits, backend="nccl", devices=devices).steps))
+
+    lines = schedule(limits.definitions, seconds)
+
+    assert {line.probe for line in lines} == set(limits.definitions)
+    assert 0.005 < sum(line.share for line in lines) < limits.occupancy_limit

@@ -6,18 +6,23 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from commwatch.commands import probe
+from commwatch.commands import probe, probe_cycle
+from commwatch.commands.probe_cycle import progress_of
 from commwatch.config import Config, Duration, Paths, Probe, Probes, Rate, Simulation
 from commwatch.errors import CommwatchError
 from commwatch.maintenance import Maintenance, MaintenanceFile
+from commwatch.probes.lock import LOCK_FILE, ProbeLock
 
 
 def run(config: Config, *arguments: str) -> int:
@@ -43,20 +48,31 @@ def faults(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.fixture(autouse=True)
+def no_pause_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The busy test of a simulated driver needs no second between its two looks."""
+    monkeypatch.setattr("commwatch.gpu_view.BUSY_SAMPLES_APART_SECONDS", 0.0)
+
+
 def with_probe(node: Config, definition: Probe) -> Config:
     return Config(paths=node.paths, simulation=node.simulation, probes=Probes(definitions={"ring": definition}))
 
 
 def test_a_good_probe_prints_a_table(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
     """In a pipe the table is plain, the phases are lines on standard error, and the exit code is 0."""
-    assert run(node) == 0
+    assert run(with_probe(node, Probe(expected_bandwidth=Rate(10e9)))) == 0
 
     out, err = capsys.readouterr()
-    header, row = out.splitlines()
-    assert header.split()[:4] == ["probe", "backend", "ranks", "latency"]
-    assert row.split()[:3] == ["all_reduce", "simulated", "2"]
-    assert row.endswith("good")
-    assert "all_reduce: measure after" in err
+    assert out.startswith("Simulated node a10x2: none of this is real.")
+    assert "\x1b" not in out
+    header, latency, bandwidth = (line.split() for line in out.splitlines()[-3:])
+    assert header == ["probe", "size", "time", "algbw", "busbw", "expected", "used", "verdict"]
+    assert latency[:5] == ["ring:", "all_reduce", "×2", "8", "B"]
+    assert latency[6:] == ["µs", "-", "-", "-", "-", "not", "judged"]
+    assert bandwidth[:5] == ["ring:", "all_reduce", "×2", "64", "MiB"]
+    assert bandwidth[-5:-3] == ["GB/s", "configured"]
+    assert bandwidth[-1] == "good"
+    assert "ring: measure after" in err
 
 
 def test_a_terminal_gets_a_live_line(
@@ -65,23 +81,62 @@ def test_a_terminal_gets_a_live_line(
     """On a terminal the phases do not fill the screen line by line."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 
-    assert run(node) == 0
+    assert run(node, "all_reduce") == 0
 
     assert "measure after" not in capsys.readouterr().err
 
 
+def test_steps_are_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a pipe every phase has a line, and a step only some time after the last line."""
+    with progress_of("pairs", 35) as progress:
+        progress("measure", 0, 1.0)
+        progress("measure", 1, 1.1)
+        progress("measure", 2, 2.9)
+        progress("measure", 3, 3.1)
+        progress("done", 0, 3.2)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "pairs: measure after 1.0 s",
+        "pairs: measure, step 3 of 35 after 3.1 s",
+        "pairs: done after 3.2 s",
+    ]
+
+
+def test_a_cycle_tells_its_steps(node: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step of the plan once, in order, while all ranks measure."""
+    told: list[tuple[str, int]] = []
+
+    @contextmanager
+    def tell(name: str, steps: int) -> Iterator[Callable[[str, int, float], None]]:
+        yield lambda phase, step, seconds: told.append((phase, step))
+
+    monkeypatch.setattr(probe_cycle, "progress_of", tell)
+
+    assert run(node, "host_copies") == 0
+
+    assert [one for one in told if one[1]] == [("measure", step) for step in range(1, 5)]
+    assert [phase for phase, step in told if not step] == ["start", "rendezvous", "setup", "measure", "done"]
+
+
 def test_json_holds_numbers_in_base_units(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
-    """``--json`` prints seconds, bytes and bytes per second."""
+    """``--json`` prints seconds, bytes and bytes per second, and the version of its own form."""
     assert run(with_probe(node, Probe(expected_bandwidth=Rate(10e9))), "ring", "--json") == 0
 
-    (answer,) = json.loads(capsys.readouterr().out)
-    assert answer["probe"] == "ring"
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema_version"], document["simulated_node"]) == (1, "a10x2")
+    (answer,) = document["probes"]
+    assert (answer["probe"], answer["measure"], answer["backend"]) == ("ring", "all_reduce", "simulated")
+    assert [gpu["gpu"] for gpu in answer["gpus"]] == ["0", "1"]
     assert answer["result"]["type"] == "measured"
-    assert 1e-6 < answer["result"]["latency_seconds"] < 1e-3
-    assert answer["expected"]["bytes_per_second"] == 10e9
-    assert answer["bus_bandwidth_bytes_per_second"] == pytest.approx(
-        answer["bandwidth_bytes"] / answer["result"]["bandwidth_seconds"]
-    )
+    latency, bandwidth = answer["rows"]
+    assert 1e-6 < latency["seconds"] < 1e-3
+    assert (latency["bus_bandwidth_bytes_per_second"], latency["verdict"]) == (None, "not judged")
+    assert (bandwidth["size_bytes"], bandwidth["members"]) == (64 * 2**20, [0, 1])
+    # Over two ranks the factor from algorithm to bus bandwidth is 1.
+    rate = bandwidth["size_bytes"] / bandwidth["seconds"]
+    assert bandwidth["bus_bandwidth_bytes_per_second"] == pytest.approx(rate)
+    assert bandwidth["expected"]["bytes_per_second"] == 10e9
+    assert bandwidth["utilization_ratio"] == pytest.approx(rate / 10e9)
 
 
 def test_low_bandwidth_is_exit_code_1(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,20 +146,114 @@ def test_low_bandwidth_is_exit_code_1(node: Config, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.rstrip().endswith("low")
 
 
+def test_a_latency_above_its_limit_is_exit_code_1(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    """The limit that the operator has set is the only one without a baseline."""
+    assert run(with_probe(node, Probe(latency_limit=Duration(1e-9)))) == 1
+
+    latency = capsys.readouterr().out.splitlines()[-2]
+    assert latency.endswith("slow")
+
+
+def test_every_gpu_and_direction_of_host_copies_has_a_row(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the GPU's index, not the rank, also where GPUs are chosen."""
+    assert run(node, "host_copies") == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("host_copies")]
+    assert [row.split("  ")[0] for row in rows] == [
+        "host_copies: host to GPU0", "host_copies: GPU0 to host",
+        "host_copies: host to GPU1", "host_copies: GPU1 to host",
+    ]  # fmt: skip
+
+    assert run(node, "host_copies", "--gpus", "1") == 0
+    out = capsys.readouterr().out
+    assert "GPU1 to host" in out
+    assert "GPU0" not in out
+
+
+def test_scaling_has_a_row_for_each_number_of_ranks_and_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether it is configured or not, ``--scaling`` measures it and says whether adding GPUs helps."""
+    config = Config(simulation=Simulation(preset="rtx3090x4"), probes=Probes(definitions={"other": Probe()}))
+
+    assert run(config, "--scaling") == 0
+
+    out = capsys.readouterr().out
+    assert [line.split("  ")[0] for line in out.splitlines() if "all_reduce ×" in line] == [
+        "scaling: all_reduce ×2", "scaling: all_reduce ×4",
+    ]  # fmt: skip
+    assert "scaling: 4 GPUs instead of 2 help" in out
+    assert "other" not in out
+
+
+def test_pairs_have_a_matrix_and_the_slow_part_is_named(
+    node: Config, faults: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--pairs`` measures every ordered pair, configured or not; a suspect is exit code 1, and stands in the JSON."""
+    config = Config(
+        paths=node.paths,
+        simulation=Simulation(preset="h100x8", faults=str(faults)),
+        probes=Probes(definitions={"other": Probe()}),
+    )
+    faults.write_text("- {fault: slow_gpu, gpu: 5, bandwidth: 0.5}\n")
+
+    assert run(config, "--pairs") == 1
+
+    out = capsys.readouterr().out
+    row = next(line.split() for line in out.splitlines() if line.startswith("pairs:"))
+    assert row[:6] == ["pairs:", "median", "of", "56", "16", "MiB"]
+    assert row[-1] == "low"
+    assert "other" not in out.split("Bandwidth, one way")[0]
+    assert "A  GPU5 (" in out
+    assert "Measure again before you act" in " ".join(out.split())
+
+    assert run(config, "--pairs", "--json") == 1
+    (answer,) = json.loads(capsys.readouterr().out)["probes"]
+    assert (answer["pairs"]["format"], answer["pairs"]["simulated_node"]) == ("commwatch-pairs/1", "h100x8")
+    assert {(cell["source"], cell["destination"]) for cell in answer["pairs"]["cells"]} == {
+        (source, target) for source in range(8) for target in range(8) if source != target
+    }
+    assert (answer["pairs"]["suspects"][0]["element"], answer["verdict"]) == ("GPU5", "low")
+    assert answer["rows"] == []
+
+
+def test_healthy_pairs_have_no_suspect(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 0, also where few pairs are compared."""
+    assert run(node, "--pairs") == 0
+
+    assert "A  " not in capsys.readouterr().out
+
+
+def test_slow_pairs_are_told_in_words(node: Config, faults: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those below 60 % of a configured value, the slowest first, and the verdict is low."""
+    faults.write_text("- {fault: slow_pair, gpu: 0, peer: 1, bandwidth: 0.4}\n")
+    config = Config(
+        paths=node.paths,
+        simulation=Simulation(preset="rtx3090x4", faults=str(faults)),
+        probes=Probes(definitions={"pairs": Probe(measure="pairs", expected_bandwidth=Rate(12e9))}),
+    )
+
+    assert run(config) == 1
+
+    words = " ".join(capsys.readouterr().out.split())
+    told = words.partition("of what the path should carry: ")[2]
+    assert {told[:12], told.partition("; ")[2][:12]} == {"GPU0 to GPU1", "GPU1 to GPU0"}
+    assert told.count("% of 12 GB/s") == 2
+
+
 def test_a_failure_is_exit_code_1_and_named(node: Config, faults: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What failed stands below the table."""
+    """Reason, rank, GPU and phase stand below the table."""
     faults.write_text("- fault: failing_probe\n  reason: nccl_error\n")
 
-    assert run(node) == 1
+    assert run(node, "all_reduce") == 1
 
-    assert "all_reduce: nccl_error: rank 0" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert any(line.startswith("all_reduce ×2 ") and line.endswith("failed") for line in out.splitlines())
+    assert re.search(r"all_reduce: nccl_error on rank 0 \(GPU0\) in phase \w+: ", out)
 
 
 def test_a_busy_node_is_exit_code_3(node: Config, faults: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A job on a GPU stops a probe by hand too."""
     faults.write_text("- fault: job\n")
 
-    assert run(node) == 3
+    assert run(node, "all_reduce") == 3
 
     assert "all_reduce: gpu_busy: GPU 0000:" in capsys.readouterr().out
 
@@ -116,17 +265,56 @@ def test_maintenance_is_exit_code_3(node: Config, tmp_path: Path, capsys: pytest
     now = time.time()
     MaintenanceFile(state).write(Maintenance("driver-upgrade", until=now + 600, since=now))
 
-    assert run(node) == 3
+    assert run(node, "all_reduce") == 3
 
     assert "maintenance: the daemon is paused: driver-upgrade" in capsys.readouterr().out
 
 
+def test_a_cycle_of_another_process_is_exit_code_3(
+    node: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two probes at once would measure each other."""
+    state = tmp_path / "state" / "simulated-a10x2"
+    state.mkdir(parents=True)
+    lock = ProbeLock(state / LOCK_FILE)
+    assert lock.acquire()
+    try:
+        assert run(node, "all_reduce") == 3
+    finally:
+        lock.release()
+
+    assert "all_reduce: probe_running: " in capsys.readouterr().out
+
+
 def test_an_unknown_name_is_a_usage_error(node: Config) -> None:
     """The message names what is configured, and the exit code is 2."""
-    with pytest.raises(CommwatchError, match="there are all_reduce") as raised:
+    with pytest.raises(CommwatchError, match="there are all_reduce, pairs") as raised:
         run(node, "missing")
 
     assert raised.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0,x", "expected indexes with commas between"),
+        ("0,0", "names a GPU twice"),
+        ("0,5", "there is no GPU 5; there are: 0, 1"),
+    ],
+)
+def test_gpus_that_are_not_there_are_a_usage_error(node: Config, text: str, message: str) -> None:
+    """Each with what would be right, and nothing measured."""
+    with pytest.raises(CommwatchError, match=message) as raised:
+        run(node, "all_reduce", "--gpus", text)
+
+    assert raised.value.exit_code == 2
+
+
+def test_a_gpu_of_the_configuration_that_is_lost_is_a_skip(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are not measured in its place."""
+    assert run(with_probe(node, Probe(gpus=(0, 7)))) == 3
+
+    assert "gpu_unknown: the probe names GPU 7, which the driver does not have" in capsys.readouterr().out
 
 
 @pytest.mark.torch
@@ -138,32 +326,26 @@ def test_a_job_of_slurm_can_be_ignored(tmp_path: Path, capsys: pytest.CaptureFix
         (tmp_path / f"proc/{pid}/comm").write_text(name)
     (tmp_path / "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7").mkdir(parents=True)
     paths = Paths(procfs=str(tmp_path / "proc"), sysfs=str(tmp_path / "sys"), state=str(tmp_path))
-    gloo = Config(paths=paths, probes=Probes(definitions={"host": Probe(backend="gloo")}, setup_deadline=Duration(0)))
+    gloo = Config(paths=paths, probes=Probes(definitions={"host": Probe(backend="gloo")}, start_deadline=Duration(0)))
     assert run(gloo) == 3
-    assert "scheduler_busy: 1 Slurm jobs" in capsys.readouterr().out
+    assert "scheduler_busy: " in capsys.readouterr().out
     assert run(gloo, "--ignore-scheduler") == 1
-    assert "host: start: rank" in capsys.readouterr().out
+    assert "host: start on rank" in capsys.readouterr().out
 
 
-def test_an_interrupt_leaves_no_rank(node: Config, faults: Path, tmp_path: Path) -> None:
-    """Control-C ends the ranks before the command returns."""
-    faults.write_text("- fault: driver_hang\n  gpu: 0\n")
-    program = (
-        "import argparse, tempfile; from commwatch.commands import probe; from commwatch.config import *\n"
-        f"tempfile.tempdir = {str(tmp_path)!r}\n"
-        "parser = argparse.ArgumentParser(); probe.add_parser(parser.add_subparsers(), [])\n"
-        f"config = Config(simulation=Simulation(preset='a10x2', faults={str(faults)!r}),"
-        f" paths=Paths(state={str(tmp_path)!r}))\n"
-        "probe.run(parser.parse_args(['probe']), config)\n"
-    )
-    environment = os.environ | {"PYTHONPATH": ":".join(path for path in sys.path if path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, env=environment
-    ) as command:
-        assert command.stderr is not None
-        assert any("setup" in line for line in command.stderr)
-        command.send_signal(signal.SIGINT)
-        rest = command.stderr.read()
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_leaves_no_rank(node: Config, faults: Path, tmp_path: Path, number: int, code: int) -> None:
+    """Control-C and a termination end the ranks in order before the command returns, in one line."""
+    faults.write_text("- {fault: probe_hang, phase: setup}\n")
+    command = [sys.executable, "-m", "commwatch", "probe", "all_reduce", "--simulate", "a10x2", "--simulate.faults",
+               str(faults), "--path.state", str(tmp_path)]  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": ":".join(path for path in sys.path if path), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as running:
+        assert running.stderr is not None
+        assert any("setup" in line for line in running.stderr)
+        running.send_signal(number)
+        rest = running.stderr.read()
 
-    assert "KeyboardInterrupt" in rest
+    assert running.returncode == code
+    assert rest == "commwatch: interrupted; no rank is left\n"
     assert list(tmp_path.glob("commwatch-probe-*")) == []

@@ -7,18 +7,39 @@ from typing import Any
 
 import pytest
 
-from commwatch.probes.gate import MEMORY_LIMIT_BYTES, Gate, GateFacts, GpuFacts, SchedulerFacts, decide
-from commwatch.probes.plan import Backend
+from commwatch.probes.gate import (
+    Gate,
+    GateFacts,
+    GpuFacts,
+    SchedulerAnswer,
+    SchedulerFacts,
+    decide,
+)
+from commwatch.probes.plan import Backend, Measure
 
 FREE_GPU = GpuFacts(
-    "0000:17:00.0", busy=False, compute_processes=0, memory_used_bytes=0, compute_mode="default", mig=False
+    "0000:17:00.0",
+    busy=False,
+    compute_processes=0,
+    memory_used_bytes=0,
+    compute_mode="default",
+    mig=False,
+    memory_size_bytes=80 * 2**30,
+    processes=(),
 )
 FREE = GateFacts(gpus=(FREE_GPU, replace(FREE_GPU, device="0000:3d:00.0")))
-SLURM = SchedulerFacts(slurmd=True, slurm_jobs=0)
+
+IDLE = SchedulerAnswer("free")
+BUSY = SchedulerAnswer("busy", "Slurm job 17 runs on this node")
+SILENT = SchedulerAnswer("unknown", "scontrol gave no answer in 5 s")
+SLURM = SchedulerFacts(slurmd=True, slurm=IDLE)
+KUBERNETES = SchedulerFacts(kubelet=True, kubernetes=IDLE)
 
 
-def reason(facts: GateFacts, gate: Gate = "auto", backend: Backend = "nccl", ranks: int = 2) -> str | None:
-    skip = decide(gate, backend, ranks, facts)
+def reason(
+    facts: GateFacts, gate: Gate = "auto", backend: Backend = "nccl", ranks: int = 2, measure: Measure = "all_reduce"
+) -> str | None:
+    skip = decide(gate, backend, measure, ranks, facts)
     return None if skip is None else skip.reason
 
 
@@ -32,6 +53,7 @@ def test_a_free_node_is_probed() -> None:
     [
         ({"enabled": False}, "disabled"),
         ({"maintenance": "driver-upgrade"}, "maintenance"),
+        ({"hold_seconds": 0.1}, "yielded"),
         ({"other_backend": "gloo"}, "backend_changed"),
         ({"torch_installed": False}, "no_torch"),
         ({"gpus": ()}, "no_gpu_backend"),
@@ -51,8 +73,6 @@ def test_each_fact_alone_closes_the_gate(changes: dict[str, Any], expected: str)
     [
         ({"busy": True}, "gpu_busy"),
         ({"compute_processes": 1}, "gpu_busy"),
-        ({"memory_used_bytes": MEMORY_LIMIT_BYTES}, None),
-        ({"memory_used_bytes": MEMORY_LIMIT_BYTES + 1}, "gpu_memory_used"),
         ({"compute_mode": "exclusive_process"}, "compute_mode"),
         ({"compute_mode": "prohibited"}, "compute_mode"),
         ({"mig": True}, "mig"),
@@ -63,36 +83,80 @@ def test_each_fact_alone_closes_the_gate(changes: dict[str, Any], expected: str)
         ({"mig": None}, "gpu_unknown"),
     ],
 )
-def test_one_gpu_that_is_not_known_to_be_free_is_enough(changes: dict[str, Any], expected: str | None) -> None:
+def test_one_gpu_that_is_not_known_to_be_free_is_enough(changes: dict[str, Any], expected: str) -> None:
     """The second of two GPUs decides as the first one would; what was not read does not count as free."""
     gpus = (FREE_GPU, replace(FREE_GPU, device="0000:3d:00.0", **changes))
 
-    skip = decide("auto", "nccl", 2, replace(FREE, gpus=gpus))
+    skip = decide("auto", "nccl", "all_reduce", 2, replace(FREE, gpus=gpus))
 
-    assert (skip and skip.reason) == expected
-    assert skip is None or "0000:3d:00.0" in skip.detail
+    assert skip is not None
+    assert skip.reason == expected
+    assert "0000:3d:00.0" in skip.detail
+
+
+@pytest.mark.parametrize(
+    ("used", "size", "expected"),
+    [
+        (2**30 - 1, 24 * 2**30, None),
+        (2**30, 24 * 2**30, "gpu_memory_used"),
+        (2**30, None, "gpu_memory_used"),
+        (int(0.02 * 192e9) - 1, 192_000_000_000, None),  # 3.84 GB: above 1 GiB, below 2 %
+        (int(0.02 * 192e9), 192_000_000_000, "gpu_memory_used"),
+    ],
+)
+def test_memory_in_use_at_its_edges(used: int, size: int | None, expected: str | None) -> None:
+    """A GPU is free below 1 GiB or below 2 % of its memory, whichever is more."""
+    gpu = replace(FREE_GPU, memory_used_bytes=used, memory_size_bytes=size)
+
+    assert reason(replace(FREE, gpus=(FREE_GPU, gpu))) == expected
+
+
+def test_processes_are_named() -> None:
+    """The operator learns which process to look at."""
+    gpu = replace(FREE_GPU, compute_processes=2, processes=(4711, 4712))
+
+    skip = decide("idle", "nccl", "all_reduce", 2, replace(FREE, gpus=(gpu,)))
+
+    assert skip is not None
+    assert skip.detail == "GPU 0000:17:00.0 has 2 compute processes (4711, 4712)"
 
 
 @pytest.mark.parametrize(
     ("gate", "scheduler", "expected"),
     [
         ("auto", SLURM, None),
-        ("auto", replace(SLURM, slurm_jobs=1), "scheduler_busy"),
-        ("auto", replace(SLURM, slurm_jobs=None), "scheduler_unknown"),
-        ("auto", SchedulerFacts(kubelet=True), "scheduler_unknown"),
-        ("auto", SchedulerFacts(slurm_jobs=1), None),  # cgroups that a former slurmd left
-        ("idle", replace(SLURM, slurm_jobs=1), None),
-        ("idle", SchedulerFacts(kubelet=True), None),
+        ("auto", replace(SLURM, slurm=BUSY), "scheduler_busy"),
+        ("auto", replace(SLURM, slurm=SILENT), "scheduler_unknown"),
+        ("auto", replace(SLURM, slurm=None), "scheduler_unknown"),
+        ("auto", KUBERNETES, None),
+        ("auto", replace(KUBERNETES, kubernetes=BUSY), "scheduler_busy"),
+        ("auto", replace(KUBERNETES, kubernetes=SILENT), "scheduler_unknown"),
+        ("auto", replace(KUBERNETES, kubernetes=None), "scheduler_unknown"),
+        ("auto", SchedulerFacts(slurm=BUSY), None),  # no slurmd runs here
+        ("idle", replace(SLURM, slurm=BUSY), None),
+        ("idle", replace(KUBERNETES, kubernetes=BUSY), None),
         ("slurm", SchedulerFacts(), "scheduler_unknown"),
-        ("slurm", SchedulerFacts(slurm_jobs=0), None),
-        ("slurm", SchedulerFacts(slurm_jobs=2), "scheduler_busy"),
+        ("slurm", SchedulerFacts(slurm=IDLE), None),
+        ("slurm", SchedulerFacts(slurm=BUSY), "scheduler_busy"),
+        ("slurm", replace(KUBERNETES, slurm=IDLE, kubernetes=BUSY), None),
         ("kubernetes", SchedulerFacts(), "scheduler_unknown"),
+        ("kubernetes", SchedulerFacts(kubernetes=IDLE), None),
+        ("kubernetes", SchedulerFacts(kubernetes=BUSY), "scheduler_busy"),
+        ("slurm", SchedulerFacts(ignored=True), None),
+        ("auto", replace(SLURM, slurm=BUSY, ignored=True), None),
         ("off", SchedulerFacts(), "disabled"),
     ],
 )
 def test_schedulers(gate: Gate, scheduler: SchedulerFacts, expected: str | None) -> None:
-    """``auto`` asks the schedulers that run here, a named gate that one alone, ``idle`` none, ``off`` never opens."""
+    """``auto`` heeds the schedulers that run here, a named gate that one alone, ``idle`` none, ``off`` never opens."""
     assert reason(replace(FREE, scheduler=scheduler), gate) == expected
+
+
+def test_a_job_says_more_than_a_scheduler_without_an_answer() -> None:
+    """Where both run, the one that knows of a job is quoted, in its own words."""
+    both = SchedulerFacts(slurmd=True, kubelet=True, slurm=SILENT, kubernetes=BUSY)
+
+    assert decide("auto", "nccl", "all_reduce", 2, replace(FREE, scheduler=both)) == ("scheduler_busy", BUSY.detail)
 
 
 def test_a_busy_gpu_closes_the_gate_of_an_unallocated_node() -> None:
@@ -102,27 +166,39 @@ def test_a_busy_gpu_closes_the_gate_of_an_unallocated_node() -> None:
     assert reason(busy) == "gpu_busy"
 
 
-def test_one_rank_has_nobody_to_talk_to() -> None:
+@pytest.mark.parametrize("measure", ["all_reduce", "pairs", "scaling"])
+def test_one_rank_has_nobody_to_talk_to(measure: Measure) -> None:
     """A node with one GPU is not probed unless two ranks are configured."""
     one = replace(FREE, gpus=(FREE_GPU,))
 
-    assert reason(one, ranks=1) == "single_gpu"
-    assert reason(one, ranks=2) is None
+    assert reason(one, ranks=1, measure=measure) == "single_gpu"
+    assert reason(one, ranks=2, measure=measure) is None
+
+
+def test_copies_from_and_to_the_host_need_one_gpu() -> None:
+    """One rank suffices for them; gloo, which has no GPU, has none of them."""
+    one = replace(FREE, gpus=(FREE_GPU,))
+
+    assert reason(one, ranks=1, measure="host_copies") is None
+    assert reason(GateFacts(), ranks=0, measure="host_copies") == "no_gpu_backend"
+    assert reason(one, ranks=2, measure="host_copies", backend="gloo") == "no_gpu_backend"
 
 
 def test_gloo_asks_nothing_of_gpus() -> None:
-    """A gloo probe runs without a GPU and in a container, but not beside a job."""
+    """A gloo probe runs without a GPU and in a container, but not beside a job or under a hold."""
     facts = GateFacts(initial_pid_namespace=False)
 
     assert reason(facts, backend="gloo") is None
     assert reason(replace(facts, gpus=(replace(FREE_GPU, busy=True),)), backend="gloo") is None
-    assert reason(replace(facts, scheduler=replace(SLURM, slurm_jobs=1)), backend="gloo") == "scheduler_busy"
+    assert reason(replace(facts, scheduler=replace(SLURM, slurm=BUSY)), backend="gloo") == "scheduler_busy"
     assert reason(replace(facts, torch_installed=False), backend="gloo") == "no_torch"
+    assert reason(replace(facts, hold_seconds=60), backend="gloo") == "yielded"
 
 
 def test_a_simulated_probe_heeds_its_own_gpus_only() -> None:
-    """A simulated node needs no torch and asks no scheduler, but its busy GPUs hold a probe back."""
+    """A simulated node needs no torch and asks no scheduler, but its busy GPUs or a hold keep a probe back."""
     facts = replace(FREE, torch_installed=False, scheduler=SchedulerFacts(kubelet=True), initial_pid_namespace=False)
 
     assert reason(facts, backend="simulated") is None
     assert reason(replace(facts, gpus=(replace(FREE_GPU, busy=True),)), backend="simulated") == "gpu_busy"
+    assert reason(replace(facts, hold_seconds=60), backend="simulated") == "yielded"

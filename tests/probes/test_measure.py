@@ -2,43 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 
-from commwatch.probes.measure import RankError, measure
-from commwatch.probes.plan import Phase, RankPlan
+from commwatch.probes.measure import RankError, in_short, measure
+from commwatch.probes.plan import Purpose, RankPlan, RankResult, Step
 
-SMALL, LARGE = 8, 2**20
+EVERYONE = (0, 1, 2, 3)
+
+
+def step(purpose: Purpose, *members: int, **changes: object) -> Step:
+    values = {"operation": "all_reduce", "size_bytes": 8 if purpose == "latency" else 2**20}
+    return Step(purpose=purpose, members=members or EVERYONE, **(values | changes))  # type: ignore[arg-type]
+
+
+LATENCY, BANDWIDTH = step("latency"), step("bandwidth")
 
 
 class Books:
-    """A group whose calls take a fixed time by size, and which writes down what was asked of it."""
+    """A group whose calls take a time by step, and which writes down what was asked of it."""
 
     torch_version = ""
     nccl_version = "2.27.5"
 
-    def __init__(self, seconds: dict[int, float], slowest_factor: float = 1.0, wrong: int = 0) -> None:
-        self.calls = {SMALL: 0, LARGE: 0}
-        self.checked: list[int] = []
+    def __init__(self, seconds: Callable[[Step], float], wrong: Step | None = None, others: float = 0.0) -> None:
+        """``others``: what another rank says where the largest number is asked for."""
+        self.log: list[object] = []
+        self.calls: dict[Step, int] = {}
+        self.timings: dict[Step, int] = {}
+        self.now = 0.0
         self._seconds = seconds
-        self._slowest_factor = slowest_factor
         self._wrong = wrong
+        self._others = others
 
     def rendezvous(self) -> None:
-        pass
+        self.log.append("met")
 
     def first_call(self) -> float:
+        self.log.append("first call")
         return 2.0
 
-    def time_calls(self, size_bytes: int, calls: int) -> float:
-        self.calls[size_bytes] += calls
-        return self._seconds[size_bytes]
+    def time_calls(self, step: Step, calls: int) -> float:
+        if self.log[-1] != step:
+            self.log.append(step)
+        self.calls[step] = self.calls.get(step, 0) + 1 + calls
+        self.timings[step] = self.timings.get(step, 0) + 1
+        seconds = self._seconds(step)
+        self.now += seconds * (1 + calls)
+        return seconds
 
-    def slowest(self, seconds: float) -> float:
-        return seconds * self._slowest_factor
+    def slowest(self, step: Step, seconds: float) -> float:
+        return max(seconds, self._others)
 
-    def exact(self, size_bytes: int) -> bool:
-        self.checked.append(size_bytes)
-        return size_bytes != self._wrong
+    def exact(self, step: Step) -> bool:
+        self.log.append("checked")
+        return step != self._wrong
 
     def close(self) -> None:
         pass
@@ -46,59 +65,144 @@ class Books:
     def abort(self) -> None:
         pass
 
-
-def plan(timed_seconds: float = 0.1) -> RankPlan:
-    return RankPlan(
-        backend="nccl",
-        collective="all_reduce",
-        rank=0,
-        ranks=8,
-        device=0,
-        rendezvous_file="",
-        latency_bytes=SMALL,
-        bandwidth_bytes=LARGE,
-        timed_seconds=timed_seconds,
-        collective_timeout=30.0,
-    )
+    def run(self, *steps: Step, rank: int = 0, timed_seconds: float = 0.1) -> RankResult:
+        plan = RankPlan(
+            backend="nccl",
+            rank=rank,
+            ranks=4,
+            device=0,
+            rendezvous_file="",
+            steps=steps,
+            timed_seconds=timed_seconds,
+            collective_timeout=30.0,
+        )
+        return measure(plan, self, self.log.append, lambda gate: self.log.append(f"gate {gate}"), lambda: self.now)
 
 
-def test_phases_come_in_order_and_both_sums_are_checked() -> None:
-    """The first call is not part of the latency, and each size is timed and checked."""
-    group, phases = Books({SMALL: 15e-6, LARGE: 374e-6}), list[Phase]()
+def constant(seconds: float) -> Callable[[Step], float]:
+    return lambda _: seconds
 
-    result = measure(plan(), group, phases.append)
 
-    assert phases == ["rendezvous", "setup", "measure"]
-    assert group.checked == [SMALL, LARGE]
-    assert result.latency_seconds == (15e-6,) * 3
-    assert result.bandwidth_seconds == (374e-6,) * 4
+def test_phases_and_gates_come_in_order() -> None:
+    """No GPU is touched before the first gate, no step is timed before its own, and each step is checked."""
+    group = Books(constant(1e-4))
+
+    result = group.run(LATENCY, BANDWIDTH)
+
+    assert group.log == [
+        *("rendezvous", "met", "gate 0", "setup", "first call", "measure"),
+        *("gate 1", LATENCY, "checked", "gate 2", BANDWIDTH, "checked"),
+    ]
     assert (result.first_call_seconds, result.nccl_version) == (2.0, "2.27.5")
+    assert [set(timings) for timings in result.timings] == [{1e-4}, {1e-4}]
 
 
-@pytest.mark.parametrize("large", [374e-6, 5e-3, 25e-3])
-def test_calls_take_their_time_and_no_more(large: float) -> None:
-    """All calls together stay within the time of the cycle, but for the two of each size that make the estimate."""
-    group = Books({SMALL: 1e-4, LARGE: large})
+def test_a_rank_that_takes_no_part_waits_for_the_next_step() -> None:
+    """It comes to every gate, calls nothing, and has no time for the step."""
+    group = Books(constant(1e-4))
 
-    measure(plan(0.1), group, lambda _: None)
+    result = group.run(step("bandwidth", 0, 1), BANDWIDTH, rank=3)
 
-    assert (group.calls[SMALL] - 2) * 1e-4 <= 0.0251
-    assert (group.calls[LARGE] - 2) * large <= 0.0751
+    assert group.log[-4:] == ["gate 1", "gate 2", BANDWIDTH, "checked"]
+    assert result.timings[0] == ()
+    assert result.timings[1]
+
+
+def test_steady_timings_are_enough() -> None:
+    """The least number of timings is made where they agree, and as many as wanted where they scatter by a third."""
+    scatter = iter([1e-4, 2e-4] * 50)
+
+    steady = Books(constant(1e-4)).run(LATENCY)
+    scattered = Books(lambda _: next(scatter)).run(LATENCY)
+
+    assert len(steady.timings[0]) == 3
+    assert len(scattered.timings[0]) == 10
+
+
+@pytest.mark.parametrize(("spread", "least", "most"), [(0.06, 4, 4), (0.10, 5, 12)])
+def test_timings_stop_below_two_percent_of_standard_error(spread: float, least: int, most: int) -> None:
+    """Four timings whose standard error is 1.7 % are enough; with 2.9 % more are made."""
+
+    def alternating() -> Iterator[float]:
+        while True:
+            yield 1e-4 * (1 - spread / 2)
+            yield 1e-4 * (1 + spread / 2)
+
+    values = alternating()
+
+    assert least <= len(Books(lambda _: next(values)).run(BANDWIDTH).timings[0]) <= most
+
+
+def test_another_rank_that_is_not_steady_keeps_all_going() -> None:
+    """The ranks agree on when to stop: a collective needs all of them."""
+    result = Books(constant(1e-5), others=0.021).run(BANDWIDTH, timed_seconds=10.0)
+
+    assert len(result.timings[0]) == 12
+
+
+@pytest.mark.parametrize("seconds", [374e-6, 5e-3, 24e-3])
+def test_calls_take_their_time_and_no_more(seconds: float) -> None:
+    """All calls together stay within the share of the step, but for the four that make the estimate."""
+    group = Books(constant(seconds), others=0.05)  # never steady
+
+    group.run(LATENCY, BANDWIDTH)
+
+    assert (group.calls[LATENCY] - 4) * seconds <= 0.025 * (1 + 1e-9)
+    assert (group.calls[BANDWIDTH] - 4) * seconds <= 0.075 * (1 + 1e-9)
+
+
+def test_a_call_that_takes_all_the_time_still_has_a_result() -> None:
+    """The estimate stands for the step: without it a slow path would have no result at all."""
+    group = Books(constant(1.0))
+
+    assert group.run(BANDWIDTH).timings == ((1.0,),)
+    assert group.calls[BANDWIDTH] == 4
 
 
 def test_the_slowest_rank_sets_the_number_of_calls() -> None:
-    """A fast rank makes as many calls as the slowest one can afford: a collective needs all of them."""
-    fast = Books({SMALL: 1e-6, LARGE: 1e-3}, slowest_factor=10.0)
-    slow = Books({SMALL: 1e-5, LARGE: 1e-2})
+    """A fast rank makes as many calls as the slowest one can afford."""
+    fast = Books(constant(1e-6), others=1e-2)
+    slow = Books(constant(1e-2), others=1e-2)
 
-    measure(plan(), fast, lambda _: None)
-    measure(plan(), slow, lambda _: None)
+    fast.run(BANDWIDTH)
+    slow.run(BANDWIDTH)
 
     assert fast.calls == slow.calls
 
 
-@pytest.mark.parametrize("wrong", [SMALL, LARGE])
-def test_a_sum_that_is_not_exact_ends_the_rank(wrong: int) -> None:
-    """The error names size and number of ranks."""
-    with pytest.raises(RankError, match=f"wrong_result: all_reduce of {wrong} bytes over 8 ranks"):
-        measure(plan(), Books({SMALL: 15e-6, LARGE: 374e-6}, wrong=wrong), lambda _: None)
+PAIRS = ((0, 3), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "rank", "words"),
+    [
+        (LATENCY, 0, "all_reduce of 8 bytes over 4 ranks"),
+        (step("bandwidth", 2, operation="host_to_device"), 2, "host_to_device of 1048576 bytes on rank 2"),
+        (step("bandwidth", operation="send_recv", pairs=PAIRS), 2, "send_recv of 1048576 bytes from rank 1 to rank 2"),
+        (step("latency", operation="send_recv", pairs=PAIRS), 0, "send_recv of 8 bytes from rank 3 to rank 0"),
+        (
+            step("bandwidth", operation="send_recv", pairs=(*PAIRS, (3, 0), (2, 1)), both_ways=True),
+            1,
+            "send_recv of 1048576 bytes from rank 2 to rank 1, both ways at once",
+        ),
+    ],
+)
+def test_what_is_not_exact_ends_the_rank(wrong: Step, rank: int, words: str) -> None:
+    """The error names operation, size, and the ranks."""
+    with pytest.raises(RankError, match=f"wrong_result: {words}: "):
+        Books(constant(1e-4), wrong=wrong).run(wrong, rank=rank)
+
+
+def test_errors_of_nccl_are_told_in_one_line() -> None:
+    """What torch says first and what NCCL said last, which is the cause."""
+    message = (
+        "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled cuda error (run with NCCL_DEBUG=INFO for details)\n"
+        "ncclUnhandledCudaError: Call to CUDA function failed.\n"
+        "Last error:\n"
+        "Cuda failure 2 'out of memory'"
+    )
+
+    assert in_short(message) == message.splitlines()[0] + "; Cuda failure 2 'out of memory'"
+    assert in_short("one line") == "one line"
+    assert in_short("Last error:\n") == "Last error:"
+    assert in_short("") == ""

@@ -1,19 +1,22 @@
-"""What recorded trees of procfs and cgroups say of schedulers and jobs."""
+"""Which schedulers run here, and which of them the gate has asked."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from commwatch.probes.gate import SchedulerFacts
-from commwatch.probes.scheduler import initial_pid_namespace, scheduler_facts, slurm_jobs
+from commwatch.config import Duration, Probes
+from commwatch.probes.gate import Gate, SchedulerFacts
+from commwatch.probes.scheduler import Daemons, find_daemons, initial_pid_namespace, scheduler_facts
 
 
 def processes(procfs: Path, *names: str) -> Path:
     for pid, name in enumerate(names, start=100):
         (procfs / str(pid)).mkdir(parents=True)
         (procfs / str(pid) / "comm").write_text(f"{name}\n")
+    procfs.mkdir(exist_ok=True)
     (procfs / "uptime").write_text("1 1\n")
     (procfs / "99").mkdir()  # ended meanwhile
     return procfs
@@ -22,39 +25,60 @@ def processes(procfs: Path, *names: str) -> Path:
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (("systemd", "bash"), SchedulerFacts()),
-        (("systemd", "slurmd"), SchedulerFacts(slurmd=True)),
-        (("slurmctld", "slurmdbd"), SchedulerFacts()),
-        (("kubelet",), SchedulerFacts(kubelet=True)),
-        (("k3s-agent",), SchedulerFacts(kubelet=True)),
+        (("systemd", "bash"), Daemons()),
+        (("systemd", "slurmd"), Daemons(slurmd=("slurmd",))),
+        (("slurmctld", "slurmdbd"), Daemons()),
+        (("kubelet",), Daemons(kubelet=True)),
+        (("k3s-agent",), Daemons(kubelet=True)),
+        (("slurmd", "k3s-server"), Daemons(slurmd=("slurmd",), kubelet=True)),
     ],
 )
-def test_schedulers_are_known_by_their_daemons(
-    tmp_path: Path, names: tuple[str, ...], expected: SchedulerFacts
-) -> None:
+def test_schedulers_are_known_by_their_daemons(tmp_path: Path, names: tuple[str, ...], expected: Daemons) -> None:
     """slurmd and kubelet are found among the processes; their controllers do not count."""
-    assert scheduler_facts(processes(tmp_path / "proc", *names), tmp_path / "sys") == expected
+    assert find_daemons(processes(tmp_path / "proc", *names)) == expected
+
+
+def test_the_command_line_of_slurmd_is_kept(tmp_path: Path) -> None:
+    """It may name the node."""
+    procfs = processes(tmp_path / "proc", "slurmd")
+    (procfs / "100/cmdline").write_bytes(b"/usr/sbin/slurmd\0-D\0-N\0gpu-7\0")
+
+    assert find_daemons(procfs).slurmd == ("/usr/sbin/slurmd", "-D", "-N", "gpu-7")
 
 
 @pytest.mark.parametrize(
-    ("folders", "jobs"),
+    ("gate", "names", "asked"),
     [
-        ((), None),
-        (("system.slice/sshd.service",), None),
-        (("system.slice/slurmstepd.scope/system",), 0),
-        (("system.slice/slurmstepd.scope/job_17/step_0", "system.slice/slurmstepd.scope/job_17/step_extern"), 1),
-        (("system.slice/node1_slurmstepd.scope/job_17/step_0", "system.slice/node1_slurmstepd.scope/job_18/step_0"), 2),
-        (("cpuset/slurm",), 0),
-        (("cpuset/slurm/uid_1000/job_5/step_0", "memory/slurm/uid_1000/job_5/step_0"), 1),
-        (("cpuset/slurm_node1/uid_1000/job_5", "freezer/slurm_node1/uid_1001/job_6"), 2),
+        ("auto", (), set()),
+        ("auto", ("slurmd",), {"slurm"}),
+        ("auto", ("kubelet",), {"kubernetes"}),
+        ("auto", ("slurmd", "kubelet"), {"slurm", "kubernetes"}),
+        ("slurm", (), {"slurm"}),
+        ("slurm", ("kubelet",), {"slurm"}),
+        ("kubernetes", ("slurmd",), {"kubernetes"}),
+        ("idle", ("slurmd", "kubelet"), set()),
+        ("off", ("slurmd", "kubelet"), set()),
     ],
 )
-def test_slurm_jobs_are_counted_once(tmp_path: Path, folders: tuple[str, ...], jobs: int | None) -> None:
-    """Jobs are counted by number over both cgroup versions; without any cgroup of Slurm nothing is known."""
-    for folder in folders:
-        (tmp_path / folder).mkdir(parents=True)
+def test_the_gate_says_who_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: Gate, names: tuple[str, ...], asked: set[str]
+) -> None:
+    """``auto`` asks whom it sees, a named gate that one whether seen or not, ``idle`` nobody."""
+    monkeypatch.setenv("PATH", str(tmp_path))  # no scontrol
+    limits = Probes(gate=gate, kubelet_socket=str(tmp_path / "none.sock"), scheduler_deadline=Duration(5))
 
-    assert slurm_jobs(tmp_path) == jobs
+    facts = asyncio.run(scheduler_facts(limits, processes(tmp_path / "proc", *names), tmp_path / "sys"))
+
+    answers = {"slurm": facts.slurm, "kubernetes": facts.kubernetes}
+    assert {name for name, answer in answers.items() if answer is not None} == asked
+    assert all(answer is None or answer.state == "unknown" for answer in answers.values())
+
+
+def test_a_node_without_schedulers_asks_nobody(tmp_path: Path) -> None:
+    """Nothing is known, and nothing stands against a probe."""
+    facts = asyncio.run(scheduler_facts(Probes(), processes(tmp_path / "proc"), tmp_path / "sys"))
+
+    assert facts == SchedulerFacts()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,46 +14,185 @@ import pytest
 
 from commwatch import config
 from commwatch.probes.launch import Launcher
-from commwatch.probes.plan import CycleResult, Failed, Measured, SimulatedNodePlan, plan_cycle
+from commwatch.probes.plan import PHASES, CyclePlan, CycleResult, Failed, Measured, Phase, SimulatedNodePlan
+from commwatch.probes.workload import plan_cycle
+from commwatch.simulation.presets import PRESETS
+from probes.cycles import all_quiet, deadlines, left_in
+
+ROOTS = os.pathsep.join(str(Path(__file__).parents[2] / root) for root in ("daemon", "exporters"))
 
 
-def probe(tmp_path: Path, faults: str = "", setup_deadline: float = 30.0) -> CycleResult:
-    file = tmp_path / "faults.yaml"
+def plan(
+    folder: Path,
+    faults: str = "",
+    preset: str = "a10x2",
+    gpus: tuple[int, ...] | None = None,
+    measure: str = "all_reduce",
+) -> CyclePlan:
+    """A cycle over some GPUs of a node that started a minute ago, in the order given."""
+    file = folder / "faults.yaml"
     file.write_text(faults)
-    simulation = SimulatedNodePlan(preset="a10x2", faults_file=str(file), started_at=time.time() - 60)
-    limits = config.Probes(setup_deadline=config.Duration(setup_deadline))
-    plan = plan_cycle(
-        "all_reduce", config.Probe(), limits, backend="simulated", devices=("GPU-0", "GPU-1"), simulation=simulation
+    uuids = [gpu.uuid for gpu in PRESETS[preset].gpus]
+    return plan_cycle(
+        measure,
+        config.Probe(measure=measure),  # type: ignore[arg-type]
+        config.Probes(),
+        backend="simulated",
+        devices=tuple(uuids if gpus is None else (uuids[gpu] for gpu in gpus)),
+        simulation=SimulatedNodePlan(preset=preset, faults_file=str(file), started_at=time.time() - 60),
     )
-    return asyncio.run(Launcher(temporary=tmp_path).run(plan))
+
+
+def run(folder: Path, cycle: CyclePlan) -> CycleResult:
+    return asyncio.run(Launcher(temporary=folder).run(cycle, all_quiet))
+
+
+def measured(folder: Path, cycle: CyclePlan) -> Measured:
+    result = run(folder, cycle)
+    assert isinstance(result, Measured), result
+    return result
+
+
+def failed(folder: Path, cycle: CyclePlan) -> Failed:
+    result = run(folder, cycle)
+    assert isinstance(result, Failed), result
+    return result
+
+
+def impatient(cycle: CyclePlan, phase: Phase, seconds: float = 1.0) -> CyclePlan:
+    """The cycle with little time for one phase."""
+    values = {name: getattr(cycle, name) for name in cycle.__struct_fields__}
+    return CyclePlan(**(values | {"deadlines": deadlines(**{phase: seconds})}))
+
+
+def seconds_by_pair(result: Measured, both_ways: bool = False) -> dict[tuple[int, int], float]:
+    """Of a large message, by source and destination."""
+    times = {}
+    for outcome in result.outcomes:
+        if outcome.step.purpose == "bandwidth" and outcome.step.both_ways == both_ways:
+            for source, destination in outcome.step.pairs:
+                seconds = outcome.seconds[destination]
+                assert seconds is not None
+                times[source, destination] = seconds
+    return times
 
 
 def test_a_slow_path_is_measured_as_slow(tmp_path: Path) -> None:
     """Three times the latency and a quarter of the bandwidth come out as such."""
-    healthy = probe(tmp_path)
+    healthy = measured(tmp_path, plan(tmp_path))
+    slow = measured(tmp_path, plan(tmp_path, "- fault: slow_probe\n  latency: 3\n  bandwidth: 0.25\n"))
 
-    slow = probe(tmp_path, "- fault: slow_probe\n  latency: 3\n  bandwidth: 0.25\n")
-
-    assert isinstance(healthy, Measured)
-    assert isinstance(slow, Measured)
-    assert slow.latency_seconds / healthy.latency_seconds == pytest.approx(3, rel=0.15)
-    assert slow.bandwidth_seconds / healthy.bandwidth_seconds == pytest.approx(4, rel=0.15)
+    times = []
+    for purpose in ("latency", "bandwidth"):
+        before, now = (result.first(purpose) for result in (healthy, slow))
+        assert before is not None
+        assert now is not None
+        times.append(now.median_seconds / before.median_seconds)
+    assert times == [pytest.approx(3, rel=0.15), pytest.approx(4, rel=0.15)]
     assert healthy.nccl_version == "simulated"
 
 
-@pytest.mark.parametrize("reason", ["wrong_result", "nccl_error"])
-def test_an_injected_failure_is_reported_by_its_reason(tmp_path: Path, reason: str) -> None:
-    """The reason of the fault is the reason of the failure."""
-    result = probe(tmp_path, f"- fault: failing_probe\n  reason: {reason}\n")
+def test_pairs_are_measured_where_their_ranks_are(tmp_path: Path) -> None:
+    """Ranks 0, 1, 2 are on GPUs 3, 0, 1: what is slow between GPUs 0 and 1 is found between ranks 1 and 2 alone."""
+    cycle = plan(
+        tmp_path, "- {fault: slow_pair, gpu: 0, peer: 1, bandwidth: 0.4}", "rtx3090x4", gpus=(3, 0, 1), measure="pairs"
+    )
 
-    assert isinstance(result, Failed)
-    assert result.reason == reason
+    result = measured(tmp_path, cycle)
+
+    for both_ways in (False, True):
+        times = seconds_by_pair(result, both_ways)
+        assert set(times) == {(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)}
+        assert {pair for pair, seconds in times.items() if seconds > 1.6 * min(times.values())} == {(1, 2), (2, 1)}
+
+
+def test_calls_take_the_time_that_they_give(tmp_path: Path) -> None:
+    """At a thousandth of the rate one call lasts seconds, and a deadline of one passes."""
+    cycle = plan(tmp_path, "- {fault: slow_probe, bandwidth: 0.001}")
+
+    assert failed(tmp_path, impatient(cycle, "measure")).reason == "measure_timeout"
+
+
+def test_copies_of_one_gpu_need_nobody_else(tmp_path: Path) -> None:
+    """Both directions of a narrowed link take twice as long."""
+    healthy = measured(tmp_path, plan(tmp_path, preset="h200x1", measure="host_copies"))
+    narrowed = measured(
+        tmp_path, plan(tmp_path, "- {fault: pcie_width, gpu: 0, lanes: 8}", preset="h200x1", measure="host_copies")
+    )
+
+    assert [outcome.step.operation for outcome in healthy.outcomes] == ["host_to_device", "device_to_host"]
+    for before, now in zip(healthy.outcomes, narrowed.outcomes, strict=True):
+        assert now.median_seconds / before.median_seconds == pytest.approx(2, rel=0.15)
+
+
+@pytest.mark.parametrize("reason", ["wrong_result", "nccl_error"])
+@pytest.mark.parametrize("fault", ["failing_probe", "probe_errors, share: 1"])
+def test_an_injected_failure_is_reported_by_its_reason(tmp_path: Path, fault: str, reason: str) -> None:
+    """The reason of the fault is the reason of the failure."""
+    assert failed(tmp_path, plan(tmp_path, f"- {{fault: {fault}, reason: {reason}}}")).reason == reason
 
 
 def test_a_driver_that_hangs_is_a_timeout(tmp_path: Path) -> None:
     """A rank on a GPU whose driver does not answer is given up at the deadline."""
-    result = probe(tmp_path, "- fault: driver_hang\n  gpu: 1\n", setup_deadline=2.0)
+    result = failed(tmp_path, impatient(plan(tmp_path, "- fault: driver_hang\n  gpu: 1\n"), "setup"))
 
-    assert isinstance(result, Failed)
-    assert result.reason == "setup_timeout"
-    assert "rank 1" in result.detail
+    assert (result.reason, result.phase, result.rank) == ("setup_timeout", "setup", 1)
+
+
+@pytest.mark.parametrize(
+    ("phase", "how"), [*((phase, "waiting") for phase in PHASES[:-1]), ("start", "blocked"), ("measure", "blocked")]
+)
+def test_a_rank_that_hangs_is_a_timeout_of_its_phase(tmp_path: Path, phase: Phase, how: str) -> None:
+    """Whether it still hears its parent or not; nothing of the cycle is left."""
+    cycle = plan(tmp_path, f"- {{fault: probe_hang, phase: {phase}, rank: 1, how: {how}}}")
+
+    result = failed(tmp_path, impatient(cycle, phase))
+
+    assert (result.phase, result.rank) == (phase, 1)
+    assert result.reason == ("start" if phase == "start" else f"{phase}_timeout")
+    assert left_in(tmp_path) == []
+
+
+def test_a_hang_that_ends_is_a_result(tmp_path: Path) -> None:
+    """A rank that waited goes on when the fault is over."""
+    cycle = plan(tmp_path, "- {fault: probe_hang, phase: setup, rank: 1, at: 0s, until: 61500ms}")
+
+    assert measured(tmp_path, cycle).setup_seconds > 0.5
+
+
+@pytest.mark.parametrize("phase", PHASES[:-1])
+def test_a_rank_that_crashes_is_named(tmp_path: Path, phase: Phase) -> None:
+    """With its phase, its signal and its last words."""
+    result = failed(tmp_path, plan(tmp_path, f"- {{fault: rank_crash, phase: {phase}, rank: 1}}"))
+
+    assert (result.phase, result.rank) == (phase, 1)
+    assert result.reason == "crashed"
+    assert "signal 11" in result.detail
+    assert f"rank 1 crashes in {phase}" in result.detail
+
+
+PARENT = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", sys.argv[1]])
+"""
+BLOCKED = """
+import os, sys
+from commwatch.probes.rank_simulated import block
+sys.stdout.write("blocks\\n")
+sys.stdout.flush()
+block(os.getppid())
+"""
+
+
+def test_a_blocked_rank_ends_with_its_parent() -> None:
+    """As a hanging driver of a simulated node does: a rehearsal leaves nothing behind."""
+    command = [sys.executable, "-c", PARENT, BLOCKED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": ROOTS}) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"blocks\n"
+        assert select.select([parent.stdout], [], [], 0.3)[0] == []
+        parent.kill()
+
+        # Both hold the pipe: it ends when both have.
+        assert select.select([parent.stdout], [], [], 10)[0] == [parent.stdout]
+        assert parent.stdout.read() == b""

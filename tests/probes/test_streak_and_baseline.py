@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.baseline import KEPT_RESULTS, Baseline, SpikeRule, baseline_of, is_spike, keep
+from commwatch.analysis.baseline import Baseline, SpikeRule, baseline_of, is_spike
 from commwatch.analysis.streak import Streak, is_current, max_age
 
 RULE = SpikeRule(deviations=6.0, ratio=1.5, absolute_seconds=None)
@@ -42,6 +42,14 @@ def test_spike_at_its_edge(baseline: Baseline, limit: float) -> None:
     assert is_spike(math.nextafter(limit, math.inf), baseline, RULE)
 
 
+@given(st.lists(latencies, min_size=20, max_size=60), latencies, latencies)
+def test_a_slower_result_never_stops_being_a_spike(known: list[float], latency: float, by: float) -> None:
+    """What is a spike stays one when it takes longer."""
+    baseline = baseline_of(known, 20)
+
+    assert is_spike(latency + by, baseline, RULE) or not is_spike(latency, baseline, RULE)
+
+
 def test_absolute_limit_needs_no_baseline() -> None:
     """Where a limit is set, a first result can already be a spike."""
     rule = SpikeRule(6.0, 1.5, absolute_seconds=0.015)
@@ -65,16 +73,6 @@ def test_spike_is_above_both_limits(known: list[float], latency: float) -> None:
     spike = is_spike(latency, baseline_of(known, 20), RULE)
 
     assert spike == (latency > 1.5 * middle and latency > middle + 6 * deviation)
-
-
-@given(st.lists(latencies, min_size=1, max_size=2 * KEPT_RESULTS + 10))
-def test_the_latest_results_are_kept(given_latencies: list[float]) -> None:
-    """At most 200 are kept, the latest ones, in order."""
-    kept: list[float] = []
-    for latency in given_latencies:
-        kept = keep(kept, latency)
-
-    assert kept == given_latencies[-200:]
 
 
 def test_a_row_grows_and_a_good_result_ends_it() -> None:

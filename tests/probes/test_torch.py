@@ -1,17 +1,27 @@
-"""Real groups of two ranks over gloo."""
+"""Real groups of ranks over gloo."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 import sys
+from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from commwatch import config
 from commwatch.probes.launch import Launcher
-from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped, plan_cycle
+from commwatch.probes.plan import Collective, CyclePlan, Failed, Measure, Measured, RankResult, Skipped, Step
+from commwatch.probes.workload import plan_cycle
+from probes.cycles import PROCFS, all_quiet
+
+KIB = 2**10
 
 
 def torch_version() -> str:
@@ -24,53 +34,180 @@ def torch_version() -> str:
 pytestmark = [pytest.mark.torch, pytest.mark.skipif(not torch_version(), reason="torch is not installed")]
 
 
-def gloo_plan() -> CyclePlan:
-    probe = config.Probe(bandwidth_bytes=config.Size(2**20))
-    return plan_cycle("all_reduce", probe, config.Probes(), backend="gloo", devices=())
+def gloo_plan(*measures: Measure, ranks: int = 2, size: int = 64 * KIB, timed_seconds: float = 0.2) -> CyclePlan:
+    """One cycle with the steps of several measures."""
+    plans = [
+        plan_cycle(
+            "x",
+            config.Probe(measure=measure, ranks=ranks, bandwidth_bytes=config.Size(size)),
+            config.Probes(),
+            backend="gloo",
+            devices=(),
+        )
+        for measure in measures
+    ]
+    steps = tuple(step for plan in plans for step in plan.steps)
+    return msgspec.structs.replace(plans[0], steps=steps, timed_seconds=timed_seconds)
+
+
+def rank_environment() -> dict[str, str]:
+    paths = ":".join(path for path in sys.path if path)
+    return os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+
+
+def run_ranks(what: str, plan: CyclePlan, folder: Path, answer: Any) -> list[Any]:
+    """What ranks without a parent say (see ``gloo_rank``); those of a group that hangs are ended."""
+    file = folder / "plan.json"
+    file.write_bytes(msgspec.json.encode(plan.rank_plan(0, str(folder / "rendezvous"))))
+    script = Path(__file__).with_name("gloo_rank.py")
+    with ExitStack() as stack:
+        ranks = []
+        for rank in range(plan.ranks):
+            process = subprocess.Popen(
+                [sys.executable, str(script), what, str(rank), str(file)],
+                stdout=subprocess.PIPE,
+                stderr=stack.enter_context((folder / f"errors-{rank}").open("wb")),
+                env=rank_environment(),
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            ranks.append(process)
+        outputs = [process.communicate(timeout=60)[0] for process in ranks]
+    for rank, process in enumerate(ranks):
+        assert process.returncode == 0, (folder / f"errors-{rank}").read_text()
+    return [msgspec.json.decode(output, type=answer) for output in outputs]
+
+
+def test_three_ranks_measure_everything(tmp_path: Path) -> None:
+    """Each rank has times for the steps in which it takes part, and for no other, and all that arrived was exact."""
+    plan = gloo_plan(*get_args(Collective), "pairs", "scaling", ranks=3)
+
+    results = run_ranks("measured", plan, tmp_path, RankResult)
+
+    assert {step.operation for step in plan.steps} == {*get_args(Collective), "send_recv"}
+    for rank, result in enumerate(results):
+        assert [bool(timings) for timings in result.timings] == [rank in step.members for step in plan.steps]
+        assert all(1e-7 < seconds < 1.0 for timings in result.timings for seconds in timings)
+        assert 0.0 < result.first_call_seconds < 10.0
+        assert (result.torch_version.split("+")[0], result.nccl_version) == (torch_version().split("+")[0], "")
+
+
+class Tampered(msgspec.Struct):
+    """What a rank says of calls that were tampered with, for each step."""
+
+    flipped: list[tuple[bool, bool, bool]]
+    slowed: list[float]
+    reasons: list[str]
+
+
+TAMPERED_PLAN = gloo_plan(*get_args(Collective), "pairs", ranks=2)
+
+
+@pytest.fixture(scope="module")
+def tampered(tmp_path_factory: pytest.TempPathFactory) -> list[Tampered]:
+    return run_ranks("tampered", TAMPERED_PLAN, tmp_path_factory.mktemp("tampered"), Tampered)
+
+
+def test_one_flipped_bit_is_found_in_every_operation(tampered: list[Tampered]) -> None:
+    """The last bit of what any rank receives, in a timed call or in the checked one, makes the step wrong."""
+    for rank, answers in enumerate(tampered):
+        for step, (untouched, while_timed, while_checked) in zip(TAMPERED_PLAN.steps, answers.flipped, strict=True):
+            assert untouched, step
+            assert not while_timed, step
+            assert while_checked == (not receives(step, rank)), step
+
+
+def receives(step: Step, rank: int) -> bool:
+    one_way = step.operation == "send_recv" and step.purpose == "bandwidth" and not step.both_ways
+    return not one_way or rank in (destination for _, destination in step.pairs)
+
+
+def test_times_are_those_of_whole_calls(tampered: list[Tampered]) -> None:
+    """Where one rank begins each call 20 ms late, a call takes that on every clock, and half a round trip half of it.
+
+    One rank is not held: the root of a broadcast, which waits for nobody.
+    """
+    for number, step in enumerate(TAMPERED_PLAN.steps):
+        expected = 0.010 if step.operation == "send_recv" and step.purpose == "latency" else 0.020
+        for rank in step.clocks[1:] if step.operation == "broadcast" else step.clocks:
+            assert expected * 0.9 < tampered[rank].slowed[number] < expected * 1.8, step
+
+
+def test_errors_that_are_known_have_a_name(tampered: list[Tampered]) -> None:
+    """NCCL's errors are NCCL's, a call that this torch does not have is a skip, and the rest is as torch tells it."""
+    for rank in tampered:
+        of_gloo, of_nccl, missing, unknown = rank.reasons
+        assert of_gloo == "crashed: gloo said no"
+        assert of_nccl == "nccl_error: NCCL said no"
+        assert missing.startswith(f"no_gpu_backend: torch {torch_version().split('+')[0]}")
+        assert missing.endswith(": ProcessGroupGloo does not support reduce_scatter")
+        assert unknown == "Connection closed by peer"
+
+
+def test_copies_are_timed_by_the_clock_of_the_gpu(tmp_path: Path) -> None:
+    """Over a stand-in of CUDA: a copy that takes less time than its launch is timed right once the GPU waits for it."""
+    output = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("cuda_rank.py"))],
+        capture_output=True,
+        env=rank_environment(),
+        cwd=tmp_path,
+        timeout=60,
+    )
+    assert output.returncode == 0, output.stderr.decode()
+    answer = json.loads(output.stdout)
+
+    assert answer["timings"] == [[pytest.approx(1e-3)] * 4] * 2
+    # Of each step: two estimates of two calls, 1 + 5 to warm up, four timings of 1 + 5, and the one that is checked.
+    assert answer["copies"] == 2 * (4 + 6 + 24 + 1)
+    assert answer["short"][-1] == pytest.approx(1e-5)
+    assert answer["corrupt"] == [False, False]
+    assert answer["nccl_version"] == "2.27.5"
 
 
 def test_a_gloo_cycle_measures_two_ranks(tmp_path: Path) -> None:
-    """A real all-reduce of two processes gives latency, bandwidth and versions, and leaves nothing behind."""
-    result = asyncio.run(Launcher(temporary=tmp_path).run(gloo_plan()))
+    """A whole cycle gives the times of each step and versions, and leaves nothing behind."""
+    plan = gloo_plan("all_reduce")
+
+    result = asyncio.run(Launcher(procfs=PROCFS, temporary=tmp_path).run(plan, all_quiet))
 
     assert isinstance(result, Measured)
-    assert 1e-6 < result.latency_seconds < 0.5
-    assert 1e-5 < result.bandwidth_seconds < 2.0
-    assert len(result.ranks) == 2
+    for outcome in result.outcomes:
+        assert all(seconds is not None and 1e-6 < seconds < 1.0 for seconds in outcome.seconds)
+    assert [outcome.step for outcome in result.outcomes] == list(plan.steps)
     assert result.torch_version
     assert result.nccl_version == ""
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("size_bytes", [8, 2**20])
-def test_one_flipped_bit_is_found(tmp_path: Path, size_bytes: int) -> None:
-    """A sum that is off by one bit in one element, on one rank, is a wrong result."""
+def test_a_wrong_sum_fails_the_cycle(tmp_path: Path) -> None:
+    """A sum that is off by one bit on one rank is a wrong result, and the rank is named."""
     script = tmp_path / "flip.py"
     script.write_text(
         "import torch, torch.distributed as dist\n"
         "from commwatch.probes import rank\n"
         "whole = dist.all_reduce\n"
-        "def flipped(tensor, **options):\n"
-        "    whole(tensor, **options)\n"
-        f"    if dist.get_rank() == 1 and tensor.numel() == {size_bytes // 4} and tensor[-1] > 0:\n"
+        "def flipped(tensor, *args, **options):\n"
+        "    whole(tensor, *args, **options)\n"
+        f"    if dist.get_rank() == 1 and tensor.numel() == {16 * KIB} and tensor[-1] > 0:\n"
         "        tensor.view(torch.int32)[-1] ^= 1\n"
         "dist.all_reduce = flipped\n"
         "rank.main()\n"
     )
+    launcher = Launcher(procfs=PROCFS, rank_command=(sys.executable, str(script)), temporary=tmp_path)
 
-    result = asyncio.run(Launcher(rank_command=(sys.executable, str(script))).run(gloo_plan()))
+    result = asyncio.run(launcher.run(gloo_plan("all_reduce"), all_quiet))
 
     assert isinstance(result, Failed)
-    assert result.reason == "wrong_result"
-    assert "rank 1" in result.detail
+    assert (result.reason, result.phase, result.rank) == ("wrong_result", "measure", 1)
+    assert f"all_reduce of {64 * KIB} bytes over 2 ranks" in result.detail
 
 
 @pytest.mark.skipif(not torch_version().endswith("+cpu"), reason="this torch may have CUDA")
-def test_torch_without_nccl_is_a_skip() -> None:
+def test_torch_without_nccl_is_a_skip(tmp_path: Path) -> None:
     """A torch that was built without CUDA cannot run an nccl probe, which is nobody's fault."""
     plan = plan_cycle("all_reduce", config.Probe(), config.Probes(), backend="nccl", devices=("GPU-a", "GPU-b"))
 
-    result = asyncio.run(Launcher().run(plan))
+    result = asyncio.run(Launcher(procfs=PROCFS, temporary=tmp_path).run(plan, all_quiet))
 
     assert isinstance(result, Skipped)
     assert result.reason == "no_gpu_backend"

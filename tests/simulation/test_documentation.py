@@ -34,16 +34,20 @@ def test_every_kind_of_fault_has_an_example_that_works(name: str) -> None:
 
 
 def test_the_example_files_work(tmp_path: Path) -> None:
-    """The YAML of the page can be copied: a node of one's own, and a file of faults."""
-    node, faults = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    """The YAML of the page can be copied: a node of one's own, and files of faults."""
+    node, *files = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
     file = tmp_path / "rack7.yaml"
     file.write_text(node)
 
     preset = find_preset(str(file))
 
     assert (preset.name, len(preset.gpus), len(preset.rdma_ports)) == ("rack7", 4, 3)
-    kinds = [fault.kind for fault in parse_faults(faults, "simulation.md", PRESETS["h100x8"], 0.0, 0.0)]
-    assert kinds == ["nvlink_down", "nvlink_crc"]
+    nodes = ("h100x8", "h100x8", "rtx3090x4")
+    kinds = [
+        [fault.kind for fault in parse_faults(faults, "simulation.md", PRESETS[preset], 0.0, 0.0)]
+        for preset, faults in zip(nodes, files, strict=True)
+    ]
+    assert kinds == [["nvlink_down", "nvlink_crc"], ["latency_spikes", "slow_gpu", "job"], ["slow_switch"]]
 
 
 def test_every_preset_is_described() -> None:

@@ -203,6 +203,7 @@ def test_an_idle_gpu_drops_its_pcie_generation_and_keeps_its_width(driver: Drive
     assert pynvml.nvmlDeviceGetUtilizationRates(busy).gpu > 90
     assert pynvml.nvmlDeviceGetComputeRunningProcesses(idle) == []
     (process,) = pynvml.nvmlDeviceGetComputeRunningProcesses(busy)
+    assert process.pid == 4_100_001
     assert 0 < process.usedGpuMemory < pynvml.nvmlDeviceGetMemoryInfo(busy, pynvml.nvmlMemory_v2).total
 
 

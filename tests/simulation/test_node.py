@@ -234,5 +234,5 @@ def test_nodes_of_one_start_agree(tmp_path: Path) -> None:
 
     first, second = (node.now()[0].epoch(77.7).gpus[3].receive[2].bytes_at(77.7) for node in nodes)
     assert first == second
-    first, second = (node.collective_seconds("all_reduce", 8, 8, 0, 5) for node in nodes)
+    first, second = (node.operation_seconds("all_reduce", 8, range(8), 0, 5) for node in nodes)
     assert first == second

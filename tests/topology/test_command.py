@@ -10,8 +10,10 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from commwatch.analysis.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.commands import topology
 from commwatch.config import Config, NvmlSource, Paths, Simulation, Sources
 from commwatch.errors import CommwatchError
@@ -34,8 +36,10 @@ def fixture(root: Path) -> Config:
     )
 
 
-def simulated(preset: str, faults: Path | None = None) -> Config:
-    return Config(simulation=Simulation(preset=preset, faults=str(faults or "")))
+def simulated(preset: str, faults: Path | None = None, state: Path | None = None) -> Config:
+    """A simulated node, whose state is nowhere unless it is said."""
+    paths = Paths(state=str(state or "/nonexistent"))
+    return Config(simulation=Simulation(preset=preset, faults=str(faults or "")), paths=paths)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -51,16 +55,85 @@ def test_every_preset_prints_plain_text_in_a_pipe(preset: str, capsys: pytest.Ca
     assert "not read" not in out
 
 
-def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_documentation_shows_what_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The first example of docs/topology.md is the whole output, the second parts of it."""
     document = (Path(__file__).parents[2] / "docs/topology.md").read_text(encoding="utf-8")
-    _, whole, parts = re.findall(r"^```\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
+    _, whole, parts, _ = re.findall(r"^```\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
 
-    assert run(simulated("rtx3090x4")) == 0
+    assert run(simulated("rtx3090x4", state=tmp_path)) == 0
     assert capsys.readouterr().out == whole
-    assert run(simulated("h100x8")) == 0
+    assert run(simulated("h100x8", state=tmp_path)) == 0
     out = capsys.readouterr().out
     assert [part for part in parts.strip("\n").split("\n\n") if f"\n{part}\n" not in out] == []
+
+
+def matrix_file(folder: Path, rate: float, *, taken_at: float) -> bytes:
+    """A matrix of the simulated 3090 node in which the first two GPUs have another rate than all other pairs."""
+    gpus = PRESETS["rtx3090x4"].gpus
+    matrix = PairMatrix(
+        taken_at=taken_at,
+        backend="simulated",
+        simulated_node="rtx3090x4",
+        latency_bytes=8,
+        bandwidth_bytes=2**24,
+        endpoints=tuple(
+            PairEndpoint(label=str(place), device=gpu.uuid, pci_address=gpu.pci_address)
+            for place, gpu in enumerate(gpus)
+        ),
+        cells=tuple(
+            PairCell(source=source, destination=target, bandwidth=rate if {source, target} == {0, 1} else 14e9)
+            for source in range(4)
+            for target in range(4)
+            if source != target
+        ),
+    )
+    (folder / "pairs.json").write_bytes(msgspec.json.encode(matrix))
+    return b'{"backend": "simulated", "matrices": [%s]}' % msgspec.json.encode(matrix)
+
+
+def test_measured_values_of_a_file_stand_beside_the_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever their age; where they contradict the topology, the output says which GPUs to train on."""
+    matrix_file(tmp_path, 5e9, taken_at=1e9)
+
+    assert run(simulated("rtx3090x4", state=tmp_path), "--pairs", str(tmp_path / "pairs.json")) == 0
+
+    out = " ".join(capsys.readouterr().out.split())
+    assert "PIX 4 not known 5 GB/s to 14 GB/s -" in out
+    assert "GPU0-GPU1 under one PCIe switch (PIX) carry 5 GB/s, less than GPU0-GPU2 across the CPU (NODE)" in out
+    assert "rather than 0,1" in out
+
+
+def test_the_daemons_values_are_shown_while_they_are_current(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Older than three of the probe's intervals they are not, and the output says so and how to get new ones."""
+    config = simulated("rtx3090x4", state=tmp_path)
+    state = tmp_path / "simulated-rtx3090x4"
+    state.mkdir()
+    day = 86400
+    (state / "probe-pairs.json").write_bytes(matrix_file(tmp_path, 5e9, taken_at=time.time() - 3 * day + 60))
+    assert run(config, "--json") == 0
+    (node,) = json.loads(capsys.readouterr().out)["nodes"]
+    assert node["measurement"]["backend"] == "simulated"
+    assert "measured_nearer_slower" in [one["code"] for one in node["findings"]]
+
+    (state / "probe-pairs.json").write_bytes(matrix_file(tmp_path, 5e9, taken_at=time.time() - 3 * day - 60))
+    assert run(config) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "The last values are 72 h old and not shown. To measure: commwatch probe --pairs" in out
+    assert "rather than 0,1" not in out
+
+
+def test_values_of_another_machine_are_wrong_use(tmp_path: Path) -> None:
+    """With the file, and why."""
+    matrix_file(tmp_path, 5e9, taken_at=1e9)
+
+    with pytest.raises(
+        CommwatchError, match=r"pairs\.json: the values were measured on GPUs that are not here"
+    ) as caught:
+        run(simulated("h100x8", state=tmp_path), "--pairs", str(tmp_path / "pairs.json"))
+
+    assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -181,8 +254,9 @@ def test_a_machine_without_gpus_says_so(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_two_outputs_at_once_are_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, nothing on standard output."""
+    """Exit code 2, nothing on standard output; the graph has no place for measured values."""
     assert run(fixture(tmp_path), "--json", "--dot") == 2
+    assert run(fixture(tmp_path), "--dot", "--pairs", "x.json") == 2
     assert capsys.readouterr().out == ""
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from commwatch.styled import plain
 from commwatch.topology.document import SCHEMA_VERSION, document
 from commwatch.topology.dot import dot
 from commwatch.topology.model import Topology
-from commwatch.topology.text import node_lines, plain
+from commwatch.topology.text import node_lines
 from topology.harness import driver, gpu, links, topology
 from topology.trees import Tree, domains, hgx, rtx3090x4, two_sockets, virtual_machine
 
@@ -132,7 +133,7 @@ def test_the_document_has_its_schema(build: Callable[[Path], Tree], tmp_path: Pa
     (node,) = found["nodes"]
     assert set(node) == {
         "node", "driver_read", "driver_note", "gpus", "nics", "nvswitches", "pci_devices", "numa_nodes", "paths",
-        "findings",
+        "measurement", "measurement_note", "findings",
     }  # fmt: skip
     assert set(node["gpus"][0]) == {
         "label", "index", "pci_bus_id", "name", "uuid", "architecture", "numa_node", "cpu_affinity", "nvlinks",
@@ -142,7 +143,7 @@ def test_the_document_has_its_schema(build: Callable[[Path], Tree], tmp_path: Pa
         "label", "pci_bus_id", "rdma_devices", "interfaces", "virtual_functions", "numa_node", "cpu_affinity",
     }  # fmt: skip
     assert set(node["paths"][0]) == {
-        "source", "target", "class", "nvlinks", "pci_class", "bridges", "expected", "note",
+        "source", "target", "class", "nvlinks", "pci_class", "bridges", "expected", "measured", "note",
     }  # fmt: skip
     assert {key for one in node["pci_devices"] for key in one} == {
         "pci_bus_id", "role", "parent", "numa_node", "link",

@@ -92,6 +92,24 @@ def in_loop(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(body(), 30))
 
 
+def test_processes_travel_with_their_collector(tmp_path: Path) -> None:
+    """The daemon learns which processes are on which GPU, also from two workers; other collectors say nothing of it."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            assert (await one.collect("processes")).occupants == dict.fromkeys(GPUS, ())
+            assert (await one.collect("gpu")).occupants is None
+
+            one.set_faults("- {fault: job, gpu: 2, at: 0s}\n- {fault: driver_hang, gpu: 5, at: 0s}")
+            await one.collect_until(lambda found: any(absence.reason == "deadline" for absence in found.absences))
+            found = (await one.collect("processes")).occupants
+            assert found is not None
+            assert {gpu for gpu, pids in found.items() if pids} == {GPUS[2]}
+            assert set(found) == set(GPUS) - {GPUS[5]}
+
+    in_loop(body)
+
+
 def test_a_healthy_node_is_read_whole(tmp_path: Path) -> None:
     """Every GPU gives a block, nothing is absent, and stopping leaves no process."""
 

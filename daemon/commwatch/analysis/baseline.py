@@ -1,4 +1,4 @@
-"""The baseline of a probe's latency: what its own good results have been, and what stands out from them."""
+"""The baseline of a probe: what its own good results have been, and what stands out from them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-KEPT_RESULTS = 200
-
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Median and median absolute deviation of good latencies, seconds."""
+    """Median and median absolute deviation of good times, seconds."""
 
     median: float
     deviation: float
@@ -29,12 +27,25 @@ class SpikeRule:
     """A limit that needs no baseline; None without one."""
 
 
-def baseline_of(latencies: Sequence[float], fewest: int) -> Baseline | None:
-    """Baseline of good latencies, seconds; None where there are fewer than ``fewest``."""
-    if len(latencies) < fewest:
+def baseline_of(times: Sequence[float], fewest: int) -> Baseline | None:
+    """Baseline of good times, seconds; None where there are fewer than ``fewest``."""
+    if len(times) < fewest:
         return None
-    middle = median(latencies)
-    return Baseline(middle, median(abs(latency - middle) for latency in latencies))
+    middle = median(times)
+    return Baseline(middle, median(abs(one - middle) for one in times))
+
+
+def held_to(baseline: Baseline | None, reference: Baseline | None, most: float) -> Baseline | None:
+    """The baseline to judge by: it follows what became faster or quieter, and no slow decline.
+
+    Args:
+        baseline: of the latest good results; None where there are too few.
+        reference: of the first ones under the same conditions; None while they are gathered.
+        most: neither median nor deviation may be above so many times that of the reference.
+    """
+    if baseline is None or reference is None:
+        return baseline
+    return Baseline(min(baseline.median, most * reference.median), min(baseline.deviation, most * reference.deviation))
 
 
 def is_spike(latency: float, baseline: Baseline | None, rule: SpikeRule) -> bool:
@@ -44,8 +55,3 @@ def is_spike(latency: float, baseline: Baseline | None, rule: SpikeRule) -> bool
     if baseline is None:
         return False
     return latency > max(baseline.median + rule.deviations * baseline.deviation, rule.ratio * baseline.median)
-
-
-def keep(latencies: Sequence[float], latency: float) -> list[float]:
-    """The latest 200 good latencies with a new one at the end; spikes must not be handed in."""
-    return [*latencies, latency][-KEPT_RESULTS:]

@@ -1,20 +1,26 @@
-"""The bus bandwidth that an all-reduce should reach: configured, from published results, or from a model."""
+"""What a probe should give: configured, from published results, or from a model over the topology."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from commwatch.analysis.bus_bandwidth import all_reduce_factor, bus_bandwidth
-from commwatch.analysis.capacity import planned_nvlink_rate
+from commwatch.analysis.bus_bandwidth import bus_bandwidth, factor
+from commwatch.analysis.published import published
+from commwatch.analysis.ring import narrowest_split, slowest_hop
+
+if TYPE_CHECKING:
+    from commwatch.probes.plan import Backend, Operation, Step
+    from commwatch.topology.reach import GpuPaths
 
 ExpectedSource: TypeAlias = Literal["configured", "reference", "model"]
 
-_MIB = 2**20
-_GB = 1e9
+_BASE_SECONDS = 8.4e-6
+_NVLINK_STEP_SECONDS = 3.4e-6
+_PCIE_STEP_SECONDS = 5.7e-6
+"""Start and one step of a ring with protocol Simple (NCCL src/graph/tuning.cc)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,125 +33,152 @@ class Expected:
     basis: str
     """Where the number comes from, for the operator."""
 
+    @property
+    def is_firm(self) -> bool:
+        """Whether falling short of it may make a streak: what a model says is a hint only."""
+        return self.source != "model"
+
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
-    """Healthy machines as others have published them."""
+class _Way:
+    """What an operation runs over."""
 
-    gpu: str
-    """Start of the GPU's name, without the vendor."""
-    ranks: int
-    """All GPUs of one node."""
-    points: Sequence[tuple[int, float]]
-    """Size in bytes with bus bandwidth in GB/s, sizes rising."""
-    source: str
+    bytes_per_second: float
+    step_seconds: float
+    basis: str
 
 
-_REFERENCE = (
-    _Measured(
-        "A100-SXM4",
-        8,
-        (
-            (1 * _MIB, 24.5),
-            (8 * _MIB, 91),
-            (32 * _MIB, 157),
-            (64 * _MIB, 201),
-            (128 * _MIB, 202),
-            (256 * _MIB, 222),
-            (1024 * _MIB, 230),
-            (8192 * _MIB, 235),
-        ),
-        "SuperBench, tests/data/nccl_allreduce.log",
-    ),
-    _Measured(
-        "H20",
-        8,
-        ((1 * _MIB, 66), (4 * _MIB, 138), (8 * _MIB, 181), (16 * _MIB, 242), (32 * _MIB, 300), (1024 * _MIB, 357)),
-        "Mooncake issue 3484",
-    ),
-)
-
-_NVLINK_VERSION: Mapping[str, str] = {
-    "A100": "3.0",
-    "A800": "3.0",
-    "H100": "4.0",
-    "H200": "4.0",
-    "H800": "4.0",
-    "H20": "4.0",
-    "B200": "5.0",
-    "B300": "5.0",
-}
-"""The NVLinks of the GPUs that have a model; ``planned_nvlink_rate`` knows what one of them carries."""
-
-_RING_BASE_SECONDS = 8.4e-6
-_RING_STEP_SECONDS = 3.4e-6
-"""Ring over NVLink with protocol Simple (NCCL src/graph/tuning.cc)."""
-
-
-def expected_bus_bandwidth(
-    *,
-    configured: float | None,
-    backend: str,
-    gpu_name: str | None,
-    nvlinks_per_gpu: int | None,
-    ranks: int,
-    size_bytes: int,
+def expected_of_step(
+    step: Step, paths: GpuPaths | None, *, configured: float | None, backend: Backend
 ) -> Expected | None:
-    """What an all-reduce should reach; None where nothing can be said.
+    """What a step for bandwidth should give; None where nothing can be said, as for gloo and for latency.
 
-    A nominal link rate is never the answer. PCIe paths and gloo have no usable model: planning values for PCIe differ
-    by a factor of two.
+    Of several pairs at once the slowest one counts; ``expected_of_pair`` has them one by one. A nominal link rate is
+    never the answer.
 
     Args:
+        step: of a cycle whose ranks have a GPU each.
+        paths: what lies between these GPUs; None where not known.
         configured: the operator's own number, bytes per second; it wins.
-        backend: nccl, gloo or simulated.
-        gpu_name: name of the GPUs as the driver gives it; None where they differ or are not known.
-        nvlinks_per_gpu: NVLinks that each GPU should have, whether they are up or not; None where not known.
-        ranks: one per GPU.
-        size_bytes: of the buffer.
+        backend: what the ranks run on.
+    """
+    if step.purpose != "bandwidth":
+        return None
+    if step.pairs:
+        found = [
+            expected_of_pair(pair, step.size_bytes, paths, configured=configured, backend=backend)
+            for pair in step.pairs
+        ]
+        known = [one for one in found if one is not None]
+        return min(known, key=lambda one: one.bytes_per_second) if len(known) == len(found) else None
+    if configured is not None:
+        return _configured(configured)
+    if backend == "gloo" or paths is None or not set(step.members) <= set(range(len(paths.addresses))):
+        return None
+    if step.operation in ("host_to_device", "device_to_host"):
+        return _copy(paths.host_rates[step.members[0]])
+    if len(step.members) < 2:
+        return None
+    if step.operation == "all_reduce" and (reference := _reference(paths, step)):
+        return reference
+    way = _all_to_all(paths, step.members) if step.operation == "all_to_all" else _ring(paths, step.members)
+    return _model(step.operation, len(step.members), step.size_bytes, way)
+
+
+def expected_of_pair(
+    pair: tuple[int, int], size_bytes: int, paths: GpuPaths | None, *, configured: float | None, backend: Backend
+) -> Expected | None:
+    """What one GPU should send to another, one way or both ways at once; None where nothing can be said.
+
+    Args:
+        pair: ranks of source and destination.
+        size_bytes: of one call.
+        paths: as for ``expected_of_step``, and so the rest.
     """
     if configured is not None:
-        return Expected(float(configured), "configured", "expected_bandwidth in the configuration")
-    if backend == "gloo" or gpu_name is None or ranks < 2:
+        return _configured(configured)
+    found = paths.between(*pair) if paths is not None and backend != "gloo" else None
+    if found is None or found.bytes_per_second is None:
         return None
-    name = gpu_name.removeprefix("NVIDIA ")
-    return _from_reference(name, ranks, size_bytes) or _from_model(name, nvlinks_per_gpu, ranks, size_bytes)
+    step_seconds = _NVLINK_STEP_SECONDS if found.nvlinks else _PCIE_STEP_SECONDS
+    return _model("send_recv", 2, size_bytes, _Way(found.bytes_per_second, step_seconds, found.basis))
 
 
-def _from_reference(name: str, ranks: int, size_bytes: int) -> Expected | None:
-    for known in _REFERENCE:
-        if _is_model(name, known.gpu) and ranks == known.ranks:
-            rate = _between(known.points, size_bytes)
-            if rate is not None:
-                return Expected(rate * _GB, "reference", known.source)
-    return None
+def _configured(bytes_per_second: float) -> Expected:
+    return Expected(float(bytes_per_second), "configured", "expected_bandwidth in the configuration")
 
 
-def _between(points: Sequence[tuple[int, float]], size_bytes: int) -> float | None:
-    """Rate at a size between two known ones, straight in the logarithm of the size; None outside of them.
+def _copy(rate: float | None) -> Expected | None:
+    return None if rate is None else Expected(rate, "model", "PCIe to the host, NCCL's planning rate")
 
-    The true curve bends above the straight line, so the result is on the careful side.
+
+def _model(operation: Operation, ranks: int, size_bytes: int, way: _Way | None) -> Expected | None:
+    """Start and steps of a ring, then the bytes that each rank passes on."""
+    if way is None:
+        return None
+    steps = 1 if operation == "send_recv" else 2 * (ranks - 1) if operation == "all_reduce" else ranks - 1
+    latency = _BASE_SECONDS + steps * way.step_seconds
+    seconds = latency + size_bytes * factor(operation, ranks) / way.bytes_per_second
+    return Expected(bus_bandwidth(operation, ranks, size_bytes, seconds), "model", f"{way.basis}, NCCL's own constants")
+
+
+def _reference(paths: GpuPaths, step: Step) -> Expected | None:
+    """A published result; they are all of GPUs that reach each other over NVLink: H100 PCIe is not H100 SXM."""
+    if not _over_nvlink(paths, step.members):
+        return None
+    found = published(paths.common_name(step.members), len(step.members), step.size_bytes)
+    return None if found is None else Expected(found[0], "reference", found[1])
+
+
+def _over_nvlink(paths: GpuPaths, members: Sequence[int]) -> float:
+    return narrowest_split(members, paths.direct_rate, paths.switch_rates.__getitem__)
+
+
+def _ring(paths: GpuPaths, members: Sequence[int]) -> _Way | None:
+    """Rings over NVLink where it joins all members, else the best ring over whatever lies between them."""
+    over_nvlink = _over_nvlink(paths, members)
+    if over_nvlink > 0:
+        return _Way(over_nvlink, _NVLINK_STEP_SECONDS, f"rings over NVLink at {over_nvlink / 1e9:g} GB/s")
+    slowest = slowest_hop(members, lambda first, second: _rate(paths, first, second))
+    if slowest is None:
+        return None
+    hops = [paths.between(first, second) for first, second in combinations(members, 2)]
+    basis = next(hop.basis for hop in hops if hop is not None and hop.bytes_per_second == slowest)
+    return _Way(slowest, _PCIE_STEP_SECONDS, f"ring limited by {basis}")
+
+
+def _rate(paths: GpuPaths, first: int, second: int) -> float | None:
+    found = paths.between(first, second)
+    return None if found is None else found.bytes_per_second
+
+
+def _all_to_all(paths: GpuPaths, members: Sequence[int]) -> _Way | None:
+    """Every two members exchange an equal share at the same time: the busiest link decides.
+
+    The rate is that of the bytes that one member sends, over the time of the busiest link.
     """
-    for (low_size, low_rate), (high_size, high_rate) in itertools.pairwise(points):
-        if low_size <= size_bytes <= high_size:
-            share = math.log(size_bytes / low_size) / math.log(high_size / low_size)
-            return low_rate + share * (high_rate - low_rate)
-    return None
+    share_seconds: dict[str, float] = {}
+    basis: dict[str, str] = {}
 
+    def load(link: str, rate: float, text: str) -> None:
+        share_seconds[link] = share_seconds.get(link, 0.0) + 1 / rate
+        basis[link] = text
 
-def _from_model(name: str, nvlinks_per_gpu: int | None, ranks: int, size_bytes: int) -> Expected | None:
-    version = next((version for model, version in _NVLINK_VERSION.items() if _is_model(name, model)), "")
-    per_link = planned_nvlink_rate(version)
-    if per_link is None or not nvlinks_per_gpu:
-        return None
-    rate = per_link * nvlinks_per_gpu
-    latency = _RING_BASE_SECONDS + 2 * (ranks - 1) * _RING_STEP_SECONDS
-    seconds = latency + size_bytes * all_reduce_factor(ranks) / rate
-    return Expected(
-        bus_bandwidth(ranks, size_bytes, seconds), "model", f"ring over {nvlinks_per_gpu} NVLinks, NCCL's own constants"
-    )
-
-
-def _is_model(name: str, model: str) -> bool:
-    """Whether a GPU's name begins with a model's, as a whole word: H20 is not H200."""
-    return name == model or name.startswith((f"{model} ", f"{model}-"))
+    over_pcie = False
+    for first, second in combinations(members, 2):
+        found = paths.between(first, second)
+        if found is None or found.bytes_per_second is None:
+            return None
+        if found.through_switches:
+            for one in (first, second):
+                load(f"NVSwitches {one}", paths.switch_rates[one], found.basis)
+        elif found.nvlinks:
+            load(f"NVLink {first} {second}", found.bytes_per_second, found.basis)
+        else:
+            over_pcie = True
+            for link, rate in found.pcie_links:
+                load(link, rate, found.basis)
+    busiest = max(share_seconds, key=share_seconds.__getitem__)
+    rate = (len(members) - 1) / share_seconds[busiest]
+    step_seconds = _PCIE_STEP_SECONDS if over_pcie else _NVLINK_STEP_SECONDS
+    return _Way(rate, step_seconds, f"all pairs at once, limited by {basis[busiest]}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+
+from commwatch.styled import Line, plain
 
 
 def json_option(parser: argparse.ArgumentParser) -> None:
@@ -40,3 +42,17 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
             return
     for row in (columns, *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Styled lines: with colour on a terminal, plain in a pipe."""
+    if not sys.stdout.isatty():
+        for line in lines:
+            print(plain(line))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for line in lines:
+        console.print(Text.assemble(*line), soft_wrap=True)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+import time
 from typing import TYPE_CHECKING
 
-from commwatch.commands.common import json_option, print_json
+from commwatch.commands.common import json_option, print_json, print_lines
 from commwatch.config import Config
+from commwatch.errors import CommwatchError
 from commwatch.logging import configure_logging
+from commwatch.units import format_seconds
 
 if TYPE_CHECKING:
-    from commwatch.topology.text import Line
+    from commwatch.analysis.pair_matrix import PairMatrix
+    from commwatch.topology.measured import Measured
+    from commwatch.topology.model import Topology
+
+
+class OtherGpus(CommwatchError):
+    """A file of measured values that are not of this machine."""
+
+    exit_code = 2
 
 
 def add_parser(
@@ -24,13 +34,21 @@ def add_parser(
         parents=parents,
         help="show how GPUs and NICs are joined, and what is uneven",
         description="Prints the matrix of GPUs and NICs with the classes of `nvidia-smi topo -m`, the PCIe tree with "
-        "the link of each device, the bandwidth that each class of path should carry, and what is uneven. "
+        "the link of each device, the bandwidth that each class of path should carry and, where GPU pairs were "
+        "measured, what it did carry, and what is uneven. "
         "Needs no daemon. The PCIe tree comes from sysfs; without an answer of the driver NVLink is unknown. "
         "Exit code 0; 1: sysfs gives no answer; 2: wrong use.",
-        epilog="example: commwatch topology --simulate rtx3090x4; as a picture: commwatch topology --dot | dot -Tsvg",
+        epilog="example: commwatch topology --simulate rtx3090x4; as a picture: commwatch topology --dot | dot -Tsvg; "
+        "beside what is measured now: commwatch probe --pairs --json | commwatch topology --pairs -",
     )
     json_option(parser)
     parser.add_argument("--dot", action="store_true", help="print a Graphviz graph")
+    parser.add_argument(
+        "--pairs",
+        metavar="FILE",
+        help="measured values from what --json of probe --pairs or of heatmap printed, whatever their age; -: stdin "
+        "(default: the last ones of the daemon, while they are current)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -39,14 +57,20 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.json and args.dot:
         print("commwatch topology: choose one of --json and --dot", file=sys.stderr)
         return 2
+    if args.pairs and args.dot:
+        print("commwatch topology: the graph of --dot has no measured values; leave --pairs out", file=sys.stderr)
+        return 2
     from commwatch.topology.gather import read_topology
 
     configure_logging(config.log)
+    given = _read_pairs(args.pairs)  # before what takes longer
     topology, problems = read_topology(config)
+    measured = "" if args.dot else _measured(given, args.pairs, config, topology)
     if args.json:
         from commwatch.topology.document import document
 
-        print_json(document(topology, simulated=bool(config.simulation.preset), problems=problems))
+        simulated = bool(config.simulation.preset)
+        print_json(document(topology, simulated=simulated, problems=problems, measured=measured))
         return 0
     if args.dot:
         from commwatch.topology.dot import dot
@@ -58,23 +82,43 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if config.simulation.preset:
         print(f"Simulated node {config.simulation.preset}: none of this is real.\n")
     for number in range(len(topology.nodes)):
-        _print(node_lines(topology, number))
+        print_lines(node_lines(topology, number, measured))
     for problem in problems:
         print(f"not read: {problem}")
     return 0
 
 
-def _print(lines: Iterable[Line]) -> None:
-    """With colour on a terminal, plain in a pipe."""
-    from commwatch.topology.text import plain
+def _read_pairs(file: str | None) -> PairMatrix | None:
+    if file is None:
+        return None
+    from commwatch.heatmap.document import read_matrix
 
-    if not sys.stdout.isatty():
-        for line in lines:
-            print(plain(line))
-        return
-    from rich.console import Console
-    from rich.text import Text
+    return read_matrix(file)
 
-    console = Console(highlight=False)
-    for line in lines:
-        console.print(Text.assemble(*line), soft_wrap=True)
+
+def _measured(given: PairMatrix | None, file: str, config: Config, topology: Topology) -> Measured | str:
+    """The measured values, or why there are none. What the daemon kept is left out once it is not current any more.
+
+    Raises:
+        OtherGpus: the file is of another machine.
+    """
+    from commwatch.topology.measured import is_stale, laid_over
+
+    now = time.time()
+    if given is not None:
+        found = laid_over(topology, 0, given, now)
+        if isinstance(found, str):
+            raise OtherGpus(f"{file}: {found}")
+        return found
+    from commwatch.commands.pair_history import last_matrix, pairs_interval
+
+    try:
+        matrix = last_matrix(config)
+    except CommwatchError as error:
+        return str(error)
+    if matrix is None:
+        return "nothing is known"
+    age = now - matrix.taken_at
+    if is_stale(age, pairs_interval(config)):
+        return f"the last values are {format_seconds(age)} old and not shown"
+    return laid_over(topology, 0, matrix, now)

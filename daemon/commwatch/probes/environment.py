@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from commwatch.probes.guard import FOLDER_VARIABLE, PARENT_VARIABLE
 from commwatch.probes.plan import CyclePlan
 
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
@@ -49,6 +51,8 @@ def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str,
         "PYTHONPATH": ":".join(path for path in sys.path if path),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
+        PARENT_VARIABLE: str(os.getpid()),
+        FOLDER_VARIABLE: str(folder),
     }
     if plan.backend == "gloo":
         environment["GLOO_SOCKET_IFNAME"] = "lo"
@@ -56,11 +60,21 @@ def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str,
         environment |= _TORCH | {
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "CUDA_VISIBLE_DEVICES": ",".join(plan.devices),
+            # No MPS server is here: with one of the users' a fault of ours would end their work too.
+            "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
             # A RAS thread of ours would take or share the port of the user's jobs.
             "NCCL_RAS_ENABLE": "0",
-            "NCCL_DEBUG": "WARN",
+            # Warnings come with any level and of all subsystems; these three say which settings are in force, and
+            # over what the ranks talk. Read at the end of the cycle, and gone with the folder.
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET",
             "NCCL_DEBUG_FILE": str(folder / f"rank{rank}.nccl"),
         }
         if plan.shares_gpus:
             environment |= _SHARED_GPU | {"NCCL_HOSTID": f"commwatch-rank-{rank}"}
     return environment
+
+
+def given_nccl_settings(plan: CyclePlan) -> frozenset[str]:
+    """Names of the NCCL settings that the ranks of a cycle have from us."""
+    return frozenset(name for name in rank_environment(plan, 0, Path(), {}) if name.startswith("NCCL_"))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from commwatch.probes.plan import Backend, SkipReason
+from commwatch.probes.plan import Backend, Measure, SkipReason
 
 Gate: TypeAlias = Literal["auto", "slurm", "kubernetes", "idle", "off"]
 
 MEMORY_LIMIT_BYTES = 2**30
-"""Memory in use on a GPU that is still free: what a display server takes, and less than a job does."""
+MEMORY_LIMIT_SHARE = 0.02
+"""Below either of these a GPU counts as free: what a display server takes, and less than a job does (nccl.md 2.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +27,30 @@ class GpuFacts:
     compute_mode: str | None = None
     """``default``, ``exclusive_process``, ``exclusive_thread`` or ``prohibited``."""
     mig: bool | None = None
+    memory_size_bytes: int | None = None
+    processes: tuple[int, ...] | None = None
+    """Ids of the compute processes."""
+
+
+class SchedulerAnswer(NamedTuple):
+    """What a scheduler says of this node."""
+
+    state: Literal["free", "busy", "unknown"]
+    detail: str = ""
+    """For the operator: which job, or why it cannot be told and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFacts:
-    """What is known of the schedulers of this node."""
+    """What is known of the schedulers of this node; None for one that was not asked."""
 
     slurmd: bool = False
+    """Whether it runs here."""
     kubelet: bool = False
-    slurm_jobs: int | None = None
-    """Slurm jobs with a step on this node; None where that cannot be told."""
+    slurm: SchedulerAnswer | None = None
+    kubernetes: SchedulerAnswer | None = None
+    ignored: bool = False
+    """The operator says that the node is theirs (``--ignore-scheduler``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,8 @@ class GateFacts:
     enabled: bool = True
     maintenance: str = ""
     """Reason of the maintenance in force; empty without one."""
+    hold_seconds: float = 0.0
+    """For how long the node is still held for a job (``commwatch yield``); 0 where it is not."""
     other_backend: str = ""
     """Backend of the results that the probe's name already stands for, where it is another one."""
     torch_installed: bool = True
@@ -53,6 +70,7 @@ class GateFacts:
     initial_pid_namespace: bool | None = True
     """Whether we see the processes of the whole node; None where that cannot be told."""
     gpus: tuple[GpuFacts, ...] = ()
+    """All of the node, also those that the probe leaves out: a job on them shares links with it."""
     within_budget: bool = True
 
 
@@ -64,22 +82,24 @@ class Skip(NamedTuple):
     """For the operator: which GPU, which job."""
 
 
-def decide(gate: Gate, backend: Backend, ranks: int, facts: GateFacts) -> Skip | None:
+def decide(gate: Gate, backend: Backend, measure: Measure, ranks: int, facts: GateFacts) -> Skip | None:
     """None if the probe may start.
 
     A gloo probe touches no GPU and asks for nothing about them. A simulated probe harms nobody: only the GPUs of its
-    own node and the budget can hold it back.
+    own node, a hold and the budget can keep it back. Whether another process runs a cycle is the launcher's to find
+    out, since only who holds the lock knows.
 
     Args:
         gate: the configured gate; ``idle`` asks no scheduler.
         backend: what the ranks run on.
+        measure: what they would measure.
         ranks: how many there would be.
         facts: gathered just now.
     """
     return (
         _switched_off(gate, facts)
-        or _cannot_run(backend, ranks, facts)
-        or (_scheduler(gate, facts.scheduler) if backend != "simulated" else None)
+        or _cannot_run(backend, measure, ranks, facts)
+        or (_schedulers(gate, facts.scheduler) if backend != "simulated" else None)
         or (_namespace(facts) if backend == "nccl" else None)
         or (_gpus(facts.gpus) if backend != "gloo" else None)
         or (None if facts.within_budget else Skip("budget", "the GPUs' share of time for probes is used up"))
@@ -91,10 +111,13 @@ def _switched_off(gate: Gate, facts: GateFacts) -> Skip | None:
         return Skip("disabled", "probes are switched off in the configuration")
     if facts.maintenance:
         return Skip("maintenance", f"the daemon is paused: {facts.maintenance}")
+    if facts.hold_seconds > 0:
+        detail = f"the node is held for a job for another {facts.hold_seconds:.0f} s; commwatch yield --end ends that"
+        return Skip("yielded", detail)
     return None
 
 
-def _cannot_run(backend: Backend, ranks: int, facts: GateFacts) -> Skip | None:
+def _cannot_run(backend: Backend, measure: Measure, ranks: int, facts: GateFacts) -> Skip | None:
     if facts.other_backend:
         detail = f"this name stands for results of {facts.other_backend}, not {backend}; give the probe another name"
         return Skip("backend_changed", detail)
@@ -102,22 +125,39 @@ def _cannot_run(backend: Backend, ranks: int, facts: GateFacts) -> Skip | None:
         return Skip("no_torch", "torch is not installed; install commwatch[probe]")
     if backend != "gloo" and not facts.gpus:
         return Skip("no_gpu_backend", f"no GPU is here for a {backend} probe")
-    if ranks < 2:
+    if measure == "host_copies":
+        if backend == "gloo":
+            return Skip("no_gpu_backend", "there is no GPU whose copies from and to the host could be measured")
+    elif ranks < 2:
         return Skip("single_gpu", "one rank has nobody to talk to; set ranks to 2 to check sums on one GPU")
     if facts.stuck_processes:
         return Skip("previous_stuck", f"{facts.stuck_processes} rank processes of an earlier cycle sit in the kernel")
     return None
 
 
-def _scheduler(gate: Gate, facts: SchedulerFacts) -> Skip | None:
-    if gate == "slurm" or (gate == "auto" and facts.slurmd):
-        if facts.slurm_jobs is None:
-            return Skip("scheduler_unknown", "Slurm keeps no job cgroups here, so a running job could not be seen")
-        if facts.slurm_jobs:
-            return Skip("scheduler_busy", f"{facts.slurm_jobs} Slurm jobs run on this node")
-    if gate == "kubernetes" or (gate == "auto" and facts.kubelet):
-        return Skip("scheduler_unknown", "this version cannot ask the kubelet whether its GPUs are allocated")
-    return None
+def asks_slurm(gate: Gate, *, slurmd: bool) -> bool:
+    """Whether Slurm must say that the node is free."""
+    return gate == "slurm" or (gate == "auto" and slurmd)
+
+
+def asks_kubelet(gate: Gate, *, kubelet: bool) -> bool:
+    """Whether the kubelet must say that the node's GPUs are free."""
+    return gate == "kubernetes" or (gate == "auto" and kubelet)
+
+
+def _schedulers(gate: Gate, facts: SchedulerFacts) -> Skip | None:
+    if facts.ignored:
+        return None
+    asked = []
+    if asks_slurm(gate, slurmd=facts.slurmd):
+        asked.append(facts.slurm or SchedulerAnswer("unknown", "Slurm was not asked"))
+    if asks_kubelet(gate, kubelet=facts.kubelet):
+        asked.append(facts.kubernetes or SchedulerAnswer("unknown", "the kubelet was not asked"))
+    # A job that is known of says more than a scheduler that gives no answer.
+    for answer in asked:
+        if answer.state == "busy":
+            return Skip("scheduler_busy", answer.detail)
+    return next((Skip("scheduler_unknown", one.detail) for one in asked if one.state == "unknown"), None)
 
 
 def _namespace(facts: GateFacts) -> Skip | None:
@@ -137,12 +177,23 @@ def _gpu(gpu: GpuFacts) -> Skip | None:
     if gpu.compute_mode not in (None, "default"):
         return Skip("compute_mode", f"{name} is in compute mode {gpu.compute_mode}")
     if gpu.compute_processes or gpu.busy:
-        how = f"has {gpu.compute_processes} compute processes" if gpu.compute_processes else "did work a moment ago"
-        return Skip("gpu_busy", f"{name} {how}")
-    if gpu.memory_used_bytes is not None and gpu.memory_used_bytes > MEMORY_LIMIT_BYTES:
+        return Skip("gpu_busy", f"{name} {_use(gpu)}")
+    if gpu.memory_used_bytes is not None and gpu.memory_used_bytes >= _memory_limit(gpu):
         return Skip("gpu_memory_used", f"{name} has {gpu.memory_used_bytes / 2**20:.0f} MiB in use")
     unread = [fact for fact in _MUST_BE_READ if getattr(gpu, fact) is None]
     return Skip("gpu_unknown", f"{name} is not known to be free: {', '.join(unread)} not read") if unread else None
 
 
+def _use(gpu: GpuFacts) -> str:
+    if not gpu.compute_processes:
+        return "did work a moment ago"
+    named = f" ({', '.join(map(str, gpu.processes[:_NAMED_PROCESSES]))})" if gpu.processes else ""
+    return f"has {gpu.compute_processes} compute process{'es' if gpu.compute_processes > 1 else ''}{named}"
+
+
+def _memory_limit(gpu: GpuFacts) -> float:
+    return max(MEMORY_LIMIT_BYTES, MEMORY_LIMIT_SHARE * (gpu.memory_size_bytes or 0))
+
+
 _MUST_BE_READ = ("busy", "compute_processes", "memory_used_bytes", "compute_mode", "mig")
+_NAMED_PROCESSES = 4

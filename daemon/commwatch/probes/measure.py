@@ -1,12 +1,13 @@
-"""What a rank does between its phases, whatever carries the collective: set up, check the sums, time the calls."""
+"""What a rank does between its phases, whatever carries the calls: set up, then time and check step after step."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
-from commwatch.probes.plan import FailureReason, Phase, RankPlan, RankResult, SkipReason
-from commwatch.probes.sampling import BANDWIDTH, LATENCY, LATENCY_SHARE, Sampling, affordable
+from commwatch.probes.plan import FailureReason, Phase, RankPlan, RankResult, SkipReason, Step
+from commwatch.probes.sampling import STEADY, SYNC_CALLS, WANTED, affordable, relative_error, step_seconds
 
 
 class RankError(Exception):
@@ -18,6 +19,13 @@ class RankError(Exception):
         self.detail = detail
 
 
+def in_short(message: str) -> str:
+    """The first line of an error of torch, and what NCCL said last, which torch puts some lines below."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    last = lines[lines.index("Last error:") + 1 :] if "Last error:" in lines else []
+    return "; ".join(lines[:1] + last[:1])
+
+
 class Group(Protocol):
     """The ranks of one cycle, as one of them sees them."""
 
@@ -25,19 +33,22 @@ class Group(Protocol):
     nccl_version: str
 
     def rendezvous(self) -> None:
-        """Find the other ranks."""
+        """Find the other ranks; no GPU is touched."""
 
     def first_call(self) -> float:
-        """Make the buffers and the first small call, which connects the ranks; seconds of that call."""
+        """Make groups and buffers, and the first call on each group, which connects the ranks; seconds."""
 
-    def time_calls(self, size_bytes: int, calls: int) -> float:
-        """Seconds of one in-place call, from ``calls`` of them back to back: their mean, or their median."""
+    def time_calls(self, step: Step, calls: int) -> float:
+        """Seconds of one call on this rank, from ``calls`` of them back to back: their mean, or their median.
 
-    def slowest(self, seconds: float) -> float:
-        """The largest of the numbers that the ranks give."""
+        One call that is not timed goes before them. A call of send_recv for latency is half a round trip.
+        """
 
-    def exact(self, size_bytes: int) -> bool:
-        """Fill with numbers that depend on rank and place, sum them, and compare every element bit by bit."""
+    def slowest(self, step: Step, seconds: float) -> float:
+        """The largest of the numbers of those ranks that must make the same number of calls of this step."""
+
+    def exact(self, step: Step) -> bool:
+        """Whether what arrives here with one more call is right, bit by bit, and nothing came with the timed ones."""
 
     def close(self) -> None:
         """Leave the other ranks in order."""
@@ -46,52 +57,72 @@ class Group(Protocol):
         """Leave at once, from another thread and while a call is in flight."""
 
 
-def measure(plan: RankPlan, group: Group, enter: Callable[[Phase], None]) -> RankResult:
+def measure(
+    plan: RankPlan,
+    group: Group,
+    enter: Callable[[Phase], None],
+    gate: Callable[[int], None],
+    clock: Callable[[], float] = time.perf_counter,
+) -> RankResult:
     """Go through the phases after ``start``.
 
     Args:
         plan: what to measure.
         group: the ranks; not yet met.
         enter: told of each phase as it begins.
+        gate: returns when the rank may go on; 0 before a GPU is touched, k + 1 before step k.
+        clock: seconds; what calls cost is taken from it, not what is measured.
 
     Raises:
-        RankError: a sum was not exact.
+        RankError: what arrived was not what was sent, or summed.
     """
     enter("rendezvous")
     group.rendezvous()
+    gate(0)
     enter("setup")
     first_call_seconds = group.first_call()
     enter("measure")
-    latency_budget = plan.timed_seconds * LATENCY_SHARE
-    latency = _timings(group, plan.latency_bytes, LATENCY, latency_budget)
-    _check(group, plan, plan.latency_bytes)
-    bandwidth = _timings(group, plan.bandwidth_bytes, BANDWIDTH, plan.timed_seconds - latency_budget)
-    _check(group, plan, plan.bandwidth_bytes)
+    timings: list[tuple[float, ...]] = []
+    budgets = step_seconds(plan.steps, plan.timed_seconds)
+    for number, (step, budget) in enumerate(zip(plan.steps, budgets, strict=True), start=1):
+        gate(number)
+        if plan.rank not in step.members:
+            timings.append(())
+            continue
+        timings.append(_timings(group, step, budget, clock))
+        if not group.exact(step):
+            raise RankError("wrong_result", f"{describe(step, plan.rank)}: not, bit by bit, what it had to be")
     return RankResult(
-        latency_seconds=latency,
-        bandwidth_seconds=bandwidth,
+        timings=tuple(timings),
         first_call_seconds=first_call_seconds,
         torch_version=group.torch_version,
         nccl_version=group.nccl_version,
     )
 
 
-def _timings(group: Group, size_bytes: int, wanted: Sampling, budget_seconds: float) -> tuple[float, ...]:
-    # The first call of a size may choose another algorithm and connect for it: the second one is the estimate.
-    group.time_calls(size_bytes, 1)
-    # All ranks must make the same number of calls, so they agree on the estimate.
-    estimate = group.slowest(group.time_calls(size_bytes, 1))
-    sampling = affordable(wanted, estimate, budget_seconds)
+def describe(step: Step, rank: int) -> str:
+    """What a rank receives in a step, in words: operation, size, and from whom."""
+    what = f"{step.operation} of {step.size_bytes} bytes"
+    if not step.pairs:
+        return f"{what} over {len(step.members)} ranks" if len(step.members) > 1 else f"{what} on rank {rank}"
+    source = next(one if two == rank else two for one, two in step.pairs if rank in (one, two))
+    both = ", both ways at once" if step.both_ways else ""
+    return f"{what} from rank {source} to rank {rank}{both}"
+
+
+def _timings(group: Group, step: Step, budget_seconds: float, clock: Callable[[], float]) -> tuple[float, ...]:
+    # The first call of a step may choose another algorithm and connect for it: the second one is the estimate.
+    group.time_calls(step, 1)
+    started = clock()
+    estimate = group.time_calls(step, 1)
+    cost = (clock() - started) / (1 + SYNC_CALLS)
+    # All ranks must make the same number of calls, so they agree on the cost, and on whether to go on.
+    sampling = affordable(WANTED[step.purpose], group.slowest(step, cost), budget_seconds)
     if sampling.warmup:
-        group.time_calls(size_bytes, sampling.warmup)
-    timings = []
-    for _ in range(sampling.timings):
-        group.time_calls(size_bytes, 1)  # makes the ranks begin together
-        timings.append(group.time_calls(size_bytes, sampling.calls))
-    return tuple(timings)
-
-
-def _check(group: Group, plan: RankPlan, size_bytes: int) -> None:
-    if not group.exact(size_bytes):
-        what = f"{plan.collective} of {size_bytes} bytes over {plan.ranks} ranks"
-        raise RankError("wrong_result", f"{what} gave a sum that is not exact")
+        group.time_calls(step, sampling.warmup)
+    timings: list[float] = []
+    while len(timings) < sampling.most_timings:
+        timings.append(group.time_calls(step, sampling.calls))
+        if len(timings) >= sampling.least_timings and group.slowest(step, relative_error(timings)) < STEADY:
+            break
+    return tuple(timings) or (estimate,)

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import median
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from commwatch import config
-
 Backend: TypeAlias = Literal["nccl", "gloo", "simulated"]
-Collective: TypeAlias = Literal["all_reduce"]
+
+Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
+Operation: TypeAlias = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "all_to_all",
+    "send_recv",
+    "host_to_device",
+    "device_to_host",
+]
+"""One call that is timed: names of torch.distributed, and both directions of a copy with pinned host memory."""
+
+Measure: TypeAlias = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "all_to_all",
+    "pairs",  # send/recv of every ordered pair of ranks
+    "host_copies",  # copies between each GPU and the host
+    "scaling",  # all_reduce over the first 2, 4, 8, ... ranks
+]
+"""What a probe measures."""
+
+Purpose: TypeAlias = Literal["latency", "bandwidth"]
+
 Phase: TypeAlias = Literal["start", "rendezvous", "setup", "measure", "done"]
 
 PHASES: tuple[Phase, ...] = ("start", "rendezvous", "setup", "measure", "done")
@@ -21,7 +48,7 @@ FailureReason: TypeAlias = Literal[
     "setup_timeout",
     "measure_timeout",
     "crashed",  # a rank ended by itself or by a signal, or raised an error that is not NCCL's
-    "wrong_result",  # the sum was not exact
+    "wrong_result",  # what arrived was not, bit by bit, what was sent or summed
     "stuck",  # a rank sits in the kernel and was left alone
     "nccl_error",
 ]
@@ -30,12 +57,13 @@ FailureReason: TypeAlias = Literal[
 SkipReason: TypeAlias = Literal[
     "disabled",
     "maintenance",
-    "yielded",  # gave way to a job that asked for the node
+    "yielded",  # the node is held for a job (commwatch yield)
     "no_torch",
     "no_gpu_backend",  # nccl is wanted, but there is no GPU or torch has no NCCL
     "single_gpu",  # one GPU has nobody to talk to
     "backend_changed",  # the name already belongs to results of another backend
     "previous_stuck",
+    "probe_running",  # another commwatch process runs a cycle
     "scheduler_busy",
     "scheduler_unknown",
     "foreign_pid_namespace",
@@ -46,15 +74,17 @@ SkipReason: TypeAlias = Literal[
     "mig",
     "budget",
 ]
-"""Why a cycle did not start, or gave way: the bounded reasons of ``commwatch_probe_skips_total``."""
+"""Why a cycle did not start: the bounded reasons of ``commwatch_probe_skips_total``."""
 
-MIB = 2**20
-_ELEMENT_BYTES = 4
-"""Buffers hold 32-bit floats, as those of nccl-tests do."""
-
-_DEFAULT_BANDWIDTH_BYTES: dict[Backend, int] = {"nccl": 64 * MIB, "simulated": 64 * MIB, "gloo": 4 * MIB}
-_GLOO_TIMED_SECONDS = 2.0
-"""A gloo probe occupies no GPU: its calls may take this much wall time."""
+YieldReason: TypeAlias = Literal[
+    "process_appeared",  # a process that is not ours came to a GPU
+    "scheduler_busy",  # the scheduler gave the node to a job
+    "requested",  # commwatch yield
+    "maintenance",
+    "stopping",  # the daemon, or the command, ends
+    "gpu_unknown",  # the GPUs could not be looked at any more
+]
+"""Why a cycle under way gave way: the bounded reasons of ``commwatch_probe_yields_total``."""
 
 
 class SimulatedNodePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,20 +96,59 @@ class SimulatedNodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since 1970 at which the simulated node booted; the same in all processes."""
 
 
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is timed: an operation at a size. Steps follow each other, and the parent opens each of them."""
+
+    operation: Operation
+    purpose: Purpose
+    size_bytes: int
+    """S of nccl-tests: all_gather, reduce_scatter and all_to_all count the bytes of all ranks together."""
+    members: tuple[int, ...]
+    """Ranks that take part, rising; the others wait for the next step."""
+    pairs: tuple[tuple[int, int], ...] = ()
+    """Of send_recv: source and destination of each pair; disjoint, and measured at the same time."""
+    both_ways: bool = False
+    """Of send_recv for bandwidth: destination sends to source at the same time."""
+
+    @property
+    def clocks(self) -> tuple[int, ...]:
+        """Ranks whose clock gives the result.
+
+        Latency of send_recv is half a round trip on the source's clock; its bandwidth is timed where the bytes arrive.
+        """
+        if not self.pairs:
+            return self.members
+        return tuple(source if self.purpose == "latency" else destination for source, destination in self.pairs)
+
+
+class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds that all ranks together have for each phase, from the time at which the last of them entered it."""
+
+    start: float
+    rendezvous: float
+    setup: float
+    measure: float
+
+    @property
+    def total(self) -> float:
+        """Of a cycle that uses up each of them."""
+        return self.start + self.rendezvous + self.setup + self.measure
+
+
 class RankPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank process is told, on its standard input."""
 
     backend: Backend
-    collective: Collective
     rank: int
     ranks: int
     device: int | None
     """CUDA ordinal among the visible devices; None without GPUs."""
+    devices: tuple[str, ...] = ()
+    """UUIDs of the simulated GPUs, by rank; empty for other backends."""
     rendezvous_file: str
-    latency_bytes: int
-    bandwidth_bytes: int
+    steps: tuple[Step, ...]
     timed_seconds: float
-    """Time that all calls after the first may take together."""
+    """Time that all timed calls of all steps may take together."""
     collective_timeout: float
     """Seconds after which torch gives up by itself; longer than the parent's deadlines, which decide."""
     simulation: SimulatedNodePlan | None = None
@@ -90,51 +159,60 @@ class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     probe: str
     backend: Backend
-    collective: Collective
+    measure: Measure
     ranks: int
     devices: tuple[str, ...]
     """Entries of CUDA_VISIBLE_DEVICES (GPU UUIDs); rank i uses entry i modulo their number. Empty without GPUs."""
-    latency_bytes: int
-    bandwidth_bytes: int
+    steps: tuple[Step, ...]
     timed_seconds: float
-    setup_deadline: float
-    measure_deadline: float
+    deadlines: Deadlines
     simulation: SimulatedNodePlan | None = None
 
     @property
     def shares_gpus(self) -> bool:
-        """More ranks than GPUs: proves that sums are right, but its times are the GPU's time slices."""
+        """More ranks than GPUs: proves that results are right, but its times are the GPU's time slices."""
         return self.backend == "nccl" and self.ranks > len(self.devices)
 
     @property
     def gpus(self) -> int:
         """GPUs that the cycle occupies."""
-        return 0 if self.backend == "gloo" else len(self.devices)
+        return 0 if self.backend == "gloo" else min(self.ranks, len(self.devices))
+
+    @property
+    def latency_bytes(self) -> int:
+        """Size of the small call; 0 where none is made."""
+        return _size(self.steps, "latency")
+
+    @property
+    def bandwidth_bytes(self) -> int:
+        """Size of the large call; 0 where none is made."""
+        return _size(self.steps, "bandwidth")
 
     def rank_plan(self, rank: int, rendezvous_file: str) -> RankPlan:
         """The part of one rank."""
         return RankPlan(
             backend=self.backend,
-            collective=self.collective,
             rank=rank,
             ranks=self.ranks,
             device=rank % len(self.devices) if self.backend == "nccl" else None,
+            devices=self.devices if self.backend == "simulated" else (),
             rendezvous_file=rendezvous_file,
-            latency_bytes=self.latency_bytes,
-            bandwidth_bytes=self.bandwidth_bytes,
+            steps=self.steps,
             timed_seconds=self.timed_seconds,
-            collective_timeout=self.setup_deadline + self.measure_deadline,
+            collective_timeout=self.deadlines.total,
             simulation=self.simulation,
         )
+
+
+def _size(steps: Sequence[Step], purpose: Purpose) -> int:
+    return next((step.size_bytes for step in steps if step.purpose == purpose), 0)
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank measured."""
 
-    latency_seconds: tuple[float, ...]
-    """Time of one small call; each number is from the calls of one timing."""
-    bandwidth_seconds: tuple[float, ...]
-    """The same for the large call."""
+    timings: tuple[tuple[float, ...], ...]
+    """For each step of the plan: seconds of one call, a number for each timing; empty where it did not take part."""
     first_call_seconds: float
     torch_version: str = ""
     nccl_version: str = ""
@@ -147,8 +225,17 @@ class PhaseEvent(msgspec.Struct, frozen=True, tag="phase"):
     phase: Phase
 
 
+class GateEvent(msgspec.Struct, frozen=True, tag="gate"):
+    """A rank has met the others (gate 0), or is through with the steps before step ``gate - 1``, and waits to go on.
+
+    The parent looks at the node once more and then writes one byte to the rank's standard input.
+    """
+
+    gate: int
+
+
 class ResultEvent(msgspec.Struct, frozen=True, tag="result"):
-    """A rank has measured, and its sums were exact."""
+    """A rank has measured, and what it received was exact."""
 
     result: RankResult
 
@@ -160,26 +247,74 @@ class ErrorEvent(msgspec.Struct, frozen=True, tag="error"):
     detail: str
 
 
-RankEvent: TypeAlias = PhaseEvent | ResultEvent | ErrorEvent
+RankEvent: TypeAlias = PhaseEvent | GateEvent | ResultEvent | ErrorEvent
 """One line of a rank's standard output."""
 
 
+class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step gave."""
+
+    step: Step
+    seconds: tuple[float | None, ...]
+    """Time of one call by rank: median over its timings; None for a rank whose clock does not count."""
+
+    @property
+    def slowest_seconds(self) -> float:
+        """The slowest rank holds all others, so its time stands for the step."""
+        return max(one for one in self.seconds if one is not None)
+
+    @property
+    def slowest_rank(self) -> int:
+        """The rank of ``slowest_seconds``."""
+        return self.seconds.index(self.slowest_seconds)
+
+    @property
+    def median_seconds(self) -> float:
+        """Over the ranks."""
+        return median(one for one in self.seconds if one is not None)
+
+
+class NcclNotes(msgspec.Struct, frozen=True, kw_only=True):
+    """What NCCL's own log of a cycle says, all ranks together."""
+
+    settings: dict[str, str] = {}
+    """NCCL_* settings in force that are not ours, by name: from files that NCCL reads."""
+    transports: dict[str, int] = {}
+    """Channels by transport: ``P2P/CUMEM``, ``SHM``, ``NET/IB``, ..."""
+    warnings: tuple[str, ...] = ()
+    """The first warnings, as NCCL wrote them."""
+    category: str = ""
+    """Of the first culprit among the warnings (``analysis/nccl_log.py``); empty without any."""
+
+    @property
+    def settings_digest(self) -> str:
+        """Eight hexadecimal digits that change with names and values; empty without any setting."""
+        if not self.settings:
+            return ""
+        import hashlib  # in few processes, and seldom
+
+        text = "\n".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
+        return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
-    """A cycle that gave a result; all times are those of the slowest rank."""
+    """A cycle that gave a result."""
 
     finished_at: float
     """Seconds since 1970."""
     occupied_seconds: float
-    """Time between start and end of the ranks."""
+    """Time from the first rank that could have made a CUDA context to the end of the last one."""
     setup_seconds: float
     """Time from the start of the ranks to the end of the first call on the last of them."""
-    latency_seconds: float
-    """Time of one small call: median over the timings of each rank, then the largest of the ranks."""
-    bandwidth_seconds: float
-    """The same for the large call."""
-    ranks: tuple[RankResult, ...]
+    outcomes: tuple[StepOutcome, ...]
+    """One for each step of the plan."""
     torch_version: str = ""
     nccl_version: str = ""
+    nccl: NcclNotes = NcclNotes()
+
+    def first(self, purpose: Purpose) -> StepOutcome | None:
+        """The first step with a purpose: of a collective's cycle there is one of each."""
+        return next((one for one in self.outcomes if one.step.purpose == purpose), None)
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -189,10 +324,17 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     occupied_seconds: float
     reason: FailureReason
     detail: str
+    phase: Phase | None = None
+    """Phase of the rank that failed; None where no rank had started."""
+    rank: int | None = None
+    """The rank that failed, or was furthest behind; None where none can be named."""
+    device: str = ""
+    """Its GPU as the plan names it; empty without."""
+    nccl: NcclNotes = NcclNotes()
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True, tag="skipped"):
-    """A cycle that did not start, or gave way."""
+    """A cycle that did not start, or whose ranks found that they cannot run on this node at all."""
 
     finished_at: float
     occupied_seconds: float = 0.0
@@ -200,51 +342,13 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True, tag="skipped"):
     detail: str
 
 
-CycleResult: TypeAlias = Measured | Failed | Skipped
+class Yielded(msgspec.Struct, frozen=True, kw_only=True, tag="yielded"):
+    """A cycle that gave way."""
+
+    finished_at: float
+    occupied_seconds: float
+    reason: YieldReason
+    detail: str
 
 
-def choose_backend(probe: config.Probe, *, simulated: bool, driver: bool) -> Backend:
-    """The backend of a probe on this node.
-
-    Args:
-        probe: its configuration; ``auto`` is nccl with an NVIDIA driver and gloo without one.
-        simulated: the node does not exist; then every probe is simulated.
-        driver: an NVIDIA driver is here.
-    """
-    if simulated:
-        return "simulated"
-    if probe.backend == "auto":
-        return "nccl" if driver else "gloo"
-    return probe.backend
-
-
-def plan_cycle(
-    name: str,
-    probe: config.Probe,
-    limits: config.Probes,
-    *,
-    backend: Backend,
-    devices: tuple[str, ...],
-    simulation: SimulatedNodePlan | None = None,
-) -> CyclePlan:
-    """The plan of one cycle from the configuration and the GPUs that are here.
-
-    Sizes are rounded up to whole elements of 4 bytes.
-    """
-    return CyclePlan(
-        probe=name,
-        backend=backend,
-        collective=probe.collective,
-        ranks=probe.ranks or (2 if backend == "gloo" else len(devices)),
-        devices=() if backend == "gloo" else devices,
-        latency_bytes=_whole_elements(probe.latency_bytes),
-        bandwidth_bytes=_whole_elements(probe.bandwidth_bytes or _DEFAULT_BANDWIDTH_BYTES[backend]),
-        timed_seconds=_GLOO_TIMED_SECONDS if backend == "gloo" else float(limits.kernel_time),
-        setup_deadline=float(limits.setup_deadline),
-        measure_deadline=float(limits.measure_deadline),
-        simulation=simulation,
-    )
-
-
-def _whole_elements(size: int) -> int:
-    return max(1, -(-size // _ELEMENT_BYTES)) * _ELEMENT_BYTES
+CycleResult: TypeAlias = Measured | Failed | Skipped | Yielded

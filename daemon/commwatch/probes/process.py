@@ -7,25 +7,36 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from commwatch.probes.plan import ErrorEvent, Phase, PhaseEvent, RankEvent, RankPlan, RankResult, ResultEvent
+from commwatch.probes.plan import (
+    ErrorEvent,
+    GateEvent,
+    Phase,
+    PhaseEvent,
+    RankEvent,
+    RankPlan,
+    RankResult,
+    ResultEvent,
+)
 from commwatch.probes.rank import EXIT_SECONDS
 from commwatch.workers.process_state import uninterruptible
 
-ASK_SECONDS = 0.7
+ASK_SECONDS = 0.35
 """Time from closing a rank's standard input, on which it aborts its communicator and ends, to SIGTERM."""
-TERM_SECONDS = 0.4
-"""Time from SIGTERM to SIGKILL; with the one above well within the two seconds of giving way."""
+TERM_SECONDS = 0.15
+"""Time from SIGTERM to SIGKILL; with the one above and a look's interval within the second of giving way."""
 KILL_SECONDS = 5.0
 """Time that a killed rank has to disappear; freeing GPU memory takes a while."""
+_LEFTOVER_SECONDS = 0.1
+"""Time that what a rank left in its group has to disappear once it is killed."""
 _POLL_SECONDS = 0.02
 _LINE_BYTES = 2**20
-_TAIL_BYTES = 2000
+_TAIL_BYTES = 1000
 
 _decoder = msgspec.json.Decoder(RankEvent)
 
@@ -36,30 +47,50 @@ class RankProcess:
     def __init__(self, rank: int, process: subprocess.Popen[bytes], procfs: Path, noise: Path) -> None:
         self.rank = rank
         self.phase: Phase = "start"
+        self.gate = -1
+        """Number of the last gate that it came to; -1 before the first."""
+        self.waiting = False
+        """It stands before that gate."""
         self.result: RankResult | None = None
         self.error: ErrorEvent | None = None
         self.said_all = False
         """Its standard output is closed: it has ended, or is about to."""
         self.own_status: int | None = None
         """Exit status, or minus the number of the signal, of a rank that ended before it was asked to."""
+        self.exit_seconds = EXIT_SECONDS
+        """Time that the rank has to close its group after its result; shorter when the cycle must give way."""
+        self.ended_at: float | None = None
+        """Monotonic time at which it was found to have ended."""
         self._process = process
         self._procfs = procfs
         self._noise = noise
+        self._input: asyncio.WriteTransport | None = None
         self._heard = False
-        self.exit_seconds = EXIT_SECONDS
-        """Time that the rank has to close its group after its result; shorter when the cycle must give way."""
 
     @classmethod
     def start(
-        cls, command: Sequence[str], plan: RankPlan, environment: Mapping[str, str], folder: Path, procfs: Path
+        cls,
+        command: Sequence[str],
+        rank: int,
+        environment: Mapping[str, str],
+        folder: Path,
+        procfs: Path,
+        inherited: Collection[int] = (),
     ) -> RankProcess:
-        """Start a rank and hand it its plan; blocks for some milliseconds.
+        """Start a rank; blocks for some milliseconds.
+
+        Args:
+            command: the command line.
+            rank: which one it is.
+            environment: all of its environment.
+            folder: its working directory; what it writes to standard error goes to a file there.
+            procfs: where processes show their state.
+            inherited: descriptors that stay open in it.
 
         Raises:
             OSError: the process could not be made.
         """
-        message = msgspec.json.encode(plan) + b"\n"
-        noise = folder / f"rank{plan.rank}.stderr"
+        noise = folder / f"rank{rank}.stderr"
         with noise.open("wb") as stderr:
             process = subprocess.Popen(
                 command,
@@ -70,24 +101,26 @@ class RankProcess:
                 cwd=folder,
                 start_new_session=True,
                 bufsize=0,
+                pass_fds=tuple(inherited),
             )
-        assert process.stdin is not None  # noqa: S101 - a pipe was asked for; tells the type checker so
-        with suppress(BrokenPipeError):  # it has ended already; its closed output will say so
-            # A plan is far smaller than a pipe's buffer, so this never waits for the rank.
-            process.stdin.write(message)
-        return cls(plan.rank, process, procfs, noise)
+        return cls(rank, process, procfs, noise)
 
     @property
     def pid(self) -> int:
         """Process id, and id of the process group."""
         return self._process.pid
 
-    async def listen(self, changed: Callable[[], None]) -> None:
-        """Take in what the rank says until its output closes; ``changed`` is called after each line and at the end."""
+    async def listen(self, plan: RankPlan, changed: Callable[[], None]) -> None:
+        """Hand over the plan and take in what the rank says until its output closes.
+
+        Never waits for a rank that does not read. ``changed`` is called after each line and at the end.
+        """
         self._heard = True
         reader = asyncio.StreamReader(limit=_LINE_BYTES)
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._process.stdout)
+        self._input, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._process.stdin)
+        self._input.write(msgspec.json.encode(plan) + b"\n")
+        output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._process.stdout)
         try:
             while line := await reader.readline():
                 self._take(line)
@@ -95,9 +128,15 @@ class RankProcess:
         except ValueError:  # a line without end
             self._garbled()
         finally:
-            transport.close()
+            output.close()
             self.said_all = True
             changed()
+
+    def open_gate(self) -> None:
+        """Let the rank through the gate before which it stands."""
+        self.waiting = False
+        if self._input is not None and not self._input.is_closing():
+            self._input.write(b"g")
 
     def _take(self, line: bytes) -> None:
         if self.result is not None or self.error is not None:
@@ -109,6 +148,8 @@ class RankProcess:
             return
         if isinstance(event, PhaseEvent):
             self.phase = event.phase
+        elif isinstance(event, GateEvent):
+            self.gate, self.waiting = event.gate, True
         elif isinstance(event, ResultEvent):
             self.result = event.result
             self.phase = "done"
@@ -132,10 +173,17 @@ class RankProcess:
         # Not reaped yet, so that its id still names its own group.
         if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return False
+        self.ended_at = time.monotonic()
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._close_pipes()
         return True
+
+    def end_if_back(self) -> bool:
+        """``ended``, after SIGKILL to a rank that was stuck in the kernel and has come back."""
+        if not self.ended() and not uninterruptible(self._procfs, self.pid):
+            self._signal(signal.SIGKILL)
+        return self.ended()
 
     async def end(self) -> bool:
         """Ask, then SIGTERM, then SIGKILL; False if it is stuck in the kernel and was left alone.
@@ -145,11 +193,14 @@ class RankProcess:
         if self.said_all and await self._ended_within(lambda: ASK_SECONDS):
             self.own_status = self._process.returncode
         self._close_pipes()
-        return (
+        ended = (
             await self._ended_within(lambda: self.exit_seconds if self.result is not None else ASK_SECONDS)
             or await self._ended_within(lambda: TERM_SECONDS, signal.SIGTERM)
             or await self._ended_within(lambda: KILL_SECONDS, signal.SIGKILL)
         )
+        if ended:
+            await self._leftovers_gone()
+        return ended
 
     async def _ended_within(self, seconds: Callable[[], float], number: signal.Signals | None = None) -> bool:
         started = time.monotonic()
@@ -162,11 +213,27 @@ class RankProcess:
             await asyncio.sleep(_POLL_SECONDS)
         return True
 
+    async def _leftovers_gone(self) -> None:
+        """Wait for the killed guard and children of the rank, which are init's now, or ours where we are init."""
+        deadline = time.monotonic() + _LEFTOVER_SECONDS
+        with suppress(ProcessLookupError, PermissionError):
+            while time.monotonic() < deadline:
+                self._reap_leftovers()
+                os.killpg(self.pid, 0)
+                await asyncio.sleep(_POLL_SECONDS / 4)
+
+    def _reap_leftovers(self) -> None:
+        with suppress(ChildProcessError):  # they are not our children
+            os.waitpid(-self.pid, os.WNOHANG)
+
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):  # the group is gone
             os.killpg(self.pid, number)
 
     def _close_pipes(self) -> None:
+        if self._input is not None and not self._input.is_closing():
+            self._input.abort()  # what it has not read by now, it need not read
+        self._input = None
         if self._process.stdin is not None:
             self._process.stdin.close()
         if self._process.stdout is not None and not self._heard:

@@ -1,49 +1,84 @@
-"""How many calls a measurement may make so that it stays within its share of GPU time."""
+"""How many calls a step makes: its share of the cycle's time, and when its timings are steady enough to stop."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from commwatch.probes.plan import Purpose, Step
+
+STEADY = 0.02
+"""Standard error of the time of a call, as a part of it, below which a step needs no further timing."""
+
+SYNC_CALLS = 1
+"""Before the calls of a timing comes one that is not timed: it makes the ranks begin together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What is wanted: ``timings`` numbers, each from ``calls`` calls made back to back."""
+    """How a step is timed: calls to warm up, then timings of ``calls`` calls each, made back to back."""
 
     warmup: int
     calls: int
-    timings: int
+    least_timings: int
+    """So many before the question whether they are steady has an answer."""
+    most_timings: int
 
 
-LATENCY = Sampling(warmup=5, calls=50, timings=3)
-"""Fifty calls hide the cost of the launches and of the clock; three timings make a median."""
+WANTED: dict[Purpose, Sampling] = {
+    # Twenty calls hide the cost of the clock and of the launches.
+    "latency": Sampling(warmup=5, calls=20, least_timings=3, most_timings=10),
+    "bandwidth": Sampling(warmup=5, calls=5, least_timings=4, most_timings=12),
+}
 
-BANDWIDTH = Sampling(warmup=5, calls=5, timings=4)
+_WEIGHTS: dict[Purpose, float] = {"latency": 1.0, "bandwidth": 3.0}
+"""A small call takes microseconds: its steps need a smaller share of the time."""
 
-LATENCY_SHARE = 0.25
-"""Part of a cycle's time that small calls may take; the large ones have the rest."""
 
-_SYNC_CALLS = 1
-"""Each timing is preceded by one untimed call, so that all ranks begin it together."""
+def step_seconds(steps: Sequence[Step], timed_seconds: float) -> tuple[float, ...]:
+    """What each step may take so that no rank is busy for more than ``timed_seconds``.
+
+    A step gets the share that its busiest member can give it, so all of its members reckon with the same number.
+    """
+    loads: dict[int, float] = {}
+    for step in steps:
+        for rank in step.members:
+            loads[rank] = loads.get(rank, 0.0) + _WEIGHTS[step.purpose]
+    return tuple(timed_seconds * _WEIGHTS[one.purpose] / max(loads[rank] for rank in one.members) for one in steps)
 
 
 def affordable(wanted: Sampling, call_seconds: float, budget_seconds: float) -> Sampling:
-    """Cut a sampling down to what fits into the budget: warm-up and timings first, calls per timing last.
+    """Cut a sampling down to what fits into the budget.
 
-    At least one timing of one call is left, whatever it costs: without it there would be nothing to judge.
+    Timings above the least number go first, then the warm-up, then calls of a timing, then timings; none at all may be
+    left, and then the estimate stands for the step: without it a slow path would have no result.
 
     Args:
         wanted: the sampling without any limit.
-        call_seconds: time of one call, as estimated in the warm-up.
+        call_seconds: what one call cost before, with its launch.
         budget_seconds: time that all calls together may take, seconds.
     """
-    left = int(budget_seconds / call_seconds) if call_seconds > 0 else _all_calls(wanted)
-    if left >= _all_calls(wanted):
+    if call_seconds <= 0:
         return wanted
-    calls = max(1, min(wanted.calls, left - _SYNC_CALLS))
-    timings = max(1, min(wanted.timings, left // (calls + _SYNC_CALLS)))
-    warmup = max(0, min(wanted.warmup, left - timings * (calls + _SYNC_CALLS)))
-    return Sampling(warmup, calls, timings)
+    left = int(budget_seconds / call_seconds)
+    calls = _between(1, left // wanted.least_timings - SYNC_CALLS, wanted.calls)
+    of_timing = calls + SYNC_CALLS
+    beside_warmup = (left - wanted.warmup - SYNC_CALLS) // of_timing
+    without_warmup = min(left // of_timing, wanted.least_timings)
+    timings = _between(0, max(beside_warmup, without_warmup), wanted.most_timings)
+    warmup = _between(0, left - timings * of_timing - SYNC_CALLS, wanted.warmup)
+    return Sampling(warmup, calls, wanted.least_timings, timings)
 
 
-def _all_calls(sampling: Sampling) -> int:
-    return sampling.warmup + sampling.timings * (sampling.calls + _SYNC_CALLS)
+def relative_error(timings: Sequence[float]) -> float:
+    """Standard error of the mean of timings, as a part of the mean; infinite below two of them."""
+    if len(timings) < 2:
+        return math.inf
+    mean = fmean(timings)
+    return stdev(timings) / math.sqrt(len(timings)) / mean if mean > 0 else 0.0
+
+
+def _between(low: int, value: int, high: int) -> int:
+    return max(low, min(value, high))

@@ -1,42 +1,80 @@
-"""What the node shows of its schedulers: their daemons in procfs, the jobs of Slurm in its cgroups."""
+"""What the node's schedulers say of it: which of them run here, and whether they have given it to a job."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-import re
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from commwatch.probes.gate import SchedulerFacts
+from commwatch.config import Probes
+from commwatch.probes.gate import SchedulerAnswer, SchedulerFacts, asks_kubelet, asks_slurm
+from commwatch.probes.kubelet import ask_kubelet
+from commwatch.probes.slurm import ask_slurm, node_name
 
 _KUBELETS = frozenset({"kubelet", "k3s-server", "k3s-agent"})
-_JOB = re.compile(r"job_\d+")
+_SLURMD = "slurmd"
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """The kernel gives the namespace that it boots with this number (PROC_PID_INIT_INO)."""
 
 
-def scheduler_facts(procfs: Path, sysfs: Path) -> SchedulerFacts:
-    """Which schedulers run here, and how many Slurm jobs; reads every ``/proc/PID/comm``, so not in the event loop."""
-    names = set(_process_names(procfs))
-    return SchedulerFacts(
-        slurmd="slurmd" in names, kubelet=not names.isdisjoint(_KUBELETS), slurm_jobs=slurm_jobs(sysfs / "fs/cgroup")
-    )
+class Daemons(NamedTuple):
+    """The schedulers' daemons that run here."""
+
+    slurmd: tuple[str, ...] = ()
+    """Its command line; empty where it does not run."""
+    kubelet: bool = False
 
 
-def slurm_jobs(cgroups: Path) -> int | None:
-    """Slurm jobs with a step on this node, from the cgroups that Slurm makes for them; None where it makes none.
+async def scheduler_facts(limits: Probes, procfs: Path, sysfs: Path) -> SchedulerFacts:
+    """What the schedulers say that the gate asks for, within ``limits.scheduler_deadline``.
 
-    cgroup v2: ``system.slice/[NODE_]slurmstepd.scope/job_N``; v1: ``CONTROLLER/slurm[_NODE]/uid_N/job_N``. An
-    allocation without any step is not seen.
+    Args:
+        limits: gate, names and deadline.
+        procfs: where the node's processes show.
+        sysfs: where the cgroups of Slurm's jobs show.
     """
-    scopes = list(cgroups.glob("system.slice/*slurmstepd.scope"))
-    roots = [path for path in cgroups.glob("*/slurm*") if path.is_dir() and path.parent.name != "system.slice"]
-    if not scopes and not roots:
-        return None
-    folders = [path for scope in scopes for path in scope.glob("job_*")]
-    folders += [path for root in roots for path in root.glob("uid_*/job_*")]
-    return len({path.name for path in folders if _JOB.fullmatch(path.name)})
+    if limits.gate in ("idle", "off"):
+        return SchedulerFacts()
+    daemons = await asyncio.to_thread(find_daemons, procfs)
+    slurmd = bool(daemons.slurmd)
+
+    async def slurm() -> SchedulerAnswer | None:
+        if not asks_slurm(limits.gate, slurmd=slurmd):
+            return None
+        name = node_name(limits.slurm_node, daemons.slurmd)
+        return await ask_slurm(sysfs / "fs/cgroup", name, limits.scheduler_deadline)
+
+    async def kubernetes() -> SchedulerAnswer | None:
+        if not asks_kubelet(limits.gate, kubelet=daemons.kubelet):
+            return None
+        return await ask_kubelet(Path(limits.kubelet_socket), limits.scheduler_deadline)
+
+    answers = await asyncio.gather(slurm(), kubernetes())
+    return SchedulerFacts(slurmd=slurmd, kubelet=daemons.kubelet, slurm=answers[0], kubernetes=answers[1])
+
+
+def find_daemons(procfs: Path) -> Daemons:
+    """The schedulers' daemons among the processes; reads every ``/proc/PID/comm``, so not in the event loop."""
+    slurmd: tuple[str, ...] = ()
+    kubelet = False
+    for process in procfs.iterdir():
+        if not process.name.isdigit():
+            continue
+        with suppress(OSError):  # ended meanwhile
+            name = (process / "comm").read_text(errors="replace").strip()
+            if name == _SLURMD and not slurmd:
+                slurmd = _command_line(process)
+            kubelet = kubelet or name in _KUBELETS
+    return Daemons(slurmd, kubelet)
+
+
+def _command_line(process: Path) -> tuple[str, ...]:
+    with suppress(OSError):  # ended meanwhile, or not to be read by us
+        words = (process / "cmdline").read_text(errors="replace").split("\0")
+        return tuple(word for word in words if word) or (_SLURMD,)
+    return (_SLURMD,)
 
 
 def initial_pid_namespace(procfs: Path) -> bool | None:
@@ -45,10 +83,3 @@ def initial_pid_namespace(procfs: Path) -> bool | None:
         return os.readlink(procfs / "self/ns/pid") == _INITIAL_PID_NAMESPACE
     except OSError:
         return None
-
-
-def _process_names(procfs: Path) -> Iterator[str]:
-    for process in procfs.iterdir():
-        if process.name.isdigit():
-            with suppress(OSError):  # ended meanwhile
-                yield (process / "comm").read_text(errors="replace").strip()

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple, Protocol, cast, get_args
 
+from commwatch.probes.nccl_notes import category_of
 from commwatch.probes.plan import (
+    CyclePlan,
     ErrorEvent,
     Failed,
     FailureReason,
     Measured,
+    NcclNotes,
     Phase,
     RankResult,
     Skipped,
     SkipReason,
+    StepOutcome,
 )
 
 _TIMEOUTS: dict[Phase, FailureReason] = {
@@ -23,6 +27,7 @@ _TIMEOUTS: dict[Phase, FailureReason] = {
     "setup": "setup_timeout",
     "measure": "measure_timeout",
 }
+_LONGEST_WORDS = 1200
 
 
 class RankState(Protocol):
@@ -32,6 +37,10 @@ class RankState(Protocol):
     def rank(self) -> int: ...
     @property
     def phase(self) -> Phase: ...
+    @property
+    def gate(self) -> int: ...
+    @property
+    def result(self) -> RankResult | None: ...
     @property
     def error(self) -> ErrorEvent | None: ...
     @property
@@ -45,70 +54,120 @@ class Timeout(NamedTuple):
 
     rank: int
     phase: Phase
+    gate: int
+    """The last gate that it came to."""
     seconds: float
-    """Since the start of the ranks."""
+    """The deadline."""
 
 
 class Problem(NamedTuple):
     """Why there is no result."""
 
     reason: FailureReason | SkipReason
-    detail: str
-
-    def result(self, finished_at: float, occupied_seconds: float) -> Failed | Skipped:
-        """A failure, or a skip where the ranks found that they cannot run on this node at all."""
-        if self.reason in get_args(SkipReason):
-            reason = cast("SkipReason", self.reason)
-            return Skipped(
-                finished_at=finished_at, occupied_seconds=occupied_seconds, reason=reason, detail=self.detail
-            )
-        failure = cast("FailureReason", self.reason)
-        return Failed(finished_at=finished_at, occupied_seconds=occupied_seconds, reason=failure, detail=self.detail)
+    words: str
+    rank: int | None = None
+    phase: Phase | None = None
 
 
-def failure_of(ranks: Sequence[RankState], timeout: Timeout | None) -> Problem | None:
+def failure_of(plan: CyclePlan, ranks: Sequence[RankState], timeout: Timeout | None) -> Problem | None:
     """The cause among all that went wrong; None for a good cycle.
 
-    When one rank dies, the others report that their peer is gone: a wrong sum comes first, then a rank that ended
+    When one rank dies, the others report that their peer is gone: a wrong result comes first, then a rank that ended
     without a word, then what ranks reported, then the deadline.
     """
     reported = [(rank, rank.error) for rank in ranks if rank.error is not None]
     for rank, error in reported:
         if error.reason == "wrong_result":
-            return Problem(error.reason, f"rank {rank.rank}: {error.detail}")
+            return Problem(error.reason, error.detail, rank.rank, rank.phase)
     if timeout is None:
         for rank in ranks:
             if rank.error is None and rank.phase != "done" and rank.own_status is not None:
-                how = _how(rank.own_status)
-                words = rank.last_words()
-                return Problem(
-                    "crashed", f"rank {rank.rank} {how} in phase {rank.phase}{': ' + words if words else ''}"
-                )
+                words = [_how(rank.own_status), rank.last_words()]
+                return Problem("crashed", ": ".join(filter(None, words)), rank.rank, rank.phase)
     if reported:
         # NCCL's own errors say more than those of the ranks that only lost their peer.
         rank, error = min(reported, key=lambda one: one[1].reason == "crashed")
-        return Problem(error.reason, f"rank {rank.rank}: {error.detail}")
+        return Problem(error.reason, error.detail, rank.rank, rank.phase)
     if timeout is not None:
-        reason = _TIMEOUTS.get(timeout.phase, "measure_timeout")
-        return Problem(reason, f"rank {timeout.rank} was in phase {timeout.phase} after {timeout.seconds:.1f} s")
-    return None
+        words_on_time = f"not through {_doing(plan, timeout)}within {timeout.seconds:g} s"
+        return Problem(_TIMEOUTS.get(timeout.phase, "measure_timeout"), words_on_time, timeout.rank, timeout.phase)
+    return _incomplete(plan, ranks)
 
 
 def _how(status: int) -> str:
-    return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+    return f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
+def _doing(plan: CyclePlan, timeout: Timeout) -> str:
+    """The step that a rank was at, in words; empty before the first."""
+    if timeout.phase != "measure" or not 0 < timeout.gate <= len(plan.steps):
+        return ""
+    step = plan.steps[timeout.gate - 1]
+    return f"with {step.operation} of {step.size_bytes} bytes (step {timeout.gate} of {len(plan.steps)}) "
+
+
+def _incomplete(plan: CyclePlan, ranks: Sequence[RankState]) -> Problem | None:
+    """A rank that gives no time where its clock counts has not measured."""
+    for rank in ranks:
+        timings = () if rank.result is None else rank.result.timings
+        clocks = [number for number, step in enumerate(plan.steps) if rank.rank in step.clocks]
+        if len(timings) != len(plan.steps) or not all(timings[number] for number in clocks):
+            return Problem("crashed", "its result lacks times", rank.rank, rank.phase)
+    return None
+
+
+def device_of(plan: CyclePlan, rank: int | None) -> str:
+    """The GPU of a rank as the plan names it; empty without."""
+    return plan.devices[rank % len(plan.devices)] if plan.devices and rank is not None else ""
+
+
+def failed(
+    problem: Problem, plan: CyclePlan, notes: NcclNotes, *, finished_at: float, occupied_seconds: float
+) -> Failed | Skipped:
+    """A failure, or a skip where the ranks found that they cannot run on this node at all."""
+    words = problem.words.strip().partition("\n")[0][:_LONGEST_WORDS]
+    if problem.reason in get_args(SkipReason):
+        reason = cast("SkipReason", problem.reason)
+        return Skipped(finished_at=finished_at, occupied_seconds=occupied_seconds, reason=reason, detail=words)
+    device = device_of(plan, problem.rank)
+    where = "" if problem.rank is None else f"rank {problem.rank}{device and f' ({device})'}"
+    where += f" in phase {problem.phase}" if where and problem.phase else ""
+    return Failed(
+        finished_at=finished_at,
+        occupied_seconds=occupied_seconds,
+        reason=cast("FailureReason", problem.reason),
+        detail=": ".join(filter(None, (where, problem.reason, notes.category or category_of(problem.words), words))),
+        phase=problem.phase,
+        rank=problem.rank,
+        device=device,
+        nccl=notes,
+    )
 
 
 def measured(
-    ranks: Sequence[RankResult], *, finished_at: float, occupied_seconds: float, setup_seconds: float
+    plan: CyclePlan,
+    ranks: Sequence[RankResult],
+    notes: NcclNotes,
+    *,
+    finished_at: float,
+    occupied_seconds: float,
+    setup_seconds: float,
 ) -> Measured:
-    """The result of a cycle: the slowest rank holds all others, so its times stand for the cycle."""
+    """The result of a cycle whose ranks all gave theirs, in order of their numbers."""
     return Measured(
         finished_at=finished_at,
         occupied_seconds=occupied_seconds,
         setup_seconds=setup_seconds,
-        latency_seconds=max(median(rank.latency_seconds) for rank in ranks),
-        bandwidth_seconds=max(median(rank.bandwidth_seconds) for rank in ranks),
-        ranks=tuple(ranks),
+        outcomes=tuple(
+            StepOutcome(
+                step=step,
+                seconds=tuple(
+                    median(result.timings[number]) if rank in step.clocks else None for rank, result in enumerate(ranks)
+                ),
+            )
+            for number, step in enumerate(plan.steps)
+        ),
         torch_version=ranks[0].torch_version,
         nccl_version=ranks[0].nccl_version,
+        nccl=notes,
     )

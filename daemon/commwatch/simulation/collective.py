@@ -1,124 +1,191 @@
-"""What a collective takes on a simulated node: latency plus size over bandwidth of the slowest hop of a ring."""
+"""What an operation between GPUs takes on a simulated node: latency plus size over bandwidth, by ring or by tree."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
-from commwatch.simulation.faults.model import SimulatedProbeFailure
-from commwatch.simulation.hardware import Epoch, Hardware
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.transfer import Medium, Way, Ways
 
-_NVLINK_BYTES_PER_SECOND = {4: 20.0e9, 5: 12.0e9, 6: 20.6e9, 7: 40.1e9}
-"""Usable rate of one NVLink, one direction, by NVML's code of its version; NCCL plans with these."""
-_PCIE_LANE_BYTES_PER_SECOND = {1: 0.1875e9, 2: 0.375e9, 3: 0.75e9, 4: 1.5e9, 5: 3.0e9, 6: 6.0e9}
-"""Usable rate of one lane, one direction, by generation; NCCL plans with these."""
-_HOST_BRIDGE_SHARE = 0.55
-"""Through the processor data go by host memory: written once, read once."""
-_NUMA_SHARE = 0.5
-_BASE_SECONDS = 6.6e-6
-_NVLINK_STEP_SECONDS = 0.6e-6
-_SWITCH_STEP_SECONDS = 1.0e-6
-_HOST_STEP_SECONDS = 1.9e-6
-"""Start of a collective and one step of its ring for a small message; NCCL plans with such times."""
-_NOISE_SHARE = 0.03
+_US = 1e-6
+_TREE_SHARE = 0.92
+"""What trees give of the bandwidth of rings, in NCCL's planning."""
+_COPY_SECONDS = 6 * _US
+"""Assumed: start of one copy between GPU and host."""
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
+COPIES = ("host_to_device", "device_to_host")
 
 
 @dataclass(frozen=True, slots=True)
-class _Path:
-    """How two neighbours of the ring reach each other."""
+class _Protocol:
+    """How NCCL sends: at once with a flag beside every word, or in large pieces with a fence after each."""
 
-    bytes_per_second: float
-    step_seconds: float
-    """Time of one step of a ring for a small message."""
+    base_seconds: float
+    step_seconds: Mapping[Medium, float]
+    """One step of a small message."""
+    share: float
+    """Payload of what is sent."""
 
 
-def collective_seconds(
-    hardware: Hardware, time: float, collective: str, size_bytes: int, ranks: int, rank: int, call: int
-) -> float:
-    """Seconds of one call on one rank.
+_PROTOCOLS = (
+    _Protocol(
+        6.6 * _US, {"nvlink": 0.6 * _US, "switch": 1.0 * _US, "host": 1.9 * _US, "sockets": 2.4 * _US}, share=0.5
+    ),
+    _Protocol(
+        8.4 * _US, {"nvlink": 3.4 * _US, "switch": 5.7 * _US, "host": 8.0 * _US, "sockets": 9.0 * _US}, share=1.0
+    ),
+)
+"""LL and Simple with the figures that NCCL plans with; those by way of the host are assumed."""
 
-    Rank *r* is on the GPU of NVML index *r*. An all_reduce over *n* ranks takes
-    ``base + 2(n - 1) × step + 2(n - 1)/n × size / bandwidth``, within a few percent.
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one call takes without any unrest."""
+
+    latency_seconds: float
+    """Part that the size does not change."""
+    transfer_seconds: float
+    late: frozenset[int] = frozenset()
+    """GPUs that slow parts hold up; they are through last."""
+
+    @property
+    def seconds(self) -> float:
+        """The whole call."""
+        return self.latency_seconds + self.transfer_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """One manner of a collective."""
+
+    steps: int
+    sent_bytes: float
+    """What crosses each of its hops."""
+    hops: Sequence[tuple[int, int]]
+
+
+def send_recv_cost(ways: Ways, size_bytes: int, source: int, destination: int, both_ways: bool) -> Cost:
+    """One message from a GPU to another; ``both_ways``: as much comes back at the same time."""
+    way = ways.between(source, destination)
+    rate = way.bytes_per_second * (way.both_ways_share if both_ways else 1.0)
+    hops = {(source, destination): Way(way.medium, rate, 1.0, way.bandwidth_factor, way.latency_factor)}
+    return _cheapest([_Route(1, size_bytes, tuple(hops))], hops)
+
+
+def copy_cost(ways: Ways, size_bytes: int, gpu: int) -> Cost:
+    """One copy between a GPU and pinned memory of its host, in either direction."""
+    way = ways.host(gpu)
+    seconds = size_bytes / (way.bytes_per_second * way.bandwidth_factor)
+    return Cost(_COPY_SECONDS * way.latency_factor, seconds, frozenset({gpu} if _slow(way) else ()))
+
+
+def collective_cost(ways: Ways, operation: str, size_bytes: int, gpus: Sequence[int]) -> Cost:
+    """One call of a collective over some GPUs, in the order of their ranks.
+
+    Ring or tree, LL or Simple: what would be fastest if no part were slow, for NCCL chooses before it measures. A ring
+    goes through the GPUs in their order; where NVLinks join every two of them without a switch, rings in every order
+    share all links. Each hop is taken with as much flowing back.
 
     Args:
-        hardware: the node's parts.
-        time: when the call begins, seconds since the node started.
-        collective: ``all_reduce``.
-        size_bytes: size of the buffer of one rank.
-        ranks: how many take part.
-        rank: the one that asks.
-        call: number of the call in its series; each has its own noise.
-
-    Raises:
-        SimulatedProbeFailure: a fault makes it fail, or a GPU that it needs does not answer.
-        ValueError: this collective is not simulated, or there are too few ranks.
+        ways: of the node, now.
+        operation: one of ``COLLECTIVES``.
+        size_bytes: S of nccl-tests: all_gather, reduce_scatter and all_to_all count what a rank has of all ranks.
+        gpus: places in the preset.
     """
-    if collective != "all_reduce" or ranks < 1 or not 0 <= rank < ranks:
-        raise ValueError(f"no simulated {collective} for rank {rank} of {ranks}")
-    epoch = hardware.epoch(time)
-    places = epoch.enumerated[:ranks]
-    _check(hardware, epoch, places, ranks, time)
-    hops = [_path(hardware.preset, epoch, here, there, places) for here, there in _ring(places)]
-    latency_factor, bandwidth_factor = 1.0, 1.0
-    for fault in hardware.faults:
-        if fault.kind == "slow_probe" and fault.active(time) and any(fault.strikes(place) for place in places):
-            latency_factor *= fault.settings["latency"]
-            bandwidth_factor *= fault.settings["bandwidth"]
-    steps = 2 * (ranks - 1)
-    latency = _BASE_SECONDS + steps * max([hop.step_seconds for hop in hops], default=0.0)
-    slowest = min([hop.bytes_per_second for hop in hops], default=float("inf"))
-    seconds = latency * latency_factor + steps / ranks * size_bytes / (slowest * bandwidth_factor)
-    return seconds * (1 + _NOISE_SHARE * _unrest(int(time), call, size_bytes) + _NOISE_SHARE / 10 * _unrest(rank, call))
+    if operation == "all_to_all":
+        return _all_to_all(ways, size_bytes, gpus)
+    hops = {hop: _in_collective(ways.between(*hop)) for hop in permutations(gpus, 2)}
+    routes = list(_routes(operation, size_bytes, gpus))
+    rate = ways.joined(gpus)
+    if rate is not None:
+        hops = {hop: Way("nvlink", rate, 1.0, way.bandwidth_factor, way.latency_factor) for hop, way in hops.items()}
+        routes = [_Route(route.steps, route.sent_bytes, tuple(hops)) for route in routes]
+    return _cheapest(routes, hops)
 
 
-def _check(hardware: Hardware, epoch: Epoch, places: Sequence[int], ranks: int, time: float) -> None:
-    if len(places) < ranks:
-        raise SimulatedProbeFailure(f"{ranks} ranks on {len(places)} GPUs")
-    for place in places:
-        answer = epoch.gpus[place].answer
-        if answer != "ok":
-            raise SimulatedProbeFailure(f"GPU {hardware.preset.gpus[place].pci_address}: {answer.replace('_', ' ')}")
-    for fault in hardware.faults:
-        if fault.kind == "failing_probe" and fault.active(time) and any(fault.strikes(place) for place in places):
-            raise SimulatedProbeFailure(fault.reason)
+def _routes(operation: str, size_bytes: int, gpus: Sequence[int]) -> Iterator[_Route]:
+    count = len(gpus)
+    ring = [(here, gpus[(place + 1) % count]) for place, here in enumerate(gpus) if count > 1]
+    part = (count - 1) / count * size_bytes
+    if operation == "all_reduce":
+        yield _Route(2 * (count - 1), 2 * part, ring)
+        depth = math.ceil(math.log2(count))
+        branches = [(gpus[child], gpus[(child - 1) // 2]) for child in range(1, count)]
+        both = [*branches, *((above, below) for below, above in branches)]
+        yield _Route(2 * depth, 2 * size_bytes / _TREE_SHARE, both)
+    elif operation == "broadcast":
+        yield _Route(count - 1, size_bytes, ring[:-1])
+    else:
+        yield _Route(count - 1, part, ring)
 
 
-def _ring(places: Sequence[int]) -> list[tuple[int, int]]:
-    return [(here, places[(position + 1) % len(places)]) for position, here in enumerate(places) if len(places) > 1]
+def _in_collective(way: Way) -> Way:
+    return Way(way.medium, way.bytes_per_second * way.both_ways_share, 1.0, way.bandwidth_factor, way.latency_factor)
 
 
-def _path(preset: Preset, epoch: Epoch, here: int, there: int, places: Sequence[int]) -> _Path:
-    links = min(_links_within(preset, epoch, end, places) for end in (here, there))
-    nvlink = preset.model.nvlink
-    if nvlink is None or links == 0:
-        return _pcie_path(preset, epoch, here, there)
-    share = min(epoch.gpus[end].slowest_link_share for end in (here, there))
-    return _Path(links * share * _NVLINK_BYTES_PER_SECOND[nvlink.version], _NVLINK_STEP_SECONDS)
+def _cheapest(routes: Sequence[_Route], hops: Mapping[tuple[int, int], Way]) -> Cost:
+    """What the route and protocol take that would be fastest if no part were slow."""
+    costs = [
+        (_cost(route, protocol, hops, planned=True).seconds, position, protocol)
+        for position, route in enumerate(routes)
+        for protocol in _PROTOCOLS
+    ]
+    _, position, protocol = min(costs, key=lambda one: one[0])
+    return _cost(routes[position], protocol, hops, planned=False)
 
 
-def _links_within(preset: Preset, epoch: Epoch, gpu: int, places: Sequence[int]) -> int:
-    """Active links of a GPU that serve a group: to a switch, or to its members; rings use all of them at once."""
-    peers = [preset.peer(gpu, link) for link, active in enumerate(epoch.gpus[gpu].links_active) if active]
-    return sum(peer is None or peer[0] in places for peer in peers)
+def _cost(route: _Route, protocol: _Protocol, hops: Mapping[tuple[int, int], Way], *, planned: bool) -> Cost:
+    latency, transfer = protocol.base_seconds, 0.0
+    for hop in route.hops:
+        way = hops[hop]
+        own_latency = protocol.base_seconds + route.steps * protocol.step_seconds[way.medium]
+        own_transfer = route.sent_bytes / (way.bytes_per_second * protocol.share)
+        if not planned:
+            own_latency *= way.latency_factor
+            own_transfer /= way.bandwidth_factor
+        latency, transfer = max(latency, own_latency), max(transfer, own_transfer)
+    return Cost(latency, transfer, _late(route.hops, hops))
 
 
-def _pcie_path(preset: Preset, epoch: Epoch, here: int, there: int) -> _Path:
-    # A probe is work: the links leave the generation of idle GPUs.
-    generation = min(epoch.gpus[place].pcie_generation_under_load for place in (here, there))
-    width = min(epoch.gpus[place].pcie_width for place in (here, there))
-    rate = width * _PCIE_LANE_BYTES_PER_SECOND[generation]
-    above, above_there = (preset.ancestors(preset.gpus[place].pci_address) for place in (here, there))
-    shared = next((bridge for bridge in above if bridge in above_there), None)
-    if shared is not None and not shared.startswith("pci"):
-        return _Path(rate, _SWITCH_STEP_SECONDS)
-    numa = {device.address: device.numa_node for device in preset.devices}
-    same_node = numa[preset.gpus[here].pci_address] == numa[preset.gpus[there].pci_address]
-    return _Path(rate * (_HOST_BRIDGE_SHARE if same_node else _NUMA_SHARE), _HOST_STEP_SECONDS)
+def _late(crossed: Sequence[tuple[int, int]], hops: Mapping[tuple[int, int], Way]) -> frozenset[int]:
+    """What all slow hops of a call have in common, or else their ends."""
+    slow = [frozenset(hop) for hop in crossed if _slow(hops[hop])]
+    return frozenset.intersection(*slow) or frozenset.union(*slow) if slow else frozenset()
 
 
-def _unrest(*seed: int) -> float:
-    """A number from -1 to 1, the same for the same seed in every process."""
-    digest = hashlib.blake2b(repr(seed).encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") / (2**31 - 0.5) - 1
+def _all_to_all(ways: Ways, size_bytes: int, gpus: Sequence[int]) -> Cost:
+    """Each pair sends its share over its own way at the same time; what ways have in common carries the sum."""
+    hops = {hop: _in_collective(ways.between(*hop)) for hop in permutations(gpus, 2)}
+    share = max(size_bytes, 1) / len(gpus)
+    planned, actual = (_crowded(ways, hops, share, slowed=slowed) for slowed in (False, True))
+    crowded = {
+        hop: Way(way.medium, share / planned[hop], 1.0, planned[hop] / actual[hop], way.latency_factor)
+        for hop, way in hops.items()
+    }
+    cost = _cheapest([_Route(len(gpus) - 1, share, tuple(hops))], crowded)
+    return Cost(cost.latency_seconds, cost.transfer_seconds, _late(tuple(hops), hops))
+
+
+def _crowded(
+    ways: Ways, hops: Mapping[tuple[int, int], Way], share: float, *, slowed: bool
+) -> dict[tuple[int, int], float]:
+    """Seconds that each hop needs for its share: alone, or until the parts on its way have carried all of theirs."""
+    loads: dict[str, float] = {}
+    for hop, way in hops.items():
+        for part, rate in ways.between(*hop).shared:
+            loads[part] = loads.get(part, 0.0) + share / (rate * (way.bandwidth_factor if slowed else 1.0))
+    return {
+        hop: max(
+            share / (way.bytes_per_second * (way.bandwidth_factor if slowed else 1.0)),
+            *(loads[part] for part, _ in ways.between(*hop).shared),
+            0.0,
+        )
+        for hop, way in hops.items()
+    }
+
+
+def _slow(way: Way) -> bool:
+    return way.bandwidth_factor < 1 or way.latency_factor > 1

@@ -185,6 +185,8 @@ DEVICE_FUNCTIONS: Mapping[str, Callable[..., int]] = MappingProxyType(
         "nvmlDeviceGetMaxPcieLinkWidth": lambda call, value: store(value, call.model.pcie_width),
         "nvmlDeviceGetUtilizationRates": _utilization,
         "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
+        # No simulated node runs a server of MPS.
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3": lambda _call, count, _processes: store(count, 0),
         "nvmlDeviceGetComputeMode": lambda _call, mode: store(mode, _COMPUTE_MODE_DEFAULT),
         "nvmlDeviceGetPersistenceMode": lambda _call, mode: store(mode, _FEATURE_ENABLED),
         "nvmlDeviceGetMigMode": _mig_mode,

@@ -55,8 +55,6 @@ class GpuCondition:
     pcie_generation_under_load: int
     pcie_width: int
     links_active: tuple[bool, ...]
-    slowest_link_share: float
-    """What the slowest active link gives, as a share of a healthy one; links of a group wait for the slowest."""
     transmit: tuple[Flow, ...]
     """NVLink payload by link."""
     receive: tuple[Flow, ...]
@@ -95,7 +93,6 @@ class GpuConditions:
         links = range(model.nvlink.links if model.nvlink else 0)
         mig = "mig_enabled" in kinds
         links_active = tuple(not mig and self.link_up(gpu, link, start) for link in links)
-        on_active_links = [fault for fault in active if fault.link is None or links_active[fault.link]]
         return GpuCondition(
             answer=_answer(kinds),
             hung="driver_hang" in kinds,
@@ -104,7 +101,6 @@ class GpuConditions:
             pcie_generation_under_load=generation,
             pcie_width=int(_smallest(active, "pcie_width", "lanes", model.pcie_width)),
             links_active=links_active,
-            slowest_link_share=_smallest(on_active_links, "nvlink_slow", "factor", 1.0),
             transmit=tuple(self._link_flow(gpu, link, "tx", start) for link in links),
             receive=tuple(self._link_flow(gpu, link, "rx", start) for link in links),
             pcie_transmit=self._pcie_flow(gpu, "tx", start),

@@ -79,6 +79,9 @@ class Batch:
     absences: list[Absence] = field(default_factory=list)
     events: list[HardwareEvent] = field(default_factory=list)
     """In the order in which they happened."""
+    occupants: dict[str, tuple[int, ...]] | None = None
+    """Ids of the processes with a compute context, by PCI address of the GPU; a GPU whose list was not read is left
+    out. None where the collector does not look."""
 
 
 Report: TypeAlias = Callable[[str], None]

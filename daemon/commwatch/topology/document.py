@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from commwatch.analysis.pair_matrix import PairCell
 from commwatch.topology.bandwidth import Bandwidth, path_bandwidth
 from commwatch.topology.findings import TopologyFinding, findings
+from commwatch.topology.measured import Measured
 from commwatch.topology.model import Endpoint, NodeTopology, NvLink, Topology, VirtualFunction
-from commwatch.topology.paths import all_paths, cpus_of, narrowed, nearest_nics, numa_of, uplink
+from commwatch.topology.paths import Path, all_paths, cpus_of, narrowed, nearest_nics, numa_of, uplink
 
 SCHEMA_VERSION = 1
 """Grows when something is taken away or changes its meaning; additions leave it as it is."""
@@ -64,6 +66,37 @@ class NicDocument(msgspec.Struct, kw_only=True, frozen=True):
     cpu_affinity: str
 
 
+class MeasuredWayDocument(msgspec.Struct, kw_only=True, frozen=True):
+    """What one direction of a path gave; null where not measured."""
+
+    bytes_per_second: float | None
+    both_ways_bytes_per_second: float | None
+    """While as much flows back."""
+    latency_seconds: float | None
+    expected_bytes_per_second: float | None
+    """For the size that was measured."""
+
+
+class MeasuredPathDocument(msgspec.Struct, kw_only=True, frozen=True):
+    """What both directions of a path gave."""
+
+    forward: MeasuredWayDocument | None
+    """From source to target."""
+    back: MeasuredWayDocument | None
+
+
+class MeasurementDocument(msgspec.Struct, kw_only=True, frozen=True):
+    """The pair matrix that the measured values are from."""
+
+    taken_at: float
+    """Seconds since 1970."""
+    age_seconds: float
+    backend: str
+    nccl_version: str
+    latency_bytes: int
+    bandwidth_bytes: int
+
+
 class PathDocument(msgspec.Struct, kw_only=True, frozen=True):
     """The way between two ends."""
 
@@ -76,6 +109,8 @@ class PathDocument(msgspec.Struct, kw_only=True, frozen=True):
     """What is left without NVLink."""
     bridges: int
     expected: Bandwidth | None
+    measured: MeasuredPathDocument | None
+    """null where nothing is known."""
     note: str
 
 
@@ -99,6 +134,10 @@ class NodeDocument(msgspec.Struct, kw_only=True, frozen=True):
     numa_nodes: list[NumaDocument]
     paths: list[PathDocument]
     """Each pair of GPUs and fabric NICs once."""
+    measurement: MeasurementDocument | None
+    """null where no measured values are known."""
+    measurement_note: str
+    """Why there are none; empty where there are."""
     findings: tuple[TopologyFinding, ...]
 
 
@@ -112,14 +151,24 @@ class Document(msgspec.Struct, kw_only=True, frozen=True):
     """What could not be read."""
 
 
-def document(topology: Topology, *, simulated: bool, problems: tuple[str, ...] = ()) -> Document:
-    """The document of a topology."""
-    nodes = [_node(topology, number) for number in range(len(topology.nodes))]
+def document(
+    topology: Topology, *, simulated: bool, problems: tuple[str, ...] = (), measured: Measured | str = ""
+) -> Document:
+    """The document of a topology.
+
+    Args:
+        topology: of all machines.
+        simulated: none of it is real.
+        problems: what could not be read.
+        measured: between the GPUs of the first machine, or why nothing is known.
+    """
+    nodes = [_node(topology, number, measured if number == 0 else "") for number in range(len(topology.nodes))]
     return Document(schema_version=SCHEMA_VERSION, simulated=simulated, nodes=nodes, problems=problems)
 
 
-def _node(topology: Topology, number: int) -> NodeDocument:
+def _node(topology: Topology, number: int, measured: Measured | str) -> NodeDocument:
     node = topology.nodes[number]
+    known = measured if isinstance(measured, Measured) else None
     return NodeDocument(
         node=number,
         driver_read=node.driver_read,
@@ -149,11 +198,46 @@ def _node(topology: Topology, number: int) -> NodeDocument:
                 pci_class=way.pci.kind,
                 bridges=way.pci.bridges,
                 expected=path_bandwidth(topology, way),
+                measured=_measured_path(known, way),
                 note=way.pci.note,
             )
             for way in all_paths(topology, topology.endpoints(number))
         ],
-        findings=findings(topology, number),
+        measurement=None if known is None else _measurement(known),
+        measurement_note=measured if isinstance(measured, str) else "",
+        findings=findings(topology, number, known),
+    )
+
+
+def _measurement(measured: Measured) -> MeasurementDocument:
+    matrix = measured.matrix
+    return MeasurementDocument(
+        taken_at=matrix.taken_at,
+        age_seconds=measured.age_seconds,
+        backend=matrix.backend,
+        nccl_version=matrix.nccl_version,
+        latency_bytes=matrix.latency_bytes,
+        bandwidth_bytes=matrix.bandwidth_bytes,
+    )
+
+
+def _measured_path(measured: Measured | None, way: Path) -> MeasuredPathDocument | None:
+    if measured is None:
+        return None
+    forward, back = (
+        _measured_way(measured.cells.get(ends)) for ends in ((way.source, way.target), (way.target, way.source))
+    )
+    return None if forward is None and back is None else MeasuredPathDocument(forward=forward, back=back)
+
+
+def _measured_way(cell: PairCell | None) -> MeasuredWayDocument | None:
+    if cell is None:
+        return None
+    return MeasuredWayDocument(
+        bytes_per_second=cell.bandwidth,
+        both_ways_bytes_per_second=cell.both_ways_bandwidth,
+        latency_seconds=cell.latency_seconds,
+        expected_bytes_per_second=cell.expected_bandwidth,
     )
 
 

@@ -23,7 +23,7 @@ from commwatch.topology.nvlink import COLLECTORS, LINK_RATE, DriverFacts, driver
 from commwatch.topology.sysfs import SysfsFacts
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import SimulationPlan
-from commwatch.workers.worker import package_roots
+from commwatch.workers.worker import Collected, package_roots
 from commwatch_exporters.snapshot import Series, Value
 
 SYSFS_DEADLINE_SECONDS = 10.0
@@ -49,7 +49,7 @@ def read_topology(config: Config) -> tuple[Topology, tuple[str, ...]]:
     Raises:
         CommwatchError: sysfs gives no answer, or there is no such simulated node.
     """
-    with _simulated(config) as simulation:
+    with simulated_files(config) as simulation:
         sysfs, driver = asyncio.run(_read(config, simulation))
     if sysfs.problems and not sysfs.devices and not driver.gpus:
         raise CommwatchError("; ".join(sysfs.problems))
@@ -57,8 +57,12 @@ def read_topology(config: Config) -> tuple[Topology, tuple[str, ...]]:
 
 
 @contextmanager
-def _simulated(config: Config) -> Iterator[SimulationPlan | None]:
-    """The files of the simulated node in a folder that is gone afterwards; None for the real machine."""
+def simulated_files(config: Config) -> Iterator[SimulationPlan | None]:
+    """The files of the simulated node in a folder that is gone afterwards; None for the real machine.
+
+    Raises:
+        CommwatchError: there is no such simulated node.
+    """
     if not config.simulation.preset:
         yield None
         return
@@ -81,11 +85,11 @@ async def _read(config: Config, simulation: SimulationPlan | None) -> tuple[Sysf
     if simulation is not None:
         sysfs, procfs = simulation.sysfs, simulation.procfs
     return await asyncio.gather(
-        asyncio.to_thread(_ask_sysfs, sysfs, procfs, SYSFS_DEADLINE_SECONDS), read_driver(config, simulation)
+        asyncio.to_thread(ask_sysfs, sysfs, procfs, SYSFS_DEADLINE_SECONDS), read_driver(config, simulation)
     )
 
 
-def _ask_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
+def ask_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
     """Read sysfs in a child: the file of a device that is off its bus may keep its reader waiting.
 
     Raises:
@@ -111,15 +115,10 @@ def _ask_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
         raise CommwatchError(f"{sysfs} could not be read: exit code {process.returncode}") from error
 
 
-async def read_driver(config: Config, simulation: SimulationPlan | None) -> DriverFacts:
-    """GPUs and NVLinks as NVML gives them, read in a worker process with the deadlines of the configuration.
-
-    A GPU that does not answer is left out by a second process; a driver that does not answer is a note.
-    """
+def nvml_reader(config: Config, simulation: SimulationPlan | None) -> Reader:
+    """A reader of the driver for a command, with the deadlines of the configuration; starts nothing yet."""
     settings = config.sources.nvml
-    if not settings.enabled:
-        return DriverFacts(note="sources.nvml is disabled in the configuration")
-    reader = Reader(
+    return Reader(
         ReaderSettings(
             name="nvml",
             sources=("nvml",),
@@ -135,12 +134,26 @@ async def read_driver(config: Config, simulation: SimulationPlan | None) -> Driv
         ),
         _NoEvents(),
     )
+
+
+async def read_driver(config: Config, simulation: SimulationPlan | None) -> DriverFacts:
+    """GPUs and NVLinks as NVML gives them, read in a worker process with the deadlines of the configuration.
+
+    A GPU that does not answer is left out by a second process; a driver that does not answer is a note.
+    """
+    if not config.sources.nvml.enabled:
+        return DriverFacts(note="sources.nvml is disabled in the configuration")
+    reader = nvml_reader(config, simulation)
     samples: list[tuple[Series, Value]] = []
     problems: dict[str, str] = {}
     try:
         for collector in COLLECTORS:
-            found, absences = await _collect(reader, collector)
-            samples += found
+            collected, absences = await collect_patiently(reader, collector)
+            samples += [
+                sample
+                for block in collected.blocks.values()
+                for sample in zip(block.layout.series, block.values, strict=True)
+            ]
             problems.update({one.device: f"{one.device or 'driver'}: {one.reason}: {one.detail}" for one in absences})
     except SourceUnavailable as error:
         return DriverFacts(note=f"{error.reason}: {error.detail}")
@@ -152,15 +165,16 @@ async def read_driver(config: Config, simulation: SimulationPlan | None) -> Driv
     return facts
 
 
-async def _collect(reader: Reader, collector: str) -> tuple[list[tuple[Series, Value]], list[Absence]]:
-    """Run a collector until nothing new hangs."""
+async def collect_patiently(reader: Reader, collector: str) -> tuple[Collected, list[Absence]]:
+    """Run a collector until nothing new hangs; the last run, and what was absent in any of them.
+
+    Raises:
+        SourceUnavailable: the driver cannot be read at all.
+    """
     absences: dict[str, Absence] = {}
     for _ in range(_TRIES):
         collected = await reader.collect(collector)
         absences.update({one.device: one for one in collected.absences})
         if collected.blocks or not any(one.reason == "deadline" for one in collected.absences):
             break
-    samples = [
-        sample for block in collected.blocks.values() for sample in zip(block.layout.series, block.values, strict=True)
-    ]
-    return samples, list(absences.values())
+    return collected, list(absences.values())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
-from typing import TypeAlias
 
+from commwatch.styled import HEADING, WIDTH, Line, Segment, columns
 from commwatch.topology.bandwidth import path_bandwidth
 from commwatch.topology.findings import TopologyFinding, findings
+from commwatch.topology.measured import Measured
 from commwatch.topology.model import Endpoint, Nic, NodeTopology, Topology
 from commwatch.topology.paths import (
     CLASSES,
@@ -19,38 +20,24 @@ from commwatch.topology.paths import (
     numa_of,
     path,
 )
+from commwatch.topology.text_measured import STYLES, measured_lines, unmeasured_lines
 from commwatch.topology.text_tree import tree
 from commwatch.units import format_rate
 
-Segment: TypeAlias = tuple[str, str]
-"""A text and its style as rich names it; empty for plain."""
-Line: TypeAlias = list[Segment]
-
-WIDTH = 80
 _NOT_KNOWN = "N/A"
-_STYLES = {
-    "X": "dim",
-    "NV": "green",
-    "PIX": "cyan",
-    "PXB": "cyan",
-    "PHB": "yellow",
-    "NODE": "yellow",
-    "SYS": "red",
-    "?": "magenta",
-}
-_HEADING = "bold"
 
 
-def node_lines(topology: Topology, number: int) -> Iterator[Line]:
+def node_lines(topology: Topology, number: int, measured: Measured | str = "") -> Iterator[Line]:
     """Everything that is said of one machine.
 
     Args:
         topology: of all machines.
         number: which machine.
+        measured: between its GPUs, or why nothing is known.
     """
     node = topology.nodes[number]
     if len(topology.nodes) > 1:
-        yield [(f"node{number}", _HEADING)]
+        yield [(f"node{number}", HEADING)]
     ends = topology.endpoints(number)
     if not ends:
         yield [("No GPU and no network adapter was found on the PCI bus.", "")]
@@ -65,15 +52,13 @@ def node_lines(topology: Topology, number: int) -> Iterator[Line]:
     yield from _nics(node)
     yield from _nearest(topology, number)
     yield []
-    yield [("PCIe tree", _HEADING)]
+    yield [("PCIe tree", HEADING)]
     yield from ([one] for one in tree(node))
     yield from _bandwidths(topology, ends)
-    yield from _findings(findings(topology, number))
-
-
-def plain(line: Line) -> str:
-    """A line without styles."""
-    return "".join(text for text, _ in line).rstrip()
+    known = measured if isinstance(measured, Measured) else None
+    if len(topology.gpu_endpoints(number)) > 1:
+        yield from measured_lines(topology, known) if known else unmeasured_lines(str(measured))
+    yield from _findings(findings(topology, number, known))
 
 
 # --- the matrix ---
@@ -82,37 +67,26 @@ def plain(line: Line) -> str:
 def _matrix(topology: Topology, ends: Sequence[Endpoint]) -> Iterator[Line]:
     node = topology.nodes[ends[0].node]
     labels = [topology.label(end) for end in ends]
-    rows: list[list[Segment]] = [[("", ""), *((label, _HEADING) for label in labels)]]
-    rows[0] += [("CPU affinity", _HEADING), ("NUMA", _HEADING)]
+    rows: list[list[Segment]] = [[("", ""), *((label, HEADING) for label in labels)]]
+    rows[0] += [("CPU affinity", HEADING), ("NUMA", HEADING)]
     for end, label in zip(ends, labels, strict=True):
         ways = [path(topology, end, other) for other in ends]
         address = topology.part(end).address
         numa = numa_of(node, address)
-        cells = [(way.label, _STYLES.get(way.kind, "")) for way in ways]
+        cells = [(way.label, STYLES.get(way.kind, "")) for way in ways]
         tail = [(cpus_of(node, address) or _NOT_KNOWN, ""), (_NOT_KNOWN if numa is None else str(numa), "")]
-        rows.append([(label, _HEADING), *cells, *tail])
-    yield from _columns(rows)
-
-
-def _columns(rows: Sequence[Sequence[Segment]]) -> Iterator[Line]:
-    """Aligned columns: two spaces between them where that fits the width, else one."""
-    widths = [max(len(row[place][0]) for row in rows) for place in range(len(rows[0]))]
-    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
-    for row in rows:
-        yield [
-            (text.ljust(width) + (gap if place < len(widths) - 1 else ""), style)
-            for place, ((text, style), width) in enumerate(zip(row, widths, strict=True))
-        ]
+        rows.append([(label, HEADING), *cells, *tail])
+    yield from columns(rows)
 
 
 def _legend(topology: Topology, ends: Sequence[Endpoint]) -> Iterator[Line]:
     """The classes that occur."""
     kinds = {path(topology, first, second).kind for first in ends for second in ends}
-    yield [("Legend", _HEADING)]
+    yield [("Legend", HEADING)]
     for kind in CLASSES:
         if kind in kinds:
             shown = "NV#" if kind == "NV" else kind
-            yield [(f"  {shown:<5}", _STYLES.get(kind, "")), (MEANINGS[kind], "")]
+            yield [(f"  {shown:<5}", STYLES.get(kind, "")), (MEANINGS[kind], "")]
 
 
 # --- NICs ---
@@ -122,9 +96,9 @@ def _nics(node: NodeTopology) -> Iterator[Line]:
     shown = node.fabric_nics
     if shown:
         yield []
-        yield [("NICs", _HEADING)]
+        yield [("NICs", HEADING)]
     for nic in shown:
-        yield [(f"  {nic.label}: ", _HEADING), (_nic_text(nic), "")]
+        yield [(f"  {nic.label}: ", HEADING), (_nic_text(nic), "")]
     others = [nic for nic in node.nics if nic not in shown]
     if others:
         names = ", ".join("/".join(nic.interfaces) or nic.address for nic in others)
@@ -150,7 +124,7 @@ def _nearest(topology: Topology, number: int) -> Iterator[Line]:
             groups.setdefault(text, []).append(topology.label(end))
     if groups:
         yield []
-        yield [("Nearest NIC", _HEADING)]
+        yield [("Nearest NIC", HEADING)]
         yield from ([(f"  {' '.join(labels)}: {text}", "")] for text, labels in groups.items())
 
 
@@ -177,13 +151,13 @@ def _bandwidths(topology: Topology, ends: Sequence[Endpoint]) -> Iterator[Line]:
     if not groups:
         return
     yield []
-    yield [("Expected bandwidth, one direction (by NCCL's planning figures, not measured)", _HEADING)]
+    yield [("Expected bandwidth, one direction (by NCCL's planning figures, not measured)", HEADING)]
     rows: list[list[Segment]] = [[("  path", ""), ("between", ""), ("expected", ""), ("nominal", ""), ("limit", "")]]
     order = {kind: place for place, kind in enumerate(CLASSES)}
     for key, ways in sorted(groups.items(), key=lambda one: (one[0][1], order[one[1][0].kind], one[0])):
         label, *rest = key
-        rows.append([(f"  {label}", _STYLES.get(ways[0].kind, "")), *((text, "") for text in rest)])
-    yield from _columns(rows)
+        rows.append([(f"  {label}", STYLES.get(ways[0].kind, "")), *((text, "") for text in rest)])
+    yield from columns(rows)
 
 
 # --- findings ---
@@ -191,7 +165,7 @@ def _bandwidths(topology: Topology, ends: Sequence[Endpoint]) -> Iterator[Line]:
 
 def _findings(found: Sequence[TopologyFinding]) -> Iterator[Line]:
     yield []
-    yield [("What is uneven, and what it means", _HEADING)]
+    yield [("What is uneven, and what it means", HEADING)]
     if not found:
         yield [("  Nothing.", "")]
     for one in found:

@@ -171,7 +171,10 @@ class _Answerer:
         gone = _forget_gone(sent, readings)
         absences = [WireAbsence(one.device, one.reason, one.detail) for one in batch.absences]
         duration = time.monotonic() - started
-        return Reply(request.number, readings, absences, batch.events, unavailable, self._new_aliases, duration, gone)
+        return Reply(
+            request.number, readings, absences, batch.events, unavailable, self._new_aliases, duration, gone,
+            batch.occupants,
+        )  # fmt: skip
 
     def close(self) -> None:
         for source in self._open:

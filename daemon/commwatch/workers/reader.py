@@ -168,7 +168,9 @@ class Reader:
         """
         self.tend()
         results = await asyncio.gather(*(self._collect_slot(slot, collector) for slot in self._slots()))
-        merged = Collected({}, [], max(result.duration for result in results))
+        looked = [result.occupants for result in reversed(results) if result.occupants is not None]
+        occupants = {gpu: pids for one in looked for gpu, pids in one.items()} if looked else None
+        merged = Collected({}, [], max(result.duration for result in results), occupants=occupants)
         for result in reversed(results):  # a suspect's own process sees it alone: the main one speaks for the source
             merged.blocks.update(result.blocks)
         for result in results:

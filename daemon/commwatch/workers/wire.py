@@ -80,6 +80,8 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     """Seconds that the run took in the worker."""
     gone: list[str] = []
     """Devices of this collector whose series are forgotten; they travel again if the device comes back."""
+    occupants: dict[str, tuple[int, ...]] | None = None
+    """``Batch.occupants``."""
 
 
 _LENGTH = struct.Struct("<I")

@@ -35,6 +35,8 @@ class Collected:
     duration: float
     """Seconds that the run took in the worker process."""
     events: list[HardwareEvent] = field(default_factory=list)
+    occupants: dict[str, tuple[int, ...]] | None = None
+    """Processes on the GPUs, as ``Batch.occupants``."""
 
 
 class WorkerHung(Exception):
@@ -145,7 +147,7 @@ class Worker(asyncio.Protocol):
                 self._layouts[key] = self._layout(key, one.series)
             blocks[one.device] = Block(self._layouts[key], one.values, one.time)
         absences = [Absence(one.device, one.reason, one.detail) for one in reply.absences]
-        return Collected(blocks, absences, reply.duration, reply.events)
+        return Collected(blocks, absences, reply.duration, reply.events, reply.occupants)
 
     def _layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> Layout:
         earlier = self._earlier_layouts.get(key)

@@ -15,6 +15,7 @@ from commwatch_exporters.catalogue import (
     inventory,
     kernel,
     nvlink,
+    pairs,
     pcie,
     probe,
     rdma,
@@ -36,6 +37,7 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = MappingProxyType(
         "Inventory": inventory.ROWS,
         "Utilisation": utilisation.ROWS,
         "Probe": probe.ROWS,
+        "Pairs": pairs.ROWS,
         "Honesty": honesty.ROWS,
         "Daemon": daemon.ROWS,
     }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from commwatch_exporters.catalogue.metric import PROBE, Metric, counter, gauge, histogram, info
+
+_COPY: Final = f"{PROBE} gpu pci_bus_id direction"
 
 # The rows are a table to be read: one look tells name, labels, help and origin.
 # fmt: off
@@ -14,35 +18,65 @@ ROWS: tuple[Metric, ...] = (
     gauge("probe_last_latency_seconds", PROBE, "Time of one small collective in the last good cycle, slowest rank.",
           "commwatch probe, last result", "seconds"),
     gauge("probe_last_bus_bandwidth_bytes_per_second", PROBE,
-          "Bus bandwidth of the large collective in the last good cycle, slowest rank.",
+          "Bus bandwidth of the large operation in the last good cycle, slowest rank; of scaling over all ranks, of "
+          "copies the one furthest below what is expected.",
           "algorithm bandwidth times the nccl-tests factor (all_reduce: 2(n-1)/n)", "bytes_per_second"),
     gauge("probe_last_algorithm_bandwidth_bytes_per_second", PROBE,
-          "Algorithm bandwidth of the large collective in the last good cycle, slowest rank.",
-          "bytes divided by the time of one call", "bytes_per_second"),
+          "Algorithm bandwidth of the same operation.", "bytes divided by the time of one call", "bytes_per_second"),
     gauge("probe_expected_bandwidth_bytes_per_second", PROBE,
           "Bus bandwidth that this size, backend, rank count and path class should give.",
           "expected_source in commwatch_probe_info", "bytes_per_second"),
     gauge("probe_bandwidth_utilization_ratio", PROBE, "Bus bandwidth of the last good cycle over the expected one.",
           "probe_last_bus_bandwidth over probe_expected_bandwidth", "ratio"),
-    gauge("probe_baseline_latency_seconds", PROBE, "Median latency of the good results kept; absent below 20 of them.",
-          "state directory, per probe, backend, size, ranks and NCCL version", "seconds"),
+    gauge("probe_baseline_latency_seconds", PROBE,
+          "Median latency that results are held against; absent below 20 good results.",
+          "latest good results under equal conditions, at most 1.15 times the first ones", "seconds"),
     gauge("probe_latency_spike_streak", PROBE, "Latency spikes in a row, up to the last result.",
           "latency above max(median + 6 MAD, 1.5 median) or above the probe's absolute limit"),
     gauge("probe_low_bandwidth_streak", PROBE, "Results in a row below the utilisation threshold, up to the last one.",
           "probe_bandwidth_utilization_ratio below the threshold"),
+    gauge("probe_latency_drift_ratio", PROBE,
+          "Latency of the latest good results over that of the first ones: 1 is no change, above 1 is slower.",
+          "median of up to 200 over the median of the first day's, at least 20, under equal conditions", "ratio"),
+    gauge("probe_bandwidth_drift_ratio", PROBE,
+          "Time of the large operation in the latest good results over that in the first ones: above 1 is slower; the "
+          "worst of several operations.", "as probe_latency_drift_ratio", "ratio"),
+    gauge("probe_latency_step_ratio", PROBE,
+          "Latency of the last results over that of those just before: 1 is no change, above 1 is slower.",
+          "median of the last 5 over the median of the 20 before, good or bad, under equal conditions", "ratio"),
+    gauge("probe_bandwidth_step_ratio", PROBE,
+          "Time of the large operation in the last results over that in those just before: above 1 is slower; the "
+          "worst of several operations.", "as probe_latency_step_ratio", "ratio"),
+    gauge("probe_rank_balance_ratio", PROBE,
+          "Time of the fastest rank over that of the slowest one in the last result.",
+          "per-rank times of the large operation; of copies all of a GPU together", "ratio"),
+    info("probe_slowest_rank_info", f"{PROBE} rank pci_bus_id",
+         "The rank that took longest in the last result; the value is always 1.", "as probe_rank_balance_ratio"),
+    gauge("probe_scaling_bus_bandwidth_bytes_per_second", f"{PROBE} ranks",
+          "Bus bandwidth of an all_reduce over the first so many ranks.", "commwatch probe, last result",
+          "bytes_per_second"),
+    gauge("probe_scaling_break_even_seconds", f"{PROBE} ranks",
+          "Computing time of a training step above which so many GPUs do more than one, for each GB of gradients.",
+          "time to sum 1e9 bytes of gradients over the ranks, divided by ranks - 1", "seconds"),
+    gauge("probe_copy_bandwidth_bytes_per_second", _COPY, "Bandwidth of a copy between a GPU and pinned host memory.",
+          "commwatch probe, last result", "bytes_per_second"),
+    gauge("probe_copy_expected_bandwidth_bytes_per_second", _COPY, "What this copy should reach.",
+          "expected_bandwidth of the probe, else NCCL's planning rate of the narrowest PCIe link", "bytes_per_second"),
     counter("probe_latency_spikes_total", PROBE, "Latency spikes.", "as probe_latency_spike_streak"),
-    counter("probe_attempts_total", PROBE, "Cycles that ran to a result or a failure; those that gave way are skips.",
-            "commwatch probe"),
+    counter("probe_attempts_total", PROBE,
+            "Cycles that ran to a result or a failure; those that gave way do not count.", "commwatch probe"),
     counter("probe_failures_total", f"{PROBE} reason", "Cycles that started and gave no good result.",
             "commwatch probe"),
-    counter("probe_skips_total", f"{PROBE} reason", "Cycles that did not start, or gave way.",
-            "the gate before a probe"),
+    counter("probe_skips_total", f"{PROBE} reason", "Cycles that did not start.", "the gate before a probe"),
+    counter("probe_yields_total", f"{PROBE} reason", "Cycles that started and gave way.",
+            "the looks at the node while a probe runs"),
     gauge("probe_last_completion_timestamp_seconds", PROBE, "When the last cycle with a result ended.",
           "wall clock at the end of the cycle", "seconds"),
     counter("probe_gpu_occupied_seconds_total", PROBE, "GPU seconds during which a probe held a context.",
             "time between start and end of the ranks, times GPUs", "seconds"),
     gauge("probe_setup_seconds", PROBE, "Time from start of the ranks to the end of the first, discarded call.",
           "commwatch probe, last result", "seconds"),
-    info("probe_info", f"{PROBE} collective latency_bytes bandwidth_bytes ranks nccl_version expected_source",
-         "What a probe measures; the value is always 1.", "configuration and the last result"),
+    info("probe_info", f"{PROBE} collective latency_bytes bandwidth_bytes ranks nccl_version torch_version settings "
+         "expected_source", "What a probe measures (collective), and under what conditions; the value is always 1.",
+         "configuration and the last result; settings: digest of the NCCL settings in force"),
 )

@@ -36,3 +36,9 @@ def needs_switches(_fault: Fault, preset: Preset) -> Iterable[tuple[str, str]]:
     nvlink = preset.model.nvlink
     if nvlink is None or nvlink.remote != "switch":
         yield "fault", "the GPUs of this node are not joined by NVSwitches"
+
+
+def rank_of_node(fault: Fault, preset: Preset) -> Iterable[tuple[str, str]]:
+    """A probe has at most one rank for each GPU."""
+    if fault.settings["rank"] >= len(preset.gpus):
+        yield "rank", f"expected a whole number from 0 to {len(preset.gpus) - 1}: one rank for each GPU"

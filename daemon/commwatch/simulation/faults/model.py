@@ -9,15 +9,17 @@ from typing import Literal, TypeAlias
 
 from commwatch.simulation.presets import Preset
 
-Target: TypeAlias = Literal["link", "gpu", "gpus", "interface", "rdma", "pci", "nvswitch", "node"]
-"""What a kind of fault strikes: links of one GPU, one GPU, some or all GPUs, a network interface, the ports of an RDMA
-device, a PCIe device, a port of an NVSwitch, the whole node."""
+Target: TypeAlias = Literal["link", "gpu", "gpus", "pair", "switch", "interface", "rdma", "pci", "nvswitch", "node"]
+"""What a kind of fault strikes: links of one GPU, one GPU, some or all GPUs, two GPUs, a PCIe switch or NVSwitch, a
+network interface, the ports of an RDMA device, a PCIe device, a port of an NVSwitch, the whole node."""
 
 TARGET_KEYS: Mapping[Target, tuple[str, ...]] = MappingProxyType(
     {
         "link": ("gpu", "link"),
         "gpu": ("gpu",),
         "gpus": ("gpu",),
+        "pair": ("gpu", "peer"),
+        "switch": ("device", "nvswitch"),
         "interface": ("interface",),
         "rdma": ("device", "port"),
         "pci": ("device", "gpu", "nic"),
@@ -49,9 +51,11 @@ class Fault:
     """Place in the preset, from 0; None: all GPUs."""
     link: int | None = None
     """None: all links of the GPU."""
+    peer: int | None = None
+    """The other GPU of a pair: place in the preset, from 0."""
     interface: str = ""
     device: str = ""
-    """Name of an RDMA device, or PCI address of a device or NVSwitch."""
+    """Name of an RDMA device, or PCI address of a device or switch."""
     port: int | None = None
     """Of the RDMA device; None: all its ports."""
     settings: Mapping[str, float] = field(default_factory=dict)

@@ -8,13 +8,11 @@ from types import MappingProxyType
 from commwatch.simulation.faults.checks import needs_nvlink_5, needs_switches
 from commwatch.simulation.faults.model import Kind
 from commwatch.simulation.faults.values import (
-    FACTOR,
     GENERATION,
     LANES,
     RATE,
     RATIO,
     SHARE,
-    TEXT,
     one_of,
     optional,
     whole_number,
@@ -235,21 +233,5 @@ DRIVER: Mapping[str, Kind] = {
     ),
     "counter_stale": Kind(
         "gpus", "the traffic counters of NVLink and PCIe stand still although there is traffic", "gpu: 4"
-    ),
-}
-
-PROBES: Mapping[str, Kind] = {
-    "slow_probe": Kind(
-        "gpus",
-        "small collectives take `latency` times as long, large ones get `bandwidth` times the rate; both 1 where "
-        "absent",
-        "latency: 4, bandwidth: 0.5",
-        {"latency": optional(FACTOR, 1.0), "bandwidth": optional(FACTOR, 1.0)},
-    ),
-    "failing_probe": Kind(
-        "gpus",
-        "collectives fail with `reason`",
-        "reason: unhandled system error",
-        {"reason": optional(TEXT, "injected failure")},
     ),
 }

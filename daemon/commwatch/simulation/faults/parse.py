@@ -56,6 +56,7 @@ class _Struck:
 
     gpu: int | None = None
     link: int | None = None
+    peer: int | None = None
     interface: str = ""
     device: str = ""
     port: int | None = None
@@ -95,6 +96,7 @@ class _Entry:
             end=end,
             gpu=struck.gpu,
             link=struck.link,
+            peer=struck.peer,
             interface=struck.interface,
             device=struck.device,
             port=struck.port,
@@ -136,11 +138,16 @@ class _Entry:
             return self._pci(name, preset)
         if target == "nvswitch":
             return self._nvswitch(name, preset)
-        if target == "node":
-            return _Struck()
+        if target == "switch":
+            return self._switch(name, preset)
+        return _Struck() if target == "node" else self._gpus(name, target, preset)
+
+    def _gpus(self, name: str, target: Target, preset: Preset) -> _Struck:
         gpu = self._take("gpu", lambda text: whole(text, 0, len(preset.gpus) - 1))
         if gpu is None and target != "gpus":
             raise self._missing(name, "gpu")
+        if target == "pair":
+            return _Struck(gpu=gpu, peer=self._peer(name, gpu, preset))
         link = None
         if target == "link":
             nvlink = preset.model.nvlink
@@ -148,6 +155,14 @@ class _Entry:
                 raise self._error("fault", f"{name}: the GPUs of this node have no NVLink")
             link = self._take("link", lambda text: whole(text, 0, nvlink.links - 1))
         return _Struck(gpu=gpu, link=link)
+
+    def _peer(self, name: str, gpu: int | None, preset: Preset) -> int:
+        peer = self._take("peer", lambda text: whole(text, 0, len(preset.gpus) - 1))
+        if peer is None:
+            raise self._missing(name, "peer")
+        if peer == gpu:
+            raise self._error("peer", "is the GPU itself")
+        return peer
 
     def _rdma(self, name: str, preset: Preset) -> _Struck:
         if not preset.rdma_ports:
@@ -179,6 +194,17 @@ class _Entry:
             raise self._missing(name, "nvswitch")
         link = self._take("link", lambda text: whole(text, 0, _LAST_NVSWITCH_LINK))
         return _Struck(device=preset.nvswitches[place], link=link)
+
+    def _switch(self, name: str, preset: Preset) -> _Struck:
+        """A PCIe switch is known by its upstream port, as in the path from a device to the host."""
+        if "nvswitch" in self._texts and "device" in self._texts:
+            raise self._error("nvswitch", "cannot stand beside 'device'")
+        if "nvswitch" in self._texts:
+            return self._nvswitch(name, preset)
+        switches = [device.address for device in preset.devices if device.role in {"switch_upstream", "nvswitch"}]
+        if not switches:
+            raise self._error("fault", f"{name}: the host of this node sees no switch")
+        return _Struck(device=self._name(name, "device", switches))
 
     def _name(self, name: str, key: str, known: Sequence[str]) -> str:
         given = self._take(key, str)

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from commwatch.simulation.faults.model import Setting
+from commwatch.units import parse_duration
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _RATE_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -75,4 +76,5 @@ RATIO = Setting(SHARE.parse, "0 to 1, such as 2e-11")
 FACTOR = number(0.001, 1000)
 GENERATION = whole_number(1, 6)
 LANES = Setting(_lanes, "1, 2, 4, 8 or 16")
+DURATION = Setting(parse_duration, "a time, such as 90s or 5m")
 TEXT = Setting(_any_text, "any text")

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import pynvml
 
+from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.field_values import FieldBatch
 from commwatch.sources.nvml.fields.row import CallCounter, CallReport, Counter, FieldCounter, Scope
 from commwatch.sources.nvml.gpu import Gpu
@@ -136,6 +137,47 @@ class UseGroup(Group):
 
 
 _COMPUTE_PROCESSES: Final[Callable[..., Any]] = pynvml.nvmlDeviceGetComputeRunningProcesses_v3
+
+
+class ProcessGroup(Group):
+    """Which processes are on the GPU, and who may use it."""
+
+    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places, earlier: Group | None = None) -> None:
+        super().__init__(gpu, rows, places, earlier)
+        self.occupants: tuple[int, ...] | None = None
+        """Ids of the processes with a compute context, clients of MPS too, at the last reading; None: not read."""
+        count = ("commwatch_gpu_compute_processes", gpu.labels)
+        self._count = self.series.index(count) if count in self.series else None
+        self._has_clients = True
+        self._calls = [
+            (call, arguments, self._keep if call is _COMPUTE_PROCESSES else convert)
+            for call, arguments, convert in self._calls
+        ]
+
+    def read(self, gpu: Gpu, monotonic: Callable[[], float]) -> tuple[list[Value], float]:
+        """As ``Group.read``; the number of processes is absent where either list could not be read."""
+        self.occupants = None
+        values, time = super().read(gpu, monotonic)
+        if self.occupants is not None and self._count is not None:
+            self.occupants = self._with_clients(gpu, self.occupants)
+            values[self._count] = None if self.occupants is None else len(self.occupants)
+        return values, time
+
+    def _keep(self, processes: Any) -> int:  # the binding has no types
+        # A process on several MIG instances is listed with each of them.
+        self.occupants = tuple(dict.fromkeys(int(process.pid) for process in processes))
+        return len(self.occupants)
+
+    def _with_clients(self, gpu: Gpu, found: tuple[int, ...]) -> tuple[int, ...] | None:
+        """With the processes that compute through the server of MPS, which a list of its own has."""
+        if not self._has_clients:
+            return found
+        clients, code = gpu.ask(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3)
+        if clients is None:
+            gpu.note("nvmlDeviceGetMPSComputeRunningProcesses", code)
+            self._has_clients = code not in codes.NOT_THERE
+            return None if self._has_clients else found
+        return tuple(dict.fromkeys((*found, *(int(process.pid) for process in clients))))
 
 
 def _labels(gpu: Gpu, place: int | None, row: Counter) -> tuple[str, ...]:

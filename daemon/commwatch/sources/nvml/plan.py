@@ -23,11 +23,11 @@ from commwatch.sources.nvml.fields.row import (
 )
 from commwatch.sources.nvml.gpm import GpmGroup, gpm_support
 from commwatch.sources.nvml.gpu import Gpu
-from commwatch.sources.nvml.groups import Group, Places, TrafficGroup, UseGroup, places_of
+from commwatch.sources.nvml.groups import Group, Places, ProcessGroup, TrafficGroup, UseGroup, places_of
 from commwatch_exporters.catalogue import OPT_IN
 
 _GROUPS: Final[Mapping[Collector, Callable[..., Group]]] = {
-    "identity": Group, "link_info": Group, "gpu": UseGroup, "processes": Group, "nvlink": TrafficGroup,
+    "identity": Group, "link_info": Group, "gpu": UseGroup, "processes": ProcessGroup, "nvlink": TrafficGroup,
     "nvlink_errors": Group, "pcie": Group, "pcie_sampled": Group, "gpm": GpmGroup, "fabric": Group,
 }  # fmt: skip
 _ALWAYS_READ: Final = frozenset({"commwatch_nvlink_link_speed_bytes_per_second"})

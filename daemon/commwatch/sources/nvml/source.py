@@ -14,6 +14,7 @@ from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, Sourc
 from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.events import EventWatch
 from commwatch.sources.nvml.gpu import Gpu, GpuGone, pci_bus_id
+from commwatch.sources.nvml.groups import ProcessGroup
 from commwatch.sources.nvml.identity import read_driver_identity, read_gpu_identity
 from commwatch.sources.nvml.p2p import PeerMatrix
 from commwatch.sources.nvml.plan import Plan, link_states, make_plan
@@ -134,7 +135,7 @@ class NvmlSource:
         Raises:
             SourceUnavailable: the driver was unloaded or replaced since.
         """
-        batch = Batch()
+        batch = Batch(occupants={} if collector == "processes" else None)
         try:
             if collector == "identity":
                 self._follow_devices()
@@ -180,6 +181,8 @@ class NvmlSource:
             else:
                 values, taken = group.read(gpu, self._monotonic)
                 batch.readings.append(DeviceReadings(gpu.device, taken, group.series, values))
+                if isinstance(group, ProcessGroup) and group.occupants is not None and batch.occupants is not None:
+                    batch.occupants[gpu.device] = group.occupants
         except GpuGone as gone:
             opened.gone = gone.absence
         batch.absences += gpu.absences()

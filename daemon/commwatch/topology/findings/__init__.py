@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from commwatch.topology.findings.groups import gpu_groups, nics
 from commwatch.topology.findings.links import below_siblings, narrowed_links, nvlink, peer_access
+from commwatch.topology.findings.measured import contradictions
 from commwatch.topology.findings.unknown import unknown
 from commwatch.topology.findings.view import FindingCode, NodeView, TopologyFinding
+from commwatch.topology.measured import Measured
 from commwatch.topology.model import Topology
 
 __all__ = ["FindingCode", "TopologyFinding", "findings"]
 
-_FINDERS = (gpu_groups, narrowed_links, below_siblings, nvlink, peer_access, nics, unknown)
+_FINDERS = (contradictions, gpu_groups, narrowed_links, below_siblings, nvlink, peer_access, nics, unknown)
 """The weightiest first."""
 
 
-def findings(topology: Topology, number: int = 0) -> tuple[TopologyFinding, ...]:
+def findings(topology: Topology, number: int = 0, measured: Measured | None = None) -> tuple[TopologyFinding, ...]:
     """All findings of one machine.
 
     Args:
         topology: of all machines.
         number: which machine.
+        measured: between its GPUs; None where nothing is known.
     """
-    view = NodeView(topology, number)
+    view = NodeView(topology, number, measured)
     return tuple(finding for find in _FINDERS for finding in find(view))

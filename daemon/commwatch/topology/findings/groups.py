@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from commwatch.topology.findings.measured import nearer_is_slower
 from commwatch.topology.findings.view import NodeView, TopologyFinding, classes, have, named
 from commwatch.topology.model import Endpoint
 from commwatch.topology.paths import NEAR, THROUGH_CPU, PathClass, all_paths, nearest_nics, rank
@@ -22,7 +23,9 @@ def gpu_groups(view: NodeView) -> Iterator[TopologyFinding]:
     lists = [_indexes(view, group) for group in groups if len(group) > 1]
     what = f"{sizes[0]}-GPU jobs" if len(sizes) == 1 else f"jobs of up to {sizes[-1]} GPUs"
     meaning = f"A job that spans groups runs at the speed of the CPU path. For {what} choose GPUs of one group"
-    if all(lists):
+    if nearer_is_slower(view):
+        meaning = "Measured, some GPUs of one group are slower than GPUs of two groups: choose by the measurement"
+    elif all(lists):
         choice = " or ".join(f"CUDA_VISIBLE_DEVICES={one}" for one in lists)
         meaning += (
             f": {choice}. These are the driver's indexes: set CUDA_DEVICE_ORDER=PCI_BUS_ID with them, "

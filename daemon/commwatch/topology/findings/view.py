@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from commwatch.topology.measured import Measured
 from commwatch.topology.model import Endpoint, Gpu, Nic, NodeTopology, Topology
 from commwatch.topology.paths import CLASSES, Path, PathClass, all_paths, path
 
@@ -16,6 +17,8 @@ FindingCode: TypeAlias = Literal[
     "gpu_without_path",
     "link_narrowed",
     "link_below_siblings",
+    "measured_nearer_slower",
+    "measured_slow_pair",
     "nvlink_no_bridge",
     "nvlink_fabric_down",
     "nvlink_uneven",
@@ -43,7 +46,9 @@ class TopologyFinding:
 class NodeView:
     """One machine with its ways between GPUs, computed once."""
 
-    def __init__(self, topology: Topology, number: int) -> None:
+    def __init__(self, topology: Topology, number: int, measured: Measured | None = None) -> None:
+        self.measured = measured
+        """What was measured between the GPUs; None where nothing is known."""
         self.topology, self.number, self.node = topology, number, topology.nodes[number]
         self.ends = topology.gpu_endpoints(number)
         self.ways = all_paths(topology, self.ends)

@@ -1,0 +1,162 @@
+"""Whether many probe cycles in a row leave anything behind: processes, descriptors, threads, files, sockets, memory.
+
+Run ``python benchmarks/probe_soak.py [simulated] [gloo] [--cycles 200]``; gloo needs torch. Exits with 1 on any growth.
+The parent is this process, so what is counted is what the daemon would be left with. Nothing here is a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from typing import NamedTuple
+
+sys.path[:0] = [str(Path(__file__).parents[1] / root) for root in ("daemon", "exporters")]
+
+from commwatch import config  # noqa: E402 - the checkout need not be installed
+from commwatch.probes.launch import Launcher  # noqa: E402 - as above
+from commwatch.probes.lock import ProbeLock  # noqa: E402 - as above
+from commwatch.probes.plan import Backend, CyclePlan, Measured, SimulatedNodePlan  # noqa: E402 - as above
+from commwatch.probes.workload import plan_cycle  # noqa: E402 - as above
+from commwatch.simulation.presets import PRESETS  # noqa: E402 - as above
+
+PRESET = "a10x2"
+WARM_UP_CYCLES = 10
+"""After these the interpreter's caches and the event loop's threads have their size."""
+RESIDENT_TOLERANCE_KIB = 1024
+"""The allocator's arenas come and go; a leak of 5 KiB a cycle shows in 200 of them."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, not written
+
+_PROC = Path("/proc")
+
+
+class Possessions(NamedTuple):
+    """What this process has, or has left on the machine."""
+
+    processes: int
+    """Children, ended ones that nobody reaped included, and whatever else was started over the folder."""
+    descriptors: int
+    threads: int
+    files: int
+    """In the folder for temporary files and in shared memory."""
+    listening: int
+    """Sockets of this process, and of what it left, that listen."""
+    resident_kib: int
+
+
+def possessions(folder: Path) -> Possessions:
+    """Count them; garbage is collected first."""
+    gc.collect()
+    processes = left_over(folder)
+    status = dict(line.split(":", 1) for line in (_PROC / "self/status").read_text().splitlines())
+    return Possessions(
+        processes=len(processes),
+        descriptors=len(os.listdir("/proc/self/fd")),
+        threads=int(status["Threads"]),
+        files=sum(1 for place in (folder, SHARED_MEMORY) for path in place.rglob("*") if path.exists()),
+        listening=sum(listening(pid) for pid in (os.getpid(), *processes)),
+        resident_kib=int(status["VmRSS"].split()[0]),
+    )
+
+
+def left_over(folder: Path) -> list[int]:
+    """Children of this process in any state, and processes whose home was in the folder."""
+    mark, own = f"HOME={folder}/".encode(), str(os.getpid())
+    found = []
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                if parent == own or any(one.startswith(mark) for one in (entry / "environ").read_bytes().split(b"\0")):
+                    found.append(int(entry.name))
+            except OSError:  # ended meanwhile, or another user's
+                continue
+    return found
+
+
+def listening(pid: int) -> int:
+    """TCP sockets of a process that listen."""
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                sockets.add(f"socket:[{fields[9]}]")
+    count = 0
+    try:
+        for descriptor in os.listdir(_PROC / str(pid) / "fd"):
+            count += os.readlink(_PROC / str(pid) / "fd" / descriptor) in sockets
+    except OSError:  # ended meanwhile, or the descriptor of the listing itself
+        return count
+    return count
+
+
+def plan_of(backend: Backend) -> CyclePlan:
+    """An all-reduce of two ranks."""
+    if backend == "gloo":
+        return plan_cycle("soak", config.Probe(), config.Probes(), backend="gloo", devices=())
+    node = SimulatedNodePlan(preset=PRESET, faults_file=None, started_at=time.time())
+    devices = tuple(gpu.uuid for gpu in PRESETS[PRESET].gpus)
+    return plan_cycle("soak", config.Probe(), config.Probes(), backend="simulated", devices=devices, simulation=node)
+
+
+async def nobody_comes(pids: frozenset[int]) -> None:
+    """A watch over a free node."""
+    del pids
+
+
+async def soak(backend: Backend, cycles: int, folder: Path) -> bool:
+    """Run the cycles and print what is different after them; True if nothing has grown."""
+    launcher = Launcher(temporary=folder, lock=ProbeLock(folder / "probe.lock"))
+    plan = plan_of(backend)
+    seconds: list[float] = []
+    before = possessions(folder)
+    for number in range(WARM_UP_CYCLES + cycles):
+        if number == WARM_UP_CYCLES:
+            before = possessions(folder)
+            seconds.clear()
+        started = time.monotonic()
+        result = await launcher.run(plan, nobody_comes)
+        seconds.append(time.monotonic() - started)
+        if not isinstance(result, Measured):
+            print(f"cycle {number} of {backend} gave no result: {result}")
+            return False
+    after = possessions(folder)
+    longest = quantiles(seconds, n=100, method="inclusive")[98]
+    print(
+        f"{backend}: {cycles} cycles, start to result {median(seconds):.2f} s (median), "
+        f"{longest:.2f} s (99 %), {max(seconds):.2f} s (longest)"
+    )
+    print(f"{'':>14} {'before':>8} {'after':>8}")
+    clean = True
+    for name, old, new in zip(Possessions._fields, before, after, strict=True):
+        grown = new > old + (RESIDENT_TOLERANCE_KIB if name == "resident_kib" else 0)
+        clean = clean and not grown
+        print(f"{name:>14} {old:>8} {new:>8}{'  has grown' if grown else ''}")
+    return clean
+
+
+def main() -> int:
+    """Soak each backend in turn; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("backends", nargs="*", help="simulated, gloo; both without any")
+    parser.add_argument("--cycles", type=int, default=200)
+    args = parser.parse_args()
+    if unknown := set(args.backends) - {"simulated", "gloo"}:
+        parser.error(f"no such backend: {', '.join(sorted(unknown))}")
+    if args.cycles < 2:
+        parser.error("at least two cycles")
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        wanted = args.backends or ["simulated", "gloo"]
+        clean = [asyncio.run(soak(backend, args.cycles, Path(folder))) for backend in wanted]
+    return 0 if all(clean) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""The pair matrix: what every GPU sent to every other one in a cycle, as it is kept, judged, drawn and compared."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+FORMAT: Final = "commwatch-pairs/1"
+
+Quantity: TypeAlias = Literal["latency", "bandwidth", "both_ways"]
+"""What a picture or a comparison shows of the cells."""
+
+
+class PairEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One end of the pairs: a GPU, or a rank where there are none."""
+
+    label: str
+    """NVML index, or rank: ``0``. Value of the labels ``src`` and ``dst``."""
+    device: str = ""
+    """GPU UUID: who it is over time; empty without a GPU."""
+    pci_address: str = ""
+    name: str = ""
+
+
+class PairCell(msgspec.Struct, frozen=True, kw_only=True):
+    """One ordered pair; None for what was not measured."""
+
+    source: int
+    """Place in ``PairMatrix.endpoints``."""
+    destination: int
+    latency_seconds: float | None = None
+    """Half of a round trip of a small message that the source begins."""
+    bandwidth: float | None = None
+    """Bytes per second from source to destination while nothing flows back."""
+    both_ways_bandwidth: float | None = None
+    """The same while as much flows back."""
+    expected_bandwidth: float | None = None
+    """Bytes per second that the way should give; None where nothing can be said."""
+    path: str = ""
+    """Class of the way: ``NV18``, ``PIX``, ``SYS``; empty where not known."""
+    round: int | None = None
+    """In which round of the cycle it was measured, from 0: the first ones run before the clocks are up."""
+
+
+class Suspect(msgspec.Struct, frozen=True, kw_only=True):
+    """A part that slow cells have in common."""
+
+    kind: str
+    """gpu, link_group, pcie_link, pcie_switch, numa_node, nic, node, pair."""
+    element: str
+    """Which one: ``GPU3``, ``0000:16:00.0``, ``GPU0-GPU1``."""
+    confidence: float
+    """0 to 1: how much better it explains the slow cells than anything else."""
+    slowdown: float
+    """Time of its cells over what it should be: 1.43 for 70 % of the bandwidth."""
+    cells: tuple[tuple[int, int], ...]
+    """The slow cells that it explains, as source and destination."""
+    words: str
+    """The same in a sentence for an operator."""
+
+
+class PairMatrix(msgspec.Struct, frozen=True, kw_only=True):
+    """One cycle over all pairs; what ``--json`` prints and ``commwatch heatmap`` reads back."""
+
+    format: Literal["commwatch-pairs/1"] = FORMAT
+    taken_at: float
+    """Seconds since 1970."""
+    backend: str
+    nccl_version: str = ""
+    settings_digest: str = ""
+    simulated_node: str = ""
+    """Name of the simulated node; empty for a real one."""
+    latency_bytes: int
+    bandwidth_bytes: int
+    endpoints: tuple[PairEndpoint, ...]
+    cells: tuple[PairCell, ...]
+    """By source, then destination; a pair that was not measured may be missing."""
+    suspects: tuple[Suspect, ...] = ()
+    """Named from this matrix and the two before it; the surest first."""
+
+    def value(self, cell: PairCell, quantity: Quantity) -> float | None:
+        """Seconds for latency, else bytes per second."""
+        if quantity == "latency":
+            return cell.latency_seconds
+        return cell.bandwidth if quantity == "bandwidth" else cell.both_ways_bandwidth

@@ -1,0 +1,91 @@
+"""What healthy machines gave in all-reduces, as others have published it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_MIB = 2**20
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A machine and what it gave."""
+
+    gpu: str
+    """Start of the GPU's name, without the vendor."""
+    ranks: int
+    """All GPUs of one node."""
+    points: Sequence[tuple[int, float]]
+    """Size in bytes with bus bandwidth in GB/s, sizes rising."""
+    source: str
+
+
+PUBLISHED = (
+    Published(
+        "A100-SXM4",
+        8,
+        (
+            (1 * _MIB, 24.5),
+            (8 * _MIB, 91),
+            (32 * _MIB, 157),
+            (64 * _MIB, 201),
+            (128 * _MIB, 202),
+            (256 * _MIB, 222),
+            (1 * _GIB, 230),
+            (8 * _GIB, 235),
+            (16 * _GIB, 235),
+        ),
+        "SuperBench, tests/data/nccl_allreduce.log",
+    ),
+    Published(
+        "H20",
+        8,
+        ((1 * _MIB, 66), (4 * _MIB, 138), (8 * _MIB, 181), (16 * _MIB, 242), (32 * _MIB, 300), (1 * _GIB, 357)),
+        "Mooncake issue 3484",
+    ),
+    Published("H100", 8, ((8 * _GIB, 476), (16 * _GIB, 476)), "nccl-tests issues 212 and 290, with NVLS"),
+    Published("H200", 8, ((4 * _GIB, 475),), "nccl-tests issue 272, with NVLS"),
+    Published("B200", 8, ((8 * _GIB, 835),), "OCI documentation, NCCL 2.28.9"),
+    Published("B300", 8, ((8 * _GIB, 835),), "OCI documentation, NCCL 2.28.9"),
+)
+"""Points without a size, or over several nodes, are left out: they cannot be compared with a probe."""
+
+
+def published(gpu_name: str, ranks: int, size_bytes: int) -> tuple[float, str] | None:
+    """Bus bandwidth in bytes per second of an all-reduce and its source; None where nothing was published.
+
+    Args:
+        gpu_name: of all GPUs, as the driver gives it; each of them must reach all others over NVLink.
+        ranks: one per GPU.
+        size_bytes: of the buffer of one rank.
+    """
+    name = gpu_name.removeprefix("NVIDIA ")
+    for known in PUBLISHED:
+        if _is_model(name, known.gpu) and ranks == known.ranks:
+            rate = _between(known.points, size_bytes)
+            if rate is not None:
+                return rate * 1e9, known.source
+    return None
+
+
+def _between(points: Sequence[tuple[int, float]], size_bytes: int) -> float | None:
+    """Rate at a size between two known ones, straight in the logarithm of the size; None outside of them.
+
+    From 1 MiB up the true curve bends above the straight line, so the result is on the careful side.
+    """
+    if size_bytes == points[0][0]:
+        return points[0][1]
+    for (low_size, low_rate), (high_size, high_rate) in itertools.pairwise(points):
+        if low_size <= size_bytes <= high_size:
+            share = math.log(size_bytes / low_size) / math.log(high_size / low_size)
+            return low_rate + share * (high_rate - low_rate)
+    return None
+
+
+def _is_model(name: str, model: str) -> bool:
+    """Whether a GPU's name begins with a model's, as a whole word: H20 is not H200."""
+    return name == model or name.startswith((f"{model} ", f"{model}-"))

@@ -1,0 +1,158 @@
+"""commwatch heatmap: what every GPU sends to every other one, as a picture in the terminal or in a file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commwatch.commands.common import json_option, print_json, print_lines
+from commwatch.commands.probe import ignore_scheduler_option, pair_probes, parse_gpus
+from commwatch.config import Config
+from commwatch.errors import CommwatchError
+from commwatch.logging import configure_logging
+
+if TYPE_CHECKING:
+    from commwatch.analysis.pair_matrix import PairMatrix, Quantity
+    from commwatch.heatmap.view import View
+
+DRAWN, NOTHING, WRONG_USE, NOT_MEASURED = 0, 1, 2, 3
+QUANTITIES = ("bandwidth", "latency", "both-ways")
+
+
+class NoMatrix(CommwatchError):
+    """No pair matrix is known."""
+
+    exit_code = NOTHING
+
+
+class WrongUse(CommwatchError):
+    """Options that do not go together."""
+
+    exit_code = WRONG_USE
+
+
+class NotMeasured(CommwatchError):
+    """The fresh cycle gave no matrix."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "heatmap",
+        parents=parents,
+        help="draw what every GPU sends to every other one",
+        description="Draws the last pair matrix of the daemon: bandwidth or latency from each GPU (row) to each other "
+        "one (column), with suspects marked and named. Exit code 0: drawn; 1: no matrix is known, a fresh one failed, "
+        "or the two of --compare differ in more than what was measured; 2: wrong use or a bad file; 3: a fresh one was "
+        "skipped, because the node is not free, or gave way.",
+        epilog="example: commwatch heatmap --output pairs.png; what changed since: commwatch heatmap --json > "
+        "before.json, later commwatch heatmap --fresh --compare before.json",
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--fresh", action="store_true", help="measure now, on a free node only")
+    source.add_argument(
+        "--from", dest="file", metavar="FILE", help="draw what --json of heatmap or of probe --pairs printed; -: stdin"
+    )
+    parser.add_argument("--quantity", choices=QUANTITIES, default="bandwidth", help="default: bandwidth, one way")
+    parser.add_argument("--relative", action="store_true", help="in percent of what should be there")
+    parser.add_argument("--compare", metavar="FILE", help="hold it against an earlier matrix")
+    parser.add_argument("--output", metavar="FILE", type=Path, help="draw into a file: .png or .svg")
+    parser.add_argument("--gpus", metavar="0,1,...", default="", help="of --fresh: measure these GPUs only")
+    ignore_scheduler_option(parser)
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Get the matrix, draw it."""
+    _check_use(args)
+    from commwatch.heatmap.document import read_matrix
+    from commwatch.heatmap.view import view_of
+    from commwatch.thresholds import load_thresholds
+
+    configure_logging(config.log)
+    # Whatever cannot work is said before anything is measured.
+    earlier = read_matrix(args.compare) if args.compare else None
+    if args.output is not None:
+        from commwatch.heatmap.picture import check_picture
+
+        check_picture(args.output)
+    quantity: Quantity = args.quantity.replace("-", "_")
+    matrix = _matrix(args, config)
+    if earlier is not None:
+        return _compare(args, earlier, matrix, quantity)
+    if args.json:
+        print_json(matrix)
+    thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+    low_ratio = thresholds.probe_bandwidth_utilization_low_ratio
+    _draw(args, view_of(matrix, quantity, relative=args.relative, low_ratio=low_ratio))
+    return DRAWN
+
+
+def _check_use(args: argparse.Namespace) -> None:
+    if args.gpus and not args.fresh:
+        raise WrongUse("--gpus says what --fresh measures; give both")
+    if args.compare and args.relative:
+        raise WrongUse("--compare shows what changed, --relative what should be there; choose one")
+
+
+def _matrix(args: argparse.Namespace, config: Config) -> PairMatrix:
+    if args.file:
+        from commwatch.heatmap.document import read_matrix
+
+        return read_matrix(args.file)
+    if args.fresh:
+        return _fresh(args, config)
+    from commwatch.commands.pair_history import last_matrix
+
+    matrix = last_matrix(config)
+    if matrix is None:
+        raise NoMatrix(
+            "no pair matrix is known: measure one now with commwatch heatmap --fresh, draw a saved one with --from, or "
+            "let a daemon probe pairs"
+        )
+    return matrix
+
+
+def _fresh(args: argparse.Namespace, config: Config) -> PairMatrix:
+    from commwatch.commands.probe_answer import notes_of
+    from commwatch.commands.probe_cycle import run_cycles
+
+    name, probe = next(iter(pair_probes(config).items()))
+    (answer,) = run_cycles(config, {name: probe}, gpus=parse_gpus(args.gpus), ignore_scheduler=args.ignore_scheduler)
+    if answer.pairs is None:
+        reason = "; ".join(notes_of(answer)) or "it gave no pairs"
+        raise NotMeasured(f"heatmap: {reason}", answer.exit_code or NOTHING)
+    return answer.pairs
+
+
+def _compare(args: argparse.Namespace, before: PairMatrix, now: PairMatrix, quantity: Quantity) -> int:
+    from commwatch.heatmap.compare import compare, view_of_comparison
+
+    comparison = compare(before, now, quantity)
+    if args.json:
+        print_json(comparison)
+    _draw(args, view_of_comparison(comparison, before, now))
+    return NOTHING if comparison.not_comparable else DRAWN
+
+
+def _draw(args: argparse.Namespace, view: View) -> None:
+    """Into the file, and in the terminal where neither a file nor JSON is wanted."""
+    if args.output is not None:
+        from commwatch.heatmap.picture import draw
+
+        draw(view, args.output)
+        if not args.json:
+            print(f"drawn into {args.output}")
+    elif not args.json:
+        from commwatch.heatmap.text import heatmap_lines
+
+        print_lines(heatmap_lines(view, coloured=sys.stdout.isatty()))

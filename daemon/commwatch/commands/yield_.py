@@ -1,0 +1,139 @@
+"""commwatch yield: a job is about to start, so a probe under way ends and none begins for a while."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from commwatch.commands.common import json_option, print_json
+from commwatch.config import Config
+from commwatch.errors import CommwatchError
+from commwatch.probes.hold import HoldFile
+from commwatch.probes.lock import LOCK_FILE, held_elsewhere
+from commwatch.state import state_path
+from commwatch.units import format_seconds, parse_duration
+
+LONGEST_HOLD_SECONDS = 86400.0
+LONGEST_WAIT_SECONDS = 600.0
+_LOOK_SECONDS = 0.05
+RELEASED, HELD, WRONG_USE = 0, 1, 2
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A process that keeps the probe lock."""
+
+    pid: int
+    command: str
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "yield",
+        parents=parents,
+        help="end a running probe, and hold probes back while a job starts",
+        description="For the prologue of a job: makes a probe under way give way, lets none start for a while, and "
+        "waits until no rank process of a probe is left. Works with the daemon and without one, also for a probe "
+        "started by hand. A longer hold of somebody else stays; a hold ends by itself, or by --end. Exit code 0: no "
+        "probe holds a GPU; 1: one still does after --wait; 2: wrong use, or the hold cannot be written. Where a code "
+        "other than 0 drains the node (Slurm's prologue), end the line with || true.",
+        epilog="example: commwatch yield --wait 5s --hold 10m",
+    )
+    parser.add_argument("--wait", default="5s", metavar="TIME", help="how long to wait for the end (default 5s)")
+    parser.add_argument(
+        "--hold", default="10m", metavar="TIME",
+        help="how long no probe starts (default 10m); 0s: only end the one under way",
+    )  # fmt: skip
+    parser.add_argument("--end", action="store_true", help="end a hold before its time, and do nothing else")
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Write the hold and wait until the lock is free; or end the hold."""
+    state = state_path(config)
+    file = HoldFile(state)
+    if args.end:
+        return _end(args, file)
+    try:
+        wait, seconds = _duration(args.wait, LONGEST_WAIT_SECONDS), _duration(args.hold, LONGEST_HOLD_SECONDS)
+    except ValueError as error:
+        print(f"commwatch yield: {error}", file=sys.stderr)
+        return WRONG_USE
+    started, now = time.monotonic(), time.time()
+    hold = file.hold(seconds, now)
+    lock = state / LOCK_FILE
+    while (held := _held(lock)) and time.monotonic() - started < wait:
+        time.sleep(_LOOK_SECONDS)
+    waited = time.monotonic() - started
+    holders = list(_holders(Path(config.paths.procfs), lock)) if held else []
+    if args.json:
+        print_json({"released": not held, "waited_seconds": round(waited, 3), **msgspec.to_builtins(hold),
+                    "held_by": holders})  # fmt: skip
+    else:
+        _tell(held, waited, hold.left(now), holders)
+    return HELD if held else RELEASED
+
+
+def _duration(text: str, longest: float) -> float:
+    seconds = parse_duration(text)
+    if seconds > longest:
+        raise ValueError(f"expected at most {format_seconds(longest)}, got {text}")
+    return seconds
+
+
+def _end(args: argparse.Namespace, file: HoldFile) -> int:
+    ended = file.end(time.time())
+    if args.json:
+        print_json({"was_held": ended})
+    else:
+        print("the hold has ended" if ended else "nothing was held")
+    return RELEASED
+
+
+def _held(lock: Path) -> bool:
+    try:
+        return held_elsewhere(lock)
+    except OSError as error:
+        raise CommwatchError(f"{lock}: {error.strerror}; run this as root or as the daemon's user") from error
+
+
+def _tell(held: bool, waited: float, left: float, holders: list[Holder]) -> None:
+    then = f"; none starts for {format_seconds(left)}" if left > 0 else ""
+    if not held:
+        print(f"no probe holds a GPU{then}")
+        return
+    print(f"a probe is still there after {format_seconds(waited)}{then}")
+    for holder in holders:
+        print(f"  process {holder.pid}: {holder.command}")
+    if not holders:
+        print("  its processes do not show; look as root")
+
+
+def _holders(procfs: Path, lock: Path) -> Iterator[Holder]:
+    """The processes whose open file keeps the lock, as ``/proc/PID/fdinfo`` says of them; those that we may look at."""
+    target = os.path.realpath(lock)
+    for process in sorted((one for one in procfs.iterdir() if one.name.isdigit()), key=lambda one: int(one.name)):
+        with suppress(OSError):  # ended meanwhile, or not ours to look at
+            for descriptor in os.listdir(process / "fd"):
+                # Who has the file open without the lock, as this process for a moment, is not meant.
+                is_lock = os.readlink(process / "fd" / descriptor) == target
+                if is_lock and "FLOCK" in (process / "fdinfo" / descriptor).read_text():
+                    yield Holder(int(process.name), _command(process))
+                    break
+
+
+def _command(process: Path) -> str:
+    with suppress(OSError):
+        words = (process / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
+        return words or (process / "comm").read_text(errors="replace").strip()
+    return "unknown"

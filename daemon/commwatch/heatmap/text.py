@@ -1,0 +1,116 @@
+"""A pair matrix as text: coloured cells on a terminal, numbers with marks in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from textwrap import wrap
+
+from commwatch.heatmap.colours import Colour, colour, ink
+from commwatch.heatmap.view import NO_REFERENCE, View, scale_steps
+from commwatch.styled import HEADING, WIDTH, Line, Segment
+
+_SCALE_STEPS = 24
+
+
+def heatmap_lines(view: View, *, coloured: bool) -> Iterator[Line]:
+    """The picture as lines.
+
+    Args:
+        view: what is drawn.
+        coloured: styles will be seen: then the scale of the colours is shown too.
+    """
+    if view.simulated:
+        yield [(f"Simulated node {view.simulated}: none of this is real.", "")]
+        yield []
+    yield from ([(text, HEADING)] for text in wrap(f"{view.heading} ({view.unit})", WIDTH))
+    yield from ([(text, "")] for text in wrap("; ".join(view.facts), WIDTH))
+    yield [("Row sends, column receives.", "")]
+    yield []
+    yield from _matrix(view)
+    yield []
+    yield from _range(view, coloured)
+    yield from _legend(view)
+    if view.notes:
+        yield []
+    for note in view.notes:
+        yield from _hanging(note)
+
+
+def _matrix(view: View) -> Iterator[Line]:
+    names, count = view.names, len(view.names)
+    cells = [[view.text((row, column)) for column in range(count)] for row in range(count)]
+    number_width = max((len(cell) for row in cells for cell in row), default=1)
+    mark_width = 1 if view.marks else 0
+    width = max(number_width + mark_width, *map(len, names))
+    left = max(map(len, names))
+    # A space before each cell and, where that fits, one within its colour on either side.
+    padding = 1 if left + count * (width + 3) <= WIDTH else 0
+    head: Line = [(" " * left, "")]
+    head += [(f" {name:>{width + 2 * padding}}", HEADING) for name in names]
+    yield head
+    for row in range(count):
+        line: Line = [(names[row].ljust(left), HEADING)]
+        for column in range(count):
+            mark = view.marks.get((row, column), "")
+            text = f"{cells[row][column]}{mark:<{mark_width}}"
+            line += [(" ", ""), (f"{text:>{width + padding}}{' ' * padding}", _style(view, (row, column)))]
+        yield line
+
+
+def _style(view: View, pair: tuple[int, int]) -> str:
+    number = view.numbers.get(pair)
+    if number is None:
+        return "dim"
+    ground = colour(view.brightness(number))
+    weight = "bold " if pair in view.marks else ""
+    return f"{weight}{_rgb(ink(ground))} on {_rgb(ground)}"
+
+
+def _rgb(shade: Colour) -> str:
+    return f"rgb({shade[0]},{shade[1]},{shade[2]})"
+
+
+def _range(view: View, coloured: bool) -> Iterator[Line]:
+    """The ends of the scale, and the slowest and the fastest pair."""
+    if not view.numbers:
+        yield [("Nothing was measured." if not view.without_reference else "Nothing to hold the values against.", "")]
+        return
+    order = sorted(view.numbers, key=lambda pair: (view.numbers[pair], pair), reverse=view.slow_is_high)
+    slowest, fastest = order[0], order[-1]
+    middle = _with_unit(view, median(view.numbers.values()))
+    worst, best = view.extremes
+    text = f"{worst}: {_pair(view, slowest)}; {best}: {_pair(view, fastest)}; median {middle}."
+    yield from ([(one, "")] for one in wrap(text, WIDTH))
+    if not coloured:
+        return
+    grounds = [colour(view.brightness(step)) for step in scale_steps(view, _SCALE_STEPS)]
+    swatch: list[Segment] = [(" ", f"on {_rgb(ground)}") for ground in grounds]
+    kind = ", logarithmic" if view.logarithmic else ""
+    ends = f" {_with_unit(view, view.high)}{kind}; the darker, the slower"
+    yield [("Colours: ", ""), (f"{_with_unit(view, view.low)} ", ""), *swatch, (ends, "")]
+
+
+def _pair(view: View, pair: tuple[int, int]) -> str:
+    return f"{view.names[pair[0]]} to {view.names[pair[1]]} {_with_unit(view, view.numbers[pair])}"
+
+
+def _with_unit(view: View, number: float) -> str:
+    return f"{view.figures(number)} {view.unit}"
+
+
+def _legend(view: View) -> Iterator[Line]:
+    count = len(view.names)
+    pairs = [(row, column) for row in range(count) for column in range(count) if row != column]
+    if any(view.text(pair) == "-" for pair in pairs):
+        yield [("-  not measured", "")]
+    if view.without_reference:
+        yield [(f"{NO_REFERENCE}  measured, but nothing is known to hold it against", "")]
+
+
+def _hanging(note: str) -> Iterator[Line]:
+    """A note behind its mark, folded."""
+    mark, gap, text = note.partition("  ")
+    indent = len(mark) + len(gap)
+    for place, one in enumerate(wrap(text, WIDTH - indent)):
+        yield [((mark + gap) if place == 0 else " " * indent, HEADING), (one, "")]

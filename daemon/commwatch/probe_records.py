@@ -1,0 +1,120 @@
+"""The record of each probe: read from the state directory, fed with outcomes, and told in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from commwatch import config
+from commwatch.analysis.culprit import Parts
+from commwatch.analysis.expected import Expected, expected_of_pair
+from commwatch.analysis.streak import is_current
+from commwatch.probe_node import Prospect
+from commwatch.probes.pair_record import (
+    PairHistory,
+    PairRecord,
+    PairSurroundings,
+    endpoints_of_gpus,
+    endpoints_of_ranks,
+    labels_of,
+)
+from commwatch.probes.plan import CyclePlan, CycleResult
+from commwatch.probes.record import ProbeHistory, ProbeRecord, rules_of
+from commwatch.simulation.names import node_name
+from commwatch.state import StateDirectory
+from commwatch.thresholds import Thresholds
+from commwatch.topology.elements import ways_of
+from commwatch.units import format_rate, format_seconds
+
+AnyRecord: TypeAlias = ProbeRecord | PairRecord
+
+
+def load_record(state: StateDirectory, plan: CyclePlan, probe: config.Probe, thresholds: Thresholds) -> AnyRecord:
+    """The record of a probe, with what an earlier daemon knew."""
+    rules = rules_of(probe, thresholds)
+    if plan.measure == "pairs":
+        return PairRecord(plan, rules, state.load(f"probe-{plan.probe}", PairHistory))
+    return ProbeRecord(plan, rules, state.load(f"probe-{plan.probe}", ProbeHistory))
+
+
+def take_outcome(
+    record: AnyRecord, result: CycleResult, prospect: Prospect, probe: config.Probe, now: float
+) -> None:  # fmt: skip
+    """Judge the outcome of a cycle.
+
+    Args:
+        record: of the probe.
+        result: of the cycle.
+        prospect: the cycle as it was planned.
+        probe: its configuration.
+        now: seconds since 1970.
+    """
+    if isinstance(record, PairRecord):
+        record.apply_pairs(result, surroundings(prospect, probe), now)
+    else:
+        record.apply(result, prospect.expected(probe), prospect.gpus, now)
+
+
+def surroundings(prospect: Prospect, probe: config.Probe) -> PairSurroundings:
+    """The ends of the pairs of a cycle, and what lies between them."""
+    plan, paths, topology = prospect.plan, prospect.paths, prospect.topology
+    on_gpus = bool(prospect.labels) and not plan.shares_gpus
+    names = tuple(f"GPU{labels['gpu']}" for labels in prospect.labels)
+    return PairSurroundings(
+        endpoints=endpoints_of_gpus(prospect.labels) if on_gpus else endpoints_of_ranks(plan.ranks),
+        labels=labels_of(paths) if on_gpus else {},
+        expected=_expected(prospect, probe),
+        parts=None if topology is None or paths is None or not on_gpus else Parts(ways_of(topology, paths), names),
+        simulated_node="" if plan.simulation is None else node_name(plan.simulation.preset),
+    )
+
+
+def _expected(prospect: Prospect, probe: config.Probe) -> Mapping[tuple[int, int], Expected]:
+    plan, paths = prospect.plan, prospect.paths
+    pairs = {pair for step in plan.steps for pair in step.pairs}
+    found = {
+        pair: expected_of_pair(
+            pair, plan.bandwidth_bytes, paths, configured=probe.expected_bandwidth, backend=plan.backend
+        )
+        for pair in pairs
+    }
+    return {pair: one for pair, one in found.items() if one is not None}
+
+
+def last_words(record: AnyRecord, now: float) -> str:
+    """The last result in a line; empty without a current one.
+
+    Args:
+        record: of the probe.
+        now: seconds since 1970.
+    """
+    if isinstance(record, PairRecord):
+        return _pairs(record, now)
+    last = record.history.last
+    if last is None or not is_current(last.finished_at, record.interval, now):
+        return ""
+    parts = [] if last.latency_seconds is None else [f"latency {format_seconds(last.latency_seconds)}"]
+    if last.scaling:
+        parts += [f"{one.ranks} GPUs {format_rate(one.bus_bandwidth)}" for one in last.scaling]
+    elif last.copies:
+        slowest = min(last.copies, key=lambda one: one.bytes_per_second)
+        way = slowest.direction.replace("_", " ")
+        parts.append(f"slowest GPU {slowest.gpu.gpu} {way}: {format_rate(slowest.bytes_per_second)}")
+    elif last.bus_bandwidth is not None:
+        parts.append(f"bus bandwidth {format_rate(last.bus_bandwidth)}")
+    return ", ".join(parts)
+
+
+def _pairs(record: PairRecord, now: float) -> str:
+    matrix = record.last_matrix
+    if matrix is None or not is_current(matrix.taken_at, record.interval, now):
+        return ""
+    if suspects := record.suspects(now):
+        return "; ".join(one.words for one in suspects[:2])
+    cells = [cell for cell in matrix.cells if cell.bandwidth is not None]
+    if not cells:
+        return ""
+    rates = sorted(cells, key=lambda cell: cell.bandwidth or 0.0)
+    worst, best = rates[0], rates[-1]
+    ends = f"{matrix.endpoints[worst.source].label} to {matrix.endpoints[worst.destination].label}"
+    return f"{format_rate(worst.bandwidth or 0.0)} ({ends}) to {format_rate(best.bandwidth or 0.0)}"

@@ -1,0 +1,81 @@
+"""When a probe is due: its first cycle, the node's own place in the interval, and the cycles out of turn; pure."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+
+SUSPICIOUS_RETRY_SECONDS = 30.0
+"""A bad result brings the next cycle forward to this, at most"""
+SUSPICIOUS_RETRIES_PER_HOUR = 2
+
+TRY_AGAIN_SECONDS = 900.0
+"""A cycle that did not start, or gave way, is tried again within this: a probe of every day waits for no whole day."""
+
+SOONEST_SECONDS = 60.0
+"""But not before this."""
+
+FIRST_SPREAD_SECONDS = 3600.0
+"""The first cycles of seldom probes are spread over this, so that a new node is known within two hours."""
+
+_HOUR = 3600.0
+
+
+def node_share(host_name: str, probe: str) -> float:
+    """A number from 0 to 1 that a node keeps: nodes of a cluster do not probe in step."""
+    return zlib.crc32(f"{host_name}/{probe}".encode()) / 2**32
+
+
+@dataclass(slots=True)
+class ProbeSchedule:
+    """The turns of one probe; times are seconds, those of the wall clock since 1970."""
+
+    interval: float
+    start_delay: float
+    share: float
+    """Of ``node_share``."""
+    _early: list[float] = field(default_factory=list)
+    """Monotonic times of the cycles that were brought forward."""
+    _spread: bool = False
+
+    @property
+    def seldom(self) -> bool:
+        """Whether a skipped cycle is tried again before its interval is over."""
+        return self.interval > TRY_AGAIN_SECONDS
+
+    def first(self, last_completion_at: float | None, now: float) -> float:
+        """Seconds from the start of the daemon to the first cycle.
+
+        A probe that runs often has its first cycle soon. A seldom one goes on where the daemon before left off.
+        """
+        if not self.seldom:
+            return self.start_delay
+        soon = self.start_delay + self.share * min(self.interval, FIRST_SPREAD_SECONDS)
+        if last_completion_at is None:
+            return soon
+        # A clock that was set back must not put it off for longer than an interval.
+        due = min(last_completion_at + self.interval - now, self.interval)
+        return max(due, soon)
+
+    def after(self, *, ran: bool, suspicious: bool, now: float, wall: float) -> float | None:
+        """Seconds to the next cycle where it is not simply due after its interval; None where it is.
+
+        Args:
+            ran: the cycle came to a result or a failure.
+            suspicious: and another look is worth while.
+            now: monotonic.
+            wall: now, seconds since 1970.
+        """
+        if not ran:
+            # Together with the other seldom probes of the node: it is asked once for all of them.
+            to_the_next = TRY_AGAIN_SECONDS - (wall + SOONEST_SECONDS) % TRY_AGAIN_SECONDS
+            return to_the_next + SOONEST_SECONDS if self.seldom else None
+        self._early = [one for one in self._early if one > now - _HOUR]
+        may_come_early = len(self._early) < SUSPICIOUS_RETRIES_PER_HOUR and self.interval > SUSPICIOUS_RETRY_SECONDS
+        if suspicious and may_come_early:
+            self._early.append(now)
+            return SUSPICIOUS_RETRY_SECONDS
+        if not self._spread and not self.seldom:
+            self._spread = True
+            return self.interval * (0.5 + self.share / 2)
+        return None

@@ -1,0 +1,74 @@
+"""How the GPUs of this node are joined, for the probes: from sysfs, and from what the collectors know of the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import structlog
+
+from commwatch.errors import CommwatchError
+from commwatch.store import Store
+from commwatch.topology.build import build_node
+from commwatch.topology.gather import ask_sysfs
+from commwatch.topology.model import Topology
+from commwatch.topology.nvlink import COLLECTORS, driver_facts
+from commwatch.topology.reach import GpuPaths, gpu_paths
+from commwatch.topology.sysfs import SysfsFacts
+
+log = structlog.get_logger("commwatch.probing")
+
+SYSFS_DEADLINE_SECONDS = 10.0
+
+
+class ProbeTopology:
+    """The topology of this node; the PCI tree is read once, and anew when another GPU is here."""
+
+    def __init__(self, store: Store, sysfs: str, procfs: str) -> None:
+        """Nothing is read.
+
+        Args:
+            store: with the blocks of the nvml collectors.
+            sysfs: root of the tree to read.
+            procfs: likewise; for the processor.
+        """
+        self._store = store
+        self._roots = (sysfs, procfs)
+        self._tree: SysfsFacts | None = None
+        self._tree_of: frozenset[str] = frozenset()
+
+    async def read(self, addresses: Sequence[str]) -> Topology | None:
+        """The topology as it is now; None where the PCI tree cannot be read.
+
+        Args:
+            addresses: PCI addresses of the GPUs that are here.
+        """
+        if self._tree is None or self._tree_of != frozenset(addresses):
+            try:
+                self._tree = await asyncio.to_thread(ask_sysfs, *self._roots, SYSFS_DEADLINE_SECONDS)
+            except CommwatchError as error:
+                log.warning("the PCI tree is not known to the probes", error=str(error))
+                return None
+            self._tree_of = frozenset(addresses)
+        samples = [
+            sample
+            for collector in COLLECTORS
+            for block in self._store.group(f"nvml_{collector}").values()
+            for sample in zip(block.layout.series, block.values, strict=True)
+        ]
+        return Topology((build_node(self._tree, driver_facts(samples)),))
+
+    def paths(self, topology: Topology, addresses: Sequence[str]) -> GpuPaths | None:
+        """What should lie between the GPUs of a probe; None where the topology lacks one of them.
+
+        Args:
+            topology: of this node.
+            addresses: PCI addresses by rank.
+        """
+        return gpu_paths(topology, addresses, self._expected_links())
+
+    def _expected_links(self) -> Counter[str]:
+        """NVLinks that each GPU should have, by PCI address, as the inventory has learned."""
+        samples = self._store.snapshot().samples("commwatch_nvlink_link_expected")
+        return Counter(labels["pci_bus_id"] for labels, _ in samples)

@@ -1,0 +1,98 @@
+"""How many cycles of a probe ran, failed, did not start or gave way, and what they occupied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+from commwatch.probes.plan import (
+    CycleResult,
+    Failed,
+    FailureReason,
+    Measured,
+    Skipped,
+    SkipReason,
+    YieldReason,
+)
+from commwatch_exporters.snapshot import Value
+
+_WITHOUT_GPUS: frozenset[str] = frozenset(
+    {
+        "nccl_error",
+        "no_gpu_backend",
+        "single_gpu",
+        "foreign_pid_namespace",
+        "gpu_unknown",
+        "gpu_busy",
+        "gpu_memory_used",
+        "compute_mode",
+        "mig",
+        "budget",
+    }
+)
+"""Reasons that a cycle over gloo does not meet."""
+
+
+class CycleCounts:
+    """Counts since the start of the daemon."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.occupied_seconds = 0.0
+        """GPU seconds."""
+        self._failures: dict[FailureReason, int] = {}
+        self._skips: dict[SkipReason, int] = {}
+        self._yields: dict[YieldReason, int] = {}
+
+    def take(self, result: CycleResult, gpus: int) -> float:
+        """Count an outcome.
+
+        Args:
+            result: of a cycle.
+            gpus: that it occupied.
+
+        Returns:
+            The GPU seconds that it took.
+        """
+        gpu_seconds = result.occupied_seconds * gpus
+        self.occupied_seconds += gpu_seconds
+        if isinstance(result, Measured | Failed):
+            self.attempts += 1
+        if isinstance(result, Failed):
+            self._failures[result.reason] = self._failures.get(result.reason, 0) + 1
+        elif isinstance(result, Skipped):
+            self.skip(result.reason)
+        elif not isinstance(result, Measured):
+            self._yields[result.reason] = self._yields.get(result.reason, 0) + 1
+        return gpu_seconds
+
+    def skip(self, reason: SkipReason) -> None:
+        """Count a cycle that did not start."""
+        self._skips[reason] = self._skips.get(reason, 0) + 1
+
+    def values(self) -> dict[str, Value]:
+        """Numbers by the name of the metric without ``commwatch_probe_``."""
+        return {"attempts_total": self.attempts, "gpu_occupied_seconds_total": self.occupied_seconds}
+
+    def reasons(self, backend: str) -> Iterator[tuple[str, str, int]]:
+        """Name of the metric, reason and number, with 0 for each reason that may come: its first event is an increase.
+
+        Args:
+            backend: of the probe.
+        """
+        impossible = _impossible(backend)
+        for name, reasons, counts in (
+            ("failures_total", get_args(FailureReason), self._failures),
+            ("skips_total", get_args(SkipReason), self._skips),
+            ("yields_total", get_args(YieldReason), self._yields),
+        ):
+            for reason in reasons:
+                if reason in counts or reason not in impossible:
+                    yield name, reason, counts.get(reason, 0)
+
+
+def _impossible(backend: str) -> frozenset[str]:
+    never = frozenset({"disabled"})  # then nothing is planned
+    if backend == "gloo":
+        return never | _WITHOUT_GPUS
+    return never | {"no_torch"} if backend == "simulated" else never

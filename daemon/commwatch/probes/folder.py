@@ -1,0 +1,57 @@
+"""The private folder of a cycle, and what is left of those whose owner was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from commwatch.probes.guard import FOLDER_PREFIX
+
+_YOUNG_SECONDS = 60.0
+"""A folder may be this old and not locked yet."""
+
+
+class PrivateFolder:
+    """A folder that only this user can look into; locked while the cycle, or a rank of it, lives."""
+
+    def __init__(self, parent: Path | None) -> None:
+        """Make it, and remove those in the same place that nobody holds any more.
+
+        Args:
+            parent: where; the system's folder for temporary files by default.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self.path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
+        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_abandoned(self.path.parent)
+
+    def fileno(self) -> int:
+        """The descriptor that the ranks inherit: their lives keep the folder from being taken for abandoned."""
+        return self._descriptor
+
+    def remove(self) -> None:
+        """Remove it with all that is in it; blocks."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._descriptor)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for path in parent.glob(f"{FOLDER_PREFIX}*"):
+        with suppress(OSError):  # gone meanwhile, held, or another user's
+            status = path.lstat()
+            if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _YOUNG_SECONDS:
+                continue
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)

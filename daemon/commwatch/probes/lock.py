@@ -1,0 +1,81 @@
+"""One probe cycle at a time on a node, whoever starts it: a lock that lives as long as any rank does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+LOCK_FILE = "probe.lock"
+"""Its name in the state directory."""
+
+
+class ProbeLock:
+    """A lock on a file, shared with the rank processes by inheritance.
+
+    It is flock(2)'s, which belongs to the open file: it goes when the last process that has the file open closes it or
+    ends, and so is held by a rank that is stuck in the kernel or has outlived its daemon.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock without waiting; False if someone else has it.
+
+        Raises:
+            OSError: the file cannot be opened or made.
+        """
+        if self._descriptor is not None:
+            return False
+        # To lock a file it need not be writable: a command of another user can see that a cycle runs.
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        if not _lock(descriptor, fcntl.LOCK_EX):
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Give up this process's share of the lock; ranks that still live keep it."""
+        if self._descriptor is not None:
+            # Not LOCK_UN: that would unlock the file for the ranks too.
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def fileno(self) -> int:
+        """The descriptor that rank processes inherit.
+
+        Raises:
+            ValueError: the lock is not held.
+        """
+        if self._descriptor is None:
+            raise ValueError("the probe lock is not held")
+        return self._descriptor
+
+
+def held_elsewhere(path: Path) -> bool:
+    """Whether a cycle runs under the lock, or a rank of one still lives; False where no lock was ever taken.
+
+    A cycle that wants to start in the very moment of this look finds the lock taken and is skipped.
+
+    Raises:
+        OSError: the file is there, and cannot be opened.
+    """
+    with suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            return not _lock(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def _lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

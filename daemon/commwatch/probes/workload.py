@@ -1,0 +1,165 @@
+"""What a cycle measures: the backend of a probe, and its steps with their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from commwatch import config
+from commwatch.probes.plan import (
+    Backend,
+    Collective,
+    CyclePlan,
+    Deadlines,
+    Measure,
+    Operation,
+    Purpose,
+    SimulatedNodePlan,
+    Step,
+)
+from commwatch.probes.rounds import Pair, circle_rounds, split_round
+
+MIB = 2**20
+ELEMENT_BYTES = 4
+"""Buffers hold 32-bit floats, as those of nccl-tests do."""
+
+_BANDWIDTH_BYTES = {"gloo": 4 * MIB}
+_GPU_BANDWIDTH_BYTES: dict[Measure, int] = {"pairs": 16 * MIB, "host_copies": 16 * MIB}
+_GPU_BANDWIDTH_BYTES_OTHERWISE = 64 * MIB
+
+_SPREAD: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_to_all")
+"""Operations whose size counts the bytes of all ranks together, so that each rank has an equal part of it."""
+
+_GLOO_TIMED_SECONDS = 2.0
+"""A gloo probe occupies no GPU: its calls may take this much wall time."""
+
+SharedLinks = Callable[[int, int], frozenset[str]]
+
+
+def choose_backend(probe: config.Probe, *, simulated: bool, driver: bool) -> Backend:
+    """The backend of a probe on this node.
+
+    Args:
+        probe: its configuration; ``auto`` is nccl with an NVIDIA driver and gloo without one.
+        simulated: the node does not exist; then every probe is simulated.
+        driver: an NVIDIA driver is here.
+    """
+    if simulated:
+        return "simulated"
+    if probe.backend == "auto":
+        return "nccl" if driver else "gloo"
+    return probe.backend
+
+
+def plan_cycle(
+    name: str,
+    probe: config.Probe,
+    limits: config.Probes,
+    *,
+    backend: Backend,
+    devices: tuple[str, ...],
+    simulation: SimulatedNodePlan | None = None,
+    shared_links: SharedLinks | None = None,
+) -> CyclePlan:
+    """The plan of one cycle from the configuration and the GPUs that are here.
+
+    Sizes are rounded up so that each rank has whole elements of 4 bytes. There is no step where there is nothing to
+    measure: fewer than two ranks for anything but host copies, or host copies with gloo, which has no GPU.
+
+    Args:
+        name: of the probe.
+        probe: its configuration.
+        limits: of all probes.
+        backend: see ``choose_backend``.
+        devices: the chosen GPUs, one for each rank; more ranks than GPUs share them.
+        simulation: the simulated node, for its backend.
+        shared_links: links in the PCIe tree or between sockets that the traffic of two ranks crosses beside the links
+            of their own; pairs that share one are measured one after another. None: no two pairs share any.
+    """
+    ranks = probe.ranks or (2 if backend == "gloo" else len(devices))
+    if probe.measure == "host_copies" and backend != "gloo":
+        ranks = min(ranks, len(devices))  # a second rank on a GPU would measure the same copies
+    return CyclePlan(
+        probe=name,
+        backend=backend,
+        measure=probe.measure,
+        ranks=ranks,
+        devices=() if backend == "gloo" else devices,
+        steps=tuple(_steps(probe, backend, ranks, shared_links)),
+        timed_seconds=_GLOO_TIMED_SECONDS if backend == "gloo" else float(limits.kernel_time),
+        deadlines=Deadlines(
+            start=float(limits.start_deadline),
+            rendezvous=float(limits.rendezvous_deadline),
+            setup=float(limits.setup_deadline),
+            measure=float(limits.measure_deadline),
+        ),
+        simulation=simulation,
+    )
+
+
+def _steps(probe: config.Probe, backend: Backend, ranks: int, shared_links: SharedLinks | None) -> Iterator[Step]:
+    bandwidth_bytes = probe.bandwidth_bytes or _default_bandwidth_bytes(probe.measure, backend)
+    if probe.measure == "host_copies":
+        return _host_copies(bandwidth_bytes, 0 if backend == "gloo" else ranks)
+    if ranks < 2:
+        return iter(())
+    if probe.measure == "pairs":
+        return _pairs(probe.latency_bytes, bandwidth_bytes, ranks, shared_links)
+    if probe.measure == "scaling":
+        return _scaling(bandwidth_bytes, ranks)
+    return _collective(probe.measure, probe.latency_bytes, bandwidth_bytes, ranks)
+
+
+def _default_bandwidth_bytes(measure: Measure, backend: Backend) -> int:
+    on_gpus = _GPU_BANDWIDTH_BYTES.get(measure, _GPU_BANDWIDTH_BYTES_OTHERWISE)
+    return _BANDWIDTH_BYTES.get(backend, on_gpus)
+
+
+def _collective(operation: Collective, latency_bytes: int, bandwidth_bytes: int, ranks: int) -> Iterator[Step]:
+    members = tuple(range(ranks))
+    yield _step(operation, "latency", latency_bytes, members)
+    yield _step(operation, "bandwidth", bandwidth_bytes, members)
+
+
+def _pairs(latency_bytes: int, bandwidth_bytes: int, ranks: int, shared_links: SharedLinks | None) -> Iterator[Step]:
+    for whole in circle_rounds(ranks):
+        for pairs in split_round(whole, shared_links) if shared_links else [whole]:
+            back = tuple((second, first) for first, second in pairs)
+            yield _send_recv("latency", latency_bytes, pairs)
+            yield _send_recv("latency", latency_bytes, back)
+            yield _send_recv("bandwidth", bandwidth_bytes, pairs)
+            yield _send_recv("bandwidth", bandwidth_bytes, back)
+            yield _send_recv("bandwidth", bandwidth_bytes, pairs + back, both_ways=True)
+
+
+def _host_copies(size_bytes: int, ranks: int) -> Iterator[Step]:
+    for rank in range(ranks):
+        yield _step("host_to_device", "bandwidth", size_bytes, (rank,))
+        yield _step("device_to_host", "bandwidth", size_bytes, (rank,))
+
+
+def _scaling(size_bytes: int, ranks: int) -> Iterator[Step]:
+    count = 2
+    while count < ranks:
+        yield _step("all_reduce", "bandwidth", size_bytes, tuple(range(count)))
+        count *= 2
+    yield _step("all_reduce", "bandwidth", size_bytes, tuple(range(ranks)))
+
+
+def _step(operation: Operation, purpose: Purpose, size_bytes: int, members: tuple[int, ...]) -> Step:
+    whole = ELEMENT_BYTES * (len(members) if operation in _SPREAD else 1)
+    return Step(operation=operation, purpose=purpose, size_bytes=_rounded_up(size_bytes, whole), members=members)
+
+
+def _send_recv(purpose: Purpose, size_bytes: int, pairs: tuple[Pair, ...], *, both_ways: bool = False) -> Step:
+    return Step(
+        operation="send_recv",
+        purpose=purpose,
+        size_bytes=_rounded_up(size_bytes, ELEMENT_BYTES),
+        members=tuple(sorted({rank for pair in pairs for rank in pair})),
+        pairs=pairs,
+        both_ways=both_ways,
+    )
+
+
+def _rounded_up(size_bytes: int, whole: int) -> int:
+    return max(1, -(-size_bytes // whole)) * whole

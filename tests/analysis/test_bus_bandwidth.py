@@ -1,0 +1,52 @@
+"""From times to bandwidths, against the convention of nccl-tests."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from commwatch.analysis.bus_bandwidth import algorithm_bandwidth, bus_bandwidth, factor
+from commwatch.probes.plan import Operation
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("operation", "two", "eight"),
+    [
+        ("all_reduce", 1, 1.75),
+        ("all_gather", 0.5, 0.875),
+        ("reduce_scatter", 0.5, 0.875),
+        ("all_to_all", 0.5, 0.875),
+        ("broadcast", 1, 1),
+        ("send_recv", 1, 1),
+        ("host_to_device", 1, 1),
+        ("device_to_host", 1, 1),
+    ],
+)
+def test_factors(operation: str, two: float, eight: float) -> None:
+    """The table of nccl-tests over two and eight ranks."""
+    assert (factor(operation, 2), factor(operation, 8)) == (two, eight)
+
+
+def test_every_operation_has_a_factor() -> None:
+    """Nothing that a probe times lacks one; what it does not time has none, nor has a collective of nobody."""
+    assert all(factor(operation, 4) > 0 for operation in get_args(Operation))
+    with pytest.raises(ValueError, match="gather_nothing"):
+        factor("gather_nothing", 4)
+    with pytest.raises(ValueError, match="0 ranks"):
+        factor("all_reduce", 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "gigabytes"), [(64 * MIB, 584e-6, 201), (1024 * MIB, 8.16e-3, 230), (8 * MIB, 162e-6, 91)]
+)
+def test_published_times_give_the_published_bandwidths(size: int, seconds: float, gigabytes: float) -> None:
+    """Eight A100: the table of SuperBench has both."""
+    assert bus_bandwidth("all_reduce", 8, size, seconds) == pytest.approx(gigabytes * 1e9, rel=0.01)
+
+
+def test_two_ranks_have_one_bandwidth() -> None:
+    """For an all-reduce over two ranks both bandwidths are the same."""
+    assert bus_bandwidth("all_reduce", 2, 1000, 1e-3) == algorithm_bandwidth(1000, 1e-3) == 1e6

@@ -1,0 +1,323 @@
+"""The part that slow cells have in common: right, silent in health, honest about what pairs cannot tell apart."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cache
+from random import Random
+
+import msgspec
+import pytest
+
+from analysis.culprit_cases import (
+    Daemon,
+    Scene,
+    judged,
+    judged_one_way,
+    pair_matrix,
+    parts_of,
+    suspects_in_health,
+    suspects_with,
+)
+from analysis.culprit_generator import (
+    NODES,
+    Fault,
+    Machine,
+    Node,
+    Part,
+    direct,
+    fault_of,
+    nvswitch,
+    one_way_fault_of,
+    two_faults,
+    unrelated_cells,
+)
+from commwatch.analysis.culprit import Parts, find_suspects, keep_good, past_of
+from commwatch.analysis.pair_matrix import PairMatrix, Suspect
+
+SMALL = [node for nodes in NODES.values() for node in nodes if node.gpus <= 8]
+EIGHT = nvswitch(8)
+GPU3 = Part("gpu", "GPU3")
+SLOW = Fault(EIGHT.cells(GPU3), 1 / 0.7)
+
+
+def dice(what: str) -> Random:
+    """The same each time."""
+    return Random(f"suite: {what}")  # noqa: S311
+
+
+def quiet(node: Node = EIGHT) -> Machine:
+    """A machine that measures every pair every time, with little noise, no spikes and no ramp."""
+    machine = Machine(node, dice("quiet"))
+    machine.missing = machine.spikes = machine.ramp = 0.0
+    machine.sigma = 0.01
+    return machine
+
+
+def named(suspects: tuple[Suspect, ...]) -> list[tuple[str, str]]:
+    return [(one.kind, one.element) for one in suspects]
+
+
+@cache
+def single_faults(scene: Scene) -> Counter[str]:
+    """Verdicts on up to ten parts of every machine of up to eight GPUs, at 70 % of the bandwidth."""
+    random = dice(scene)
+    return Counter(
+        judged(node, part, suspects_with(node, random, [fault_of(node, part, 0.7, random)], scene), scene)
+        for node in SMALL
+        for part in random.sample(node.parts, min(10, len(node.parts)))
+    )
+
+
+@pytest.mark.parametrize("scene", ["known", "new"])
+def test_the_part_at_fault_is_named_first(scene: Scene) -> None:
+    """In at least 95 % of the cases in which the matrices show it at all, and never a part where they show nothing."""
+    verdicts = single_faults(scene)
+    seen = verdicts["right"] + verdicts["wrong"] + verdicts["nobody"]
+    assert seen > 150
+    assert verdicts["right"] >= 0.95 * seen, verdicts
+    assert verdicts["hidden, somebody named"] == 0
+    assert (verdicts["hidden"] > 0) == (scene == "new")
+
+
+def test_a_healthy_machine_has_no_suspect() -> None:
+    """With spikes, bursts, missing cells, ramp and mixed classes: nobody in some hundred sequences."""
+    random = dice("healthy")
+    found = [(node.shape, one) for _ in range(12) for node in SMALL for one in suspects_in_health(node, random)]
+    assert found == []
+
+
+def test_two_parts_at_once_are_both_named() -> None:
+    """In at least nine of ten cases in which they can be told apart."""
+    random, both = dice("two"), 0
+    for number in range(40):
+        node = SMALL[number % len(SMALL)]
+        parts, faults = two_faults(node, 0.7, random)
+        suspects = suspects_with(node, random, faults, "known")
+        both += all(any(judged(node, part, [one], "known") == "right" for one in suspects) for part in parts)
+    assert both >= 36
+
+
+def test_one_direction_of_a_part_is_named_as_such() -> None:
+    """Only what a part lets out, or only what it lets in, is slow: the cells of the suspect are those."""
+    random = dice("one way")
+    verdicts = Counter(
+        judged_one_way(
+            node, fault := one_way_fault_of(node, 0.7, random), suspects_with(node, random, [fault], "known")
+        )
+        for node in SMALL
+    )
+    assert verdicts["right"] >= 0.95 * len(SMALL), verdicts
+
+
+def test_cells_with_nothing_in_common_accuse_nobody_but_themselves() -> None:
+    """Two ordered pairs of four GPUs: the pairs are named, or nobody, and no part that other pairs use."""
+    random = dice("unrelated")
+    several = [
+        one
+        for _ in range(2)
+        for node in SMALL
+        for one in suspects_with(node, random, [unrelated_cells(node, 0.7, random)], "known")
+        if len({frozenset(cell) for cell in one.cells}) > 1
+    ]
+    assert several == []
+
+
+def test_three_matrices_in_a_row_are_needed() -> None:
+    """Two slow ones name nobody, the third does, and a good one ends it."""
+    machine, daemon = quiet(), Daemon(EIGHT)
+    for _ in range(3):
+        assert daemon.take(machine.matrix()) == ()
+    assert daemon.take(machine.matrix([SLOW])) == ()
+    assert daemon.take(machine.matrix([SLOW])) == ()
+    assert named(daemon.take(machine.matrix([SLOW]))) == [("gpu", "GPU3")]
+    assert daemon.take(machine.matrix()) == ()
+    assert daemon.take(machine.matrix([SLOW])) == ()
+
+
+def test_three_slow_matrices_with_nothing_in_common_are_no_row() -> None:
+    """A GPU that is slow in one matrix, another in the next: nobody."""
+    machine, daemon = quiet(), Daemon(EIGHT)
+    found = [
+        daemon.take(machine.matrix([Fault(EIGHT.cells(Part("gpu", f"GPU{place}")), 1 / 0.7)])) for place in (1, 4, 6)
+    ]
+    assert found == [(), (), ()]
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.80, [("gpu", "GPU3")]), (0.92, [])])
+@pytest.mark.parametrize("scene", ["known", "new"])
+def test_how_slow_a_part_must_be(scene: Scene, share: float, found: list[tuple[str, str]]) -> None:
+    """Named from a fifth less bandwidth on; a twelfth less is within the unevenness of healthy machines."""
+    machine, daemon = quiet(), Daemon(EIGHT)
+    for _ in range(4 if scene == "known" else 0):
+        daemon.take(machine.matrix())
+    suspects: tuple[Suspect, ...] = ()
+    for _ in range(3):
+        suspects = daemon.take(machine.matrix([Fault(EIGHT.cells(GPU3), 1 / share)]))
+    assert named(suspects) == found
+
+
+def test_what_was_always_so_is_no_suspect() -> None:
+    """A GPU that has been a tenth slower from the first day on is the machine's own; a fault of 30 % is not."""
+    machine, daemon = quiet(), Daemon(EIGHT)
+    for _ in range(8):
+        assert daemon.take(machine.matrix([Fault(EIGHT.cells(GPU3), 1 / 0.9)])) == ()
+
+    for share, found in ((0.9, []), (0.7, [("gpu", "GPU3")])):
+        worn = keep_good((), pair_matrix(EIGHT, machine.matrix([Fault(EIGHT.cells(GPU3), 1 / share)])))
+        past = past_of(worn * 4)
+        row = [pair_matrix(EIGHT, machine.matrix([Fault(EIGHT.cells(GPU3), 1 / share)])) for _ in range(3)]
+        assert named(find_suspects(row, parts_of(EIGHT.shape), past)) == found
+
+
+def test_classes_of_ways_are_not_held_against_each_other() -> None:
+    """NVLink at ten times the bandwidth of PCIe makes no PCIe pair slow, on the first day and later."""
+    node = next(one for one in SMALL if one.shape.startswith("bridges"))
+    machine, daemon = quiet(node), Daemon(node)
+    assert [daemon.take(machine.matrix()) for _ in range(6)] == [()] * 6
+
+
+def test_a_slow_decline_does_not_become_the_measure_of_itself() -> None:
+    """The first good matrices stay; the whole machine 1 % slower each time is named long before it is half as fast."""
+    node = nvswitch(4)
+    machine, daemon = quiet(node), Daemon(node)
+    everything = frozenset(node.ways)
+    for number in range(70):
+        if suspects := daemon.take(machine.matrix([Fault(everything, 1.01**number)])):
+            assert named(suspects) == [("node", "node0")]
+            return
+    pytest.fail("nobody noticed")
+
+
+def test_the_whole_machine_is_named_where_every_pair_is_slow() -> None:
+    """Against its own history; on the first day nothing says what it should give."""
+    machine, daemon = quiet(), Daemon(EIGHT)
+    slow = Fault(frozenset(EIGHT.ways), 1 / 0.7)
+    for _ in range(3):
+        daemon.take(machine.matrix())
+    taken = [daemon.take(machine.matrix([slow])) for _ in range(3)]
+    assert named(taken[-1]) == [("node", "node0")]
+
+    new = Daemon(EIGHT)
+    assert [new.take(machine.matrix([slow])) for _ in range(3)] == [(), (), ()]
+
+
+def expecting(matrix: PairMatrix, rate: float) -> PairMatrix:
+    cells = tuple(msgspec.structs.replace(cell, expected_bandwidth=rate) for cell in matrix.cells)
+    return msgspec.structs.replace(matrix, cells=cells)
+
+
+@pytest.mark.parametrize(
+    ("share", "firm", "found"),
+    [(0.55, True, [("node", "node0")]), (0.65, True, []), (0.55, False, [])],
+)
+def test_a_firm_expectation_finds_on_the_first_day_what_has_no_peers(
+    share: float, firm: bool, found: list[tuple[str, str]]
+) -> None:
+    """All pairs below 60 % of what was configured are slow; what a model expects accuses nobody."""
+    machine = quiet()
+    rates = [cell.bandwidth for cell in pair_matrix(EIGHT, machine.matrix()).cells if cell.bandwidth]
+    expected = sorted(rates)[len(rates) // 2]
+    row = [
+        expecting(pair_matrix(EIGHT, machine.matrix([Fault(frozenset(EIGHT.ways), 1 / share)])), expected)
+        for _ in range(3)
+    ]
+    assert named(find_suspects(row, parts_of(EIGHT.shape), firm_expected=firm)) == found
+
+
+def test_a_first_round_before_the_clocks_are_up_is_no_fault() -> None:
+    """All pairs of the first round a quarter slower, every time, and history begins with it."""
+    machine, daemon = quiet(), Daemon(EIGHT)
+    machine.ramp, machine.decay = 0.3, 0.4
+    assert [daemon.take(machine.matrix()) for _ in range(5)] == [()] * 5
+
+
+def test_latency_alone_is_seen_too() -> None:
+    """A GPU whose small messages take twice as long while its bandwidth is full; below one and a half times nobody."""
+    for factor, found in ((2.0, [("gpu", "GPU3")]), (1.3, [])):
+        machine, daemon = quiet(), Daemon(EIGHT)
+        late = Fault(EIGHT.cells(GPU3), 1.0, factor)
+        suspects = [daemon.take(machine.matrix([late])) for _ in range(3)][-1]
+        assert named(suspects) == found
+        assert all("times as long for a small message" in one.words for one in suspects)
+
+
+def test_a_matrix_of_another_series_ends_the_row() -> None:
+    """Another NCCL version, size or GPU is not compared."""
+    machine = quiet()
+    row = [pair_matrix(EIGHT, machine.matrix([SLOW])) for _ in range(3)]
+    parts = parts_of(EIGHT.shape)
+    assert find_suspects(row, parts)
+    for changed in ({"nccl_version": "2.29.1"}, {"bandwidth_bytes": 1}, {"settings_digest": "abcd"}):
+        assert find_suspects([msgspec.structs.replace(row[0], **changed), *row[1:]], parts) == ()
+    fast = past_of([pair_matrix(EIGHT, machine.matrix()) for _ in range(3)])
+    assert fast is not None
+    other = [msgspec.structs.replace(one, nccl_version="2.29.1") for one in row]
+    assert find_suspects(other, parts, fast)[0].words.count("what the others do") == 1
+
+
+def test_what_pairs_cannot_tell_apart_is_named_together() -> None:
+    """A GPU and its NVLinks lie on the same ways: the sentence has both, and the evidence."""
+    machine = quiet()
+    row = [pair_matrix(EIGHT, machine.matrix([SLOW])) for _ in range(3)]
+    (suspect,) = find_suspects(row, parts_of(EIGHT.shape))
+    assert suspect.words.startswith("GPU3 or link group GPU3: 14 of its 14 ways between two GPUs carry ")
+    assert re.search(r"carry (69|70|71) % of what the others do, 3 times in a row", suspect.words)
+    assert suspect.slowdown == pytest.approx(1 / 0.7, rel=0.05)
+    assert set(suspect.cells) == EIGHT.cells(GPU3)
+    assert suspect.confidence > 0.9
+
+
+def test_one_direction_is_told_in_words() -> None:
+    """Only what GPU3 sends is slow."""
+    machine = quiet()
+    sent = Fault(EIGHT.cells(GPU3, "out"), 1 / 0.7)
+    (suspect,) = find_suspects([pair_matrix(EIGHT, machine.matrix([sent])) for _ in range(3)], parts_of(EIGHT.shape))
+    assert ", only from GPU3 to the others: 7 of its 7 ways" in suspect.words
+
+
+def test_confidence_is_low_where_another_explanation_is_nearly_as_good() -> None:
+    """With most of its cells missing a GPU is hardly told from a pair; with all of them nothing comes near."""
+    node = direct(4, False)
+    machine = quiet(node)
+    row = [pair_matrix(node, machine.matrix([Fault(node.cells(Part("gpu", "GPU0")), 1 / 0.7)])) for _ in range(3)]
+    whole = find_suspects(row, parts_of(node.shape))
+    kept = {(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (1, 3), (3, 1), (0, 2)}
+    thin = [
+        msgspec.structs.replace(one, cells=tuple(c for c in one.cells if (c.source, c.destination) in kept))
+        for one in row
+    ]
+    few = find_suspects(thin, parts_of(node.shape))
+    assert whole[0].element == "GPU0"
+    assert not few or few[0].confidence < whole[0].confidence
+
+
+def test_without_topology_only_pairs_are_named() -> None:
+    """The way is not known, so no part can be."""
+    machine = quiet()
+    slow = Fault(frozenset({(2, 5), (5, 2)}), 2.0)
+    row = [pair_matrix(EIGHT, machine.matrix([slow])) for _ in range(3)]
+    (suspect,) = find_suspects(row, Parts({}, tuple(f"GPU{place}" for place in range(8))))
+    assert (suspect.kind, suspect.element) == ("pair", "GPU2-GPU5")
+    assert "nothing on the way that other pairs use is slow" in suspect.words
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    """No matrices, or matrices without a number, have no suspect."""
+    parts = parts_of(EIGHT.shape)
+    empty = msgspec.structs.replace(pair_matrix(EIGHT, quiet().matrix()), cells=())
+    assert find_suspects([], parts) == ()
+    assert find_suspects([empty] * 3, parts) == ()
+    assert past_of([]) is None
+
+
+def test_the_first_good_matrices_are_kept_and_the_latest() -> None:
+    """Four and eight of one series; another series begins anew."""
+    one = pair_matrix(EIGHT, quiet().matrix())
+    good: tuple[PairMatrix, ...] = ()
+    for number in range(20):
+        good = keep_good(good, msgspec.structs.replace(one, taken_at=float(number)))
+    assert [matrix.taken_at for matrix in good] == [0, 1, 2, 3, *range(12, 20)]
+    other = msgspec.structs.replace(one, nccl_version="2.29.1")
+    assert keep_good(good, other) == (other,)

@@ -1,0 +1,462 @@
+"""Lines of NCCL and torch: their shapes over the versions, their categories, and the first culprit among them."""
+
+from __future__ import annotations
+
+import time
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commwatch.analysis.nccl_log import (
+    Finding,
+    LogLine,
+    find_in_line,
+    find_in_text,
+    find_in_warning,
+    first_culprit,
+    parse_line,
+    setting_of,
+    transport_of,
+)
+from commwatch.analysis.nccl_log_rules import MESSAGES, PRECEDENCE, SIDES, TORCH, Category
+
+OLD = "node1:41:77 [0] transport/net_ib.cc:1296 NCCL WARN "
+DATED = "[2026-03-02 12:11:38] node1:41:77 [1] transport/net_ib.cc:2453 NCCL WARN "
+NAMED = "[2026-09-09 10:46:33] node1:41:77 [1] transport/net_ib/p2p.cc:648 (ncclIbTest) NCCL WARN "
+PREFIXES = (OLD, DATED, NAMED)
+
+WARNINGS: tuple[tuple[Category, str], ...] = (
+    ("ib_retry", "NET/IB : Got completion from peer 10.2.0.5<33092> with error 12, opcode 0, len 0, vendor err 129"),
+    ("ib_retry", "NET/IB: Got completion from peer 10.2.0.5<5> with status=12 opcode=129 len=524288 vendor err 129"),
+    (
+        "ib_retry",
+        "NET/IB: Got completion from peer 10.153.235.13<40554> with status=IBV_WC_RETRY_EXC_ERR(12) "
+        "opcode=IBV_WC_RECV_RDMA_WITH_IMM(129) vendor_err=129 localGid ::ffff:1.1.2.2 hca mlx5_1",
+    ),
+    (
+        "ib_retry",
+        "NET/IB/GIN: Got completion from peer 10.0.0.4<9> with status=12 opcode=1 len=8 vendor err 129 (Send)",
+    ),
+    ("ib_rnr", "NET/IB : Got completion from peer 10.2.0.5<33092> with error 13, opcode 0, len 0, vendor err 135"),
+    (
+        "ib_local_prot",
+        "NET/IB: Got completion from peer node20<57713> with status=4 opcode=0 len=0 vendor err 81 (Send)",
+    ),
+    (
+        "ib_remote_access",
+        "NET/IB : Got completion from peer 10.1.3.201<33057> with status=9 opcode=0 len=0 vendor err 138",
+    ),
+    (
+        "ib_remote_access",
+        "NET/IB: Got completion from peer 10.1.3.2<1> with status=IBV_WC_REM_ACCESS_ERR(10) opcode=IBV_WC_SEND(0) "
+        "vendor_err=136",
+    ),
+    ("ib_flush", "NET/IB: Got completion from peer 10.1.3.2<1> with status=5 opcode=0 len=0 vendor err 249 (Recv)"),
+    ("ib_other", "NET/IB: Got completion from peer 10.1.3.2<1> with status=1 opcode=0 len=0 vendor err 104 (Recv)"),
+    ("ib_other", "NET/IB: ncclIbTest: Got CQE with error (devIndex=0, req=0x7fccfc04e028, comm=0x7fccfc04e000 (recv))"),
+    (
+        "ib_retry",
+        "NET/IB: ncclIbTest: Got completion with error (devIndex=0, wc->status=(IBV_WC_RETRY_EXC_ERR)12, "
+        "wc->opcode=(IBV_WC_SEND)0, wc->wr_id=0, wc->qp_num=5, wc->byte_len=0)",
+    ),
+    ("ib_async", "NET/IB: mlx5: GID table changed on mlx5_1:1"),
+    ("ib_async", "NET/IB : mlx5_1:1 unknown event type (21)"),
+    ("ib_async", "NET/IB : Got async event : port error"),
+    ("ib_async", "NET/IB : mlx5_0:1 Got async event : local access violation work queue error"),
+    ("ib_async", "NET/IB : mlx5_1:1 Got async error event: port error"),
+    ("ib_async", "NET/IB : mlx5_1:1 Got non-fatal async event: port error(10)"),
+    ("ib_async", "NET/IB : mlx5_1:1 async fatal event: local catastrophic error"),
+    ("ib_async", "NET/IB : mlx5_1:1 async fatal event on QP (0x7309dc3bb338): invalid request local work queue error"),
+    ("ib_async", "Call to ibv_get_async_event failed"),
+    ("ib_setup", "Call to ibv_modify_qp failed with error Connection timed out errno 110"),
+    (
+        "ib_setup",
+        "Call to ibv_modify_qp failed with 110 Connection timed out, on dev rocep1s0f1:1, local GID ::ffff:1.2.3.4",
+    ),
+    ("ib_setup", "Call to ibv_reg_mr failed"),
+    ("ib_setup", "Call to ibv_create_qp failed with error Cannot allocate memory"),
+    ("socket", "Net : Connect to 10.0.0.7<40003> failed : Connection refused"),
+    ("socket", "socketStartConnect: Connect to 172.17.0.2<37485> failed : Software caused connection abort"),
+    (
+        "socket",
+        "socketPollConnect: connect to 10.0.0.7<1> returned Connection timed out, exceeded error retry count (35)",
+    ),
+    ("socket", "Call to recv from 10.0.0.7<46311> failed : Connection reset by peer"),
+    ("socket", "socketFinalizeAccept from 10.9.9.9<51000>: wrong type 1919117645 != 3"),
+    ("no_interface", "Bootstrap : no socket interface found"),
+    ("no_interface", "NET/ND : no socket interface found for out-of-band connections"),
+    ("no_interface", "NET/IB : No IP interface found."),
+    ("no_interface", "NET/Socket : No usable listening interface found"),
+    ("shm", "Error: failed to extend /dev/shm/nccl-UbzKZ9 to 9637892 bytes"),
+    ("shm", "Error: failed to extend /dev/shm/nccl-3 to 9637892 bytes, error: No space left on device (28)"),
+    ("shm", "Error while creating shared memory segment /dev/shm/nccl-UbzKZ9 (size 9637888)"),
+    (
+        "nvls",
+        "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 2 'out of memory'.",
+    ),
+    ("nvls", "Cuda failure 802 'system not yet initialized'"),
+    (
+        "mnnvl",
+        "MNNVL (cliqueSize 8) is available but not working on this system. Check the IMEX channel configuration "
+        "(/dev/nvidia-caps-imex-channels). Set NCCL_MNNVL_ENABLE=0 to ignore this issue.",
+    ),
+    ("p2p", "failed to peer with device 1(=3d000): 711 peer access is not supported between these two devices"),
+    ("p2p", "failed to open CUDA IPC handle : 205 mapping of buffer object failed"),
+    ("cuda", "Cuda failure 'out of memory'"),
+    ("cuda", "Cuda failure 719 'unspecified launch failure'"),
+    ("version", "NCCL version mismatch with remote peer node2<1> (local: 22907, remote 22005)"),
+    ("version", "Mismatched NCCL version detected : rank 1 version 22907 rank 0 version 22005"),
+    ("dup_gpu", "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000"),
+    ("dup_gpu", "Multiple ranks are using the same GPU. Set NCCL_MULTI_RANK_GPU_ENABLE=1 to allow this"),
+    ("no_algo", "Error : no algorithm/protocol available"),
+    ("no_algo", "Error : no algorithm/protocol available for function AllGather with datatype ncclInt8"),
+    ("no_algo", "No algorithm/protocol nor symKernelId available for function AllGather with datatype ncclInt8."),
+    ("mismatch", "NET/IB : req 0/1 tag 3 peer 10.0.0.1<2> collective mismatch error, local size 8 remote size 16"),
+    ("mismatch", "NET/Socket : peer 10.0.0.1<2> message truncated : receiving 1048576 bytes instead of 8192. If you"),
+    ("mismatch", "Message truncated : received 1024 bytes instead of 256"),
+    ("mismatch", "NET/Socket : message truncated : receiving 1048576 bytes instead of 8192"),
+    ("usage", "AllReduce : invalid root 9 (root should be in the 0..1 range)"),
+    ("usage", "AllReduce : sendbuff allocated on device 1 mismatchs with NCCL device 0"),
+    ("usage", "Broadcast : sendbuff is not a valid pointer"),
+    ("remote", "socketProgress: Connection closed by remote peer node2<40000>"),
+    ("teardown", "Call to send to 10.0.0.7<46311> failed : Broken pipe"),
+    ("teardown", "Cuda failure 4 'driver shutting down'"),
+    ("other", "A text that no rule knows"),
+)
+
+MESSAGES_OF_TORCH: tuple[tuple[Category, str], ...] = (
+    (
+        "timeout",
+        "[rank1]:[E810 03:04:11.061 ProcessGroupNCCL.cpp:683] [Rank 1] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=78, OpType=BROADCAST, NumelIn=80, NumelOut=80, Timeout(ms)=600000) ran for 600096 ms",
+    ),
+    (
+        "timeout",
+        "torch.distributed.DistStoreError: Timed out after 31 seconds waiting for clients. 1/2 clients joined.",
+    ),
+    ("timeout", "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 30000ms for recv operation"),
+    ("cuda", "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"),
+    ("cuda", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 MiB."),
+    (
+        "cuda",
+        "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, unhandled cuda error, NCCL version 2.21.5",
+    ),
+    (
+        "other",
+        "NCCL error in: ../torch/NCCLUtils.hpp:275, unhandled system error (run with NCCL_DEBUG=INFO for details)",
+    ),
+    ("other", "ncclInternalError: Internal check failed."),
+    ("usage", "ncclInvalidUsage: This usually reflects invalid usage of NCCL library."),
+    (
+        "remote",
+        "[PG ID 0 PG GUID 0(default_pg) Rank 1]  Process group watchdog thread terminated with exception: "
+        "NCCL error: remote process exited or there was a network error, NCCL version 2.27.3",
+    ),
+    ("teardown", '[rank3] Failed to check the "should dump" flag on TCPStore, with error: Broken pipe'),
+    ("teardown", "[W ProcessGroupNCCL] recvValue failed on SocketImpl(fd=33, addr=[localhost]:55846): Failed to recv"),
+    ("teardown", "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress"),
+)
+
+ORDINARY = (
+    "node1:1799:1799 [4] NCCL INFO NET/OFI Tuner init: comm with 8 ranks and 1 nodes.",
+    "node1:1799:1799 [4] NCCL INFO NCCL_IB_HCA set to mlx5_0",
+    "node1:1:1 [0] NCCL INFO Channel 00/24 : 0 1 2 3 4 5 6 7",
+    "node1:1:1 [0] NCCL INFO Call to connect returned Connection refused, retrying",
+    "node1:1:1 [0] NCCL INFO Call to ibv_modify_qp failed with 110 Connection timed out, retrying 1/2 after 4 msec",
+    "node1:1:1 [0] NCCL INFO transport/net.cc:1134 -> 6",
+    "node1:41 NCCL DIAG checking 8 GPUs",
+    "NCCL version 2.29.7+cuda12.9",
+    "step 812 loss 1.83, connection refused by the metrics server",
+    "loading /dev/shm/cache, Cuda failure rates are discussed in the manual",
+    "",
+)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES, ids=["to_2_25", "from_2_26", "from_2_30_7"])
+@pytest.mark.parametrize(("category", "message"), WARNINGS)
+def test_a_warning_has_its_category_in_the_wording_of_every_version(
+    category: Category, message: str, prefix: str
+) -> None:
+    """The text decides, whatever the line begins with, and with a launcher's own text before it."""
+    assert find_in_line(prefix + message) == Finding(category)
+    assert find_in_line(f"1: (Worker pid=9, ip=10.0.0.1) {prefix}{message}\n") == Finding(category)
+
+
+@pytest.mark.parametrize(("category", "message"), MESSAGES_OF_TORCH)
+def test_a_message_of_torch_has_its_category(category: Category, message: str) -> None:
+    """Torch writes no NCCL prefix; its own texts are enough."""
+    found = find_in_line(message)
+
+    assert found is not None
+    assert found.category == category
+
+
+@pytest.mark.parametrize("line", ORDINARY)
+def test_an_ordinary_line_says_nothing(line: str) -> None:
+    """INFO lines about retries, and lines of the program, are no failures."""
+    assert find_in_line(line) is None
+
+
+def test_every_category_has_a_line_here_and_a_side() -> None:
+    """None is left untested, and the sides are the bounded ones."""
+    tested = {category for category, _ in (*WARNINGS, *MESSAGES_OF_TORCH)}
+
+    assert tested == set(get_args(Category))
+    assert set(SIDES) == set(get_args(Category))
+    assert {category for category, _ in MESSAGES} | {category for category, _, _ in TORCH} <= set(SIDES)
+    assert {one for group in PRECEDENCE for one in group} == {
+        one for one, side in SIDES.items() if side not in {"symptom", "unknown"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "parsed"),
+    [
+        (
+            OLD + "text",
+            LogLine("WARN", "text", "node1", 41, 0, "transport/net_ib.cc:1296"),
+        ),
+        (
+            DATED + "text",
+            LogLine("WARN", "text", "node1", 41, 1, "transport/net_ib.cc:2453", "2026-03-02 12:11:38"),
+        ),
+        (
+            NAMED + "text",
+            LogLine("WARN", "text", "node1", 41, 1, "transport/net_ib/p2p.cc:648", "2026-09-09 10:46:33"),
+        ),
+        (
+            "<stdout>: gpu-7.example.org:815:864 [-1] NCCL INFO text",
+            LogLine("INFO", "text", "gpu-7.example.org", 815, -1),
+        ),
+        ("node1:41 NCCL DIAG text", LogLine("DIAG", "text", "node1", 41)),
+        ("something else NCCL WARN text", LogLine("WARN", "text")),
+    ],
+)
+def test_a_line_is_taken_apart(line: str, parsed: LogLine) -> None:
+    """Each shape gives what it holds, and what it lacks stays empty."""
+    assert parse_line(line) == parsed
+
+
+RECORDED = {
+    "2.19.3": (
+        "node1:9980:9980 [32643] NCCL INFO NCCL_SOCKET_IFNAME set by environment to nope",
+        "node1:9980:9980 [32643] bootstrap.cc:48 NCCL WARN Bootstrap : no socket interface found",
+        "node1:9980:9980 [32764] NCCL INFO init.cc:103 -> 3",
+    ),
+    "2.27.5": (
+        "node1:9989:9989 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to nope",
+        "[2026-11-21 12:00:48] node1:9989:9989 [0] bootstrap.cc:115 NCCL WARN Bootstrap : no socket interface found",
+        "node1:9989:9989 [0] NCCL INFO init.cc:100 -> 5",
+    ),
+    "2.32.3": (
+        "node1:10007:10007 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to nope",
+        "[2026-11-21 12:00:48] node1:10007:10007 [0] bootstrap.cc:129 (bootstrapNetInit) NCCL WARN "
+        "Bootstrap : no socket interface found",
+        "node1:10007:10007 [0] NCCL INFO init.cc:211 (ncclGetUniqueId) -> 5",
+    ),
+}
+"""What the library wrote on a host without a GPU, asked for an identity with a wrong NCCL_SOCKET_IFNAME."""
+
+
+@pytest.mark.parametrize("version", RECORDED)
+def test_recorded_lines_are_read(version: str) -> None:
+    """Three lines of the real library: a setting, a warning, and a trail that says nothing by itself."""
+    setting, warning, trail = (parse_line(line) for line in RECORDED[version])
+
+    assert setting is not None
+    assert setting_of(setting.message) == ("NCCL_SOCKET_IFNAME", "nope")
+    assert warning is not None
+    assert (warning.level, warning.host, warning.source.partition(":")[0]) == ("WARN", "node1", "bootstrap.cc")
+    assert find_in_warning(warning) == Finding("no_interface")
+    assert trail is not None
+    assert find_in_line(RECORDED[version][2]) is None
+
+
+def test_of_two_lines_in_one_the_warning_counts() -> None:
+    """Processes that share an output write into each other's lines."""
+    line = f"node1:1:2 [0] NCCL INFO Channel 00/24{OLD}Cuda failure 'out of memory'"
+
+    assert find_in_line(line) == Finding("cuda")
+    assert find_in_line(line.replace("NCCL WARN", "NCCL INFO")) is None
+
+
+def test_a_cuda_failure_where_multicast_is_set_up_is_nvls() -> None:
+    """Older versions give no other text; the source file says where the call failed."""
+    warning = LogLine("WARN", "Cuda failure 1 'invalid argument'", source="transport/nvls.cc:169")
+
+    assert find_in_warning(warning) == Finding("nvls")
+    assert find_in_warning(warning._replace(source="transport/net.cc:169")) == Finding("cuda")
+
+
+PRECEDENCES: tuple[tuple[Category, tuple[Category, ...]], ...] = (
+    ("cuda", ("timeout", "ib_retry", "ib_async", "cuda")),
+    ("ib_async", ("ib_retry", "ib_async", "socket")),
+    ("ib_retry", ("ib_other", "ib_retry", "nvls")),
+    ("ib_rnr", ("ib_rnr", "ib_retry")),
+    ("nvls", ("socket", "nvls", "p2p")),
+    ("socket", ("shm", "socket")),
+    ("shm", ("mismatch", "shm")),
+    ("mismatch", ("other", "mismatch", "remote")),
+    ("other", ("timeout", "other")),
+    ("timeout", ("teardown", "timeout", "remote")),
+    ("ib_flush", ("ib_flush", "remote")),
+)
+
+
+@pytest.mark.parametrize(("first", "seen"), PRECEDENCES)
+def test_the_likelier_cause_comes_first(first: Category, seen: tuple[Category, ...]) -> None:
+    """The order of section 5.6 of the reference: hardware, network, configuration, program, symptoms."""
+    assert first_culprit(Finding(one) for one in seen) == first
+
+
+def test_nothing_seen_is_no_culprit() -> None:
+    """None, not a default."""
+    assert first_culprit([]) is None
+
+
+def test_a_status_names_no_cause_where_another_line_does() -> None:
+    """An error of torch carries the status first and NCCL's last warning below it."""
+    text = (
+        "NCCL error in: /pytorch/c10d/NCCLUtils.cpp:93, unhandled cuda error, NCCL version 2.29.7\n"
+        "ncclUnhandledCudaError: Call to CUDA function failed.\n"
+        "Last error:\n"
+        "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 2 'out of memory'.\n"
+        "This is usually caused by a system or configuration error in the Fabric Manager or NVSwitches."
+    )
+
+    assert first_culprit(find_in_text(text)) == "nvls"
+    assert first_culprit(find_in_text(text.replace("\n", "; "))) == "nvls"
+    assert first_culprit(find_in_text(text.partition("Last error")[0])) == "cuda"
+
+
+def test_a_status_that_says_nothing_comes_after_a_symptom() -> None:
+    """An internal error that follows from a peer's end is told as that; by itself it is an unknown one."""
+    status = "NCCL error in: a.cpp:93, internal error - please report this issue"
+
+    assert first_culprit(find_in_text(status)) == "other"
+    assert first_culprit(find_in_text(f"{status}\nLast error:\nConnection closed by remote peer node2<1>")) == "remote"
+
+
+def test_the_last_warning_in_an_error_needs_no_prefix() -> None:
+    """Only in the text of an error: in a job's log such a line may be anybody's."""
+    text = "ncclSystemError: System call failed.\nLast error:\nsocketStartConnect: Connect to 172.17.0.2<3> failed : x"
+
+    assert first_culprit(find_in_text(text)) == "socket"
+    assert find_in_line(text.splitlines()[-1]) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "setting"),
+    [
+        ("NCCL_SHM_DISABLE set by environment to 1.", ("NCCL_SHM_DISABLE", "1")),
+        ("NCCL_IB_GID_INDEX set by environment to -1.", ("NCCL_IB_GID_INDEX", "-1")),
+        ("NCCL_P2P_LEVEL set by environment to SYS", ("NCCL_P2P_LEVEL", "SYS")),
+        ("NCCL_SOCKET_IFNAME set by environment to eth0", ("NCCL_SOCKET_IFNAME", "eth0")),
+        ("NCCL_SOCKET_IFNAME set to eth0", ("NCCL_SOCKET_IFNAME", "eth0")),
+        ("NCCL_IB_HCA set to =mlx5_0:1,mlx5_1:1", ("NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1")),
+        ("NET/DOCA: NCCL_IB_HCA set to mlx5_0", ("NCCL_IB_HCA", "mlx5_0")),
+        ("NCCL_TOPO_FILE set by environment to /etc/nccl/topo.d/", ("NCCL_TOPO_FILE", "/etc/nccl/topo.d/")),
+        ("NCCL_ALGO set by environment to ring,tree", ("NCCL_ALGO", "ring,tree")),
+    ],
+)
+def test_a_setting_in_force_is_read(message: str, setting: tuple[str, str]) -> None:
+    """The full stop belongs to NCCL's sentence after a number, and to the value after a text."""
+    assert setting_of(message) == setting
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Invalid value x for NCCL_IB_TIMEOUT, using default 20.",
+        "NCCL_TOPO_FILE environment variable not set",
+        "Comm config Blocking set to 1",
+        "NCCL_ALGO set by environment to ",
+        "hint: NCCL_IB_HCA set to mlx5_0",
+        "NCCL_SYM_KERNEL set to X. At largest grouped work size 8 Bytes, kernel will not exercise TMA paths.",
+    ],
+)
+def test_what_is_not_in_force_is_no_setting(message: str) -> None:
+    """A value that NCCL refused, or a text that only mentions one."""
+    assert setting_of(message) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "transport"),
+    [
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", "P2P/CUMEM"),
+        ("Channel 12/0 : 0[3d000] -> 1[86000] via P2P/IPC", "P2P/IPC"),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/MNNVL", "P2P/MNNVL"),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer/read", "P2P/direct"),
+        ("Channel 00/0 : 0[0] -> 3[3] via P2P/indirect/1[1]", "P2P/indirect"),
+        ("Channel 00 : 0[0] -> 1[1] via SHM/direct/direct", "SHM"),
+        ("Channel 00 : 0[3d000] -> 1[86000] via direct shared memory", "SHM"),
+        ("Channel 00/0 : 7[7] -> 8[0] [send] via NET/IB/3", "NET/IB"),
+        ("Channel 00/0 : 7[7] -> 8[0] [send] via NET/IB/3/GDRDMA(PCI)/Shared", "NET/IB/GDRDMA"),
+        ("Channel 00/0 : 7[7] -> 8[0] [send] via NET/Socket/0(1)/Shared", "NET/Socket"),
+        ("Channel 00/0 : 7[7] -> 8[0] [receive] via NET/Socket/0", None),
+        ("Channel 00/24 :    0   1   2   3   4   5   6   7", None),
+        ("Connected all rings, use ring PXN 0 GDR 0", None),
+    ],
+)
+def test_the_transport_of_a_channel_is_read(message: str, transport: str | None) -> None:
+    """Without numbers of devices and peers; a network connection is counted at its sender."""
+    assert transport_of(message) == transport
+
+
+@given(st.text())
+def test_any_text_is_taken(text: str) -> None:
+    """Whatever a file holds, nothing is raised, and categories are the bounded ones."""
+    for line in (text, OLD + text, f"NCCL WARN {text}", f"NCCL error {text}"):
+        found = find_in_line(line)
+        assert found is None or found.category in SIDES
+    assert first_culprit(find_in_text(text)) in {None, *SIDES}
+    setting_of(f"NCCL_X set to {text}")
+    transport_of(f"Channel 0 : 0 -> 1 via {text}")
+
+
+@given(st.binary())
+def test_any_bytes_are_taken(data: bytes) -> None:
+    """A file that is no log, decoded as the readers do it."""
+    text = (OLD.encode() + data).decode(errors="replace")
+
+    assert first_culprit(find_in_text(text)) in {None, *SIDES}
+
+
+@given(st.integers(min_value=0, max_value=255), st.integers(min_value=0, max_value=99999))
+def test_every_status_of_a_completion_is_one_of_the_adapter(status: int, vendor: int) -> None:
+    """The status decides, not the vendor's number behind it; in the three wordings alike."""
+    texts = (
+        f"with error {status}, opcode 0, len 0, vendor err {vendor}",
+        f"with status={status} opcode=12 len=5 vendor err {vendor}",
+        f"with status=IBV_WC_X_ERR({status}) opcode=IBV_WC_SEND({vendor % 256}) vendor_err={vendor}",
+    )
+    found = {find_in_line(f"{OLD}NET/IB : Got completion from peer 10.0.0.1<13> {text}") for text in texts}
+
+    assert len(found) == 1
+    (one,) = found
+    assert one is not None
+    assert one.category.startswith("ib_")
+
+
+HOSTILE = (
+    "a:1 " * 500_000,
+    "NCCL error " * 100_000,
+    OLD + "connect to " * 100_000,
+    OLD + "Got completion from peer error=" * 100_000,
+    "[" * 10_000 + "0" * 1_000_000 + " NCCL WARN x",
+    (":1:1 [0] (" * 5_000 + "NCCL WARN ") * 20,
+    "NCCL WARN " * 200_000,
+    "\x00" * 1_000_000,
+)
+
+
+@pytest.mark.parametrize("line", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_line_takes_no_time(line: str) -> None:
+    """Work for a line is bounded; 0.25 s of the processor is far above it and far below a runaway search."""
+    started = time.process_time()
+    find_in_line(line)
+    list(find_in_text(line))
+
+    assert time.process_time() - started < 0.25

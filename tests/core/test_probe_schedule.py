@@ -1,0 +1,86 @@
+"""When a probe is due: first cycles, retries, the nodes of a cluster out of step."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.probe_schedule import (
+    FIRST_SPREAD_SECONDS,
+    SOONEST_SECONDS,
+    SUSPICIOUS_RETRY_SECONDS,
+    TRY_AGAIN_SECONDS,
+    ProbeSchedule,
+    node_share,
+)
+
+DAY = 86400.0
+
+
+def schedule(interval: float = 900.0, share: float = 0.5) -> ProbeSchedule:
+    return ProbeSchedule(interval, start_delay=10.0, share=share)
+
+
+@pytest.mark.parametrize("last", [None, 0.0, 1e9])
+def test_a_frequent_probe_begins_soon(last: float | None) -> None:
+    """Whatever was known before: ten seconds after the start."""
+    assert schedule().first(last, now=1e6) == 10.0
+
+
+def test_a_seldom_probe_begins_within_an_hour_at_the_nodes_own_time() -> None:
+    """On a node that was never probed."""
+    assert schedule(DAY, share=0.0).first(None, now=1e6) == 10.0
+    assert schedule(DAY, share=1.0).first(None, now=1e6) == 10.0 + FIRST_SPREAD_SECONDS
+
+
+def test_a_seldom_probe_goes_on_where_it_was() -> None:
+    """A restart neither repeats what ran this morning nor loses a day."""
+    assert schedule(DAY).first(1e6 - 3600, now=1e6) == DAY - 3600
+    assert schedule(DAY).after(ran=True, suspicious=False, now=0.0, wall=0.0) is None
+    assert schedule(DAY).first(1e6 - 2 * DAY, now=1e6) == 10.0 + FIRST_SPREAD_SECONDS / 2
+
+
+def test_a_clock_that_was_set_back_puts_nothing_off_for_ever() -> None:
+    """A last result from the future counts as one of now."""
+    assert schedule(DAY).first(1e6 + 30 * DAY, now=1e6) == DAY
+
+
+def test_a_skipped_cycle_of_a_seldom_probe_is_tried_again() -> None:
+    """Once a day, when idle: not once a day at an hour in which a job runs."""
+    daily = schedule(DAY)
+    assert daily.after(ran=False, suspicious=False, now=0.0, wall=1e6) is not None
+    assert schedule(TRY_AGAIN_SECONDS).after(ran=False, suspicious=False, now=0.0, wall=1e6) is None
+
+
+@pytest.mark.parametrize("wall", [0.0, 1.0, 839.9, 840.0, 840.1, 899.0, 1e9])
+def test_seldom_probes_try_again_together(wall: float) -> None:
+    """At the next quarter of an hour that is at least a minute away."""
+    delay = schedule(DAY).after(ran=False, suspicious=False, now=0.0, wall=wall)
+
+    assert delay is not None
+    assert SOONEST_SECONDS < delay <= TRY_AGAIN_SECONDS + SOONEST_SECONDS
+    assert (wall + delay) % TRY_AGAIN_SECONDS == pytest.approx(0.0, abs=1e-6)
+
+
+def test_bad_results_come_forward_twice_an_hour() -> None:
+    """The third one waits; an hour after the first there is another."""
+    one = schedule()
+    assert one.after(ran=True, suspicious=True, now=0.0, wall=0.0) == SUSPICIOUS_RETRY_SECONDS
+    assert one.after(ran=True, suspicious=True, now=30.0, wall=0.0) == SUSPICIOUS_RETRY_SECONDS
+    assert one.after(ran=True, suspicious=True, now=60.0, wall=0.0) == 900 * 0.75  # its own place in the interval
+    assert one.after(ran=True, suspicious=True, now=3599.0, wall=0.0) is None
+    assert one.after(ran=True, suspicious=True, now=3600.0, wall=0.0) == SUSPICIOUS_RETRY_SECONDS
+
+
+def test_a_probe_that_is_due_anyway_is_not_brought_forward() -> None:
+    """An interval of 30 s is never made longer."""
+    assert schedule(30.0).after(ran=True, suspicious=True, now=0.0, wall=0.0) == 30 * 0.75
+
+
+def test_nodes_part_company() -> None:
+    """After the first good cycle each node has its own place in the second half of the interval, and keeps it."""
+    shares = [node_share(f"node{number}", "all_reduce") for number in range(50)]
+    delays = [schedule(share=share).after(ran=True, suspicious=False, now=0.0, wall=0.0) for share in shares]
+
+    assert len(set(delays)) == 50
+    assert all(delay is not None and 450 <= delay <= 900 for delay in delays)
+    assert node_share("node1", "all_reduce") == node_share("node1", "all_reduce")

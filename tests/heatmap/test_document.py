@@ -1,0 +1,168 @@
+"""Saved pair matrices are read back; a file that holds none is refused, with the key and what would be right."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commwatch.heatmap.document import BadMatrix, parse_matrix, read_matrix
+from commwatch.heatmap.text import heatmap_lines
+from commwatch.heatmap.view import utc, view_of
+from commwatch.styled import plain
+from heatmap.matrices import matrix, slow_gpu
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """A matrix of two GPUs as JSON has it, with some keys replaced."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(matrix(2)))
+    return found | changes
+
+
+def refused(value: Any) -> str:
+    with pytest.raises(BadMatrix) as caught:
+        parse_matrix(msgspec.json.encode(value), "pairs.json")
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_printed_is_read_back(tmp_path: Path) -> None:
+    """With suspects and every number."""
+    (tmp_path / "pairs.json").write_bytes(msgspec.json.encode(slow_gpu()))
+
+    assert read_matrix(str(tmp_path / "pairs.json")) == slow_gpu()
+
+
+def test_the_answer_of_a_probe_holds_a_matrix() -> None:
+    """The last one among its probes; the others have none."""
+    pairs = msgspec.to_builtins(matrix(2))
+    answer = {
+        "schema_version": 1,
+        "probes": [{"probe": "all_reduce", "pairs": None}, {"probe": "pairs", "pairs": pairs}],
+    }
+
+    assert parse_matrix(msgspec.json.encode(answer), "x") == matrix(2)
+
+
+def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``-``, and is called by its name in errors."""
+
+    class Input:
+        buffer = io.BytesIO(msgspec.json.encode(matrix(2)))
+
+    monkeypatch.setattr(sys, "stdin", Input)
+    assert read_matrix("-") == matrix(2)
+    with pytest.raises(BadMatrix, match="standard input: is no JSON"):
+        read_matrix("-")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    """Named, with the reason of the system."""
+    with pytest.raises(BadMatrix, match=r"gone\.json: No such file"):
+        read_matrix(str(tmp_path / "gone.json"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"format": "commwatch-pairs/9"}, "pairs.json: format: is 'commwatch-pairs/9'; expected 'commwatch-pairs/1'"),
+        ({"backend": "mpi"}, "pairs.json: backend: is 'mpi'; expected one of nccl, gloo, simulated"),
+        ({"latency_bytes": "8"}, "pairs.json: latency_bytes: expected int, got str"),
+        ({"taken_at": 1e12}, "pairs.json: taken_at: is 1e+12; expected seconds since 1970"),
+        ({"taken_at": -1.0}, "pairs.json: taken_at: is -1; expected a number above 0"),
+    ],
+)  # fmt: skip
+def test_a_wrong_key_is_named_with_what_would_be_right(changes: dict[str, Any], expected: str) -> None:
+    """At the top level."""
+    assert refused(document(**changes)).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("source", 7, "cells[1].source: is 7; expected the place of one of the 2 endpoints, from 0"),
+        ("destination", 1, "cells[1].destination: is 1, as the source is; expected another end"),
+        ("bandwidth", 0.0, "cells[1].bandwidth: is 0; expected a number above 0, or null where nothing was measured"),
+        ("latency_seconds", "9us", "cells[1].latency_seconds: expected float | null, got str"),
+    ],
+)  # fmt: skip
+def test_a_wrong_cell_is_named_by_its_place(key: str, value: Any, expected: str) -> None:
+    """The second of the two cells, from 0."""
+    found = document()
+    found["cells"][1][key] = value
+
+    assert refused(found) == f"pairs.json: {expected}"
+
+
+def test_a_pair_that_stands_there_twice_is_refused() -> None:
+    """Which of the two is right cannot be told."""
+    found = document()
+    found["cells"].append(found["cells"][0])
+
+    assert refused(found) == "pairs.json: cells[2]: is the pair 0 to 1 again; expected each pair once"
+
+
+def test_a_label_that_two_ends_have_is_refused() -> None:
+    """Rows and columns could not be told apart."""
+    found = document()
+    found["endpoints"][1]["label"] = "0"
+
+    assert "endpoints[1].label: is '0', which another end has" in refused(found)
+
+
+def test_a_suspect_of_cells_that_are_not_there_is_refused() -> None:
+    """With the place of the cell."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(slow_gpu()))
+    found["suspects"][0]["cells"][2] = [3, 99]
+
+    assert refused(found).startswith("pairs.json: suspects[0].cells[2][1]: is 99; expected the place")
+
+
+@pytest.mark.parametrize("value", [[], 3, None, {}, {"probes": []}, {"probes": [{"pairs": None}]}, {"probes": {}}])
+def test_other_json_is_refused(value: Any) -> None:
+    """With what is expected in its place."""
+    assert "expected" in refused(value)
+
+
+def test_a_matrix_within_an_answer_is_named_from_the_top() -> None:
+    """So that the key can be found in the file."""
+    pairs = document(backend="mpi")
+
+    assert refused({"probes": [{}, {"pairs": pairs}]}).startswith("pairs.json: probes[1].pairs.backend: is 'mpi'")
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_any_other_text_is_refused_in_one_line(content: bytes) -> None:
+    """Never with another error."""
+    with pytest.raises(BadMatrix) as caught:
+        parse_matrix(content, "f")
+    assert "\n" not in str(caught.value)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 9) | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(sorted(document())), _JSON)
+def test_any_value_of_a_key_is_taken_or_refused(key: str, value: Any) -> None:
+    """A damaged document never ends in another error."""
+    content = msgspec.json.encode(document(**{key: value}))
+    try:
+        found = parse_matrix(content, "f")
+    except BadMatrix:
+        return
+    assert utc(found.taken_at).endswith("UTC")
+    assert [
+        plain(line)
+        for line in heatmap_lines(view_of(found, "bandwidth", relative=False, low_ratio=0.6), coloured=False)
+    ]

@@ -1,0 +1,114 @@
+"""One rank of a real gloo group, without a parent: ``gloo_rank.py measured|tampered RANK PLAN``; prints JSON."""
+
+from __future__ import annotations
+
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import torch  # noqa: TID251 - a rank, in a process of its own
+import torch.distributed as dist  # noqa: TID251 - as above
+
+from commwatch.probes.measure import RankError, measure
+from commwatch.probes.plan import RankPlan, Step
+from commwatch.probes.rank_calls import Call
+from commwatch.probes.rank_torch import TorchGroup
+
+SLOW_SECONDS = 0.02
+
+
+def tampered(group: TorchGroup, plan: RankPlan) -> object:
+    """What becomes of calls that are slow, and of such as deliver a wrong bit."""
+    group.rendezvous()
+    group.first_call()
+    return {"flipped": flipped(group, plan), "slowed": slowed(group, plan), "reasons": reasons(group, plan)}
+
+
+def flipped(group: TorchGroup, plan: RankPlan) -> list[tuple[bool, bool, bool]]:
+    """For each step whether it is exact: as it is, with a bit flipped in the timed calls, and in the checked one."""
+    return [
+        (group.exact(step), flipped_while_timed(group, step), flipped_while_checked(group, step)) for step in plan.steps
+    ]
+
+
+def flipped_while_timed(group: TorchGroup, step: Step) -> bool:
+    call = group._calls[step]
+    group.time_calls(step, 1)
+    call.received.view(torch.int32)[-1] |= 1
+    return group.exact(step)
+
+
+def flipped_while_checked(group: TorchGroup, step: Step) -> bool:
+    call = group._calls[step]
+    whole = call.run
+
+    def run() -> None:
+        whole()
+        call.received.view(torch.int32)[-1] ^= 1
+
+    call.run = run
+    exact = group.exact(step)
+    call.run = whole
+    return exact
+
+
+def slowed(group: TorchGroup, plan: RankPlan) -> list[float]:
+    """Seconds of each step while the last rank is slow to begin a call."""
+    for call in group._calls.values() if plan.rank == plan.ranks - 1 else ():
+        slow_down(call)
+    return [group.time_calls(step, 3) for step in plan.steps]
+
+
+def slow_down(call: Call) -> None:
+    whole = call.run
+
+    def run() -> None:
+        time.sleep(SLOW_SECONDS)
+        whole()
+
+    call.run = run
+
+
+def reasons(group: TorchGroup, plan: RankPlan) -> list[str]:
+    """What a rank calls the errors of its calls: of gloo, of NCCL, of a call that is missing, and any other."""
+    call = group._calls[plan.steps[0]]
+    named = []
+    for on_gpu, error in (
+        (False, dist.DistBackendError("gloo said no")),
+        (True, dist.DistBackendError("NCCL said no")),
+        (False, RuntimeError("ProcessGroupGloo does not support reduce_scatter")),
+        (False, RuntimeError("Connection closed by peer")),
+    ):
+        group._on_gpu = on_gpu
+        call.run = partial(raise_it, error)
+        try:
+            group.exact(plan.steps[0])
+        except RankError as known:
+            named.append(f"{known.reason}: {known.detail}")
+        except RuntimeError as unknown:
+            named.append(str(unknown))
+    group._on_gpu = False
+    return named
+
+
+def raise_it(error: Exception) -> None:
+    raise error
+
+
+def main() -> None:
+    plan = msgspec.json.decode(Path(sys.argv[3]).read_bytes(), type=RankPlan)
+    plan = msgspec.structs.replace(plan, rank=int(sys.argv[2]))
+    group = TorchGroup(plan)
+    if sys.argv[1] == "tampered":
+        answer = tampered(group, plan)
+    else:
+        answer = measure(plan, group, lambda _: None, lambda _: None)
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    sys.stdout.flush()
+    group.close()
+
+
+if __name__ == "__main__":
+    main()

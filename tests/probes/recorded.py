@@ -1,0 +1,68 @@
+"""A record of a probe with a clock, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from commwatch.analysis.baseline import SpikeRule
+from commwatch.analysis.drift import DriftRule
+from commwatch.analysis.expected import Expected
+from commwatch.probes.plan import CyclePlan, Failed, FailureReason
+from commwatch.probes.record import GpuName, JudgementRules, ProbeHistory, ProbeRecord
+from commwatch_exporters.snapshot import Value
+from probes.results import MIB, measured, plan_of
+
+RULES = JudgementRules(
+    spike=SpikeRule(deviations=6.0, ratio=1.5, absolute_seconds=None),
+    drift=DriftRule(fewest=20, most=1.15, step_results=5, step_factor=1.2),
+    low_bandwidth_ratio=0.6,
+    streak_gap_seconds=3600.0,
+    interval=900.0,
+)
+FIRM = Expected(MIB / 1e-2, "configured", "for the test")
+"""What a good result gives: 1 MiB in 10 ms on two ranks."""
+LABELS = ("ring", "simulated")
+GPUS = tuple(GpuName(str(number), f"0000:{number}7:00.0") for number in range(8))
+
+
+class Probe:
+    """A record with a clock, and one cycle every 15 minutes."""
+
+    def __init__(
+        self, plan: CyclePlan | None = None, rules: JudgementRules = RULES, history: ProbeHistory | None = None
+    ) -> None:
+        self.plan = plan or plan_of()
+        self.record = ProbeRecord(self.plan, rules, history)
+        self.now = 1_000_000.0
+
+    def steps(
+        self, *seconds: float | Sequence[float], expected: Mapping[int, Expected] | None = None, **changes: Any
+    ) -> None:
+        """A result with these times, by step of the plan."""
+        self.now += 900
+        result = measured(self.plan, self.now, seconds, **changes)
+        self.record.apply(result, expected or {}, GPUS[: self.plan.ranks], self.now)
+
+    def result(self, latency: float = 1e-3, bandwidth: float = 1e-2, expected: Expected | None = FIRM) -> None:
+        self.steps(latency, bandwidth, expected={} if expected is None else {1: expected})
+
+    def failure(self, reason: FailureReason) -> None:
+        self.now += 900
+        failed = Failed(finished_at=self.now, occupied_seconds=5.0, reason=reason, detail="")
+        self.record.apply(failed, {}, (), self.now)
+
+    def baseline(self, times: int = 20) -> Probe:
+        for _ in range(times):
+            self.result()
+        return self
+
+    def series(self, after: float = 0.0) -> dict[tuple[str, ...], Value]:
+        """Numbers by name and all labels but those of the probe."""
+        return {
+            (metric.removeprefix("commwatch_probe_"), *labels[2:]): value
+            for metric, labels, value in self.record.readings(self.now + after)
+        }
+
+    def value(self, *key: str, after: float = 0.0) -> Value:
+        return self.series(after)[key]

@@ -1,0 +1,266 @@
+"""A node as a command without a daemon sees it: GPUs, topology, what the gate asks, and the watch."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commwatch.config import Config, NvmlSource, Paths, Probes, Simulation, Sources
+from commwatch.errors import CommwatchError
+from commwatch.maintenance import Maintenance, MaintenanceFile
+from commwatch.probes.by_hand import NodeByHand
+from commwatch.probes.gate import GateFacts, SchedulerFacts, decide
+from commwatch.probes.hold import HoldFile
+from commwatch.probes.launch import Launcher
+from commwatch.probes.plan import CyclePlan, Yielded
+from commwatch.probes.watch import Halt
+from commwatch.probes.workload import plan_cycle
+from commwatch.state import state_path
+from probes.cycles import cycle_plan
+
+
+def settings(folder: Path, preset: str = "rtx3090x4", faults: str = "") -> Config:
+    """A configuration of a simulated node, or with an empty preset of a machine without anything."""
+    (folder / "proc").mkdir(exist_ok=True)
+    (folder / "sys").mkdir(exist_ok=True)
+    if faults:
+        (folder / "faults.yaml").write_text(faults)
+    config = Config(
+        paths=Paths(state=str(folder / "state"), procfs=str(folder / "proc"), sysfs=str(folder / "sys")),
+        simulation=Simulation(preset=preset, faults=str(folder / "faults.yaml") if faults else ""),
+    )
+    state_path(config).mkdir(parents=True)
+    return config
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commwatch.gpu_view.BUSY_SAMPLES_APART_SECONDS", 0.0)
+
+
+def children() -> set[int]:
+    """Processes that this one has started and that run."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == os.getpid() and state != "Z":
+                found.add(int(process.name))
+    return found
+
+
+def visit(config: Config, body: Callable[[NodeByHand], Coroutine[Any, Any, None]]) -> None:
+    """Run a test's coroutine with the node open."""
+
+    async def run() -> None:
+        async with NodeByHand(config) as node:
+            await body(node)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+PLAN: CyclePlan = cycle_plan()
+GLOO: CyclePlan = cycle_plan(backend="gloo", devices=())
+
+
+def test_a_simulated_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs by index, topology, free GPUs, and a watch that finds nothing; neither process nor file is left behind."""
+    config = settings(tmp_path)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    started: set[int] = set()
+
+    async def body(node: NodeByHand) -> None:
+        started.update(children())
+        assert node.driver
+        assert node.simulation is not None
+        assert node.simulation.preset == "rtx3090x4"
+        assert [gpu.index for gpu in node.gpus] == [0, 1, 2, 3]
+        assert len({gpu.uuid for gpu in node.gpus}) == 4
+        assert {gpu.name for gpu in node.gpus} == {"NVIDIA GeForce RTX 3090"}
+        (topology,) = node.topology().nodes
+        assert [gpu.address for gpu in topology.gpus] == [gpu.pci_bus_id for gpu in node.gpus]
+        assert topology.nvswitches == ()
+        facts = await node.facts(PLAN)
+        assert decide("auto", "simulated", "all_reduce", 4, facts) is None
+        assert await node.watch(PLAN)(frozenset()) is None
+        assert node.problems == ()
+
+    visit(config, body)
+
+    assert started
+    assert not started & children()
+    assert os.listdir(temporary) == []
+
+
+def test_a_job_is_seen_with_its_process(tmp_path: Path) -> None:
+    """By the busy test at the gate, and by the watch."""
+
+    async def body(node: NodeByHand) -> None:
+        facts = await node.facts(PLAN)
+        skip = decide("auto", "simulated", "all_reduce", 4, facts)
+        device = node.gpus[2].pci_bus_id
+        assert skip == ("gpu_busy", f"GPU {device} has 1 compute process (4100002)")
+        assert await node.watch(PLAN)(frozenset()) == Halt("process_appeared", f"process 4100002 came to GPU {device}")
+        assert await node.watch(PLAN)(frozenset({4_100_002})) is None
+
+    visit(settings(tmp_path, faults="- {fault: job, gpu: 2, at: 0s}"), body)
+
+
+def test_two_looks_of_the_busy_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that worked at the first look only is busy: utilisation is a sample of the past."""
+
+    async def body(node: NodeByHand) -> None:
+        readings = 0
+        real = node.view.facts
+
+        def first_busy(fresh_from: float) -> tuple[Any, ...]:
+            nonlocal readings
+            readings += 1
+            found = real(fresh_from)
+            return tuple(replace(one, busy=True) for one in found) if readings == 1 else found
+
+        monkeypatch.setattr(node.view, "facts", first_busy)
+        facts = await node.facts(PLAN)
+        assert readings == 2
+        assert [gpu.busy for gpu in facts.gpus] == [True, True]
+
+    visit(settings(tmp_path, "a10x2"), body)
+
+
+def test_pause_and_hold_are_known(tmp_path: Path) -> None:
+    """From the files of the state directory, as the daemon knows them."""
+    config = settings(tmp_path, preset="")
+    found: list[GateFacts] = []
+
+    async def body(node: NodeByHand) -> None:
+        found.append(await node.facts(GLOO))
+        MaintenanceFile(state_path(config)).write(Maintenance("upgrade", time.time() + 60, time.time()))
+        HoldFile(state_path(config)).hold(60.0, time.time())
+        found.append(await node.facts(GLOO))
+        halt = await node.watch(GLOO)(frozenset())
+        assert halt is not None
+        assert halt.reason == "requested"
+
+    visit(config, body)
+
+    before, after = found
+    assert (before.maintenance, before.hold_seconds) == ("", 0.0)
+    assert after.maintenance == "upgrade"
+    assert 50 < after.hold_seconds <= 60
+
+
+def test_a_machine_without_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no GPUs and is no failure: gloo can be probed there."""
+    monkeypatch.setattr("commwatch.probes.by_hand.nvidia_driver_present", lambda procfs: False)
+
+    async def body(node: NodeByHand) -> None:
+        assert (node.driver, node.simulation, node.gpus) == (False, None, [])
+        facts = await node.facts(GLOO)
+        assert facts.gpus == ()
+        assert await node.watch(GLOO)(frozenset()) is None
+
+    visit(settings(tmp_path, preset=""), body)
+
+
+def test_schedulers_are_asked_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside a job of one's own the operator leaves them out, at the gate and in the watch."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    config = settings(tmp_path, preset="")
+    (tmp_path / "proc/100").mkdir()
+    (tmp_path / "proc/100/comm").write_text("slurmd\n")
+    (tmp_path / "sys/fs/cgroup/system.slice/slurmstepd.scope/job_17").mkdir(parents=True)
+
+    async def body(node: NodeByHand) -> None:
+        asked = await node.facts(GLOO)
+        skip = decide("auto", "gloo", "all_reduce", 2, replace(asked, torch_installed=True))
+        assert skip == ("scheduler_busy", "Slurm job 17 runs on this node")
+        assert await node.watch(GLOO)(frozenset()) == Halt("scheduler_busy", "Slurm job 17 came to this node")
+        ignoring = await node.facts(GLOO, ignore_scheduler=True)
+        assert ignoring.scheduler == SchedulerFacts(ignored=True)
+        assert await node.watch(GLOO)(frozenset()) is None
+
+    visit(config, body)
+
+
+def test_a_source_that_is_disabled(tmp_path: Path) -> None:
+    """There are no GPUs to probe then, and it is said why."""
+    config = settings(tmp_path)
+    config = Config(
+        paths=config.paths, simulation=config.simulation, sources=Sources(nvml=NvmlSource(enabled=False)),
+        probes=Probes(),
+    )  # fmt: skip
+
+    async def body(node: NodeByHand) -> None:
+        assert node.gpus == []
+        assert node.problems == ("sources.nvml is disabled in the configuration",)
+
+    visit(config, body)
+
+
+def test_a_driver_that_is_gone_is_said(tmp_path: Path) -> None:
+    """A driver without an answer leaves a problem, and a gate that cannot be asked."""
+
+    async def body(node: NodeByHand) -> None:
+        assert node.gpus == []
+        assert "no_driver" in node.problems[0]
+        with pytest.raises(CommwatchError, match="the GPUs cannot be read: no_driver"):
+            await node.facts(PLAN)
+
+    visit(settings(tmp_path, faults="- {fault: driver_reload, at: 0s, for: 1h}"), body)
+
+
+def test_an_unknown_node_leaves_nothing(tmp_path: Path) -> None:
+    """The error is for the user, and the driver is closed again."""
+
+    async def body(node: NodeByHand) -> None:
+        raise AssertionError("it was opened")
+
+    with pytest.raises(CommwatchError):
+        visit(settings(tmp_path, preset="nothing"), body)
+
+
+def test_a_job_that_arrives_ends_the_cycle_within_a_second(tmp_path: Path) -> None:
+    """The whole way: simulated driver, worker, watch, launcher, real rank processes that hang."""
+    hang = "- {fault: probe_hang, phase: measure, at: 0s}\n"
+    config = settings(tmp_path, "a10x2", hang)
+
+    async def body(node: NodeByHand) -> None:
+        probe = config.probes.definitions["all_reduce"]
+        devices = tuple(gpu.uuid for gpu in node.gpus)
+        plan = plan_cycle(
+            "all_reduce", probe, config.probes, backend="simulated", devices=devices, simulation=node.simulation
+        )
+        measuring = asyncio.Event()
+
+        def progress(phase: str, step: int, seconds: float) -> None:
+            if phase == "measure":
+                measuring.set()
+
+        launcher = Launcher(procfs=Path("/proc"))
+        cycle = asyncio.create_task(launcher.run(plan, node.watch(plan), progress))
+        await measuring.wait()
+        await asyncio.sleep(0.5)  # some looks that find nothing
+        assert not cycle.done()
+
+        (tmp_path / "new.yaml").write_text(f"{hang}- {{fault: job, gpu: 1, at: 0s}}\n")
+        (tmp_path / "new.yaml").replace(tmp_path / "faults.yaml")
+        started = time.monotonic()
+        result = await cycle
+
+        assert isinstance(result, Yielded)
+        assert result.reason == "process_appeared"
+        assert result.detail == f"process 4100001 came to GPU {node.gpus[1].pci_bus_id}"
+        # A simulated node looks at the file of its faults every quarter of a second.
+        assert time.monotonic() - started < 1.0 + 0.25
+
+    visit(config, body)

@@ -1,0 +1,171 @@
+"""docs/probes.md against the code: what it lists is what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from commwatch.analysis.drift import KEPT_RESULTS
+from commwatch.analysis.nccl_log_rules import SIDES
+from commwatch.analysis.published import PUBLISHED
+from commwatch.config import DEFAULT_PROBES, Probes
+from commwatch.probe_schedule import SUSPICIOUS_RETRIES_PER_HOUR, SUSPICIOUS_RETRY_SECONDS, TRY_AGAIN_SECONDS
+from commwatch.probes.budget import FIRST_CYCLE_SECONDS, STEP_SECONDS, WINDOW_SECONDS, first_guess_seconds
+from commwatch.probes.plan import PHASES, FailureReason, Measure, SkipReason, YieldReason
+from commwatch.probes.process import ASK_SECONDS, TERM_SECONDS
+from commwatch.probes.rank import EXIT_SECONDS
+from commwatch.probes.sampling import STEADY, WANTED
+from commwatch.probes.watch import LOOK_INTERVAL_SECONDS
+from commwatch.probes.workload import MIB, plan_cycle
+from commwatch.thresholds import load_thresholds
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/probes.md"
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+WORDS = " ".join(TEXT.split())
+
+EIGHT_GPUS = tuple(f"GPU-{number}" for number in range(8))
+
+
+def rows(first_heading: str) -> list[list[str]]:
+    """The rows of the table whose first column is called so, as cells."""
+    found: list[list[str]] = []
+    inside = False
+    for line in TEXT.splitlines():
+        if line.startswith(f"| {first_heading} |"):
+            inside = True
+        elif inside and not line.startswith("|"):
+            break
+        elif inside:
+            found.append([cell.strip() for cell in line.strip("|").split("|")])
+    return found[1:]  # without the line below the heading
+
+
+def names(cell: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def first_column(heading: str) -> list[str]:
+    """All names of a table's first column."""
+    return [name for row in rows(heading) for name in names(row[0])]
+
+
+@pytest.mark.parametrize(
+    ("heading", "literal"),
+    [
+        ("failure reason", FailureReason),
+        ("skip reason", SkipReason),
+        ("yield reason", YieldReason),
+        ("measure", Measure),
+    ],
+)
+def test_a_table_lists_each_name_once(heading: str, literal: Any) -> None:
+    """Every reason of the code has its meaning, and none that does not exist."""
+    assert sorted(first_column(heading)) == sorted(get_args(literal))
+
+
+def test_the_categories_and_their_sides_are_those_of_the_code() -> None:
+    """One row may hold several categories of one side."""
+    written = {name: row[1] for row in rows("category") for name in names(row[0])}
+
+    assert written == dict(SIDES)
+
+
+def test_the_phases_and_their_deadlines_are_the_defaults() -> None:
+    """In the order in which a rank goes through them."""
+    limits = Probes()
+    table = rows("phase")
+
+    assert tuple(name for row in table for name in names(row[0])) == PHASES
+    for row in table[:-1]:
+        (setting,) = names(row[2])
+        assert row[2] == f"`{setting}`, {float(getattr(limits, setting)):g} s"
+    assert table[-1][2] == f"{EXIT_SECONDS:g} s"
+
+
+def test_the_default_schedule_is_that_of_the_configuration() -> None:
+    """Name, measure, interval and number of steps on a node with eight GPUs."""
+    for row, (name, probe) in zip(rows("probe"), DEFAULT_PROBES.items(), strict=True):
+        plan = plan_cycle(name, probe, Probes(), backend="nccl", devices=EIGHT_GPUS)
+
+        assert row[:2] == [f"`{name}`", probe.measure]
+        assert row[2] == {900.0: "15 min", 86400.0: "1 day"}[float(probe.interval)]
+        assert int(row[3]) == len(plan.steps)
+
+
+def test_the_estimate_of_a_day_is_worked_out_right() -> None:
+    """What the budget assumes of a cycle, times cycles a day and eight GPUs; the sum, its share, and what is left."""
+    table, limit = rows("probe"), Probes().occupancy_limit
+    for row, probe in zip(table, DEFAULT_PROBES.values(), strict=True):
+        seconds = first_guess_seconds(int(row[3]))
+        assert row[5] == f"{seconds:g} s"
+        assert int(row[6]) == round(86400 / float(probe.interval) * 8 * seconds)
+    total = sum(int(row[6]) for row in table)
+
+    assert f"add up to {total} GPU seconds a day, {total / (86400 * 8) * 100:.2f} %" in WORDS
+    assert f"{FIRST_CYCLE_SECONDS:g} s (2 to 4.5 s" in WORDS
+    assert f"{STEP_SECONDS:g} s for each step" in WORDS
+    others = total - int(table[0][6])
+    most = (limit * 86400 * 8 - others) / 8 / (86400 / float(DEFAULT_PROBES["all_reduce"].interval))
+    assert f"takes more than {most:.1f} s" in WORDS
+
+
+def test_the_sizes_are_the_defaults() -> None:
+    """Of each measure, with nccl."""
+    for row in rows("measure"):
+        for measure in names(row[0]):
+            (probe,) = (one for one in DEFAULT_PROBES.values() if one.measure == measure)
+            plan = plan_cycle(measure, probe, Probes(), backend="nccl", devices=EIGHT_GPUS)
+            assert plan.latency_bytes == 0 or f"{plan.latency_bytes} B" in row[2]
+            assert f"{plan.bandwidth_bytes // MIB} MiB" in row[2]
+
+
+def test_the_sampling_is_that_of_the_code() -> None:
+    """Calls and timings by purpose."""
+    for row, (purpose, wanted) in zip(rows("purpose"), WANTED.items(), strict=True):
+        numbers = [str(wanted.warmup), str(wanted.calls), f"{wanted.least_timings} to {wanted.most_timings}"]
+        assert row == [purpose, *numbers]
+
+
+def test_the_published_results_are_those_of_the_code() -> None:
+    """GPU models and ranks."""
+    written = [(model, row[1]) for row in rows("published") for model in row[0].split(", ")]
+
+    assert written == [(one.gpu, str(one.ranks)) for one in PUBLISHED]
+
+
+def test_numbers_in_the_text_are_those_of_the_code() -> None:
+    """Each stands in a sentence of its own; a changed constant must change the sentence."""
+    limits, thresholds = Probes(), load_thresholds(None)
+    sentences = (
+        f"below {STEADY * 100:g} % of their mean",
+        f"`probes.kernel_time` ({limits.kernel_time * 1e3:g} ms)",
+        f"`start_delay` ({limits.start_delay:g} s)",
+        f"`probes.scheduler_deadline` ({limits.scheduler_deadline:g} s)",
+        f"`probes.occupancy_limit` ({limits.occupancy_limit * 100:g} %)",
+        f"trailing window of {WINDOW_SECONDS / 3600:g} h",
+        f"{limits.occupancy_limit * WINDOW_SECONDS:g} s for each GPU",
+        f"looked at every {LOOK_INTERVAL_SECONDS:g} s",
+        f"{ASK_SECONDS:g} s later its process group gets SIGTERM, {TERM_SECONDS:g} s after that SIGKILL",
+        f"tried again after {TRY_AGAIN_SECONDS / 60:g} min",
+        f"forward to {SUSPICIOUS_RETRY_SECONDS:g} s later",
+        {1: "at most once an hour", 2: "at most twice an hour"}[SUSPICIOUS_RETRIES_PER_HOUR],
+        f"the last {KEPT_RESULTS} good results",
+        f"Below {thresholds.probe_baseline_results_min:g} there is none",
+        f"above {thresholds.probe_drift_max_factor:g} times theirs",
+        f"median + {thresholds.probe_latency_spike_mad_factor:g} MAD",
+        f"{thresholds.probe_latency_spike_median_factor:g} × median",
+        f"below {thresholds.probe_bandwidth_utilization_low_ratio * 100:g} % of an expected value",
+        f"the last {thresholds.probe_step_results:g} results over that of the "
+        f"{thresholds.probe_baseline_results_min:g} before; from {thresholds.probe_step_min_factor:g} on",
+    )
+    assert [one for one in sentences if one not in WORDS] == []
+
+
+def test_a_name_that_the_document_lacks_is_found() -> None:
+    """The reading of the tables sees rows at all, and several names in one."""
+    assert {"setup_timeout", "crashed"} <= set(first_column("failure reason"))
+    assert rows("no such table") == []

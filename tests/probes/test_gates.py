@@ -1,0 +1,193 @@
+"""The node is looked at before every gate and all the time, and a cycle gives way to whoever comes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commwatch.probes.plan import CycleResult, Failed, Measured, Yielded
+from commwatch.probes.watch import Halt
+from probes.cycles import alive, all_quiet, cycle_plan, left_in, run, scripted
+
+GUEST = Halt("process_appeared", "process 4711 came to GPU-a")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """No process and no private folder is left after any test."""
+    yield
+    assert left_in(tmp_path) == []
+    assert [path.name for path in tmp_path.glob("commwatch-probe-*")] == []
+
+
+class GuestAtGate:
+    """A watch that sees somebody from the moment at which all ranks stand before a gate."""
+
+    def __init__(self, diary: Path, steps_begun: int) -> None:
+        self._diary = diary
+        self._steps_begun = steps_begun
+        self.pids: set[frozenset[int]] = set()
+
+    async def __call__(self, pids: frozenset[int]) -> Halt | None:
+        self.pids.add(pids)
+        return GUEST if len(steps_in(self._diary)) >= self._steps_begun else None
+
+
+def steps_in(diary: Path) -> set[int]:
+    """Steps of which a call was made."""
+    return {int(line.split()[1]) for line in diary.read_text().splitlines()} if diary.exists() else set()
+
+
+@pytest.mark.parametrize("gate", [0, 1, 2])
+def test_nothing_happens_behind_a_closed_gate(tmp_path: Path, gate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that is busy before gate k makes the cycle yield, and no call of step k - 1 or later is made."""
+    monkeypatch.setattr("commwatch.probes.watch.LOOK_REUSE_SECONDS", 0.0)
+    diary, set_up = tmp_path / "diary", tmp_path / "set_up"
+    watch = GuestAtGate(diary, max(0, gate - 1))
+    if gate == 1:  # the first look, before gate 0, must be a quiet one
+        watch = GuestAtGate(set_up, 1)
+    launcher = scripted(tmp_path, diary=str(diary), what="note_set_up", phase="setup", file=str(set_up))
+
+    result, _ = run(launcher, cycle_plan(), watch)
+
+    assert isinstance(result, Yielded)
+    assert (result.reason, result.detail) == GUEST
+    assert steps_in(diary) == set(range(gate - 1))
+    assert set_up.exists() == (gate > 0)
+
+
+def test_the_watch_is_told_which_processes_are_ours(tmp_path: Path) -> None:
+    """All ranks of the cycle are named, so that only others count as guests."""
+    launcher = scripted(tmp_path)
+    seen: list[bool] = []
+
+    async def watch(pids: frozenset[int]) -> None:
+        seen.append(pids == frozenset(launcher.pids) and len(pids) == 2)
+
+    result, _ = run(launcher, cycle_plan(), watch)
+
+    assert isinstance(result, Measured)
+    assert seen
+    assert all(seen)
+
+
+def test_a_look_is_good_for_a_moment(tmp_path: Path) -> None:
+    """Gates that follow each other at once share a look."""
+    looks: list[float] = []
+
+    async def watch(pids: frozenset[int]) -> None:
+        del pids
+        looks.append(time.monotonic())
+
+    started = time.monotonic()
+    result, _ = run(scripted(tmp_path), cycle_plan(steps=cycle_plan().steps * 50), watch)
+
+    assert isinstance(result, Measured)
+    assert len(looks) <= 2 + (time.monotonic() - started) / 0.2
+
+
+@pytest.mark.parametrize("what", ["hang", "hold", "deaf"])
+def test_a_process_that_appears_ends_the_cycle_within_one_second(tmp_path: Path, what: str) -> None:
+    """From the moment at which somebody comes, right after a look, to the end of the last rank."""
+    launcher = scripted(tmp_path, what=what, phase="measure")
+    appeared: list[float] = []
+
+    async def watch(pids: frozenset[int]) -> Halt | None:
+        del pids
+        return GUEST if appeared else None
+
+    async def cycle() -> tuple[CycleResult, float]:
+        reached = asyncio.Event()
+
+        def note(phase: str, step: int, _: float) -> None:
+            if (phase, step) == ("measure", 1):
+                reached.set()
+
+        running = asyncio.create_task(launcher.run(cycle_plan(), watch, note))
+        await reached.wait()
+        appeared.append(time.monotonic())
+        pids = launcher.pids
+        while any(alive(pid) for pid in pids):
+            await asyncio.sleep(0.01)
+        seconds = time.monotonic() - appeared[0]
+        return await running, seconds
+
+    result, seconds = asyncio.run(cycle())
+
+    assert isinstance(result, Yielded)
+    assert result.reason == "process_appeared"
+    assert seconds < 1.0
+
+
+def test_a_node_that_cannot_be_looked_at_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that wait at a gate for a look that hangs are ended, and the cycle has yielded."""
+    monkeypatch.setattr("commwatch.probes.watch.LOOK_DEADLINE_SECONDS", 0.2)
+
+    async def hang(pids: frozenset[int]) -> None:
+        await asyncio.sleep(60 if pids else 0)
+
+    result, _ = run(scripted(tmp_path), cycle_plan(), hang)
+
+    assert isinstance(result, Yielded)
+    assert result.reason == "gpu_unknown"
+
+
+def test_a_watch_that_breaks_ends_the_cycle(tmp_path: Path) -> None:
+    """An error of the watch is not lost, and no rank goes on unwatched."""
+
+    async def broken(pids: frozenset[int]) -> None:
+        raise ValueError(f"cannot look at {len(pids)} ranks")
+
+    with pytest.raises(ValueError, match="cannot look"):
+        run(scripted(tmp_path, what="hang", phase="start"), cycle_plan(), broken)
+
+
+def test_a_job_that_kills_a_rank_is_no_failure(tmp_path: Path) -> None:
+    """A rank that fails because a job took its memory, before any look saw the job, makes the cycle yield."""
+    diary = tmp_path / "diary"
+
+    result, _ = run(
+        scripted(tmp_path, what="crash", phase="measure", diary=str(diary)), cycle_plan(), GuestAtGate(diary, 1)
+    )
+
+    assert isinstance(result, Yielded)
+    assert result.reason == "process_appeared"
+
+
+def test_gpus_lost_with_a_failure_do_not_hide_it(tmp_path: Path) -> None:
+    """A GPU that falls off the bus fails the cycle; that it cannot be looked at any more is no excuse."""
+    diary = tmp_path / "diary"
+
+    async def watch(pids: frozenset[int]) -> Halt | None:
+        del pids
+        return Halt("gpu_unknown", "GPU-a is lost") if diary.exists() else None
+
+    result, _ = run(scripted(tmp_path, what="crash", phase="measure", diary=str(diary)), cycle_plan(), watch)
+
+    assert isinstance(result, Failed)
+    assert result.reason == "crashed"
+
+
+def test_a_result_that_is_complete_stands(tmp_path: Path) -> None:
+    """Somebody who comes while the ranks leave does not cost what they measured, and they hurry up."""
+    launcher = scripted(tmp_path, what="hang", phase="close")
+
+    async def cancelled() -> tuple[CycleResult, float]:
+        done = asyncio.Event()
+        running = asyncio.create_task(
+            launcher.run(cycle_plan(), all_quiet, lambda phase, *_: done.set() if phase == "done" else None)
+        )
+        await done.wait()
+        await asyncio.sleep(0.05)
+        started = time.monotonic()
+        await launcher.cancel("requested", "a job asked for the node")
+        return await running, time.monotonic() - started
+
+    result, seconds = asyncio.run(cancelled())
+
+    assert isinstance(result, Measured)
+    assert seconds < 1.0

@@ -1,0 +1,190 @@
+"""SIGKILL of any process of a cycle, at any phase: the cycle says so, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from commwatch.probes import guard
+from commwatch.probes.launch import Launcher
+from commwatch.probes.lock import held_elsewhere
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured
+from probes.cycles import alive, all_quiet, collective_steps, cycle_plan, gone_within, left_in, scripted
+
+PHASES = ("start", "rendezvous", "setup", "measure")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """No process and no private folder is left after any test."""
+    yield
+    assert left_in(tmp_path) == []
+    assert [path.name for path in tmp_path.glob("commwatch-probe-*")] == []
+
+
+async def kill_in(phase: str, launcher: Launcher, plan: CyclePlan) -> CycleResult:
+    """Run a cycle, and kill rank 1 when all ranks have reached a phase."""
+
+    def note(now: str, step: int, _: float) -> None:
+        if (now, step) == (phase, 0):
+            os.kill(launcher.pids[1], signal.SIGKILL)
+
+    return await launcher.run(plan, all_quiet, note)
+
+
+def test_a_rank_that_is_killed_is_named_in_every_phase(tmp_path: Path) -> None:
+    """The kernel kills a rank for memory, say: the failure names rank, GPU, phase and signal."""
+
+    async def all_phases() -> list[CycleResult]:
+        launchers = [(phase, scripted(tmp_path, what="hang", phase=phase, rank=None)) for phase in PHASES]
+        return await asyncio.gather(*(kill_in(phase, launcher, cycle_plan()) for phase, launcher in launchers))
+
+    results = [result for result in asyncio.run(all_phases()) if isinstance(result, Failed)]
+
+    assert [(result.reason, result.rank, result.device) for result in results] == [("crashed", 1, "GPU-b")] * 4
+    assert [result.phase for result in results] == list(PHASES)
+    assert all("ended by signal 9" in result.detail for result in results)
+
+
+def test_a_guard_that_is_killed_does_no_harm(tmp_path: Path) -> None:
+    """The cycle goes on without it."""
+    launcher = scripted(tmp_path)
+    guards: list[int] = []
+
+    def note(phase: str, *_: object) -> None:
+        if phase == "measure" and not guards:
+            guards.extend(set(left_in(tmp_path)) - set(launcher.pids))
+            for guard in guards:
+                os.kill(guard, signal.SIGKILL)
+
+    result = asyncio.run(launcher.run(cycle_plan(), all_quiet, note))
+
+    assert isinstance(result, Measured)
+    assert len(guards) == 2
+
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from commwatch.probes.lock import ProbeLock
+from probes.cycles import all_quiet, cycle_plan, scripted
+temporary, what, phase = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+launcher = scripted(temporary, lock=ProbeLock(temporary / "lock"), what=what, phase=phase)
+def note(now, step, _):
+    if (now, step) == (phase, 0):
+        print(*launcher.pids, flush=True)
+asyncio.run(launcher.run(cycle_plan(), all_quiet, note))
+"""
+
+
+@contextmanager
+def parent_of_ranks(temporary: Path, what: str, phase: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs a cycle and prints the pids of its ranks in a phase; killed at the end at the latest."""
+    temporary.mkdir()
+    environment = os.environ | {"PYTHONPATH": ":".join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", PARENT, str(temporary), what, phase]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        try:
+            yield parent
+        finally:
+            parent.kill()
+
+
+def wait_for_phase(parent: subprocess.Popen[str], phase: str) -> list[int]:
+    """The ranks' process ids once they are in the phase."""
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    if phase == "start":
+        time.sleep(0.5)  # the ranks' interpreters start meanwhile; without it they are killed at their very begin
+    return pids
+
+
+def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
+    """In every phase, with a rank whose interpreter is held and that ignores SIGTERM: after ten seconds neither process
+    nor folder nor lock is left, and the signals come soon enough."""
+    folders = {phase: tmp_path / phase for phase in PHASES}
+    with ExitStack() as parents:
+        running = {
+            phase: parents.enter_context(parent_of_ranks(folder, "deaf", phase)) for phase, folder in folders.items()
+        }
+        pids = {phase: wait_for_phase(parent, phase) for phase, parent in running.items()}
+        held = [phase for phase in PHASES if alive(pids[phase][0]) and held_elsewhere(folders[phase] / "lock")]
+    killed = time.monotonic()
+
+    assert held == list(PHASES)
+    assert all(gone_within(killed + 10 - time.monotonic(), folder) for folder in folders.values())
+    assert not any(held_elsewhere(folder / "lock") for folder in folders.values())
+
+
+def test_ranks_leave_at_once_when_their_parent_is_killed(tmp_path: Path) -> None:
+    """A rank that can hears the end of its input, and needs no signal."""
+    folder = tmp_path / "cycle"
+    with parent_of_ranks(folder, "hang", "setup") as parent:
+        wait_for_phase(parent, "setup")
+        parent.kill()
+
+        assert gone_within(2.5, folder)
+
+
+def test_nothing_outlives_a_parent_that_is_killed_at_its_begin(tmp_path: Path) -> None:
+    """Killed while the ranks' interpreters start, before they can hear or guard anything."""
+    folder = tmp_path / "cycle"
+    with parent_of_ranks(folder, "hang", "start") as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        parent.kill()
+
+        assert gone_within(10, folder)
+
+
+def test_a_guard_sends_no_signal_into_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a thread of the rank is in state D the guard waits, however long the daemon is gone."""
+    states = [True, True, True, False]
+    sent: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(guard, "_TICK_SECONDS", 0.001)
+    monkeypatch.setattr(guard, "uninterruptible", lambda *_: states.pop(0))
+    monkeypatch.setattr(os, "killpg", lambda group, number: sent.append((group, number, len(states))))
+    rank = os.getppid()
+
+    guard.Guard(rank, parent=1).send(signal.SIGTERM)
+
+    assert sent == [(rank, signal.SIGTERM, 0)]
+
+
+def gloo_plan() -> CyclePlan:
+    """An all-reduce of two real processes."""
+    return cycle_plan(backend="gloo", devices=(), steps=collective_steps(bandwidth_bytes=2**16), timed_seconds=0.2)
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_cycles_at_once_do_not_collide_and_a_real_rank_that_is_killed_is_named(tmp_path: Path) -> None:
+    """Two cycles beside each other find their own ranks and ports; a gloo rank killed in the measurement is named."""
+    first, second, third = (Launcher(temporary=tmp_path) for _ in range(3))
+
+    async def three() -> list[CycleResult]:
+        return list(
+            await asyncio.gather(
+                first.run(gloo_plan(), all_quiet),
+                second.run(gloo_plan(), all_quiet),
+                kill_in("measure", third, gloo_plan()),
+            )
+        )
+
+    one, two, killed = asyncio.run(three())
+
+    assert isinstance(one, Measured), one
+    assert isinstance(two, Measured), two
+    assert isinstance(killed, Failed)
+    assert (killed.reason, killed.rank, killed.phase) == ("crashed", 1, "measure")

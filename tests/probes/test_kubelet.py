@@ -1,0 +1,152 @@
+"""What the kubelet says of a node: a gRPC server stands in for it, and a child of ours asks."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from commwatch.probes.gate import SchedulerAnswer
+from commwatch.probes.kubelet import Allocation, Report, ask_kubelet, judge, read_kubelet
+from probes.kubelet_stand_in import claim, devices, kubelet, pod
+
+CPU_POD = pod("web")
+GPU_POD = pod("train", devices("nvidia.com/gpu", "GPU-1", "GPU-2"))
+FIRST_KUBELETS = "/v1alpha1.PodResourcesLister/List"
+
+
+def ask(path: Path, answer: Callable[[], bytes], deadline: float = 10.0, **how: str) -> Report:
+    """Ask a stand-in from this process."""
+    with kubelet(path, answer, **how):
+        return read_kubelet(str(path), deadline)
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        (b"", ("free", "")),
+        (CPU_POD, ("free", "")),
+        (pod("net", devices("rdma/hca", "mlx5_0")), ("free", "")),
+        (CPU_POD + GPU_POD, ("busy", "pod default/train has nvidia.com/gpu")),
+        (pod("mig", devices("nvidia.com/mig-1g.10gb", "MIG-1")),
+         ("busy", "pod default/mig has nvidia.com/mig-1g.10gb")),
+        (pod("part", devices("nvidia.com/gpu.shared", "GPU-1::0"), namespace="ml"),
+         ("busy", "pod ml/part has nvidia.com/gpu.shared")),
+        (pod("dra", claim("one-gpu", "gpu.nvidia.com")), ("busy", "pod default/dra has claim one-gpu")),
+        (pod("dra", claim("one-gpu")), ("busy", "pod default/dra has claim one-gpu")),
+        (pod("dra", claim("one-gpu", "")), ("busy", "pod default/dra has claim one-gpu")),
+        (pod("dra", claim("both", "net.example.org", "gpu.nvidia.com")), ("busy", "pod default/dra has claim both")),
+        (pod("dra", claim("nic", "net.example.org")), ("free", "")),
+        (GPU_POD + pod("more", devices("nvidia.com/gpu", "GPU-3")),
+         ("busy", "pod default/train has nvidia.com/gpu; 2 pods have GPUs")),
+    ],
+)  # fmt: skip
+def test_devices_of_pods(tmp_path: Path, pods: bytes, expected: SchedulerAnswer) -> None:
+    """A node is busy with a GPU, a part of one, or a claim that is or may be one; other devices do not matter."""
+    assert judge(ask(tmp_path / "k.sock", lambda: pods)) == expected
+
+
+def test_a_child_asks(tmp_path: Path) -> None:
+    """The way of the daemon, which has no gRPC itself: from the socket to the answer in another process."""
+    with kubelet(tmp_path / "k.sock", lambda: GPU_POD):
+        answer = asyncio.run(ask_kubelet(tmp_path / "k.sock", 10.0))
+
+    assert answer == ("busy", "pod default/train has nvidia.com/gpu")
+
+
+def test_a_kubelet_of_before_version_1(tmp_path: Path) -> None:
+    """It knows another service only; nothing can be said of its pods."""
+    report = ask(tmp_path / "k.sock", lambda: b"", method=FIRST_KUBELETS)
+
+    assert "Kubernetes has from 1.20" in report.problem
+    assert judge(report).state == "unknown"
+
+
+def test_a_kubelet_that_hangs(tmp_path: Path) -> None:
+    """The deadline is kept, and named."""
+    released = threading.Event()
+
+    def answer() -> bytes:
+        released.wait(20)
+        return b""
+
+    with kubelet(tmp_path / "k.sock", answer):
+        started = time.monotonic()
+        report = read_kubelet(str(tmp_path / "k.sock"), 0.5)
+        taken = time.monotonic() - started
+        released.set()
+
+    assert "gave no answer" in report.problem
+    assert taken < 5
+
+
+def test_a_kubelet_that_fails(tmp_path: Path) -> None:
+    """Its own words reach the operator."""
+
+    def answer() -> bytes:
+        raise ValueError("rate limited")
+
+    assert "rate limited" in ask(tmp_path / "k.sock", answer).problem
+
+
+def test_an_answer_that_is_none(tmp_path: Path) -> None:
+    """Bytes that are no message do not make a node free."""
+    assert judge(ask(tmp_path / "k.sock", lambda: b"\xff\xff\xff")).state == "unknown"
+
+
+def test_a_missing_socket_is_said(tmp_path: Path) -> None:
+    """The message names the setting."""
+    assert "set probes.kubelet_socket" in read_kubelet(str(tmp_path / "none.sock"), 5.0).problem
+
+
+def test_a_socket_that_nobody_serves(tmp_path: Path) -> None:
+    """Left by a kubelet that ended."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "k.sock"))
+
+    assert "see that the kubelet runs" in read_kubelet(str(tmp_path / "k.sock"), 5.0).problem
+
+
+def test_a_socket_that_may_not_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says who may."""
+
+    class Refusing(socket.socket):
+        def connect(self, address: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("commwatch.probes.kubelet.socket.socket", Refusing)
+
+    assert "run as root" in read_kubelet("/k.sock", 5.0).problem
+
+
+def test_without_grpc_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is named."""
+    monkeypatch.setitem(sys.modules, "grpc", None)
+
+    assert "install commwatch[kubernetes]" in read_kubelet(str(tmp_path / "k.sock"), 5.0).problem
+
+
+def test_a_child_that_fails_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a crash nor a text of its own makes the node free."""
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho 'No module named commwatch' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("commwatch.probes.kubelet.sys.executable", str(program))
+
+    answer = asyncio.run(ask_kubelet(tmp_path / "k.sock", 5.0))
+
+    assert answer == ("unknown", "the kubelet cannot be asked: No module named commwatch")
+
+
+def test_reports_travel_as_json() -> None:
+    """What the child prints is what the daemon reads."""
+    report = Report((Allocation("default/dra", "claim one", ("gpu.nvidia.com",), is_claim=True),), "")
+
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report

@@ -1,0 +1,184 @@
+"""What is kept of NCCL's own log of a cycle."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commwatch.config import Probe, Probes
+from commwatch.probes.environment import given_nccl_settings
+from commwatch.probes.nccl_notes import (
+    HEAD_BYTES,
+    LONGEST_WARNING,
+    MOST_SETTINGS,
+    MOST_WARNINGS,
+    OURS,
+    category_of,
+    read_notes,
+)
+from commwatch.probes.plan import NcclNotes
+from commwatch.probes.workload import plan_cycle
+
+INFO = "node1:41:77 [0] NCCL INFO "
+WARN = "\n[2026-09-09 10:46:33] node1:41:77 [0] transport/net_ib.cc:648 NCCL WARN "
+
+START = "".join(
+    f"{INFO}{text}\n"
+    for text in (
+        "NCCL_RAS_ENABLE set by environment to 0.",
+        "NCCL_NVLS_ENABLE set by environment to 0.",
+        "NCCL_P2P_LEVEL set by environment to SYS",
+        "Bootstrap : Using eth0:10.0.0.1<0>",
+        "Channel 00/24 : 0 1 2 3 4 5 6 7",
+        "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read",
+        "Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read",
+        "Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA",
+    )
+)
+
+
+def write(folder: Path, **ranks: str) -> Path:
+    """Files of ranks, by name without the ending."""
+    for name, text in ranks.items():
+        (folder / f"{name}.nccl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_settings_transports_and_warnings_are_kept(tmp_path: Path) -> None:
+    """All ranks together, without what commwatch sets itself."""
+    notes = read_notes(write(tmp_path, rank0=START, rank1=START + WARN + "NET/IB : Got async event : port error\n"))
+
+    assert notes == NcclNotes(
+        settings={"NCCL_NVLS_ENABLE": "0", "NCCL_P2P_LEVEL": "SYS"},
+        transports={"P2P/CUMEM": 4, "NET/IB/GDRDMA": 2},
+        warnings=("transport/net_ib.cc:648 NCCL WARN NET/IB : Got async event : port error",),
+        category="ib_async",
+    )
+
+
+def test_settings_of_ranks_on_a_shared_gpu_are_ours(tmp_path: Path) -> None:
+    """The caller says what it has set."""
+    notes = read_notes(write(tmp_path, rank0=START), ours={"NCCL_RAS_ENABLE", "NCCL_NVLS_ENABLE"})
+
+    assert notes.settings == {"NCCL_P2P_LEVEL": "SYS"}
+
+
+def test_what_is_left_out_is_what_ranks_are_given() -> None:
+    """A setting that is added to the environment of the ranks must not look like the site's own."""
+    plan = plan_cycle("p", Probe(), Probes(), backend="nccl", devices=("GPU-0", "GPU-1"))
+
+    assert given_nccl_settings(plan) == OURS
+
+
+def test_a_value_that_differs_between_ranks_is_told_with_both(tmp_path: Path) -> None:
+    """One of them alone would be half the truth."""
+    other = START.replace("to SYS", "to NVL")
+
+    assert read_notes(write(tmp_path, rank0=START, rank1=other)).settings["NCCL_P2P_LEVEL"] == "SYS | NVL"
+
+
+def test_the_cause_comes_before_what_another_rank_saw_of_it(tmp_path: Path) -> None:
+    """Rank 0 only lost its peer; the category is that of rank 1, and the warnings keep their order."""
+    lost = WARN + "socketProgress: Connection closed by remote peer node2<1>\n"
+    cause = WARN + "Cuda failure 719 'unspecified launch failure'\n"
+
+    notes = read_notes(write(tmp_path, rank0=lost, rank1=cause))
+
+    assert notes.category == "cuda"
+    assert "remote peer" in notes.warnings[0]
+
+
+def test_ranks_are_read_in_order_of_their_number(tmp_path: Path) -> None:
+    """Rank 10 comes after rank 2."""
+    ranks = {f"rank{rank}": f"{WARN}Cuda failure {rank} 'x'\n" for rank in (10, 2)}
+
+    assert [warning[-5:] for warning in read_notes(write(tmp_path, **ranks)).warnings] == ["2 'x'", "0 'x'"]
+
+
+@pytest.mark.parametrize("text", ["", "garbage\n\n\x00", INFO + "Connected all rings\n"])
+def test_a_log_without_anything_to_tell_gives_empty_notes(tmp_path: Path, text: str) -> None:
+    """Nothing is made up."""
+    assert read_notes(write(tmp_path, rank0=text)) == NcclNotes()
+
+
+def test_no_folder_and_no_file_give_empty_notes(tmp_path: Path) -> None:
+    """Ranks that did not get as far as NCCL leave none."""
+    assert read_notes(tmp_path) == read_notes(tmp_path / "missing") == NcclNotes()
+
+
+def test_links_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
+    """Only a plain file is a log; a pipe would block for ever."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text(START, encoding="utf-8")
+    folder = tmp_path / "cycle"
+    folder.mkdir()
+    (folder / "rank0.nccl").symlink_to(elsewhere)
+    os.mkfifo(folder / "rank1.nccl")
+    (folder / "rank2.nccl").mkdir()
+
+    assert read_notes(folder) == NcclNotes()
+
+    write(folder, rank3=START)
+    assert read_notes(folder).transports["P2P/CUMEM"] == 2
+
+
+def test_of_a_long_log_the_beginning_and_the_end_count(tmp_path: Path) -> None:
+    """Settings stand at the beginning, what failed at the end; what lies between is skipped."""
+    filler = (INFO + "x" * 1000 + "\n") * (HEAD_BYTES // 1000)
+    middle = INFO + "NCCL_ALGO set by environment to ring\n"
+    text = START + filler + middle + filler + WARN + "Cuda failure 'out of memory'\n"
+
+    notes = read_notes(write(tmp_path, rank0=text))
+
+    assert "NCCL_P2P_LEVEL" in notes.settings
+    assert "NCCL_ALGO" not in notes.settings
+    assert notes.category == "cuda"
+
+
+def test_the_notes_stay_small(tmp_path: Path) -> None:
+    """A log full of warnings and settings leaves a bounded record."""
+    warnings = "".join(f"{WARN}Cuda failure {number} '{'x' * 900}'\n" for number in range(100))
+    settings = "".join(f"{INFO}NCCL_X{number} set by environment to 1.\n" for number in range(500))
+
+    notes = read_notes(write(tmp_path, rank0=warnings + settings))
+
+    assert len(notes.warnings) == MOST_WARNINGS
+    assert max(len(warning) for warning in notes.warnings) == LONGEST_WARNING
+    assert len(notes.settings) == MOST_SETTINGS
+
+
+def test_the_same_warning_is_kept_once(tmp_path: Path) -> None:
+    """Eight ranks that see one port go down say it eight times."""
+    ranks = {f"rank{rank}": WARN + "NET/IB : Got async event : port error\n" for rank in range(8)}
+
+    assert len(read_notes(write(tmp_path, **ranks)).warnings) == 1
+
+
+def test_the_digest_follows_the_settings(tmp_path: Path) -> None:
+    """A changed value in a configuration file is another series of results."""
+    first = read_notes(write(tmp_path, rank0=START)).settings_digest
+    second = read_notes(write(tmp_path, rank0=START.replace("to SYS", "to NVL"))).settings_digest
+
+    assert len({first, second, ""}) == 3
+
+
+def test_the_error_of_a_rank_has_its_category() -> None:
+    """From NCCL's last warning within it; empty for an error that has nothing to do with NCCL."""
+    assert (
+        category_of("NCCL error in: a.cpp:1, unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'")
+        == "cuda"
+    )
+    assert category_of("ValueError: not enough values to unpack") == ""
+
+
+@given(data=st.binary(max_size=4096))
+def test_any_file_is_taken(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    """Whatever stands in it."""
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "rank0.nccl").write_bytes(WARN.encode() + data + b"\n" + INFO.encode() + data)
+
+    assert read_notes(folder).category

@@ -1,0 +1,152 @@
+"""What came of a cycle: which of several troubles is its cause, and the outcome of each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from commwatch.probes.plan import (
+    CyclePlan,
+    ErrorEvent,
+    Failed,
+    FailureReason,
+    NcclNotes,
+    Phase,
+    Purpose,
+    RankResult,
+    Skipped,
+    Step,
+)
+from commwatch.probes.verdict import Problem, Timeout, failed, failure_of, measured
+from probes.cycles import cycle_plan
+
+
+@dataclass
+class RankEnd:
+    """A rank after its cycle."""
+
+    rank: int
+    phase: Phase = "measure"
+    gate: int = 1
+    result: RankResult | None = None
+    error: ErrorEvent | None = None
+    own_status: int | None = None
+    words: str = ""
+
+    def last_words(self) -> str:
+        return self.words
+
+
+def error(reason: FailureReason, detail: str = "lost its peer") -> ErrorEvent:
+    return ErrorEvent(reason, detail)
+
+
+def result(*timings: tuple[float, ...]) -> RankResult:
+    return RankResult(timings=timings, first_call_seconds=0.1)
+
+
+TIMEOUT = Timeout(1, "setup", 0, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "timeout", "expected"),
+    [
+        # A peer's death makes the others report errors: the dead one is the cause.
+        ([RankEnd(0, error=error("crashed")), RankEnd(1, own_status=-9)], None, ("crashed", 1)),
+        ([RankEnd(0, error=error("nccl_error")), RankEnd(1, own_status=-11)], None, ("crashed", 1)),
+        # NCCL's own error comes before that of a rank that lost its peer.
+        ([RankEnd(0, error=error("crashed")), RankEnd(1, error=error("nccl_error"))], None, ("nccl_error", 1)),
+        # Wrong data come before everything.
+        ([RankEnd(0, own_status=-9), RankEnd(1, error=error("wrong_result"))], None, ("wrong_result", 1)),
+        # A deadline that ranks had passed with an error is named by the error.
+        ([RankEnd(0, error=error("nccl_error")), RankEnd(1)], TIMEOUT, ("nccl_error", 0)),
+        ([RankEnd(0), RankEnd(1)], TIMEOUT, ("setup_timeout", 1)),
+        # What ranks did when they were ended for a deadline is not its cause.
+        ([RankEnd(0, own_status=3), RankEnd(1)], TIMEOUT, ("setup_timeout", 1)),
+    ],
+)
+def test_the_cause_among_several_troubles(
+    ranks: list[RankEnd], timeout: Timeout | None, expected: tuple[str, int]
+) -> None:
+    """The rank that began it is named, not those that suffered from it."""
+    problem = failure_of(cycle_plan(), ranks, timeout)
+
+    assert problem is not None
+    assert (problem.reason, problem.rank) == expected
+
+
+def test_a_good_cycle_has_no_problem() -> None:
+    """All ranks gave all times."""
+    whole = result((1e-3,), (1e-2,))
+
+    assert failure_of(cycle_plan(), [RankEnd(rank, "done", result=whole) for rank in (0, 1)], None) is None
+
+
+@pytest.mark.parametrize("timings", [((1e-3,),), ((1e-3,), ()), ()])
+def test_a_result_without_a_time_that_counts_is_none(timings: tuple[tuple[float, ...], ...]) -> None:
+    """A rank that reports, but not on all steps that its clock counts in, has failed."""
+    ranks = [RankEnd(0, "done", result=result((1e-3,), (1e-2,))), RankEnd(1, "done", result=result(*timings))]
+
+    problem = failure_of(cycle_plan(), ranks, None)
+
+    assert problem is not None
+    assert (problem.reason, problem.rank) == ("crashed", 1)
+
+
+def of(problem: Problem, plan: CyclePlan, notes: NcclNotes | None = None) -> Failed | Skipped:
+    return failed(problem, plan, notes or NcclNotes(), finished_at=1.0, occupied_seconds=2.0)
+
+
+def test_a_failure_says_rank_gpu_phase_and_category() -> None:
+    """One line names everything; of a long message, its first line."""
+    problem = Problem("nccl_error", "NCCL error in: x.cpp\nncclSystemError: and more", 3, "setup")
+    notes = NcclNotes(category="ib_retry", warnings=("a warning",))
+
+    failure = of(problem, cycle_plan(ranks=4, devices=("a", "b", "c", "d")), notes)
+
+    assert isinstance(failure, Failed)
+    assert failure.detail == "rank 3 (d) in phase setup: nccl_error: ib_retry: NCCL error in: x.cpp"
+    assert (failure.rank, failure.device, failure.phase, failure.nccl) == (3, "d", "setup", notes)
+
+
+def test_a_failure_without_gpu_or_rank_names_none() -> None:
+    """gloo has no GPUs; a cycle that could not be started has no rank."""
+    gloo = of(Problem("crashed", "it broke", 1, "measure"), cycle_plan(backend="gloo", devices=()))
+    unstarted = of(Problem("start", "no lock"), cycle_plan())
+
+    assert gloo.detail == "rank 1 in phase measure: crashed: it broke"
+    assert unstarted.detail == "start: no lock"
+
+
+def test_ranks_that_cannot_run_here_are_a_skip() -> None:
+    """A missing torch is not a failure of the node."""
+    skip = of(Problem("no_torch", "install it", 0, "start"), cycle_plan())
+
+    assert isinstance(skip, Skipped)
+    assert (skip.reason, skip.detail, skip.occupied_seconds) == ("no_torch", "install it", 2.0)
+
+
+def test_only_the_clocks_that_count_give_times() -> None:
+    """Latency of a pair is its source's, bandwidth its destination's; both ways at once has both."""
+
+    def step(purpose: Purpose, *pairs: tuple[int, int]) -> Step:
+        both_ways = len(pairs) > 1
+        return Step(
+            operation="send_recv", purpose=purpose, size_bytes=8, members=(0, 1), pairs=pairs, both_ways=both_ways
+        )
+
+    plan = cycle_plan(
+        ranks=3,
+        steps=(
+            step("latency", (1, 0)),
+            step("bandwidth", (1, 0)),
+            step("bandwidth", (0, 1), (1, 0)),
+        ),
+    )
+    ranks = [result((5.0, 1.0, 3.0), (2.0,), (4.0,)), result((6.0,), (7.0,), (8.0, 9.0)), result((), (), ())]
+
+    outcomes = measured(plan, ranks, NcclNotes(), finished_at=1.0, occupied_seconds=2.0, setup_seconds=3.0).outcomes
+
+    assert [outcome.seconds for outcome in outcomes] == [(None, 6.0, None), (2.0, None, None), (4.0, 8.5, None)]
+    assert (outcomes[2].slowest_rank, outcomes[2].slowest_seconds) == (1, 8.5)

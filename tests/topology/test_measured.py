@@ -1,0 +1,239 @@
+"""Measured values beside the paths: what belongs to this machine, what contradicts its topology, and how it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from commwatch.analysis.pair_matrix import PairCell, PairEndpoint, PairMatrix
+from commwatch.styled import plain
+from commwatch.topology.document import document
+from commwatch.topology.findings import TopologyFinding, findings
+from commwatch.topology.measured import Measured, is_stale, laid_over
+from commwatch.topology.model import Topology
+from commwatch.topology.text import node_lines
+from topology.harness import codes, driver, gpu, links, topology
+from topology.trees import Tree, hgx, rtx3090x4
+
+CARDS = ("0000:23:00.0", "0000:24:00.0", "0000:63:00.0", "0000:64:00.0")
+HGX = ("0000:17:00.0", "0000:18:00.0", "0000:97:00.0", "0000:98:00.0")
+NOW = 2_000_000.0
+
+Rates = Mapping[tuple[int, int], float]
+
+
+def matrix(rates: Rates, addresses: tuple[str, ...] = CARDS, **fields: Any) -> PairMatrix:
+    """Pairs with their GB/s; one number stands for both directions unless the other one is given too."""
+    both = {**{(target, source): rate for (source, target), rate in rates.items()}, **rates}
+    cells = tuple(
+        PairCell(
+            source=source,
+            destination=target,
+            latency_seconds=1e-4 / rate,
+            bandwidth=rate * 1e9,
+            expected_bandwidth=12e9,
+            path="PIX",
+        )
+        for (source, target), rate in sorted(both.items())
+    )
+    known: dict[str, Any] = {
+        "taken_at": NOW - 7200,
+        "backend": "nccl",
+        "nccl_version": "2.27.3",
+        "latency_bytes": 8,
+        "bandwidth_bytes": 2**24,
+        "endpoints": tuple(
+            PairEndpoint(label=str(place), device=f"GPU-{place}", pci_address=address)
+            for place, address in enumerate(addresses)
+        ),
+        "cells": cells,
+    }
+    return PairMatrix(**(known | fields))
+
+
+def cards(root: Path) -> Topology:
+    """Four cards, two and two under a switch, all below one NUMA node."""
+    rtx3090x4(root)
+    return topology(root, driver(*(gpu(place, address) for place, address in enumerate(CARDS))))
+
+
+def over(found: Topology, rates: Rates, **fields: Any) -> Measured:
+    measured = laid_over(found, 0, matrix(rates, **fields), NOW)
+    assert isinstance(measured, Measured)
+    return measured
+
+
+def contradictions(found: Topology, rates: Rates, **fields: Any) -> list[TopologyFinding]:
+    all_ = findings(found, 0, over(found, rates, **fields))
+    return [one for one in all_ if one.code.startswith("measured")]
+
+
+PIX_SLOW = {(0, 1): 3.1, (2, 3): 3.2, (0, 2): 9.8, (0, 3): 9.5, (1, 2): 9.6, (1, 3): 9.4}
+AS_PROMISED = {(0, 1): 12.0, (2, 3): 12.1, (0, 2): 9.8, (0, 3): 9.5, (1, 2): 9.6, (1, 3): 9.4}
+
+
+def test_a_pair_under_one_switch_that_is_the_slow_one_is_told(tmp_path: Path) -> None:
+    """Whatever the topology promises: the published case of four RTX 3090 (200 h per epoch against 120 h)."""
+    (finding,) = contradictions(cards(tmp_path), PIX_SLOW)
+
+    assert finding.code == "measured_nearer_slower"
+    assert finding.components == ("GPU0-GPU1", "GPU2-GPU3")
+    assert finding.text.startswith(
+        "GPU0-GPU1 under one PCIe switch (PIX) carry 3.1 GB/s, less than GPU0-GPU2 across the CPU (NODE) with 9.8 GB/s"
+    )
+    assert finding.meaning.startswith("Train on 0,2 rather than 0,1: CUDA_VISIBLE_DEVICES=0,2")
+
+
+def test_the_advice_of_the_topology_gives_way_to_the_measurement(tmp_path: Path) -> None:
+    """Two findings must not recommend opposite pairs."""
+    found = cards(tmp_path)
+    advice = {kind: next(one for one in findings(found, 0, given) if one.code == "gpu_groups").meaning
+              for kind, given in (("measured", over(found, PIX_SLOW)), ("unknown", None))}  # fmt: skip
+
+    assert "CUDA_VISIBLE_DEVICES=0,1" in advice["unknown"]
+    assert "CUDA_VISIBLE_DEVICES=0,1" not in advice["measured"]
+    assert "choose by the measurement" in advice["measured"]
+
+
+def test_what_is_as_promised_is_no_finding(tmp_path: Path) -> None:
+    """Nor is a nearer pair that is only a little slower, which probes of healthy machines show."""
+    found = cards(tmp_path)
+
+    assert contradictions(found, AS_PROMISED) == []
+    assert contradictions(found, AS_PROMISED | {(0, 1): 8.5, (2, 3): 8.4}) == []
+    assert codes(contradictions(found, AS_PROMISED | {(0, 1): 8.0})) == ["measured_nearer_slower"]
+
+
+def test_only_the_slow_one_of_two_near_pairs_is_told_and_the_other_recommended(tmp_path: Path) -> None:
+    """The best pair is the one to train on, wherever it lies."""
+    (finding,) = contradictions(cards(tmp_path), AS_PROMISED | {(0, 1): 3.1})
+
+    assert finding.components == ("GPU0-GPU1",)
+    assert finding.meaning.startswith("Train on 2,3 rather than 0,1")
+
+
+def test_one_slow_direction_makes_a_pair_slow(tmp_path: Path) -> None:
+    """A ring goes through both."""
+    (finding,) = contradictions(cards(tmp_path), AS_PROMISED | {(0, 1): 12.0, (1, 0): 2.0})
+
+    assert finding.components == ("GPU0-GPU1",)
+    assert "carry 2 GB/s" in finding.text
+
+
+def test_a_pair_much_slower_than_others_of_its_class_is_told(tmp_path: Path) -> None:
+    """Below 60 % of the others' median, not just above it."""
+    found = cards(tmp_path)
+
+    (finding,) = contradictions(found, AS_PROMISED | {(1, 3): 5.0})
+    assert (finding.code, finding.components) == ("measured_slow_pair", ("GPU1-GPU3",))
+    assert finding.text == "Measured slow: GPU1-GPU3 5 GB/s; the other NODE pairs carry 9.6 GB/s in the median."
+    assert contradictions(found, AS_PROMISED | {(1, 3): 5.9}) == []
+
+
+def test_a_gpu_that_all_slow_pairs_share_is_named_in_their_place(tmp_path: Path) -> None:
+    """Eight GPUs behind NVSwitches, one of which is slow with every other."""
+    gpus = [gpu(place, address, links(18, kind="switch")) for place, address in enumerate(HGX)]
+    found = topology(hgx(tmp_path).root, driver(*gpus))
+    rates = {(one, two): 100.0 if 2 in (one, two) else 360.0 for one in range(4) for two in range(one + 1, 4)}
+
+    (finding,) = contradictions(found, rates, addresses=HGX)
+
+    assert finding.components == ("GPU2",)
+    assert finding.text.startswith("GPU2 carries at least 100 GB/s and at most 100 GB/s with 3 of the other GPUs")
+
+
+def test_what_was_not_measured_contradicts_nothing(tmp_path: Path) -> None:
+    """A pair of which one direction is missing has no value; neither has a class of one pair anything to be held to."""
+    found = cards(tmp_path)
+    (cell, *others) = matrix(PIX_SLOW).cells
+    half = (msgspec.structs.replace(cell, bandwidth=None), *others)
+    laid = laid_over(found, 0, msgspec.structs.replace(matrix(PIX_SLOW), cells=half), NOW)
+
+    assert isinstance(laid, Measured)
+    (finding,) = [one for one in findings(found, 0, laid) if one.code.startswith("measured")]
+    assert finding.components == ("GPU2-GPU3",)
+    assert contradictions(found, {(0, 1): 3.0}) == []
+
+
+def test_gpus_of_another_machine_are_not_taken_for_ours(tmp_path: Path) -> None:
+    """The UUID decides, also where the slot is the same; without one the slot does."""
+    found = cards(tmp_path)
+    ends = matrix(PIX_SLOW).endpoints
+    others = tuple(msgspec.structs.replace(one, device=f"other-{one.label}") for one in ends)
+    silent = tuple(msgspec.structs.replace(one, device="") for one in ends)
+
+    assert laid_over(found, 0, matrix(PIX_SLOW, endpoints=others), NOW) == (
+        "the values were measured on GPUs that are not here"
+    )
+    one_new = (*ends[:3], others[3])
+    assert "not here any more: GPU3" in str(laid_over(found, 0, matrix(PIX_SLOW, endpoints=one_new), NOW))
+    assert isinstance(laid_over(found, 0, matrix(PIX_SLOW, endpoints=silent), NOW), Measured)
+
+
+def test_part_of_the_gpus_is_enough(tmp_path: Path) -> None:
+    """A probe may leave some out."""
+    some = over(cards(tmp_path), {(0, 1): 3.0}, addresses=CARDS[:2])
+
+    assert len(some.cells) == 2
+
+
+@pytest.mark.parametrize(
+    ("age", "interval", "stale"),
+    [(1700, 60, False), (1900, 60, True), (3 * 86400 - 1, 86400, False), (3 * 86400 + 1, 86400, True), (-5, 60, False)],
+)  # fmt: skip
+def test_values_age(age: float, interval: float, stale: bool) -> None:
+    """Three intervals of the probe, and half an hour at least; a clock that was set back makes nothing stale."""
+    assert is_stale(age, interval) is stale
+
+
+def test_the_text_has_a_line_for_each_class(tmp_path: Path) -> None:
+    """With the number of ordered pairs, what was expected, the range of what was measured, and the age."""
+    found = cards(tmp_path)
+    lines = [plain(line) for line in node_lines(found, 0, over(found, PIX_SLOW))]
+    start = lines.index("Measured, one direction")
+
+    assert lines[start + 1] == "  2 h ago by nccl with NCCL 2.27.3, 16 MiB a message; each pair in both"
+    assert [line.split() for line in lines[start + 3 : start + 6]] == [
+        ["path", "pairs", "expected", "bandwidth", "latency"],
+        ["PIX", "4", "12", "GB/s", "3.1", "GB/s", "to", "3.2", "GB/s", "31.3", "µs", "to", "32.3", "µs"],
+        ["NODE", "8", "12", "GB/s", "9.4", "GB/s", "to", "9.8", "GB/s", "10.2", "µs", "to", "10.6", "µs"],
+    ]
+
+
+def test_without_values_the_text_says_why_and_how_to_get_them(tmp_path: Path) -> None:
+    """But not where there are values, nor where there is no pair of GPUs."""
+    found = cards(tmp_path / "four")
+    text = " ".join(" ".join(map(plain, node_lines(found, 0, "the last values are 5 h old and not shown"))).split())
+    assert "The last values are 5 h old and not shown. To measure: commwatch probe --pairs --json" in text
+    assert not any("To measure" in plain(line) for line in node_lines(found, 0, over(found, PIX_SLOW)))
+
+    tree = Tree(tmp_path / "one")
+    tree.add("pci0000:00", "0000:00:05.0", kind="gpu")
+    assert not any("Measured" in plain(line) for line in node_lines(topology(tree.root), 0))
+
+
+def test_the_document_has_the_values_beside_each_path(tmp_path: Path) -> None:
+    """Both directions, with what the measurement was; null where a path was not measured."""
+    found = cards(tmp_path)
+    measured = over(found, {(0, 1): 3.0, (1, 0): 2.0})
+    node = json.loads(msgspec.json.encode(document(found, simulated=False, measured=measured)))["nodes"][0]
+
+    assert node["measurement"] == {
+        "taken_at": NOW - 7200, "age_seconds": 7200.0, "backend": "nccl", "nccl_version": "2.27.3",
+        "latency_bytes": 8, "bandwidth_bytes": 2**24,
+    }  # fmt: skip
+    ways = {(one["source"], one["target"]): one["measured"] for one in node["paths"]}
+    assert ways["GPU0", "GPU1"]["forward"] == {
+        "bytes_per_second": 3e9, "both_ways_bytes_per_second": None, "latency_seconds": 1e-4 / 3,
+        "expected_bytes_per_second": 12e9,
+    }  # fmt: skip
+    assert ways["GPU0", "GPU1"]["back"]["bytes_per_second"] == 2e9
+    assert ways["GPU0", "GPU2"] is None
+
+    unknown = json.loads(msgspec.json.encode(document(found, simulated=False, measured="stale")))["nodes"][0]
+    assert (unknown["measurement"], unknown["measurement_note"]) == (None, "stale")
