@@ -67,6 +67,19 @@ def _endpoints(gpus: int) -> tuple[PairEndpoint, ...]:
     return tuple(PairEndpoint(label=str(place), device=f"GPU-{place}") for place in range(gpus))
 
 
+def dice(what: str) -> Random:
+    """The same each time."""
+    return Random(f"suite: {what}")  # noqa: S311
+
+
+def quiet(node: Node) -> Machine:
+    """A machine that measures every pair every time, with little noise, no spikes and no ramp."""
+    machine = Machine(node, dice("quiet"))
+    machine.missing = machine.spikes = machine.ramp = 0.0
+    machine.sigma = 0.01
+    return machine
+
+
 @dataclass
 class Daemon:
     """Keeps matrices and judges each new one."""

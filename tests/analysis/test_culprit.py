@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import cache
-from random import Random
 
 import msgspec
 import pytest
@@ -13,17 +12,18 @@ import pytest
 from analysis.culprit_cases import (
     Daemon,
     Scene,
+    dice,
     judged,
     judged_one_way,
     pair_matrix,
     parts_of,
+    quiet,
     suspects_in_health,
     suspects_with,
 )
 from analysis.culprit_generator import (
     NODES,
     Fault,
-    Machine,
     Node,
     Part,
     direct,
@@ -40,19 +40,6 @@ SMALL = [node for nodes in NODES.values() for node in nodes if node.gpus <= 8]
 EIGHT = nvswitch(8)
 GPU3 = Part("gpu", "GPU3")
 SLOW = Fault(EIGHT.cells(GPU3), 1 / 0.7)
-
-
-def dice(what: str) -> Random:
-    """The same each time."""
-    return Random(f"suite: {what}")  # noqa: S311
-
-
-def quiet(node: Node = EIGHT) -> Machine:
-    """A machine that measures every pair every time, with little noise, no spikes and no ramp."""
-    machine = Machine(node, dice("quiet"))
-    machine.missing = machine.spikes = machine.ramp = 0.0
-    machine.sigma = 0.01
-    return machine
 
 
 def named(suspects: tuple[Suspect, ...]) -> list[tuple[str, str]]:
@@ -126,7 +113,7 @@ def test_cells_with_nothing_in_common_accuse_nobody_but_themselves() -> None:
 
 def test_three_matrices_in_a_row_are_needed() -> None:
     """Two slow ones name nobody, the third does, and a good one ends it."""
-    machine, daemon = quiet(), Daemon(EIGHT)
+    machine, daemon = quiet(EIGHT), Daemon(EIGHT)
     for _ in range(3):
         assert daemon.take(machine.matrix()) == ()
     assert daemon.take(machine.matrix([SLOW])) == ()
@@ -138,7 +125,7 @@ def test_three_matrices_in_a_row_are_needed() -> None:
 
 def test_three_slow_matrices_with_nothing_in_common_are_no_row() -> None:
     """A GPU that is slow in one matrix, another in the next: nobody."""
-    machine, daemon = quiet(), Daemon(EIGHT)
+    machine, daemon = quiet(EIGHT), Daemon(EIGHT)
     found = [
         daemon.take(machine.matrix([Fault(EIGHT.cells(Part("gpu", f"GPU{place}")), 1 / 0.7)])) for place in (1, 4, 6)
     ]
@@ -149,7 +136,7 @@ def test_three_slow_matrices_with_nothing_in_common_are_no_row() -> None:
 @pytest.mark.parametrize("scene", ["known", "new"])
 def test_how_slow_a_part_must_be(scene: Scene, share: float, found: list[tuple[str, str]]) -> None:
     """Named from a fifth less bandwidth on; a twelfth less is within the unevenness of healthy machines."""
-    machine, daemon = quiet(), Daemon(EIGHT)
+    machine, daemon = quiet(EIGHT), Daemon(EIGHT)
     for _ in range(4 if scene == "known" else 0):
         daemon.take(machine.matrix())
     suspects: tuple[Suspect, ...] = ()
@@ -160,7 +147,7 @@ def test_how_slow_a_part_must_be(scene: Scene, share: float, found: list[tuple[s
 
 def test_what_was_always_so_is_no_suspect() -> None:
     """A GPU that has been a tenth slower from the first day on is the machine's own; a fault of 30 % is not."""
-    machine, daemon = quiet(), Daemon(EIGHT)
+    machine, daemon = quiet(EIGHT), Daemon(EIGHT)
     for _ in range(8):
         assert daemon.take(machine.matrix([Fault(EIGHT.cells(GPU3), 1 / 0.9)])) == ()
 
@@ -192,7 +179,7 @@ def test_a_slow_decline_does_not_become_the_measure_of_itself() -> None:
 
 def test_the_whole_machine_is_named_where_every_pair_is_slow() -> None:
     """Against its own history; on the first day nothing says what it should give."""
-    machine, daemon = quiet(), Daemon(EIGHT)
+    machine, daemon = quiet(EIGHT), Daemon(EIGHT)
     slow = Fault(frozenset(EIGHT.ways), 1 / 0.7)
     for _ in range(3):
         daemon.take(machine.matrix())
@@ -216,7 +203,7 @@ def test_a_firm_expectation_finds_on_the_first_day_what_has_no_peers(
     share: float, firm: bool, found: list[tuple[str, str]]
 ) -> None:
     """All pairs below 60 % of what was configured are slow; what a model expects accuses nobody."""
-    machine = quiet()
+    machine = quiet(EIGHT)
     rates = [cell.bandwidth for cell in pair_matrix(EIGHT, machine.matrix()).cells if cell.bandwidth]
     expected = sorted(rates)[len(rates) // 2]
     row = [
@@ -228,7 +215,7 @@ def test_a_firm_expectation_finds_on_the_first_day_what_has_no_peers(
 
 def test_a_first_round_before_the_clocks_are_up_is_no_fault() -> None:
     """All pairs of the first round a quarter slower, every time, and history begins with it."""
-    machine, daemon = quiet(), Daemon(EIGHT)
+    machine, daemon = quiet(EIGHT), Daemon(EIGHT)
     machine.ramp, machine.decay = 0.3, 0.4
     assert [daemon.take(machine.matrix()) for _ in range(5)] == [()] * 5
 
@@ -236,7 +223,7 @@ def test_a_first_round_before_the_clocks_are_up_is_no_fault() -> None:
 def test_latency_alone_is_seen_too() -> None:
     """A GPU whose small messages take twice as long while its bandwidth is full; below one and a half times nobody."""
     for factor, found in ((2.0, [("gpu", "GPU3")]), (1.3, [])):
-        machine, daemon = quiet(), Daemon(EIGHT)
+        machine, daemon = quiet(EIGHT), Daemon(EIGHT)
         late = Fault(EIGHT.cells(GPU3), 1.0, factor)
         suspects = [daemon.take(machine.matrix([late])) for _ in range(3)][-1]
         assert named(suspects) == found
@@ -245,7 +232,7 @@ def test_latency_alone_is_seen_too() -> None:
 
 def test_a_matrix_of_another_series_ends_the_row() -> None:
     """Another NCCL version, size or GPU is not compared."""
-    machine = quiet()
+    machine = quiet(EIGHT)
     row = [pair_matrix(EIGHT, machine.matrix([SLOW])) for _ in range(3)]
     parts = parts_of(EIGHT.shape)
     assert find_suspects(row, parts)
@@ -259,7 +246,7 @@ def test_a_matrix_of_another_series_ends_the_row() -> None:
 
 def test_what_pairs_cannot_tell_apart_is_named_together() -> None:
     """A GPU and its NVLinks lie on the same ways: the sentence has both, and the evidence."""
-    machine = quiet()
+    machine = quiet(EIGHT)
     row = [pair_matrix(EIGHT, machine.matrix([SLOW])) for _ in range(3)]
     (suspect,) = find_suspects(row, parts_of(EIGHT.shape))
     assert suspect.words.startswith("GPU3 or link group GPU3: 14 of its 14 ways between two GPUs carry ")
@@ -271,7 +258,7 @@ def test_what_pairs_cannot_tell_apart_is_named_together() -> None:
 
 def test_one_direction_is_told_in_words() -> None:
     """Only what GPU3 sends is slow."""
-    machine = quiet()
+    machine = quiet(EIGHT)
     sent = Fault(EIGHT.cells(GPU3, "out"), 1 / 0.7)
     (suspect,) = find_suspects([pair_matrix(EIGHT, machine.matrix([sent])) for _ in range(3)], parts_of(EIGHT.shape))
     assert ", only from GPU3 to the others: 7 of its 7 ways" in suspect.words
@@ -295,7 +282,7 @@ def test_confidence_is_low_where_another_explanation_is_nearly_as_good() -> None
 
 def test_without_topology_only_pairs_are_named() -> None:
     """The way is not known, so no part can be."""
-    machine = quiet()
+    machine = quiet(EIGHT)
     slow = Fault(frozenset({(2, 5), (5, 2)}), 2.0)
     row = [pair_matrix(EIGHT, machine.matrix([slow])) for _ in range(3)]
     (suspect,) = find_suspects(row, Parts({}, tuple(f"GPU{place}" for place in range(8))))
@@ -306,7 +293,7 @@ def test_without_topology_only_pairs_are_named() -> None:
 def test_nothing_is_made_of_nothing() -> None:
     """No matrices, or matrices without a number, have no suspect."""
     parts = parts_of(EIGHT.shape)
-    empty = msgspec.structs.replace(pair_matrix(EIGHT, quiet().matrix()), cells=())
+    empty = msgspec.structs.replace(pair_matrix(EIGHT, quiet(EIGHT).matrix()), cells=())
     assert find_suspects([], parts) == ()
     assert find_suspects([empty] * 3, parts) == ()
     assert past_of([]) is None
@@ -314,7 +301,7 @@ def test_nothing_is_made_of_nothing() -> None:
 
 def test_the_first_good_matrices_are_kept_and_the_latest() -> None:
     """Four and eight of one series; another series begins anew."""
-    one = pair_matrix(EIGHT, quiet().matrix())
+    one = pair_matrix(EIGHT, quiet(EIGHT).matrix())
     good: tuple[PairMatrix, ...] = ()
     for number in range(20):
         good = keep_good(good, msgspec.structs.replace(one, taken_at=float(number)))

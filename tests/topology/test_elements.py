@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.culprit_cases import pair_matrix
+from analysis.culprit_cases import dice, pair_matrix
 from analysis.culprit_generator import (
     Board,
     Cell,
@@ -21,7 +21,6 @@ from analysis.culprit_generator import (
     pcie,
     switch_port,
 )
-from analysis.test_culprit import dice
 from commwatch.analysis.culprit import Parts, Ways, find_suspects
 from commwatch.topology.elements import ways_between, ways_of
 from commwatch.topology.model import Endpoint, Gpu, NvLink, Topology
@@ -130,7 +129,7 @@ def test_links_that_carry_nothing_are_on_no_way(reason: str, tmp_path: Path) -> 
 
 
 def test_without_peer_access_all_goes_through_the_hosts_memory(tmp_path: Path) -> None:
-    """Two GPUs behind one switch use its uplink up and down, and the NUMA node's memory; they are a class of their own."""
+    """Two GPUs behind one switch use its uplink up and down, and the NUMA node's memory: a class of their own."""
     rtx3090x4(tmp_path)
     plain = topology(tmp_path, driver(*without_nvlink(PAIRS)))
     node = replace(plain.nodes[0], peers_refused=frozenset({frozenset(PAIRS[:2])}))

@@ -1,0 +1,177 @@
+"""What commwatch probe says of a cycle: verdicts, exit codes, and the sentences below the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from commwatch.analysis.expected import Expected, ExpectedSource
+from commwatch.analysis.pair_matrix import Suspect
+from commwatch.commands.probe_answer import Answer, Member, answer_of, notes_of
+from commwatch.commands.probe_text import rows_of
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, NcclNotes, Skipped, Yielded
+from heatmap.matrices import matrix
+from probes.results import MIB, measured, plan_of
+
+RATE = 100e9
+NOW = 1_000_000.0
+
+
+def members(count: int) -> tuple[Member, ...]:
+    # The indexes are not the ranks: a probe may leave GPUs out.
+    return tuple(Member(gpu=str(rank + 4), uuid=f"GPU-{rank}", pci_bus_id="", name="") for rank in range(count))
+
+
+def answer(plan: CyclePlan, result: CycleResult, source: ExpectedSource | None = "reference", **options: Any) -> Answer:
+    """With an expected bandwidth of 100 GB/s from some source."""
+    expected = None if source is None else Expected(RATE, source, "a test")
+    known: dict[str, Any] = {"expected_of": lambda step: expected, "low_ratio": 0.6, "latency_limit": None}
+    return answer_of(plan, result, members(len(plan.devices)), **(known | options))
+
+
+def at(rate: float, plan: CyclePlan | None = None) -> CycleResult:
+    """A cycle of all_reduce over two ranks, whose factor is 1, at a bus bandwidth."""
+    return measured(plan or plan_of(), NOW, [10e-6, MIB / rate])
+
+
+@pytest.mark.parametrize(
+    ("share", "source", "verdict", "code"),
+    [
+        (0.61, "reference", "good", 0),
+        (0.59, "reference", "low", 1),
+        (0.59, "configured", "low", 1),
+        (0.59, "model", "below model", 0),
+        (0.61, "model", "good", 0),
+        (1.2, "model", "good", 0),
+        (0.01, None, "not judged", 0),
+    ],
+)
+def test_bandwidth_is_held_against_what_is_expected(
+    share: float, source: ExpectedSource | None, verdict: str, code: int
+) -> None:
+    """Below 60 % of a firm value it is low; a model only hints; a ratio above 1 stays as it is."""
+    found = answer(plan_of(), at(share * RATE), source)
+    latency, bandwidth = found.rows
+
+    assert (bandwidth.verdict, found.exit_code) == (verdict, code)
+    assert bandwidth.utilization_ratio == (pytest.approx(share) if source else None)
+    assert (latency.expected, latency.bus_bandwidth_bytes_per_second, latency.verdict) == (None, None, "not judged")
+
+
+@pytest.mark.parametrize(("limit", "verdict", "code"), [(11e-6, "good", 0), (9e-6, "slow", 1)])
+def test_latency_is_held_against_its_limit(limit: float, verdict: str, code: int) -> None:
+    """Where the operator has set one."""
+    found = answer(plan_of(), at(RATE), latency_limit=limit)
+
+    assert (found.rows[0].verdict, found.exit_code) == (verdict, code)
+
+
+def test_the_bus_bandwidth_has_the_factor_of_the_operation() -> None:
+    """Of an all_reduce over four ranks 2 × 3/4; the slowest rank's time counts."""
+    plan = plan_of(ranks=4)
+    (_, row) = answer(plan, measured(plan, NOW, [1e-5, [1e-3, 1e-3, 2e-3, 1e-3]])).rows
+
+    assert row.algorithm_bandwidth_bytes_per_second == pytest.approx(MIB / 2e-3)
+    assert row.bus_bandwidth_bytes_per_second == pytest.approx(1.5 * MIB / 2e-3)
+
+
+def test_the_slowest_rank_is_named_where_ranks_are_uneven() -> None:
+    """By its GPU; ranks that keep pace within a tenth are not worth a word."""
+    plan = plan_of(ranks=4)
+    uneven = answer(plan, measured(plan, NOW, [1e-5, [1e-3, 1e-3, 2e-3, 1e-3]]))
+    even = answer(plan, measured(plan, NOW, [1e-5, [1e-3, 1e-3, 1.1e-3, 1e-3]]))
+
+    assert list(notes_of(uneven)) == [
+        "all_reduce for bandwidth: rank 2 (GPU6) is the slowest; the fastest takes 50 % of its time"
+    ]
+    assert (uneven.rows[1].slowest_rank, even.rows[1].slowest_rank) == (2, None)
+    assert list(notes_of(even)) == []
+
+
+def test_a_failure_names_rank_gpu_phase_and_what_nccl_said() -> None:
+    """All in sentences below the table."""
+    failed = Failed(
+        finished_at=NOW, occupied_seconds=1.0, reason="nccl_error", detail="unhandled system error", phase="setup",
+        rank=1, nccl=NcclNotes(category="network", warnings=("NET/IB : Got completion with error 12",)),
+    )  # fmt: skip
+    found = answer(plan_of(), failed)
+
+    assert (found.verdict, found.exit_code, found.rows) == ("failed", 1, ())
+    assert list(notes_of(found)) == [
+        "nccl_error on rank 1 (GPU5) in phase setup: unhandled system error",
+        "NCCL's log points at: network",
+        "NCCL: NET/IB : Got completion with error 12",
+    ]
+
+
+def test_skips_and_yields_are_no_failures() -> None:
+    """Exit code 3, with the reason."""
+    skipped = answer(plan_of(), Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU 0000:17:00.0 is busy"))
+    yielded = answer(
+        plan_of(), Yielded(finished_at=NOW, occupied_seconds=1.0, reason="process_appeared", detail="process 7 came")
+    )
+
+    assert (skipped.verdict, skipped.exit_code) == ("skipped", 3)
+    assert (yielded.verdict, yielded.exit_code) == ("gave way", 3)
+    assert list(notes_of(yielded)) == ["gave way: process_appeared: process 7 came"]
+
+
+def test_settings_of_the_machine_are_told() -> None:
+    """They may explain a result."""
+    plan = plan_of()
+    found = answer(plan, measured(plan, NOW, [1e-5, 1e-4], settings={"NCCL_P2P_DISABLE": "1"}))
+
+    assert list(notes_of(found)) == ["NCCL settings of this machine in force: NCCL_P2P_DISABLE=1"]
+
+
+def test_ranks_that_share_a_gpu_give_no_times() -> None:
+    """What arrived was right; the table has no number."""
+    plan = plan_of(backend="nccl", devices=("GPU-0",))
+    found = answer(plan, measured(plan, NOW, [1e-5, 1e-4]))
+
+    assert (found.rows, found.exit_code) == ((), 0)
+    assert list(rows_of(found)) == [("ring ×2", *("-",) * 6, "exact")]
+    assert "times say nothing" in next(notes_of(found))
+
+
+def test_scaling_has_points_and_words() -> None:
+    """A row for each number of ranks."""
+    plan = plan_of("scaling", 4)
+    found = answer(plan, measured(plan, NOW, [1e-4, 2e-4]))
+
+    assert found.scaling is not None
+    assert [point.ranks for point in found.scaling.points] == [2, 4]
+    assert len(list(notes_of(found))) == 2
+    assert [row[0] for row in rows_of(found)] == ["ring: all_reduce ×2", "ring: all_reduce ×4"]
+
+
+@pytest.mark.parametrize(
+    ("factor", "firm", "suspected", "verdict", "code"),
+    [
+        (1.0, True, False, "good", 0),
+        (0.5, False, False, "below model", 0),
+        (0.5, True, False, "low", 1),
+        (1.0, False, True, "low", 1),
+    ],
+)
+def test_pairs_are_low_by_a_suspect_or_a_configured_value(
+    factor: float, firm: bool, suspected: bool, verdict: str, code: int
+) -> None:
+    """A model alone only hints, as for any other bandwidth."""
+    suspect = Suspect(kind="gpu", element="GPU0", confidence=1.0, slowdown=1.3, cells=((0, 1),), words="GPU0 is slow.")
+    plan = plan_of("pairs", 4)
+    pairs = matrix(4, factors={(0, 1): factor}, suspects=(suspect,) if suspected else ())
+    found = answer(plan, measured(plan, NOW, [1e-4]), pairs=pairs, firm_pairs=firm)
+
+    assert (found.verdict, found.exit_code) == (verdict, code)
+    assert next(rows_of(found))[-1] == verdict
+
+
+def test_pairs_of_which_nothing_is_expected_are_not_judged() -> None:
+    """Not good either."""
+    plan = plan_of("pairs", 4)
+    found = answer(plan, measured(plan, NOW, [1e-4]), pairs=matrix(4, expected=None))
+
+    assert next(rows_of(found))[-1] == "not judged"
+    assert found.exit_code == 0
