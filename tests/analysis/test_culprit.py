@@ -24,7 +24,6 @@ from analysis.culprit_cases import (
 from analysis.culprit_generator import (
     NODES,
     Fault,
-    Node,
     Part,
     direct,
     fault_of,
@@ -254,6 +253,17 @@ def test_what_pairs_cannot_tell_apart_is_named_together() -> None:
     assert suspect.slowdown == pytest.approx(1 / 0.7, rel=0.05)
     assert set(suspect.cells) == EIGHT.cells(GPU3)
     assert suspect.confidence > 0.9
+
+
+def test_a_single_matrix_may_be_asked_too() -> None:
+    """For a cycle by hand: the same part, less sure, and the sentence says that it rests on one matrix."""
+    machine = quiet(EIGHT)
+    row = [pair_matrix(EIGHT, machine.matrix([SLOW])) for _ in range(3)]
+    (one,) = find_suspects(row[:1], parts_of(EIGHT.shape), fewest=1)
+    (three,) = find_suspects(row, parts_of(EIGHT.shape))
+    assert (one.element, three.element) == ("GPU3", "GPU3")
+    assert one.confidence <= three.confidence
+    assert "in one matrix" in one.words
 
 
 def test_one_direction_is_told_in_words() -> None:

@@ -63,6 +63,10 @@ def test_a_suspects_cells_carry_its_letter_and_low_ones_a_mark() -> None:
     assert LOW not in slow.marks.values()
     assert slow.notes[0].startswith("A  GPU3 is slow to and from every other GPU")
 
+    assert slow.notes[0].endswith("(confidence 97 %)")
+    certain = tuple(msgspec.structs.replace(one, confidence=0.998) for one in slow_gpu(3).suspects)
+    assert view(matrix(8, suspects=certain)).notes[0].endswith("(confidence above 99 %)")
+
     low = view(matrix(4, factors={(0, 1): 0.5}))
     assert low.marks == {(0, 1): LOW}
     (note,) = low.notes

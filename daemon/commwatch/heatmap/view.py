@@ -163,9 +163,14 @@ def suspect_letter(place: int) -> str:
 def suspect_notes(suspects: Sequence[Suspect]) -> tuple[str, ...]:
     """What is said of each suspect, behind its letter."""
     return tuple(
-        f"{suspect_letter(place)}  {one.words.rstrip('.')} (confidence {100 * one.confidence:.0f} %)"
+        f"{suspect_letter(place)}  {one.words.rstrip('.')} (confidence {_sure(one.confidence)})"
         for place, one in enumerate(suspects)
     )
+
+
+def _sure(confidence: float) -> str:
+    """In percent; never 100."""
+    return "above 99 %" if confidence > 0.99 else f"{100 * confidence:.0f} %"
 
 
 # --- what a cell is held against ---
