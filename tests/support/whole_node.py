@@ -40,6 +40,7 @@ class WholeNode:
         self.config = Config(paths=Paths(state=str(folder)))
         self._sysfs, self._procfs = folder / "sysfs", folder / "procfs"
         self._node = SimulatedNode(preset, None, STARTED_AT, lambda: STARTED_AT + self.time)
+        self.preset = preset
         self._store = Store(OPT_IN - set(opt_in))
         state = StateDirectory(folder / "state")
         self._pipeline = Pipeline(self.config, state, self._store, Instruments(), frozenset)
@@ -99,6 +100,16 @@ class WholeNode:
             layout = self._layouts.setdefault(readings.series, Layout(readings.series))
             blocks[readings.device] = Block(layout, readings.values, self.time)
         return blocks
+
+    @property
+    def store(self) -> Store:
+        """What was read."""
+        return self._store
+
+    @property
+    def roots(self) -> tuple[str, str]:
+        """Its sysfs and procfs."""
+        return str(self._sysfs), str(self._procfs)
 
     def snapshot(self) -> Snapshot:
         """What would be exposed now, without the daemon's own metrics."""

@@ -58,11 +58,6 @@ class ProbeRecord:
         return self._rules.interval
 
     @property
-    def steps(self) -> int:
-        """Of a cycle."""
-        return len(self._plan.steps)
-
-    @property
     def other_backend(self) -> str:
         """Backend of the results under this name where the plan has another one: then it must not run; else empty."""
         return self.history.backend if self.history.backend != self._plan.backend else ""
