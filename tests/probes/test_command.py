@@ -259,6 +259,16 @@ def test_a_busy_node_is_exit_code_3(node: Config, faults: Path, capsys: pytest.C
     assert "all_reduce: gpu_busy: GPU 0000:" in capsys.readouterr().out
 
 
+def test_probes_without_a_place_on_the_node_do_not_count(node: Config) -> None:
+    """One GPU has nobody to talk to: its copies decide, but a collective that is asked for does too."""
+    one = Config(paths=node.paths, simulation=Simulation(preset="h200x1"), probes=Probes(definitions={
+        "ring": Probe(), "copies": Probe(measure="host_copies")}))  # fmt: skip
+
+    assert run(one) == 0
+    assert run(one, "ring", "copies") == 3
+    assert run(with_probe(one, Probe())) == 3, "nothing was measured"
+
+
 def test_what_several_probes_share_is_said_once(node: Config, faults: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the names of all of them, and the progress says how many are to come."""
     assert run(node, "all_reduce", "broadcast", "--gpus", "1") == 3

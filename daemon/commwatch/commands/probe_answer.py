@@ -118,6 +118,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
             return GOOD
         return NOT_MEASURED if self.verdict in ("skipped", "gave way") else BAD
 
+    @property
+    def has_no_place_here(self) -> bool:
+        """This node lacks what it measures: a second GPU, or any."""
+        return isinstance(self.result, Skipped) and self.result.reason in ("single_gpu", "no_gpu_backend")
+
     def rank_name(self, rank: int) -> str:
         """``rank 3 (GPU3)``; without a GPU ``rank 3``."""
         gpu = self.gpus[rank % len(self.gpus)].gpu if self.gpus else ""
