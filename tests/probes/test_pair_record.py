@@ -153,6 +153,25 @@ def test_every_number_comes_from_the_clock_that_counts() -> None:
     assert (matrix.backend, matrix.nccl_version, matrix.simulated_node) == ("simulated", "2.27.5", "h100x4")
 
 
+@pytest.mark.parametrize(
+    ("expected", "source"),
+    [
+        ({}, "none"),
+        (dict.fromkeys(CELLS, Expected(12e9, "configured", "")), "configured"),
+        ({**dict.fromkeys(CELLS, Expected(12e9, "configured", "")), (0, 1): Expected(12e9, "model", "")}, "model"),
+    ],
+)
+def test_the_conditions_say_where_the_expected_values_come_from(
+    expected: dict[Cell, Expected], source: str
+) -> None:  # fmt: skip
+    """Of all pairs together: what one of them has from a model, all have."""
+    probe = Probe()
+    probe.take(around=replace(AROUND, expected=expected))
+
+    [labels] = [labels for name, *labels in probe.series() if name == "probe_info"]
+    assert labels[-1] == source
+
+
 def test_what_was_not_measured_is_absent() -> None:
     """A pair that no step had is not in the matrix; a step that was left out leaves None; so does no expectation."""
     whole = result(5.0)

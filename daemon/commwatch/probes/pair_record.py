@@ -122,6 +122,12 @@ def _check_places(matrices: Iterable[PairMatrix]) -> None:
                 raise ValueError(f"a cell from {cell.source} to {cell.destination} in a matrix of {len(places)} ends")
 
 
+def _source_of_all(expected: Iterable[Expected]) -> str:
+    """A model's word for one pair makes all of them no more than that; ``none`` without any."""
+    sources = {one.source for one in expected}
+    return "model" if "model" in sources else next(iter(sources), "none")
+
+
 class PairHistory(ProbeHistory):
     """What must survive a restart, beside what is kept of every probe."""
 
@@ -129,6 +135,8 @@ class PairHistory(ProbeHistory):
     """The last ones in a row, oldest first; the suspects are in the newest."""
     good: tuple[PairMatrix, ...] = ()
     """Earlier ones of the same series in which nothing was slow."""
+    expected_source: str = "none"
+    """Of what the pairs of the newest one should give; ``model`` where it is so for any of them."""
 
     def __post_init__(self) -> None:
         _check_places([*self.matrices, *self.good])
@@ -157,8 +165,13 @@ class PairRecord(ProbeRecord):
         if isinstance(result, Measured) and not self._plan.shares_gpus:
             self._take(matrix_of(result, self._plan, around), around, now)
 
+    @property
+    def _expected_source(self) -> str:
+        return self.history.expected_source
+
     def _take(self, matrix: PairMatrix, around: PairSurroundings, now: float) -> None:
         history, parts = self.history, parts_of(around)
+        history.expected_source = _source_of_all(around.expected.values())
         if not all(end.device for end in matrix.endpoints):
             history.matrices = [matrix]  # ranks of one host tell nothing of a fabric
             return
