@@ -11,7 +11,10 @@ from commwatch import __version__
 from commwatch.errors import CommwatchError
 from commwatch.settings_arguments import config_from, settings_parser
 
-COMMANDS = ("run", "check_config", "probe", "heatmap", "topology", "inventory", "pause", "resume", "yield_", "simulate")
+COMMANDS = (
+    "run", "check_config", "probe", "heatmap", "topology", "estimate", "inventory", "pause", "resume", "yield_",
+    "simulate",
+)  # fmt: skip
 
 
 def build_parser() -> argparse.ArgumentParser:
