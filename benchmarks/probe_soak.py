@@ -2,6 +2,9 @@
 
 Run ``python benchmarks/probe_soak.py [simulated] [gloo] [--cycles 200]``; gloo needs torch. Exits with 1 on any growth.
 The parent is this process, so what is counted is what the daemon would be left with. Nothing here is a GPU.
+
+With ``--kills 100`` such a parent is killed so often instead, each time at a random moment of simulated cycles, and
+whatever is left after ten seconds counts.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ import argparse
 import asyncio
 import gc
 import os
+import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +26,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / root) for root in ("daemon", "ex
 
 from commwatch import config  # noqa: E402 - the checkout need not be installed
 from commwatch.probes.launch import Launcher  # noqa: E402 - as above
-from commwatch.probes.lock import ProbeLock  # noqa: E402 - as above
+from commwatch.probes.lock import ProbeLock, held_elsewhere  # noqa: E402 - as above
 from commwatch.probes.plan import Backend, CyclePlan, Measured, SimulatedNodePlan  # noqa: E402 - as above
 from commwatch.probes.workload import plan_cycle  # noqa: E402 - as above
 from commwatch.simulation.presets import PRESETS  # noqa: E402 - as above
@@ -142,16 +147,49 @@ async def soak(backend: Backend, cycles: int, folder: Path) -> bool:
     return clean
 
 
+LAST_SECONDS = 10.0
+"""So long what a killed parent leaves may take to go."""
+
+
+def kill_at_random(kills: int) -> bool:
+    """Kill a parent of cycles again and again, and print how long its processes, folders and lock last; True if none
+    lasts too long."""
+    lasted: list[float] = []
+    for _ in range(kills):
+        with tempfile.TemporaryDirectory(prefix="soak-") as name:
+            folder = Path(name)
+            command = [sys.executable, __file__, "simulated", "--cycles", "100000"]
+            with subprocess.Popen(command, env=os.environ | {"TMPDIR": name}) as parent:
+                time.sleep(random.uniform(0.2, 2.0))  # noqa: S311 - no secret
+                parent.kill()
+            killed = time.monotonic()
+            while something_left(folder) and time.monotonic() < killed + LAST_SECONDS:
+                time.sleep(0.02)
+            lasted.append(time.monotonic() - killed)
+    late = sum(one >= LAST_SECONDS for one in lasted)
+    print(f"{kills} kills: the longest that anything lasted is {max(lasted):.2f} s; {late} left something")
+    return not late
+
+
+def something_left(folder: Path) -> bool:
+    """Whether a rank or guard lives, or a lock or a private folder is still there."""
+    locks = folder.glob("soak-*/probe.lock")
+    return bool(left_over(folder)) or any(map(held_elsewhere, locks)) or any(folder.glob("soak-*/commwatch-probe-*"))
+
+
 def main() -> int:
     """Soak each backend in turn; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("backends", nargs="*", help="simulated, gloo; both without any")
     parser.add_argument("--cycles", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=0)
     args = parser.parse_args()
     if unknown := set(args.backends) - {"simulated", "gloo"}:
         parser.error(f"no such backend: {', '.join(sorted(unknown))}")
     if args.cycles < 2:
         parser.error("at least two cycles")
+    if args.kills:
+        return 0 if kill_at_random(args.kills) else 1
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         wanted = args.backends or ["simulated", "gloo"]
         clean = [asyncio.run(soak(backend, args.cycles, Path(folder))) for backend in wanted]

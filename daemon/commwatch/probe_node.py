@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from commwatch.probe_topology import ProbeTopology
 from commwatch.probes.gate import GateFacts, GpuFacts, SchedulerFacts
 from commwatch.probes.history import GpuName
 from commwatch.probes.hold import HoldFile
+from commwatch.probes.launch import StuckRank
 from commwatch.probes.node_watch import NodeWatch, job_cgroup_root
 from commwatch.probes.plan import CyclePlan, SimulatedNodePlan
 from commwatch.probes.scheduler import initial_pid_namespace, scheduler_facts
@@ -36,7 +37,7 @@ class ReadNode:
     processes: Callable[[], Awaitable[None]]
     """Reads the processes on the GPUs into the store now."""
     stuck_elsewhere: Callable[[], int]
-    """Processes of the readers that hang in the driver."""
+    """How many processes of the readers hang in the driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,14 @@ class ProbeNode:
         wanted = [str(index) for index in probe.gpus] or list(here)
         return [here[index] for index in wanted if index in here]
 
+    def _missing(self, probe: config.Probe) -> tuple[int, ...]:
+        here = {labels["gpu"] for labels in self._view.identities()}
+        return tuple(index for index in probe.gpus if str(index) not in here)
+
+    def gpu_count(self) -> int:
+        """GPUs of the node."""
+        return len(self._view.identities())
+
     def _simulated_node(self) -> SimulatedNodePlan | None:
         node = self._simulation
         if node is None:
@@ -147,28 +156,27 @@ class ProbeNode:
             return SchedulerFacts()
         return await scheduler_facts(self._settings.probes, self._procfs, self._sysfs)
 
-    def facts(
-        self,
-        *,
-        maintenance: str,
-        other_backend: str,
-        stuck_ranks: int,
-        scheduler: SchedulerFacts,
-        gpus: tuple[GpuFacts, ...],
-        within_budget: bool,
-    ) -> GateFacts:
-        """All that the gate decides on."""
-        hold = self._hold.read()
+    def facts(self, name: str, *, maintenance: str, other_backend: str, stuck_ranks: Sequence[StuckRank]) -> GateFacts:
+        """What the gate decides on, without what takes time to find out: GPUs, schedulers and budget.
+
+        Args:
+            name: of the probe.
+            maintenance: reason of the one in force; empty without.
+            other_backend: see ``GateFacts``.
+            stuck_ranks: of earlier cycles.
+        """
+        hold, readers = self._hold.read(), self._read.stuck_elsewhere()
+        stuck = [f"rank process {one.pid}{one.device and f' on {one.device}'}" for one in stuck_ranks]
+        if readers:
+            stuck.append(f"{readers} process{'es' if readers > 1 else ''} of the driver's reader")
         return GateFacts(
             maintenance=maintenance,
             hold_seconds=hold.left(time.time()) if hold else 0.0,
             other_backend=other_backend,
             torch_installed=importlib.util.find_spec("torch") is not None,
-            stuck_processes=stuck_ranks + self._read.stuck_elsewhere(),
-            scheduler=scheduler,
+            missing_gpus=self._missing(self._settings.probes.definitions[name]),
+            stuck=tuple(stuck),
             initial_pid_namespace=initial_pid_namespace(self._procfs),
-            gpus=gpus,
-            within_budget=within_budget,
         )
 
     def watch(self, plan: CyclePlan, scheduler: SchedulerFacts) -> NodeWatch:

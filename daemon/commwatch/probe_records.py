@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from commwatch import config
 from commwatch.analysis.culprit import Parts
 from commwatch.analysis.expected import Expected, expected_of_pair
 from commwatch.analysis.streak import is_current
 from commwatch.probe_node import Prospect
+from commwatch.probes.gate import Skip
 from commwatch.probes.pair_record import (
     PairHistory,
     PairRecord,
@@ -18,13 +19,14 @@ from commwatch.probes.pair_record import (
     endpoints_of_ranks,
     labels_of,
 )
-from commwatch.probes.plan import CyclePlan, CycleResult
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed
 from commwatch.probes.record import ProbeHistory, ProbeRecord, rules_of
 from commwatch.simulation.names import node_name
 from commwatch.state import StateDirectory
 from commwatch.thresholds import Thresholds
 from commwatch.topology.elements import ways_of
 from commwatch.units import format_rate, format_seconds
+from commwatch_exporters.web import ProbeStatus
 
 AnyRecord: TypeAlias = ProbeRecord | PairRecord
 
@@ -79,6 +81,50 @@ def _expected(prospect: Prospect, probe: config.Probe) -> Mapping[tuple[int, int
         for pair in pairs
     }
     return {pair: one for pair, one in found.items() if one is not None}
+
+
+def broken_off(error: Exception, now: float, occupied_seconds: float = 0.0) -> Failed:
+    """The outcome of a cycle that commwatch itself could not go through with.
+
+    Args:
+        error: that ended it.
+        now: seconds since 1970.
+        occupied_seconds: for which ranks may have held their GPUs.
+    """
+    detail = f"{type(error).__name__}: {error}"
+    return Failed(finished_at=now, occupied_seconds=occupied_seconds, reason="internal", detail=detail)
+
+
+class Known(NamedTuple):
+    """What is known of a probe since the start of the daemon."""
+
+    result: CycleResult | None
+    """Of the last cycle that ran."""
+    skip: Skip | None
+    """Why the last one did not start; None where it did."""
+    next_run_at: float | None
+    """Seconds since 1970; None where nothing is planned."""
+
+
+def status_of(name: str, record: AnyRecord, known: Known, now: float) -> ProbeStatus:
+    """A probe for the status page.
+
+    Args:
+        name: of the probe.
+        record: of the probe.
+        known: of its last turns.
+        now: seconds since 1970.
+    """
+    last, skip, completed = known.result, known.skip, record.history.last_completion_at
+    failed = f"failed: {last.reason} ({last.detail})" if isinstance(last, Failed) else ""
+    return ProbeStatus(
+        name=name,
+        backend=record.history.backend,
+        last_result=failed or last_words(record, now),
+        age_seconds=None if completed is None else max(0.0, now - completed),
+        next_run_seconds=None if known.next_run_at is None else max(0.0, known.next_run_at - now),
+        skip_reason="" if skip is None else f"{skip.reason}: {skip.detail}",
+    )
 
 
 def last_words(record: AnyRecord, now: float) -> str:

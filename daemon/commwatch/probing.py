@@ -6,19 +6,28 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
 from commwatch import config
 from commwatch.probe_node import ProbeNode, Prospect, ReadNode
-from commwatch.probe_records import AnyRecord, last_words, load_record, take_outcome
+from commwatch.probe_records import AnyRecord, Known, broken_off, last_words, load_record, status_of, take_outcome
 from commwatch.probe_schedule import ProbeSchedule, node_share
 from commwatch.probes.budget import expected_gpu_seconds, fits
-from commwatch.probes.gate import SchedulerFacts, Skip, decide
-from commwatch.probes.launch import Launcher
+from commwatch.probes.gate import (
+    GPU_SKIPS,
+    SCHEDULER_SKIPS,
+    GateFacts,
+    SchedulerFacts,
+    Skip,
+    decide,
+    decide_before_asking,
+)
+from commwatch.probes.launch import Launcher, StuckRank
 from commwatch.probes.lock import LOCK_FILE, ProbeLock
-from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, SkipReason, YieldReason
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped, YieldReason
 from commwatch.scheduler import Scheduler
 from commwatch.state import StateDirectory
 from commwatch.store import Store
@@ -29,11 +38,6 @@ from commwatch_exporters.web import ProbeStatus
 
 log = structlog.get_logger("commwatch.probing")
 
-NODE_SKIPS: frozenset[SkipReason] = frozenset(
-    {"scheduler_busy", "scheduler_unknown", "foreign_pid_namespace", "gpu_unknown", "gpu_busy", "gpu_memory_used",
-     "compute_mode", "mig"}
-)  # fmt: skip
-"""Reasons that hold for every probe of the node."""
 NODE_SKIP_HOLDS_SECONDS = 60.0
 """For so long a node that was not free is not asked again for another seldom probe: they all try again together."""
 
@@ -76,6 +80,8 @@ class Probing:
         self._last_result: dict[str, CycleResult] = {}
         self._node_skip: tuple[float, Skip] | None = None
         """The last skip that holds for every probe, and its monotonic time."""
+        self._known_stuck: tuple[StuckRank, ...] = ()
+        """At the last ``refresh``."""
         self._turn = asyncio.Lock()
         self._maintenance = ""
         self._stopped = False
@@ -108,7 +114,7 @@ class Probing:
             if self._stopped:
                 return
             record = self._record(name, self._node.prospect(name))
-            outcome = self._not_free_a_moment_ago(name) or await self._cycle_if_free(name, record)
+            outcome = await self._outcome(name, record)
             if outcome is None:
                 return
             if isinstance(outcome, Skip):
@@ -117,10 +123,36 @@ class Probing:
             self._plan_next(name, record, ran=isinstance(outcome, Measured | Failed))
             await asyncio.to_thread(self.save)
 
-    def _not_free_a_moment_ago(self, name: str) -> Skip | None:
+    async def _outcome(self, name: str, record: AnyRecord) -> Skip | CycleResult | None:
+        """What came of a probe's turn; None where the daemon stops meanwhile."""
+        try:
+            plan = self._node.prospect(name).plan
+            return (
+                decide_before_asking(self._limits.gate, plan, self._facts(name, record))
+                or self._not_free_a_moment_ago(name, plan)
+                or await self._cycle_if_free(name, record)
+            )
+        except Exception as error:  # one broken cycle must neither pass unseen nor be the last
+            log.exception("a probe broke off", probe=name)
+            result = broken_off(error, time.time())
+            self._last_result[name], self._last_skip[name] = result, None
+            record.apply(result, {}, (), time.time())
+            return result
+
+    def _facts(self, name: str, record: AnyRecord) -> GateFacts:
+        return self._node.facts(
+            name,
+            maintenance=self._maintenance,
+            other_backend=record.other_backend,
+            stuck_ranks=self._launcher.stuck_ranks,
+        )
+
+    def _not_free_a_moment_ago(self, name: str, plan: CyclePlan) -> Skip | None:
         if self._node_skip is None or not self._schedule(name).seldom:
             return None
         asked_at, skip = self._node_skip
+        if plan.backend == "gloo" and skip.reason in GPU_SKIPS:
+            return None
         return skip if time.monotonic() - asked_at < NODE_SKIP_HOLDS_SECONDS else None
 
     async def _cycle_if_free(self, name: str, record: AnyRecord) -> Skip | CycleResult | None:
@@ -133,12 +165,15 @@ class Probing:
         if self._stopped:
             return None
         plan = prospect.plan
-        facts = self._node.facts(
-            maintenance=self._maintenance, other_backend=record.other_backend, stuck_ranks=len(self._launcher.stuck),
-            scheduler=scheduler, gpus=gpus, within_budget=self._within_budget(name, record, prospect),
-        )  # fmt: skip
-        skip = decide(self._limits.gate, plan.backend, plan.measure, plan.ranks, facts)
-        self._node_skip = (time.monotonic(), skip) if skip is not None and skip.reason in NODE_SKIPS else None
+        facts = replace(
+            self._facts(name, record),
+            scheduler=scheduler,
+            gpus=gpus,
+            within_budget=self._within_budget(name, record, plan),
+        )
+        skip = decide(self._limits.gate, plan, facts)
+        of_node = skip is not None and skip.reason in SCHEDULER_SKIPS | GPU_SKIPS
+        self._node_skip = (time.monotonic(), skip) if skip is not None and of_node else None
         return skip or await self._cycle(name, prospect, record, scheduler)
 
     async def _cycle(
@@ -146,7 +181,7 @@ class Probing:
     ) -> Skip | CycleResult:
         """Run the ranks, and take in what came of it; a skip where they found that they cannot run here."""
         plan = prospect.plan
-        result = await self._launcher.run(plan, self._node.watch(plan, scheduler))
+        result = await self._run_ranks(name, plan, scheduler)
         if isinstance(result, Skipped):
             return Skip(result.reason, result.detail)
         self._last_result[name] = result
@@ -164,6 +199,14 @@ class Probing:
         else:
             log.info("probe gave way", probe=name, reason=result.reason, detail=result.detail)
         return result
+
+    async def _run_ranks(self, name: str, plan: CyclePlan, scheduler: SchedulerFacts) -> CycleResult:
+        started = time.monotonic()
+        try:
+            return await self._launcher.run(plan, self._node.watch(plan, scheduler))
+        except Exception as error:  # as above; the ranks have ended, and count for the budget
+            log.exception("a probe's ranks broke off", probe=name)
+            return broken_off(error, time.time(), time.monotonic() - started)
 
     def _skipped(self, name: str, record: AnyRecord, skip: Skip) -> None:
         record.skip(skip.reason)
@@ -189,23 +232,22 @@ class Probing:
             record.adopt_plan(prospect.plan)
         return record
 
-    def _within_budget(self, name: str, record: AnyRecord, prospect: Prospect) -> bool:
-        gpus, steps = prospect.plan.gpus, len(prospect.plan.steps)
-        cycles = [cycle for one in self._records.values() for cycle in one.history.occupied]
+    def _within_budget(self, name: str, record: AnyRecord, plan: CyclePlan) -> bool:
         return fits(
-            cycles,
-            expected=expected_gpu_seconds(record.history.occupied, gpus, steps),
+            [cycle for one in self._records.values() for cycle in one.history.occupied],
+            expected=expected_gpu_seconds(record.history.occupied, plan.gpus, len(plan.steps)),
             limit=self._limits.occupancy_limit,
-            gpus=gpus,
+            gpus=self._node.gpu_count() if plan.gpus else 0,
             now=time.time(),
-            reserved=0.0 if self._schedule(name).seldom else self._waiting_for_budget(gpus),
+            reserved=0.0 if self._schedule(name).seldom else self._waiting_for_budget(),
         )
 
-    def _waiting_for_budget(self, gpus: int) -> float:
+    def _waiting_for_budget(self) -> float:
         """GPU seconds of the seldom probes that were skipped for the budget: frequent ones leave room for them."""
         waiting = [name for name, skip in self._last_skip.items() if skip is not None and skip.reason == "budget"]
-        seldom = [self._records[name] for name in waiting if self._schedule(name).seldom]
-        return sum(expected_gpu_seconds(one.history.occupied, gpus, one.steps) for one in seldom)
+        seldom = [(self._records[name], self._node.prospect(name).plan) for name in waiting
+                  if self._schedule(name).seldom]  # fmt: skip
+        return sum(expected_gpu_seconds(one.history.occupied, plan.gpus, len(plan.steps)) for one, plan in seldom)
 
     # --- what others see and ask ---
 
@@ -219,9 +261,13 @@ class Probing:
         self._store.put("probes", name, block, float("inf"))
 
     def refresh(self) -> None:
-        """Show what is known now: results age."""
+        """Show what is known now: results age, and ranks come back from the kernel."""
         for name in self._records:
             self._publish(name)
+        stuck = self._launcher.stuck_ranks
+        for rank in set(self._known_stuck).difference(stuck):
+            log.info("a stuck rank has ended", pid=rank.pid, device=rank.device)
+        self._known_stuck = stuck
 
     def pause(self, reason: str) -> None:
         """Start no cycle until ``resume``."""
@@ -272,17 +318,8 @@ class Probing:
         return [self._status(name, record, now) for name, record in self._records.items()]
 
     def _status(self, name: str, record: AnyRecord, now: float) -> ProbeStatus:
-        last, skip = self._last_result.get(name), self._last_skip.get(name)
-        completed, next_run = record.history.last_completion_at, self._scheduler.next_run(_job(name))
-        failed = f"failed: {last.reason} ({last.detail})" if isinstance(last, Failed) else ""
-        return ProbeStatus(
-            name=name,
-            backend=record.history.backend,
-            last_result=failed or last_words(record, now),
-            age_seconds=None if completed is None else max(0.0, now - completed),
-            next_run_seconds=None if next_run is None else max(0.0, next_run - now),
-            skip_reason="" if skip is None else f"{skip.reason}: {skip.detail}",
-        )
+        known = Known(self._last_result.get(name), self._last_skip.get(name), self._scheduler.next_run(_job(name)))
+        return status_of(name, record, known, now)
 
 
 def _job(name: str) -> str:

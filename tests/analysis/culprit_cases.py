@@ -8,10 +8,17 @@ from functools import cache
 from random import Random
 from typing import Literal, TypeAlias, cast
 
-from analysis.culprit_generator import NODES, Cell, Fault, Machine, Matrix, Node, Part
-from commwatch.analysis.culprit import Element, PairWay, Parts, Passage, Past, find_suspects, keep_good, past_of
+from analysis.culprit_generator import Fault, Machine, Matrix
+from analysis.culprit_nodes import NODES, Cell, Node, Part
+from commwatch.analysis.culprit import (
+    Past,
+    find_suspects,
+    keep_good,
+    looks_slow,
+    past_of,
+)
 from commwatch.analysis.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
-from commwatch.analysis.ways import Direction, ElementKind
+from commwatch.analysis.ways import Direction, Element, ElementKind, PairWay, Parts, Passage
 
 Scene: TypeAlias = Literal["known", "new"]
 """known: the machine was sound for some days first; new: it has the fault from its first matrix on."""
@@ -95,7 +102,7 @@ class Daemon:
         one = pair_matrix(self.node, matrix)
         self.last = [*self.last, one][-3:]
         suspects = find_suspects(self.last, parts, self.past)
-        if not find_suspects([one], parts, self.past, fewest=1):
+        if not looks_slow(one, parts, self.past):
             self.good = keep_good(self.good, one)
             self.past = past_of(self.good)
         return suspects
@@ -143,14 +150,33 @@ def judged(node: Node, part: Part, suspects: Sequence[Suspect], scene: Scene) ->
         return "hidden, somebody named" if suspects else "hidden"
     if not suspects:
         return "nobody"
-    return "right" if Part(suspects[0].kind, suspects[0].element) in alike(node, part, scene) else "wrong"
+    if node.gpus == 2:  # every part is on the only pair
+        return "right" if named_first(suspects) == Part("pair", "GPU0-GPU1") else "wrong"
+    return "right" if named_first(suspects) in alike(node, part, scene) else "wrong"
+
+
+def named_first(suspects: Sequence[Suspect]) -> Part:
+    """What the labels of the surest suspect say."""
+    return Part(suspects[0].kind, suspects[0].element)
+
+
+def judged_pair(node: Node, ends: tuple[int, int], suspects: Sequence[Suspect], scene: Scene) -> Verdict:
+    """The verdict where a pair is slow and nothing else: the pair itself, or parts that can be seen on it alone."""
+    cells = frozenset({ends, ends[::-1]})
+    if scene == "new" and not node.visible_among_peers(cells):
+        return "hidden, somebody named" if suspects else "hidden"
+    if not suspects:
+        return "nobody"
+    named = named_first(suspects)
+    seen = node.cells(named) if scene == "known" else node.visible_among_peers(node.cells(named))
+    return "right" if named == Part("pair", f"GPU{ends[0]}-GPU{ends[1]}") or seen == cells else "wrong"
 
 
 def judged_one_way(node: Node, fault: Fault, suspects: Sequence[Suspect]) -> str:
     """The verdict on the first suspect where one direction of a part is slow."""
     if not suspects:
         return "nobody"
-    named = Part(suspects[0].kind, suspects[0].element)
+    named = named_first(suspects)
     if fault.cells not in (node.cells(named, "out"), node.cells(named, "in")):
         return "wrong"
     return "right" if set(suspects[0].cells) <= fault.cells else "right part, direction not told"

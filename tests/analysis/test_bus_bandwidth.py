@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from commwatch.analysis.bus_bandwidth import algorithm_bandwidth, bus_bandwidth, factor
 from commwatch.probes.plan import Operation
@@ -50,3 +52,18 @@ def test_published_times_give_the_published_bandwidths(size: int, seconds: float
 def test_two_ranks_have_one_bandwidth() -> None:
     """For an all-reduce over two ranks both bandwidths are the same."""
     assert bus_bandwidth("all_reduce", 2, 1000, 1e-3) == algorithm_bandwidth(1000, 1e-3) == 1e6
+
+
+@given(
+    st.sampled_from(get_args(Operation)),
+    st.integers(min_value=2, max_value=512),
+    st.integers(min_value=1, max_value=2**40),
+    st.floats(min_value=1e-6, max_value=100.0),
+)
+def test_factors_grow_with_the_ranks_and_have_an_end(operation: str, ranks: int, size: int, seconds: float) -> None:
+    """Never above 2 for an all-reduce, nor above 1 for anything else; an all-reduce is a gather and a scatter."""
+    here, more = factor(operation, ranks), factor(operation, ranks + 1)
+
+    assert 0.5 <= here <= more <= (2 if operation == "all_reduce" else 1)
+    assert factor("all_reduce", ranks) == factor("all_gather", ranks) + factor("reduce_scatter", ranks)
+    assert bus_bandwidth(operation, ranks, size, seconds) * seconds == pytest.approx(here * size)

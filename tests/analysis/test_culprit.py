@@ -21,21 +21,13 @@ from analysis.culprit_cases import (
     suspects_in_health,
     suspects_with,
 )
-from analysis.culprit_generator import (
-    NODES,
-    Fault,
-    Part,
-    direct,
-    fault_of,
-    nvswitch,
-    one_way_fault_of,
-    two_faults,
-    unrelated_cells,
-)
-from commwatch.analysis.culprit import Parts, find_suspects, keep_good, past_of
+from analysis.culprit_generator import Fault, fault_of, one_way_fault_of, two_faults, unrelated_cells
+from analysis.culprit_nodes import NODES, Part, direct, nvswitch
+from commwatch.analysis.culprit import find_suspects, keep_good, looks_slow, past_of
 from commwatch.analysis.pair_matrix import PairMatrix, Suspect
+from commwatch.analysis.ways import Parts
 
-SMALL = [node for nodes in NODES.values() for node in nodes if node.gpus <= 8]
+SMALL = [node for nodes in NODES.values() for node in nodes if 2 < node.gpus <= 8]
 EIGHT = nvswitch(8)
 GPU3 = Part("gpu", "GPU3")
 SLOW = Fault(EIGHT.cells(GPU3), 1 / 0.7)
@@ -229,6 +221,16 @@ def test_latency_alone_is_seen_too() -> None:
         assert all("times as long for a small message" in one.words for one in suspects)
 
 
+def test_a_late_pair_is_late_both_ways_every_time() -> None:
+    """Nothing else was measured that would tell a spike of a small message from a fault."""
+    both = Fault(frozenset({(2, 5), (5, 2)}), 1.0, 4.0)
+    one = Fault(frozenset({(2, 5)}), 1.0, 9.0)
+    for faults, found in (([both, both, both], [("pair", "GPU2-GPU5")]), ([both, one, both], [])):
+        machine, daemon = quiet(EIGHT), Daemon(EIGHT)
+        taken = [daemon.take(machine.matrix([fault])) for fault in faults]
+        assert named(taken[-1]) == found
+
+
 def test_a_matrix_of_another_series_ends_the_row() -> None:
     """Another NCCL version, size or GPU is not compared."""
     machine = quiet(EIGHT)
@@ -256,14 +258,41 @@ def test_what_pairs_cannot_tell_apart_is_named_together() -> None:
 
 
 def test_a_single_matrix_may_be_asked_too() -> None:
-    """For a cycle by hand: the same part, less sure, and the sentence says that it rests on one matrix."""
+    """For a cycle by hand: the same part, less sure, and the sentence says that it was measured once."""
     machine = quiet(EIGHT)
     row = [pair_matrix(EIGHT, machine.matrix([SLOW])) for _ in range(3)]
     (one,) = find_suspects(row[:1], parts_of(EIGHT.shape), fewest=1)
     (three,) = find_suspects(row, parts_of(EIGHT.shape))
     assert (one.element, three.element) == ("GPU3", "GPU3")
     assert one.confidence <= three.confidence
-    assert "in one matrix" in one.words
+    assert ", measured once; " in one.words
+    assert ", 3 times in a row; " in three.words
+
+
+@pytest.mark.parametrize("shape", [node.shape for node in NODES["two GPUs"]])
+def test_of_two_gpus_the_pair_is_named(shape: str) -> None:
+    """Every part lies on the only two ways: neither GPU is accused alone, and on the first day nobody is."""
+    node = next(one for one in NODES["two GPUs"] if one.shape == shape)
+    machine, known, new = quiet(node), Daemon(node), Daemon(node)
+    for _ in range(3):
+        assert known.take(machine.matrix()) == ()
+    slow = Fault(frozenset(node.ways), 1 / 0.7)
+    assert named([known.take(machine.matrix([slow])) for _ in range(3)][-1]) == [("pair", "GPU0-GPU1")]
+    assert [new.take(machine.matrix([slow])) for _ in range(3)] == [()] * 3
+
+
+def test_a_class_of_two_pairs_is_enough_for_three_matrices() -> None:
+    """Two and two GPUs under a switch: one pair is held against the other, but one matrix names nobody yet."""
+    node = next(one for one in SMALL if one.shape.startswith("PCIe, 1 × 2 switches, 4"))
+    machine, daemon = quiet(node), Daemon(node)
+    slow = Fault(frozenset({(0, 1), (1, 0)}), 1 / 0.7)
+    taken = [machine.matrix([slow]) for _ in range(3)]
+    assert [named(daemon.take(one)) for one in taken] == [[], [], [("pcie_switch", "0000:80:00.0")]]
+
+    first = pair_matrix(node, taken[0])
+    assert find_suspects([first], parts_of(node.shape), fewest=1) == ()
+    assert looks_slow(first, parts_of(node.shape))
+    assert not looks_slow(pair_matrix(node, machine.matrix()), parts_of(node.shape))
 
 
 def test_one_direction_is_told_in_words() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.scaling import break_even_seconds, scaling_points, scaling_words
+from commwatch.analysis.scaling import break_even_seconds, computing_seconds, scaling_points, scaling_words
 
 MIB = 2**20
 seconds = st.floats(min_value=1e-6, max_value=10.0)
@@ -54,6 +54,14 @@ def test_against_one_gpu() -> None:
     assert break_even_seconds(1, 0.0, 8, 0.7) == pytest.approx(0.1)
 
 
+@given(seconds, st.floats(min_value=0.01, max_value=0.99))
+def test_the_share_of_computing_is_the_share_of_the_work(sums: float, share: float) -> None:
+    """Where a share of the step is computing, n GPUs do that share of n times the work of one."""
+    compute = computing_seconds(share, sums)
+
+    assert work(8, compute, sums) == pytest.approx(8 * share * work(1, compute, 0.0))
+
+
 def test_where_more_always_win_the_break_even_is_zero() -> None:
     """Equal bus bandwidth over two and four: never negative."""
     assert break_even_seconds(2, 1.0, 4, 1.5) == 0.0
@@ -97,6 +105,7 @@ def test_words_say_where_more_gpus_do_not_help() -> None:
         "bus bandwidth 50 GB/s, 100 % of the best.",
         "4 GPUs instead of 2 help where a step computes longer than 110 ms per GB of gradients; "
         "bus bandwidth 10 GB/s, 20 % of the best.",
+        "With 4 GPUs at least 80 % of a step is computing where it computes longer than 600 ms per GB of gradients.",
     )
 
 

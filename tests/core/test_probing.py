@@ -11,10 +11,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch import config, gpu_view, probe_node, probe_topology, probing
-from commwatch.config import DAY, Config, Duration, Paths, Probe, Probes
+from commwatch.config import DAY, DEFAULT_PROBES, Config, Duration, Paths, Probe, Probes
 from commwatch.probe_node import ReadNode
 from commwatch.probes.hold import HoldFile
-from commwatch.probes.launch import Launcher, Progress
+from commwatch.probes.launch import Launcher, Progress, StuckRank
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped, StepOutcome, Yielded
 from commwatch.probes.watch import Halt, Watch
 from commwatch.probing import Probing
@@ -45,11 +45,11 @@ class ScriptedLauncher(Launcher):
         """A cycle ends when this is set; None: at once."""
         self.under_way = 0
         self.most_at_once = 0
-        self.left_behind: tuple[int, ...] = ()
+        self.left_behind: tuple[StuckRank, ...] = ()
         self._clock = clock
 
     @property
-    def stuck(self) -> tuple[int, ...]:
+    def stuck_ranks(self) -> tuple[StuckRank, ...]:
         return self.left_behind
 
     async def run(self, plan: CyclePlan, watch: Watch, progress: Progress | None = None) -> CycleResult:
@@ -84,9 +84,18 @@ class ScriptedLauncher(Launcher):
 
 
 class Node:
-    """A simulated node with two free GPUs and its probes."""
+    """A simulated node with two free GPUs and its probes; or a ``real`` one; or a real one without GPUs."""
 
-    def __init__(self, folder: Path, clock: Clock, launcher: ScriptedLauncher, **limits: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        launcher: ScriptedLauncher,
+        *,
+        real: bool = False,
+        gpu_less: bool = False,
+        **limits: object,
+    ) -> None:
         self.folder, self.clock, self.launcher = folder, clock, launcher
         self.store, self.jobs = Store(), PlannedJobs()
         self.gpu_reads = 0
@@ -102,12 +111,15 @@ class Node:
             paths=Paths(procfs=str(folder / "proc"), sysfs=str(folder / "sys")),
             probes=Probes(definitions=definitions, **limits),  # type: ignore[arg-type]  # fields by name
         )
-        (folder / "proc").mkdir(exist_ok=True)
-        self.set_gpus()
+        (folder / "proc/self/ns").mkdir(parents=True, exist_ok=True)
+        if real:
+            (folder / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
+        if not gpu_less:
+            self.set_gpus()
         self.probing = Probing(
             settings, load_thresholds(None), StateDirectory(folder), self.store, self.jobs,
-            SimulationPlan("h100x8", "", 0.0, "", ""),
-            ReadNode(lambda: True, self._read_gpus, self._read_processes, lambda: 0),
+            None if real or gpu_less else SimulationPlan("h100x8", "", 0.0, "", ""),
+            ReadNode(lambda: not gpu_less, self._read_gpus, self._read_processes, lambda: 0),
         )  # fmt: skip
 
     async def _read_gpus(self) -> None:
@@ -299,14 +311,127 @@ def test_a_pause_between_the_looks_at_the_gpus_counts(node: Node) -> None:
 
 
 def test_a_stuck_rank_holds_further_cycles_back(node: Node) -> None:
-    """No rank is started beside one that sits in the kernel."""
-    node.launcher.left_behind = (4711,)
+    """No rank is started beside one that sits in the kernel; the GPU is named until it is back."""
+    node.launcher.left_behind = (StuckRank(4711, "GPU-1"),)
     node.cycle()
+    node.probing.refresh()
     assert (node.launcher.plans, node.value("skips_total", "previous_stuck")) == ([], 1)
+    assert node.status().skip_reason.endswith("rank process 4711 on GPU-1")
+    assert node.probing.stuck_count == 1
 
     node.launcher.left_behind = ()
+    with capture_logs() as events:
+        node.probing.refresh()
+    node.cycle()
+    assert [(event["event"], event["pid"], event["device"]) for event in events] == [
+        ("a stuck rank has ended", 4711, "GPU-1")
+    ]
+    assert len(node.launcher.plans) == 1
+
+
+def test_a_cycle_that_breaks_off_is_a_failure_and_not_the_last(node: Node) -> None:
+    """A defect of ours, or of the machine, is counted and logged, and the next cycle comes soon."""
+
+    def break_off() -> CycleResult:
+        raise RuntimeError("no such luck")
+
+    node.launcher.results = [break_off]
+    with capture_logs() as events:
+        node.cycle()
+
+    assert (node.value("attempts_total"), node.value("failures_total", "internal")) == (1, 1)
+    assert ("a probe's ranks broke off", "error") in [(event["event"], event["log_level"]) for event in events]
+    assert node.status().last_result == "failed: internal (RuntimeError: no such luck)"
+    assert node.jobs.moved == [("probe_ring", 30.0)]
+    node.cycle()
+    assert (node.value("attempts_total"), node.value("last_latency_seconds")) == (2, 1e-3)
+
+
+def test_a_node_that_cannot_be_asked_is_a_failure_and_not_the_last(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is what breaks before any rank has started."""
+    with monkeypatch.context() as broken:
+        broken.setattr(probe_topology.ProbeTopology, "read", lambda *_: 1 / 0)
+        node.cycle()
+    assert (node.launcher.plans, node.value("failures_total", "internal")) == ([], 1)
+    assert node.jobs.moved == [("probe_ring", 30.0)]
+
     node.cycle()
     assert len(node.launcher.plans) == 1
+
+
+@pytest.mark.parametrize("measure", ["all_reduce", "host_copies"])
+@pytest.mark.parametrize("gpus", [(5,), (0, 5)])
+def test_gpus_that_are_not_here_start_no_rank(
+    tmp_path: Path, clock: Clock, launcher: ScriptedLauncher, measure: str, gpus: tuple[int, ...]
+) -> None:
+    """A probe is not run over fewer GPUs than it names; the skip names the GPU."""
+    probe = Probe(measure=measure, gpus=gpus, ranks=2)  # type: ignore[arg-type]  # a measure
+    node = Node(tmp_path, clock, launcher, definitions={"ring": probe})
+
+    node.cycle()
+
+    assert (launcher.plans, node.value("skips_total", "gpu_unknown")) == ([], 1)
+    assert node.status().skip_reason == "gpu_unknown: the probe names GPU 5, which the driver does not have"
+
+
+def test_a_node_without_gpus_shows_no_failures(tmp_path: Path, clock: Clock, launcher: ScriptedLauncher) -> None:
+    """Of the default probes all but the copies from and to GPUs run over gloo between two ranks of the host."""
+    node = Node(tmp_path, clock, launcher, definitions=dict(DEFAULT_PROBES), gpu_less=True)
+
+    for name in DEFAULT_PROBES:
+        node.cycle(name=name)
+
+    assert [plan.probe for plan in launcher.plans] == [name for name in DEFAULT_PROBES if name != "host_copies"]
+    assert {(plan.backend, plan.ranks, plan.gpus) for plan in launcher.plans} == {("gloo", 2, 0)}
+    assert all(plan.steps for plan in launcher.plans)
+    assert node.gpu_reads == 0
+    snapshot = node.store.snapshot()
+    assert {value for _, value in snapshot.samples("commwatch_probe_failures_total")} == {0}
+    skips = {(labels["probe"], labels["reason"]): value
+             for labels, value in snapshot.samples("commwatch_probe_skips_total") if value}  # fmt: skip
+    assert skips == {("host_copies", "no_gpu_backend"): 1}
+    # The frequent one finds its place in the interval; what cannot run here is tried again, should a GPU come.
+    assert [job for job, _ in node.jobs.moved] == ["probe_all_reduce", "probe_host_copies"]
+
+
+def test_a_job_on_the_gpus_does_not_hold_back_what_needs_none(
+    tmp_path: Path, clock: Clock, launcher: ScriptedLauncher
+) -> None:
+    """What was found of the GPUs for one daily probe says nothing of one over gloo."""
+    definitions = {"fabric": Probe(interval=DAY), "host": Probe(interval=DAY, backend="gloo")}
+    node = Node(tmp_path, clock, launcher, definitions=definitions, real=True)
+    node.set_gpus(busy=1)
+
+    node.cycle(name="fabric")
+    node.cycle(name="host")
+
+    assert [plan.probe for plan in launcher.plans] == ["host"]
+
+
+def test_a_probe_of_some_gpus_has_the_budget_of_the_node(
+    tmp_path: Path, clock: Clock, launcher: ScriptedLauncher
+) -> None:
+    """What the others took on all GPUs does not shut it out for good."""
+    definitions = {"all": Probe(), "one": Probe(measure="host_copies", gpus=(0,))}
+    node = Node(tmp_path, clock, launcher, definitions=definitions)  # 288 GPU seconds in 4 hours
+    launcher.results = [lambda: Failed(
+        finished_at=clock.time(), occupied_seconds=100.0, reason="crashed", detail="")]  # fmt: skip
+
+    node.cycle(name="all")  # 200 of them
+    node.cycle(name="one")
+
+    assert [plan.probe for plan in launcher.plans] == ["all", "one"]
+
+
+def test_nobody_is_asked_where_the_answer_would_not_count(node: Node) -> None:
+    """A held or paused node is not looked at: its driver may just be changed."""
+    node.probing.pause("driver-upgrade")
+    node.cycle()
+    node.probing.resume()
+    HoldFile(node.folder).hold(60.0, node.clock.time())
+    node.cycle()
+
+    assert node.gpu_reads == 0
 
 
 def test_a_cycle_that_gave_way_is_neither_attempt_nor_failure(node: Node) -> None:
@@ -563,7 +688,7 @@ def test_probes_that_are_switched_off_are_not_planned(
     tmp_path: Path, clock: Clock, launcher: ScriptedLauncher, limits: dict[str, object]
 ) -> None:
     """No job, and no series that would say that a probe exists."""
-    node = Node(tmp_path, clock, launcher, **limits)
+    node = Node(tmp_path, clock, launcher, **limits)  # type: ignore[arg-type]  # fields by name
 
     node.probing.schedule()
 
@@ -604,3 +729,33 @@ def test_a_history_that_cannot_be_saved_is_logged(node: Node) -> None:
 
     assert [event["event"] for event in events] == ["probe measured", "a probe's history cannot be saved"]
     assert node.value("attempts_total") == 1
+
+
+def test_a_job_of_slurm_closes_the_gate(tmp_path: Path, clock: Clock, launcher: ScriptedLauncher) -> None:
+    """The cgroup of its step is seen; the GPUs being idle does not count then."""
+    node = Node(tmp_path, clock, launcher, real=True)
+    (tmp_path / "proc/100").mkdir()
+    (tmp_path / "proc/100/comm").write_text("slurmd\n")
+    job = tmp_path / "sys/fs/cgroup/system.slice/slurmstepd.scope/job_17"
+    job.mkdir(parents=True)
+
+    node.cycle()
+
+    assert launcher.plans == []
+    assert node.status().skip_reason == "scheduler_busy: Slurm job 17 runs on this node"
+
+
+@pytest.mark.parametrize("target", ["pid:[4026532001]", None])
+def test_a_container_that_hides_processes_starts_no_cycle(
+    tmp_path: Path, clock: Clock, launcher: ScriptedLauncher, target: str | None
+) -> None:
+    """Nor does one that cannot tell whether it hides them."""
+    node = Node(tmp_path, clock, launcher, real=True)
+    (tmp_path / "proc/self/ns/pid").unlink()
+    if target is not None:
+        (tmp_path / "proc/self/ns/pid").symlink_to(target)
+
+    node.cycle()
+
+    assert launcher.plans == []
+    assert node.status().skip_reason.startswith("foreign_pid_namespace: ")

@@ -122,6 +122,29 @@ def test_a_state_directory_that_is_not_there(tmp_path: Path, capsys: Output) -> 
     assert "--path.state" in capsys.readouterr().err
 
 
+def test_a_state_directory_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: Output) -> None:
+    """Exit code 2 and not 1, which would say that a probe holds a GPU."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / LOCK_FILE).symlink_to(tmp_path / "file")  # what is not ours is not opened
+
+    for state, arguments in (("file", ()), ("file", ("--end",)), ("state", ())):
+        assert call(tmp_path / state, *arguments) == 2
+        said = capsys.readouterr()
+        assert (said.out, said.err.count("\n")) == ("", 1)
+        assert str(tmp_path / state) in said.err
+
+
+def test_a_hold_that_has_run_out_releases_the_node(tmp_path: Path, capsys: Output) -> None:
+    """By itself: a later call of no time adds none, and says nothing of one."""
+    HoldFile(tmp_path).hold(0.001, time.time() - 1)
+
+    assert call(tmp_path, "--hold", "0s") == 0
+    assert capsys.readouterr().out == "no probe holds a GPU\n"
+    assert call(tmp_path, "--end") == 0
+    assert capsys.readouterr().out == "nothing was held\n"
+
+
 def test_the_end_of_a_hold(tmp_path: Path, capsys: Output) -> None:
     """Probes may start again; without a hold it is said that there was none."""
     call(tmp_path, "--hold", "10m")

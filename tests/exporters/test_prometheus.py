@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from commwatch.store import Store
 from commwatch_exporters import prometheus
 from commwatch_exporters.catalogue import CATALOGUE, family_of
+from commwatch_exporters.page_parts import Part
 from commwatch_exporters.prometheus import Format, openmetrics_family, process_metrics, render
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.pages import block_of, families_of, histogram_values, snapshot_of, whole_catalogue
@@ -139,7 +140,7 @@ def test_scrapes_of_one_snapshot_share_one_rendering(page_format: Format, gzip: 
 @FORMATS
 def test_gzip_holds_the_same_page(page_format: Format, monkeypatch: pytest.MonkeyPatch) -> None:
     """One complete gzip member, also when parts of it come from earlier pages, in another order and format."""
-    monkeypatch.setattr(prometheus, "process_metrics", lambda _: "process_open_fds 7\n")
+    monkeypatch.setattr(prometheus, "_process_part", lambda *_: Part(b"process_open_fds 7\n"))
     values = whole_catalogue()
     render(snapshot_of(values), Format.TEXT, gzip=True)
     for number, series in enumerate(list(values)[::7]):

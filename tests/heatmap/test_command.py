@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -77,12 +78,31 @@ def test_a_terminal_gets_colour(
     assert "Colours: " in out
 
 
+def test_a_terminal_without_colour_gets_no_scale_of_colours(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NO_COLOR leaves numbers and marks, in lines that fit the terminal."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+
+    assert run(config, "--from", save(tmp_path, "slow.json", slow_gpu(3))) == 0
+
+    out = re.sub(r"\x1b\[[12]?0?m", "", capsys.readouterr().out)
+    assert "\x1b" not in out
+    assert "Colours" not in out
+    assert "A  GPU3 is slow" in out
+    assert max(map(len, out.splitlines())) <= 40
+
+
 @pytest.mark.parametrize(
     ("arguments", "heading"),
     [
         (("--quantity", "latency"), "Latency (µs)"),
         (("--quantity", "both-ways"), "Bandwidth each way, both ways at once (GB/s)"),
-        (("--relative",), "Bandwidth, one way, in percent of what the path should carry one way (%)"),
+        (("--relative",), "Bandwidth, one way, in percent of what is expected"),
     ],
 )
 def test_quantities(
@@ -136,6 +156,21 @@ def test_matrices_that_are_not_comparable_are_exit_code_1(
 
     assert run(config, "--from", save(tmp_path, "b.json", matrix(4)), "--compare", other) == 1
     assert "Not comparable: NCCL version: 2.20.0 before, 2.27.3 now" in capsys.readouterr().out
+
+
+def test_the_last_matrix_of_the_daemon_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of those that it keeps the newest; of a damaged file nothing is drawn, and the exit code is 1."""
+    state = tmp_path / "state" / "simulated-rtx3090x4"
+    state.mkdir(parents=True)
+    kept = [matrix(4, taken_at=at, backend="simulated") for at in (1.79e9, 1.79e9 + 60)]
+    file = state / "probe-pairs.json"
+    file.write_bytes(msgspec.json.encode({"backend": "simulated", "matrices": kept}))
+
+    assert run(simulated(tmp_path), "--json") == 0
+    assert msgspec.json.decode(capsys.readouterr().out, type=type(kept[0])) == kept[1]
+
+    file.write_bytes(file.read_bytes()[:200])
+    assert error_of(simulated(tmp_path))[0] == 1
 
 
 def test_without_any_matrix_the_message_says_how_to_get_one(config: Config) -> None:
@@ -200,5 +235,5 @@ def test_a_failed_cycle_gives_no_picture(tmp_path: Path) -> None:
     config = simulated(tmp_path, "- fault: failing_probe\n  reason: crashed\n")
     code, message = error_of(config, "--fresh", "--output", str(tmp_path / "a.svg"))
 
-    assert (code, "crashed on rank" in message) == (1, True)
+    assert (code, "in phase setup: crashed" in message) == (1, True)
     assert not (tmp_path / "a.svg").exists()

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.heatmap.document import BadMatrix, parse_matrix, read_matrix
+from commwatch.heatmap.matrix_view import utc, view_of
 from commwatch.heatmap.text import heatmap_lines
-from commwatch.heatmap.view import utc, view_of
 from commwatch.styled import plain
 from heatmap.matrices import matrix, slow_gpu
 
@@ -59,8 +59,15 @@ def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sys, "stdin", Input)
     assert read_matrix("-") == matrix(2)
-    with pytest.raises(BadMatrix, match="standard input: is no JSON"):
+    with pytest.raises(BadMatrix, match="standard input: is empty"):
         read_matrix("-")
+
+
+def test_an_answer_of_another_version_is_named() -> None:
+    """The matrix in what ``commwatch probe --json`` printed is held to the same format."""
+    answer = {"schema_version": 1, "probes": [{"pairs": document(format="commwatch-pairs/2")}]}
+    with pytest.raises(BadMatrix, match=r"x: probes\[0\]\.pairs\.format: is 'commwatch-pairs/2', of another version"):
+        parse_matrix(msgspec.json.encode(answer), "x")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -72,7 +79,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"format": "commwatch-pairs/9"}, "pairs.json: format: is 'commwatch-pairs/9'; expected 'commwatch-pairs/1'"),
+        (
+            {"format": "commwatch-pairs/9"},
+            "pairs.json: format: is 'commwatch-pairs/9', of another version of commwatch; this one reads "
+            "'commwatch-pairs/1'",
+        ),
+        ({"format": "pairs/1"}, "pairs.json: format: is 'pairs/1'; expected 'commwatch-pairs/1'"),
         ({"backend": "mpi"}, "pairs.json: backend: is 'mpi'; expected one of nccl, gloo, simulated"),
         ({"latency_bytes": "8"}, "pairs.json: latency_bytes: expected int, got str"),
         ({"taken_at": 1e12}, "pairs.json: taken_at: is 1e+12; expected seconds since 1970"),

@@ -12,8 +12,8 @@ import pytest
 
 from commwatch.analysis.pair_matrix import PairMatrix
 from commwatch.heatmap import picture
+from commwatch.heatmap.matrix_view import view_of
 from commwatch.heatmap.picture import BadPictureName, PictureError, check_picture, draw
-from commwatch.heatmap.view import view_of
 from heatmap.matrices import matrix, of_gpu, slow_gpu
 
 
@@ -83,13 +83,30 @@ def test_the_same_matrix_gives_the_same_picture(tmp_path: Path) -> None:
     assert first == second
 
 
-@pytest.mark.parametrize("count", [1, 2, 33])
+@pytest.mark.parametrize("count", [1, 2, 40])
 def test_any_number_of_ends_is_drawn(count: int, tmp_path: Path) -> None:
     """Large matrices have colours in place of numbers."""
     found = texts(drawn(matrix(count), tmp_path / "a.svg"))
 
     assert found.count("GPU0") == 2
     assert any(re.fullmatch(r"3[56]\d", text) for text in found) == (count == 2)
+
+
+def test_sixteen_gpus_are_drawn_as_large_as_eight(tmp_path: Path) -> None:
+    """Letters have the size that their cell has room for, and names stay upright."""
+
+    def sizes(count: int) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {"number": set(), "name": set()}
+        for one in ET.parse(drawn(matrix(count), tmp_path / "a.svg")).iter():  # noqa: S314
+            text, style = "".join(one.itertext()).strip(), one.get("style", "")
+            if one.tag.endswith("}text") and (size := re.search(r"font-size: (\d+(?:\.\d+)?)px", style)):
+                if re.fullmatch(r"3[56]\d", text):
+                    found["number"].add(size[1])
+                if text.startswith("GPU"):
+                    found["name"].add(f"{size[1]} {'rotate(-90' in one.get('transform', '')}")
+        return found
+
+    assert sizes(16) == sizes(8) == {"number": {"9"}, "name": {"9 False"}}
 
 
 def test_a_name_without_known_ending_is_wrong_use(tmp_path: Path) -> None:

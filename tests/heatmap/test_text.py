@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from commwatch.analysis.pair_matrix import PairMatrix, Quantity
+from commwatch.heatmap.matrix_view import view_of
 from commwatch.heatmap.text import heatmap_lines
-from commwatch.heatmap.view import view_of
 from commwatch.styled import plain
 from heatmap.matrices import matrix, slow_gpu
 
@@ -42,6 +42,36 @@ def test_eight_gpus_fit_eighty_columns() -> None:
     for quantity in ("bandwidth", "latency", "both_ways"):
         for relative in (False, True):
             assert max(map(len, lines(slow_gpu(), quantity, relative=relative))) <= 80
+
+
+def test_a_large_matrix_is_cut_where_the_terminal_ends() -> None:
+    """16 GPUs on 80 columns: two blocks of eight columns with all rows; in a pipe there is one."""
+    view = view_of(matrix(16, factors={(0, 1): 0.25}), "bandwidth", relative=False, low_ratio=0.6)
+    found = [plain(line) for line in heatmap_lines(view, coloured=False, width=80)]
+    heads = [line.split() for line in found if line.lstrip().startswith("GPU") and line.startswith(" ")]
+
+    assert heads == [[f"GPU{place}" for place in range(8)], [f"GPU{place}" for place in range(8, 16)]]
+    assert sum(line.startswith("GPU15 ") for line in found) == 2
+    assert max(map(len, found)) <= 80
+    assert sum(line.startswith("GPU15 ") for line in lines(matrix(16))) == 1
+
+
+def test_a_narrow_terminal_has_narrow_lines() -> None:
+    """Sentences are folded there too, and a matrix has one column at least."""
+    view = view_of(slow_gpu(), "bandwidth", relative=False, low_ratio=0.6)
+    for width in (60, 30):
+        found = [plain(line) for line in heatmap_lines(view, coloured=False, width=width)]
+        assert max(map(len, found)) <= width
+
+
+def test_percent_is_said_once() -> None:
+    """The heading says of what."""
+    assert lines(matrix(3), relative=True)[0] == "Bandwidth, one way, in percent of what is expected"
+
+
+def test_one_gpu_has_no_pair() -> None:
+    """Which is no gap in what was measured."""
+    assert "One GPU alone has no pair." in lines(matrix(1))
 
 
 def test_a_simulated_node_is_called_so_first() -> None:

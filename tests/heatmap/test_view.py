@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from commwatch.analysis.pair_matrix import PairMatrix, Quantity
 from commwatch.heatmap.colours import colour, ink, luminance
-from commwatch.heatmap.view import LOW, View, name_of, scale_ticks, slow_cells, view_of
+from commwatch.heatmap.matrix_view import view_of
+from commwatch.heatmap.slow_cells import name_of, slow_cells
+from commwatch.heatmap.view import LOW, View, scale_ticks
 from heatmap.matrices import matrix, of_gpu, slow_gpu
 
 
@@ -119,6 +121,14 @@ def test_ticks_are_within_the_scale(low: float, span: float, logarithmic: bool) 
     assert places == sorted(places)
     assert all(-1e-9 <= place <= 1 + 1e-9 for place in places)
     assert len(ticks) >= (1 if logarithmic and span < 2.5 else 2) or (logarithmic and span < 1.5)
+
+
+def test_a_logarithmic_scale_shows_where_it_begins_and_ends() -> None:
+    """Healthy latencies lie all at its lower end, which no round number would name."""
+    ticks = scale_ticks(view(matrix(3, latency=7.13e-6, noise=0), "latency"))
+
+    assert [round(number, 2) for number, _ in ticks] == [7.13, 10, 15, 20, 28.52]
+    assert (ticks[0][1], ticks[-1][1]) == (0.0, 1.0)
 
 
 def test_colours_can_be_told_apart_in_grey() -> None:

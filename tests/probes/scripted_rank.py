@@ -95,8 +95,9 @@ BEHAVIOURS: dict[str, Callable[[], None]] = {
 
 
 def misbehave(phase: str, plan: RankPlan) -> None:
-    """Do what the script says, if this is the phase and the rank for it; null stands for all ranks."""
-    if SCRIPT.get("phase") == phase and SCRIPT.get("rank", 0) in (plan.rank, None):
+    """Do what the script says, if this is a phase (of several with spaces between) and the rank for it; null stands
+    for all ranks."""
+    if phase in SCRIPT.get("phase", "").split() and SCRIPT.get("rank", 0) in (plan.rank, None):
         BEHAVIOURS[SCRIPT["what"]]()
 
 
@@ -134,7 +135,12 @@ class ScriptedGroup:
     def close(self) -> None:
         misbehave("close", self._plan)
 
+    def clock(self) -> float:
+        return time.perf_counter()
+
     def abort(self) -> None:
+        if "aborted" in SCRIPT:
+            Path(SCRIPT["aborted"], str(self._plan.rank)).touch()
         misbehave("abort", self._plan)
 
 

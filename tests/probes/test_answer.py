@@ -9,8 +9,9 @@ import pytest
 from commwatch.analysis.expected import Expected, ExpectedSource
 from commwatch.analysis.pair_matrix import Suspect
 from commwatch.commands.probe_answer import Answer, Member, answer_of, notes_of
-from commwatch.commands.probe_text import rows_of
-from commwatch.probes.plan import CyclePlan, CycleResult, Failed, NcclNotes, Skipped, Yielded
+from commwatch.commands.probe_table import columns_of, table_rows
+from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yielded
+from commwatch.probes.verdict import Problem, failed
 from heatmap.matrices import matrix
 from probes.results import MIB, measured, plan_of
 
@@ -90,17 +91,14 @@ def test_the_slowest_rank_is_named_where_ranks_are_uneven() -> None:
 
 
 def test_a_failure_names_rank_gpu_phase_and_what_nccl_said() -> None:
-    """All in sentences below the table."""
-    failed = Failed(
-        finished_at=NOW, occupied_seconds=1.0, reason="nccl_error", detail="unhandled system error", phase="setup",
-        rank=1, nccl=NcclNotes(category="network", warnings=("NET/IB : Got completion with error 12",)),
-    )  # fmt: skip
-    found = answer(plan_of(), failed)
+    """Each once, with the index of the GPU."""
+    notes = NcclNotes(category="ib_retry", warnings=("NET/IB : Got completion with error 12",))
+    problem = Problem("nccl_error", "unhandled system error", 1, "setup")
+    found = answer(plan_of(), failed(problem, plan_of(), notes, finished_at=NOW, occupied_seconds=1.0))
 
     assert (found.verdict, found.exit_code, found.rows) == ("failed", 1, ())
     assert list(notes_of(found)) == [
-        "nccl_error on rank 1 (GPU5) in phase setup: unhandled system error",
-        "NCCL's log points at: network",
+        "rank 1 (GPU5) in phase setup: nccl_error: ib_retry: unhandled system error",
         "NCCL: NET/IB : Got completion with error 12",
     ]
 
@@ -131,7 +129,7 @@ def test_ranks_that_share_a_gpu_give_no_times() -> None:
     found = answer(plan, measured(plan, NOW, [1e-5, 1e-4]))
 
     assert (found.rows, found.exit_code) == ((), 0)
-    assert list(rows_of(found)) == [("ring ×2", *("-",) * 6, "exact")]
+    assert table_rows([found], 0.6) == [("ring ×2", *("-",) * 6, "exact")]
     assert "times say nothing" in next(notes_of(found))
 
 
@@ -142,8 +140,8 @@ def test_scaling_has_points_and_words() -> None:
 
     assert found.scaling is not None
     assert [point.ranks for point in found.scaling.points] == [2, 4]
-    assert len(list(notes_of(found))) == 2
-    assert [row[0] for row in rows_of(found)] == ["ring: all_reduce ×2", "ring: all_reduce ×4"]
+    assert list(notes_of(found)) == list(found.scaling.words)
+    assert [row[0] for row in table_rows([found], 0.6)] == ["ring: all_reduce ×2", "ring: all_reduce ×4"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +163,7 @@ def test_pairs_are_low_by_a_suspect_or_a_configured_value(
     found = answer(plan, measured(plan, NOW, [1e-4]), pairs=pairs, firm_pairs=firm)
 
     assert (found.verdict, found.exit_code) == (verdict, code)
-    assert next(rows_of(found))[-1] == verdict
+    assert table_rows([found], 0.6)[-1][-1] == verdict
 
 
 def test_pairs_of_which_nothing_is_expected_are_not_judged() -> None:
@@ -173,5 +171,28 @@ def test_pairs_of_which_nothing_is_expected_are_not_judged() -> None:
     plan = plan_of("pairs", 4)
     found = answer(plan, measured(plan, NOW, [1e-4]), pairs=matrix(4, expected=None))
 
-    assert next(rows_of(found))[-1] == "not judged"
+    assert {row[-1] for row in table_rows([found], 0.6)} == {"not judged"}
     assert found.exit_code == 0
+
+
+def test_the_table_has_the_usual_and_the_slowest_pair() -> None:
+    """The verdict of the cycle stands at the slowest; what is usual may be good."""
+    plan = plan_of("pairs", 4)
+    pairs = matrix(4, bandwidth=100e9, expected=100e9, factors={(0, 1): 0.5}, noise=0)
+    found = answer(plan, measured(plan, NOW, [1e-4]), pairs=pairs)
+
+    assert table_rows([found], 0.6) == [
+        ("ring: median of 12", "8 B", "9 µs", "-", "-", "-", "-", "not judged"),
+        ("ring: median of 12", "16 MiB", "168 µs", "100", "100", "100 model", "100 %", "good"),
+        ("ring: slowest", "16 MiB", "336 µs", "50.0", "50.0", "100 model", "50 %", "below model"),
+    ]
+    assert found.pairs_expected_source == "model"
+
+
+@pytest.mark.parametrize(("rate", "unit", "shown"), [(47.25e9, "GB/s", "47.2"), (34e6, "MB/s", "34.0")])
+def test_all_rates_have_the_unit_of_the_heading(rate: float, unit: str, shown: str) -> None:
+    """10⁹ bytes per second, or 10⁶ where the largest is below that."""
+    found = answer(plan_of(), at(rate), None)
+
+    assert columns_of([found])[3:6] == (f"algbw\n{unit}", f"busbw\n{unit}", f"expected\n{unit}")
+    assert table_rows([found], 0.6)[1][3:5] == (shown, shown)

@@ -91,7 +91,7 @@ def test_a_simulated_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert [gpu.address for gpu in topology.gpus] == [gpu.pci_bus_id for gpu in node.gpus]
         assert topology.nvswitches == ()
         facts = await node.facts(PLAN)
-        assert decide("auto", "simulated", "all_reduce", 4, facts) is None
+        assert decide("auto", PLAN, facts) is None
         assert await node.watch(PLAN)(frozenset()) is None
         assert node.problems == ()
 
@@ -107,7 +107,7 @@ def test_a_job_is_seen_with_its_process(tmp_path: Path) -> None:
 
     async def body(node: NodeByHand) -> None:
         facts = await node.facts(PLAN)
-        skip = decide("auto", "simulated", "all_reduce", 4, facts)
+        skip = decide("auto", PLAN, facts)
         device = node.gpus[2].pci_bus_id
         assert skip == ("gpu_busy", f"GPU {device} has 1 compute process (4100002)")
         assert await node.watch(PLAN)(frozenset()) == Halt("process_appeared", f"process 4100002 came to GPU {device}")
@@ -182,7 +182,7 @@ def test_schedulers_are_asked_unless_told_otherwise(tmp_path: Path, monkeypatch:
 
     async def body(node: NodeByHand) -> None:
         asked = await node.facts(GLOO)
-        skip = decide("auto", "gloo", "all_reduce", 2, replace(asked, torch_installed=True))
+        skip = decide("auto", GLOO, replace(asked, torch_installed=True))
         assert skip == ("scheduler_busy", "Slurm job 17 runs on this node")
         assert await node.watch(GLOO)(frozenset()) == Halt("scheduler_busy", "Slurm job 17 came to this node")
         ignoring = await node.facts(GLOO, ignore_scheduler=True)

@@ -65,12 +65,13 @@ def test_a_good_probe_prints_a_table(node: Config, capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     assert out.startswith("Simulated node a10x2: none of this is real.")
     assert "\x1b" not in out
-    header, latency, bandwidth = (line.split() for line in out.splitlines()[-3:])
+    header, units, latency, bandwidth = (line.split() for line in out.splitlines()[-4:])
     assert header == ["probe", "size", "time", "algbw", "busbw", "expected", "used", "verdict"]
+    assert units == ["GB/s"] * 3
     assert latency[:5] == ["ring:", "all_reduce", "×2", "8", "B"]
     assert latency[6:] == ["µs", "-", "-", "-", "-", "not", "judged"]
     assert bandwidth[:5] == ["ring:", "all_reduce", "×2", "64", "MiB"]
-    assert bandwidth[-5:-3] == ["GB/s", "configured"]
+    assert bandwidth[-5:-3] == ["10.0", "configured"]
     assert bandwidth[-1] == "good"
     assert "ring: measure after" in err
 
@@ -159,13 +160,12 @@ def test_every_gpu_and_direction_of_host_copies_has_a_row(node: Config, capsys: 
     assert run(node, "host_copies") == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("host_copies")]
     assert [row.split("  ")[0] for row in rows] == [
-        "host_copies: host to GPU0", "host_copies: GPU0 to host",
-        "host_copies: host to GPU1", "host_copies: GPU1 to host",
+        "host_copies: to GPU0", "host_copies: from GPU0", "host_copies: to GPU1", "host_copies: from GPU1",
     ]  # fmt: skip
 
     assert run(node, "host_copies", "--gpus", "1") == 0
     out = capsys.readouterr().out
-    assert "GPU1 to host" in out
+    assert "from GPU1" in out
     assert "GPU0" not in out
 
 
@@ -197,9 +197,10 @@ def test_pairs_have_a_matrix_and_the_slow_part_is_named(
     assert run(config, "--pairs") == 1
 
     out = capsys.readouterr().out
-    row = next(line.split() for line in out.splitlines() if line.startswith("pairs:"))
-    assert row[:6] == ["pairs:", "median", "of", "56", "16", "MiB"]
-    assert row[-1] == "low"
+    rows = [line for line in out.splitlines() if line.startswith("pairs:")]
+    assert [row.split("  ")[0] for row in rows] == ["pairs: median of 56", "pairs: median of 56", "pairs: slowest"]
+    assert rows[-1].endswith(" low")
+    assert max(map(len, rows)) <= 80
     assert "other" not in out.split("Bandwidth, one way")[0]
     assert "A  GPU5 (" in out
     assert "Measure again before you act" in " ".join(out.split())
@@ -246,7 +247,7 @@ def test_a_failure_is_exit_code_1_and_named(node: Config, faults: Path, capsys: 
 
     out = capsys.readouterr().out
     assert any(line.startswith("all_reduce ×2 ") and line.endswith("failed") for line in out.splitlines())
-    assert re.search(r"all_reduce: nccl_error on rank 0 \(GPU0\) in phase \w+: ", out)
+    assert re.search(r"all_reduce: rank 0 \(GPU0\) in phase \w+: nccl_error: ", out)
 
 
 def test_a_busy_node_is_exit_code_3(node: Config, faults: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,6 +257,29 @@ def test_a_busy_node_is_exit_code_3(node: Config, faults: Path, capsys: pytest.C
     assert run(node, "all_reduce") == 3
 
     assert "all_reduce: gpu_busy: GPU 0000:" in capsys.readouterr().out
+
+
+def test_probes_without_a_place_on_the_node_do_not_count(node: Config) -> None:
+    """One GPU has nobody to talk to: its copies decide, but a collective that is asked for does too."""
+    one = Config(paths=node.paths, simulation=Simulation(preset="h200x1"), probes=Probes(definitions={
+        "ring": Probe(), "copies": Probe(measure="host_copies")}))  # fmt: skip
+
+    assert run(one) == 0
+    assert run(one, "ring", "copies") == 3
+    assert run(with_probe(one, Probe())) == 3, "nothing was measured"
+
+
+def test_what_several_probes_share_is_said_once(node: Config, faults: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the names of all of them, and the progress says how many are to come."""
+    assert run(node, "all_reduce", "broadcast", "--gpus", "1") == 3
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("single_gpu") == 1
+    assert "all_reduce, broadcast: single_gpu: " in out
+
+    assert run(node, "all_reduce", "broadcast") == 0
+    err = capsys.readouterr().err
+    assert "all_reduce (1 of 2): measure after" in err
+    assert "broadcast (2 of 2): measure after" in err
 
 
 def test_maintenance_is_exit_code_3(node: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -330,7 +354,7 @@ def test_a_job_of_slurm_can_be_ignored(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(gloo) == 3
     assert "scheduler_busy: " in capsys.readouterr().out
     assert run(gloo, "--ignore-scheduler") == 1
-    assert "host: start on rank" in capsys.readouterr().out
+    assert " in phase start: start: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

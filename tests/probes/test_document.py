@@ -12,7 +12,12 @@ from commwatch.analysis.drift import KEPT_RESULTS
 from commwatch.analysis.nccl_log_rules import SIDES
 from commwatch.analysis.published import PUBLISHED
 from commwatch.config import DEFAULT_PROBES, Probes
-from commwatch.probe_schedule import SUSPICIOUS_RETRIES_PER_HOUR, SUSPICIOUS_RETRY_SECONDS, TRY_AGAIN_SECONDS
+from commwatch.probe_schedule import (
+    SOONEST_SECONDS,
+    SUSPICIOUS_RETRIES_PER_HOUR,
+    SUSPICIOUS_RETRY_SECONDS,
+    TRY_AGAIN_SECONDS,
+)
 from commwatch.probes.budget import FIRST_CYCLE_SECONDS, STEP_SECONDS, WINDOW_SECONDS, first_guess_seconds
 from commwatch.probes.plan import PHASES, FailureReason, Measure, SkipReason, YieldReason
 from commwatch.probes.process import ASK_SECONDS, TERM_SECONDS
@@ -150,7 +155,8 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
         f"{limits.occupancy_limit * WINDOW_SECONDS:g} s for each GPU",
         f"looked at every {LOOK_INTERVAL_SECONDS:g} s",
         f"{ASK_SECONDS:g} s later its process group gets SIGTERM, {TERM_SECONDS:g} s after that SIGKILL",
-        f"tried again after {TRY_AGAIN_SECONDS / 60:g} min",
+        f"tried again at the next {({900.0: 'quarter of an hour'})[TRY_AGAIN_SECONDS]} by the clock, "
+        f"{({60.0: 'a minute'})[SOONEST_SECONDS]} later at the soonest",
         f"forward to {SUSPICIOUS_RETRY_SECONDS:g} s later",
         {1: "at most once an hour", 2: "at most twice an hour"}[SUSPICIOUS_RETRIES_PER_HOUR],
         f"the last {KEPT_RESULTS} good results",

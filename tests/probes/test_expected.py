@@ -299,3 +299,31 @@ def test_faster_links_never_lower_the_expectation(operation: Operation, size: in
 
     assert 0 < slow <= fast
     assert slow < each
+
+
+@given(
+    st.sampled_from(COLLECTIVES),
+    st.integers(min_value=1, max_value=GIB),
+    st.integers(min_value=1, max_value=GIB),
+    st.sampled_from([switched("none"), joined(), two_switches(), two_switches(bridge=48e9)]),
+)
+def test_more_bytes_never_lower_the_expectation(operation: Operation, size: int, more: int, paths: GpuPaths) -> None:
+    """The time to start is shared by more bytes; they take longer all the same."""
+    small, large = (rate(expected(paths, operation, one)) for one in (size, size + more))
+
+    assert small <= large * (1 + 1e-12)
+    assert size / small <= (size + more) / large
+
+
+@given(st.integers(min_value=1, max_value=GIB), st.integers(min_value=0, max_value=3), st.integers(1, 3))
+def test_a_pair_is_expected_to_do_the_same_both_ways(size: int, source: int, to: int) -> None:
+    """And a group of two rings no more than its pair sends."""
+    paths, destination = two_switches(uplink=12e9, bridge=48e9), (source + to) % 4
+    forth, back = (
+        rate(expected_of_pair(pair, size, paths, configured=None, backend="nccl"))
+        for pair in ((source, destination), (destination, source))
+    )
+
+    assert forth == back
+    members = (min(source, destination), max(source, destination))
+    assert rate(expected(paths, "all_reduce", size, members)) <= forth

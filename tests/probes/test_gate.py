@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from commwatch.config import Probe, Probes
 from commwatch.probes.gate import (
     Gate,
     GateFacts,
     GpuFacts,
     SchedulerAnswer,
     SchedulerFacts,
+    Skip,
     decide,
+    decide_before_asking,
 )
-from commwatch.probes.plan import Backend, Measure
+from commwatch.probes.plan import Backend, CyclePlan, Measure
+from commwatch.probes.workload import plan_cycle
 
 FREE_GPU = GpuFacts(
     "0000:17:00.0",
@@ -36,10 +40,23 @@ SLURM = SchedulerFacts(slurmd=True, slurm=IDLE)
 KUBERNETES = SchedulerFacts(kubelet=True, kubernetes=IDLE)
 
 
+def plan(
+    backend: Backend = "nccl", ranks: int = 2, measure: Measure = "all_reduce", devices: int | None = None
+) -> CyclePlan:
+    """A cycle over so many ranks, with a GPU for each unless ``devices`` says how many there are."""
+    gpus = tuple(f"GPU-{number}" for number in range(ranks if devices is None else devices))
+    return plan_cycle("x", Probe(measure=measure, ranks=ranks), Probes(), backend=backend, devices=gpus)
+
+
 def reason(
-    facts: GateFacts, gate: Gate = "auto", backend: Backend = "nccl", ranks: int = 2, measure: Measure = "all_reduce"
+    facts: GateFacts,
+    gate: Gate = "auto",
+    backend: Backend = "nccl",
+    ranks: int = 2,
+    measure: Measure = "all_reduce",
+    devices: int | None = None,
 ) -> str | None:
-    skip = decide(gate, backend, measure, ranks, facts)
+    skip = decide(gate, plan(backend, ranks, measure, devices), facts)
     return None if skip is None else skip.reason
 
 
@@ -56,8 +73,9 @@ def test_a_free_node_is_probed() -> None:
         ({"hold_seconds": 0.1}, "yielded"),
         ({"other_backend": "gloo"}, "backend_changed"),
         ({"torch_installed": False}, "no_torch"),
-        ({"gpus": ()}, "no_gpu_backend"),
-        ({"stuck_processes": 1}, "previous_stuck"),
+        ({"gpus": ()}, "gpu_unknown"),
+        ({"missing_gpus": (5,)}, "gpu_unknown"),
+        ({"stuck": ("rank process 4711 on GPU-1",)}, "previous_stuck"),
         ({"initial_pid_namespace": False}, "foreign_pid_namespace"),
         ({"initial_pid_namespace": None}, "foreign_pid_namespace"),
         ({"within_budget": False}, "budget"),
@@ -87,7 +105,7 @@ def test_one_gpu_that_is_not_known_to_be_free_is_enough(changes: dict[str, Any],
     """The second of two GPUs decides as the first one would; what was not read does not count as free."""
     gpus = (FREE_GPU, replace(FREE_GPU, device="0000:3d:00.0", **changes))
 
-    skip = decide("auto", "nccl", "all_reduce", 2, replace(FREE, gpus=gpus))
+    skip = decide("auto", plan(), replace(FREE, gpus=gpus))
 
     assert skip is not None
     assert skip.reason == expected
@@ -115,7 +133,7 @@ def test_processes_are_named() -> None:
     """The operator learns which process to look at."""
     gpu = replace(FREE_GPU, compute_processes=2, processes=(4711, 4712))
 
-    skip = decide("idle", "nccl", "all_reduce", 2, replace(FREE, gpus=(gpu,)))
+    skip = decide("idle", plan(), replace(FREE, gpus=(gpu,)))
 
     assert skip is not None
     assert skip.detail == "GPU 0000:17:00.0 has 2 compute processes (4711, 4712)"
@@ -156,7 +174,7 @@ def test_a_job_says_more_than_a_scheduler_without_an_answer() -> None:
     """Where both run, the one that knows of a job is quoted, in its own words."""
     both = SchedulerFacts(slurmd=True, kubelet=True, slurm=SILENT, kubernetes=BUSY)
 
-    assert decide("auto", "nccl", "all_reduce", 2, replace(FREE, scheduler=both)) == ("scheduler_busy", BUSY.detail)
+    assert decide("auto", plan(), replace(FREE, scheduler=both)) == ("scheduler_busy", BUSY.detail)
 
 
 def test_a_busy_gpu_closes_the_gate_of_an_unallocated_node() -> None:
@@ -172,7 +190,7 @@ def test_one_rank_has_nobody_to_talk_to(measure: Measure) -> None:
     one = replace(FREE, gpus=(FREE_GPU,))
 
     assert reason(one, ranks=1, measure=measure) == "single_gpu"
-    assert reason(one, ranks=2, measure=measure) is None
+    assert reason(one, ranks=2, measure=measure, devices=1) is None
 
 
 def test_copies_from_and_to_the_host_need_one_gpu() -> None:
@@ -184,9 +202,52 @@ def test_copies_from_and_to_the_host_need_one_gpu() -> None:
     assert reason(one, ranks=2, measure="host_copies", backend="gloo") == "no_gpu_backend"
 
 
+@pytest.mark.parametrize("measure", get_args(Measure))
+@pytest.mark.parametrize("backend", get_args(Backend))
+@pytest.mark.parametrize("ranks", [0, 1, 2, 3])
+@pytest.mark.parametrize("devices", [0, 1, 2])
+def test_what_may_start_has_ranks_and_steps(measure: Measure, backend: Backend, ranks: int, devices: int) -> None:
+    """Whatever the number of GPUs and ranks, a plan in which nothing would be measured is a skip with a reason."""
+    cycle = plan(backend, ranks, measure, devices)
+
+    skip = decide("auto", cycle, FREE)
+
+    if skip is None:
+        assert cycle.ranks > 0
+        assert cycle.steps
+        assert cycle.devices or backend == "gloo"
+    else:
+        assert skip.reason in ("no_gpu_backend", "single_gpu")
+
+
+def test_a_gpu_that_the_probe_names_and_the_node_lacks_is_named() -> None:
+    """A probe over GPUs 0 and 5 is not one over GPU 0 and whatever else is here."""
+    skip = decide("auto", plan(), replace(FREE, missing_gpus=(5, 7)))
+
+    assert skip == Skip("gpu_unknown", "the probe names GPU 5, 7, which the driver does not have")
+
+
+def test_what_sits_in_the_kernel_is_named() -> None:
+    """The operator learns which process, and on which GPU."""
+    skip = decide("auto", plan(), replace(FREE, stuck=("rank process 4711 on GPU-1",)))
+
+    assert skip is not None
+    assert "rank process 4711 on GPU-1" in skip.detail
+
+
+def test_some_reasons_need_no_question() -> None:
+    """A hold, a pause or a missing torch holds whatever others say; a busy GPU must have been looked at."""
+    unasked = replace(FREE, gpus=(), scheduler=SchedulerFacts(slurmd=True))
+
+    assert decide_before_asking("auto", plan(), unasked) is None
+    for changes in ({"hold_seconds": 1.0}, {"maintenance": "swap"}, {"torch_installed": False}):
+        facts = replace(unasked, **changes)
+        assert decide_before_asking("auto", plan(), facts) == decide("auto", plan(), facts) is not None
+
+
 def test_gloo_asks_nothing_of_gpus() -> None:
     """A gloo probe runs without a GPU and in a container, but not beside a job or under a hold."""
-    facts = GateFacts(initial_pid_namespace=False)
+    facts = GateFacts(initial_pid_namespace=False, missing_gpus=(0,))
 
     assert reason(facts, backend="gloo") is None
     assert reason(replace(facts, gpus=(replace(FREE_GPU, busy=True),)), backend="gloo") is None

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from commwatch.probes.hold import HoldFile
+from commwatch.probes.lock import ProbeLock, held_elsewhere
+from commwatch.probes.node_watch import NodeWatch
 from commwatch.probes.plan import CycleResult, Failed, Measured, Yielded
 from commwatch.probes.watch import Halt
 from probes.cycles import alive, all_quiet, cycle_plan, left_in, run, scripted
@@ -30,11 +34,9 @@ class GuestAtGate:
     def __init__(self, diary: Path, steps_begun: int) -> None:
         self._diary = diary
         self._steps_begun = steps_begun
-        self.pids: set[frozenset[int]] = set()
 
     async def __call__(self, pids: frozenset[int]) -> Halt | None:
-        self.pids.add(pids)
-        return GUEST if len(steps_in(self._diary)) >= self._steps_begun else None
+        return GUEST if pids and len(steps_in(self._diary)) >= self._steps_begun else None
 
 
 def steps_in(diary: Path) -> set[int]:
@@ -60,19 +62,45 @@ def test_nothing_happens_behind_a_closed_gate(tmp_path: Path, gate: int, monkeyp
     assert set_up.exists() == (gate > 0)
 
 
-def test_the_watch_is_told_which_processes_are_ours(tmp_path: Path) -> None:
-    """All ranks of the cycle are named, so that only others count as guests."""
+def test_the_watch_is_told_which_processes_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None before the ranks start, and then all of them, so that only others count as guests."""
+    monkeypatch.setattr("commwatch.probes.watch.LOOK_REUSE_SECONDS", 0.0)
     launcher = scripted(tmp_path)
-    seen: list[bool] = []
+    seen: list[tuple[frozenset[int], frozenset[int]]] = []
 
     async def watch(pids: frozenset[int]) -> None:
-        seen.append(pids == frozenset(launcher.pids) and len(pids) == 2)
+        seen.append((pids, frozenset(launcher.pids)))
 
     result, _ = run(launcher, cycle_plan(), watch)
 
     assert isinstance(result, Measured)
-    assert seen
-    assert all(seen)
+    assert all(told == running for told, running in seen)
+    assert [len(told) for told, _ in seen[:2]] == [0, 2]
+
+
+def test_nothing_starts_on_a_node_that_was_asked_for_before_the_lock_was_held(tmp_path: Path) -> None:
+    """``commwatch yield`` that finds the lock free, a moment before it is taken, is right that no probe will come."""
+    lock_file, answers = tmp_path / "lock", []
+
+    class Lock(ProbeLock):
+        def acquire(self) -> bool:
+            HoldFile(tmp_path).hold(600, time.time())
+            answers.append(held_elsewhere(lock_file))
+            return super().acquire()
+
+    watch = NodeWatch(
+        HoldFile(tmp_path), gpus=None, read_processes=lambda: asyncio.sleep(0), cgroups=None, procfs=tmp_path
+    )
+    started = tmp_path / "started"
+    launcher = scripted(tmp_path, lock=Lock(lock_file), what="environment", phase="start", file=str(started))
+
+    result, phases = run(launcher, cycle_plan(), watch)
+
+    assert answers == [False]
+    assert isinstance(result, Yielded)
+    assert (result.reason, result.occupied_seconds, phases) == ("requested", 0.0, [])
+    assert not started.exists()
+    assert not held_elsewhere(lock_file)
 
 
 def test_a_look_is_good_for_a_moment(tmp_path: Path) -> None:
@@ -87,7 +115,7 @@ def test_a_look_is_good_for_a_moment(tmp_path: Path) -> None:
     result, _ = run(scripted(tmp_path), cycle_plan(steps=cycle_plan().steps * 50), watch)
 
     assert isinstance(result, Measured)
-    assert len(looks) <= 2 + (time.monotonic() - started) / 0.2
+    assert len(looks) <= 3 + (time.monotonic() - started) / 0.2
 
 
 @pytest.mark.parametrize("what", ["hang", "hold", "deaf"])
@@ -126,6 +154,7 @@ def test_a_process_that_appears_ends_the_cycle_within_one_second(tmp_path: Path,
 def test_a_node_that_cannot_be_looked_at_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that wait at a gate for a look that hangs are ended, and the cycle has yielded."""
     monkeypatch.setattr("commwatch.probes.watch.LOOK_DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr("commwatch.probes.watch.LOOK_REUSE_SECONDS", 0.0)
 
     async def hang(pids: frozenset[int]) -> None:
         await asyncio.sleep(60 if pids else 0)
@@ -136,14 +165,39 @@ def test_a_node_that_cannot_be_looked_at_is_not_free(tmp_path: Path, monkeypatch
     assert result.reason == "gpu_unknown"
 
 
-def test_a_watch_that_breaks_ends_the_cycle(tmp_path: Path) -> None:
-    """An error of the watch is not lost, and no rank goes on unwatched."""
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_a_watch_that_breaks_ends_the_cycle(tmp_path: Path, ranks: int) -> None:
+    """Before the ranks start and while they run: its error is logged, and no rank goes on unwatched."""
+    lock_file = tmp_path / "lock"
 
     async def broken(pids: frozenset[int]) -> None:
-        raise ValueError(f"cannot look at {len(pids)} ranks")
+        if len(pids) == ranks:
+            raise ValueError(f"cannot look at {len(pids)} ranks")
 
-    with pytest.raises(ValueError, match="cannot look"):
-        run(scripted(tmp_path, what="hang", phase="start"), cycle_plan(), broken)
+    with capture_logs() as logs:
+        result, _ = run(scripted(tmp_path, lock=ProbeLock(lock_file), what="hang", phase="setup"), cycle_plan(), broken)
+
+    words = f"ValueError: cannot look at {ranks} ranks"
+    assert isinstance(result, Yielded)
+    assert (result.reason, result.detail) == ("gpu_unknown", f"the node could not be looked at: {words}")
+    assert [(entry["log_level"], str(entry["exc_info"])) for entry in logs] == [("error", words[12:])]
+    assert not held_elsewhere(lock_file)
+
+
+@pytest.mark.parametrize("told", [("start", 0), ("measure", 1)])
+def test_an_error_of_our_own_ends_the_cycle_before_it_is_raised(tmp_path: Path, told: tuple[str, int]) -> None:
+    """Whoever is told of the progress may break: then the ranks are gone and the lock is free all the same."""
+    lock_file = tmp_path / "lock"
+
+    def progress(phase: str, step: int, seconds: float) -> None:
+        if (phase, step) == told:
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(scripted(tmp_path, lock=ProbeLock(lock_file)).run(cycle_plan(), all_quiet, progress))
+
+    assert left_in(tmp_path) == []
+    assert not held_elsewhere(lock_file)
 
 
 def test_a_job_that_kills_a_rank_is_no_failure(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.probes import guard
+from commwatch.probes import cycle, guard
+from commwatch.probes.folder import PrivateFolder
 from commwatch.probes.launch import Launcher
 from commwatch.probes.lock import held_elsewhere
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured
@@ -56,43 +57,72 @@ def test_a_rank_that_is_killed_is_named_in_every_phase(tmp_path: Path) -> None:
     assert all("ended by signal 9" in result.detail for result in results)
 
 
-def test_a_guard_that_is_killed_does_no_harm(tmp_path: Path) -> None:
-    """The cycle goes on without it."""
-    launcher = scripted(tmp_path)
-    guards: list[int] = []
+def test_a_rank_that_is_killed_after_its_result_costs_nothing(tmp_path: Path) -> None:
+    """What all ranks have measured by then stands."""
+    launcher = scripted(tmp_path, what="hang", phase="close", rank=1)
 
-    def note(phase: str, *_: object) -> None:
-        if phase == "measure" and not guards:
-            guards.extend(set(left_in(tmp_path)) - set(launcher.pids))
-            for guard in guards:
-                os.kill(guard, signal.SIGKILL)
+    assert isinstance(asyncio.run(kill_in("done", launcher, cycle_plan())), Measured)
 
-    result = asyncio.run(launcher.run(cycle_plan(), all_quiet, note))
 
-    assert isinstance(result, Measured)
-    assert len(guards) == 2
+def test_guards_that_are_killed_do_no_harm_in_any_phase(tmp_path: Path) -> None:
+    """The cycle goes on without them; before the rendezvous there may be none yet."""
+
+    async def one(phase: str) -> tuple[CycleResult, int]:
+        folder = tmp_path / phase
+        folder.mkdir()
+        launcher = scripted(folder)
+        killed: set[int] = set()
+
+        def note(now: str, *_: object) -> None:
+            if now == phase and not killed:
+                killed.update(set(left_in(folder)) - set(launcher.pids))
+                for guard in killed:
+                    os.kill(guard, signal.SIGKILL)
+
+        return await launcher.run(cycle_plan(), all_quiet, note), len(killed)
+
+    async def all_phases() -> list[tuple[CycleResult, int]]:
+        return await asyncio.gather(*(one(phase) for phase in PHASES[1:]))
+
+    for result, killed in asyncio.run(all_phases()):
+        assert isinstance(result, Measured)
+        assert killed == 2
 
 
 PARENT = """
-import asyncio, sys
+import asyncio, os, signal, sys, time
 from pathlib import Path
 from commwatch.probes.lock import ProbeLock
 from probes.cycles import all_quiet, cycle_plan, scripted
 temporary, what, phase = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-launcher = scripted(temporary, lock=ProbeLock(temporary / "lock"), what=what, phase=phase)
+launcher = scripted(temporary, lock=ProbeLock(temporary / "lock"), what=what,
+                    phase="close" if phase == "done" else phase)
 def note(now, step, _):
     if (now, step) == (phase, 0):
         print(*launcher.pids, flush=True)
+        if "slowly" in sys.argv:
+            os.closerange(3, 1000)
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(launcher.run(cycle_plan(), all_quiet, note))
 """
 
 
+ALL_PHASES = (*PHASES, "done")
+"""With the time in which the ranks close their group."""
+
+
 @contextmanager
-def parent_of_ranks(temporary: Path, what: str, phase: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs a cycle and prints the pids of its ranks in a phase; killed at the end at the latest."""
+def parent_of_ranks(temporary: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs a cycle and prints the pids of its ranks in a phase; killed at the end at the latest.
+
+    Args:
+        temporary: folder of its cycle.
+        arguments: what rank 0 does, and in which phase; ``slowly``: then it dies by itself, and hangs up before.
+    """
     temporary.mkdir()
     environment = os.environ | {"PYTHONPATH": ":".join(path for path in sys.path if path)}
-    command = [sys.executable, "-c", PARENT, str(temporary), what, phase]
+    command = [sys.executable, "-c", PARENT, str(temporary), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
         try:
             yield parent
@@ -113,16 +143,16 @@ def wait_for_phase(parent: subprocess.Popen[str], phase: str) -> list[int]:
 def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
     """In every phase, with a rank whose interpreter is held and that ignores SIGTERM: after ten seconds neither process
     nor folder nor lock is left, and the signals come soon enough."""
-    folders = {phase: tmp_path / phase for phase in PHASES}
+    folders = {phase: tmp_path / phase for phase in ALL_PHASES}
     with ExitStack() as parents:
         running = {
             phase: parents.enter_context(parent_of_ranks(folder, "deaf", phase)) for phase, folder in folders.items()
         }
         pids = {phase: wait_for_phase(parent, phase) for phase, parent in running.items()}
-        held = [phase for phase in PHASES if alive(pids[phase][0]) and held_elsewhere(folders[phase] / "lock")]
+        held = [phase for phase in ALL_PHASES if alive(pids[phase][0]) and held_elsewhere(folders[phase] / "lock")]
     killed = time.monotonic()
 
-    assert held == list(PHASES)
+    assert held == list(ALL_PHASES)
     assert all(gone_within(killed + 10 - time.monotonic(), folder) for folder in folders.values())
     assert not any(held_elsewhere(folder / "lock") for folder in folders.values())
 
@@ -135,6 +165,38 @@ def test_ranks_leave_at_once_when_their_parent_is_killed(tmp_path: Path) -> None
         parent.kill()
 
         assert gone_within(2.5, folder)
+
+
+@pytest.mark.parametrize(("what", "phase"), [("hang", "setup"), ("noise", "done")])
+def test_nothing_outlives_a_parent_that_dies_slowly(tmp_path: Path, what: str, phase: str) -> None:
+    """The kernel closes the pipes of a process before it is gone: ranks that leave meanwhile leave nothing."""
+    folder = tmp_path / "cycle"
+    with parent_of_ranks(folder, what, phase, "slowly") as parent:
+        wait_for_phase(parent, phase)
+
+        assert gone_within(10, folder)
+
+
+def test_the_folder_is_made_when_its_guards_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no moment at which a parent that is killed leaves a folder that nobody removes."""
+    launcher = scripted(tmp_path)
+    processes: list[int] = []
+
+    class Folder(PrivateFolder):
+        def make(self) -> None:
+            processes.append(len(left_in(tmp_path)))
+            super().make()
+
+        def remove(self) -> None:
+            processes.append(len(left_in(tmp_path)))
+            super().remove()
+
+    monkeypatch.setattr(cycle, "PrivateFolder", Folder)
+
+    assert isinstance(asyncio.run(launcher.run(cycle_plan(), all_quiet)), Measured)
+    # Ranks that start, and later the guards of those that have ended.
+    assert len(processes) == 2
+    assert min(processes) >= 2
 
 
 def test_nothing_outlives_a_parent_that_is_killed_at_its_begin(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.analysis.culprit import Element, PairWay, Parts, Passage
 from commwatch.analysis.expected import Expected
 from commwatch.analysis.pair_matrix import PairEndpoint
-from commwatch.analysis.ways import Direction
+from commwatch.analysis.ways import Direction, Element, PairWay, Parts, Passage
 from commwatch.probes.pair_record import (
     Cell,
     PairHistory,
@@ -154,6 +153,25 @@ def test_every_number_comes_from_the_clock_that_counts() -> None:
     assert (matrix.backend, matrix.nccl_version, matrix.simulated_node) == ("simulated", "2.27.5", "h100x4")
 
 
+@pytest.mark.parametrize(
+    ("expected", "source"),
+    [
+        ({}, "none"),
+        (dict.fromkeys(CELLS, Expected(12e9, "configured", "")), "configured"),
+        ({**dict.fromkeys(CELLS, Expected(12e9, "configured", "")), (0, 1): Expected(12e9, "model", "")}, "model"),
+    ],
+)
+def test_the_conditions_say_where_the_expected_values_come_from(
+    expected: dict[Cell, Expected], source: str
+) -> None:  # fmt: skip
+    """Of all pairs together: what one of them has from a model, all have."""
+    probe = Probe()
+    probe.take(around=replace(AROUND, expected=expected))
+
+    [labels] = [labels for name, *labels in probe.series() if name == "probe_info"]
+    assert labels[-1] == source
+
+
 def test_what_was_not_measured_is_absent() -> None:
     """A pair that no step had is not in the matrix; a step that was left out leaves None; so does no expectation."""
     whole = result(5.0)
@@ -208,6 +226,33 @@ def test_the_third_slow_matrix_in_a_row_names_the_part() -> None:
     assert ("suspect_ratio", "gpu", "GPU3") not in probe.series()
 
 
+def test_a_slow_pair_asks_for_another_look_and_is_named_by_the_third() -> None:
+    """One matrix can never say enough of a single pair: it is no good one all the same."""
+
+    def pair_slow(cell: Cell) -> float:
+        return 1 / 0.7 if set(cell) == {0, 1} else 1.0
+
+    probe = Probe()
+    for _ in range(2):
+        assert probe.take(pair_slow, after=30) == []
+        assert probe.record.suspicious
+    assert probe.take(pair_slow, after=30) == ["GPU0-GPU1"]
+    assert not probe.record.suspicious
+    assert probe.record.history.good == ()
+
+
+def test_a_part_that_is_slow_by_directions_has_one_series() -> None:
+    """What GPU3 sends is slower than what it gets: two explanations, one part."""
+
+    def slow(cell: Cell) -> float:
+        return 3.0 if cell[0] == 3 else 1.4 if cell[1] == 3 else 1.0
+
+    probe = Probe()
+    named = [probe.take(slow) for _ in range(3)][-1]
+    assert named == ["GPU3", "GPU3"]
+    assert [key for key in probe.series() if key[0] == "suspect_ratio"] == [("suspect_ratio", "gpu", "GPU3")]
+
+
 def test_a_fault_stays_named_however_long_it_lasts() -> None:
     """Slow matrices do not become the history that they are held against."""
     probe = Probe()
@@ -231,6 +276,25 @@ def test_a_row_survives_a_restart() -> None:
 
     after = Probe(again, before.now)
     assert after.take(gpu3_slow) == ["GPU3"]
+
+
+@pytest.mark.parametrize(
+    "damage", [('"source":3', '"source":4'), ('"destination":0', '"destination":-1'), ('"cells":[', '"cells":[[')]
+)
+def test_a_damaged_history_is_set_aside(damage: tuple[str, str], tmp_path: Path) -> None:
+    """Also where all types are right but a cell is between ends that the matrix does not have: it begins anew."""
+    probe, state = Probe(), StateDirectory(tmp_path)
+    for _ in range(3):
+        probe.take(gpu3_slow)
+    text = msgspec.json.encode(probe.record.history).decode()
+    file = tmp_path / "probe-pairs.json"
+    file.write_text(text)
+    assert state.load("probe-pairs", PairHistory) == probe.record.history
+
+    file.write_text(text.replace(*damage))
+    assert load_matrices(tmp_path) == []
+    assert state.load("probe-pairs", PairHistory) is None
+    assert [one.name.split("-")[1] for one in tmp_path.iterdir()] == ["pairs.damaged"]
 
 
 def test_matrices_that_are_too_old_are_not_in_a_row() -> None:

@@ -123,14 +123,14 @@ def receives(step: Step, rank: int) -> bool:
 
 
 def test_times_are_those_of_whole_calls(tampered: list[Tampered]) -> None:
-    """Where one rank begins each call 20 ms late, a call takes that on every clock, and half a round trip half of it.
+    """Where one rank begins each call 50 ms late, a call takes that on every clock, and half a round trip half of it.
 
     One rank is not held: the root of a broadcast, which waits for nobody.
     """
     for number, step in enumerate(TAMPERED_PLAN.steps):
-        expected = 0.010 if step.operation == "send_recv" and step.purpose == "latency" else 0.020
+        expected = 0.025 if step.operation == "send_recv" and step.purpose == "latency" else 0.050
         for rank in step.clocks[1:] if step.operation == "broadcast" else step.clocks:
-            assert expected * 0.9 < tampered[rank].slowed[number] < expected * 1.8, step
+            assert expected * 0.6 < tampered[rank].slowed[number] < expected * 1.6, step
 
 
 def test_errors_that_are_known_have_a_name(tampered: list[Tampered]) -> None:

@@ -18,7 +18,7 @@ from commwatch.probes.plan import (
     Skipped,
     Step,
 )
-from commwatch.probes.verdict import Problem, Timeout, failed, failure_of, measured
+from commwatch.probes.verdict import Problem, Timeout, failed, failure_of, measured, stuck_problem
 from probes.cycles import cycle_plan
 
 
@@ -27,6 +27,7 @@ class RankEnd:
     """A rank after its cycle."""
 
     rank: int
+    pid: int = 0
     phase: Phase = "measure"
     gate: int = 1
     result: RankResult | None = None
@@ -80,13 +81,16 @@ def test_a_good_cycle_has_no_problem() -> None:
     """All ranks gave all times."""
     whole = result((1e-3,), (1e-2,))
 
-    assert failure_of(cycle_plan(), [RankEnd(rank, "done", result=whole) for rank in (0, 1)], None) is None
+    assert failure_of(cycle_plan(), [RankEnd(rank, phase="done", result=whole) for rank in (0, 1)], None) is None
 
 
 @pytest.mark.parametrize("timings", [((1e-3,),), ((1e-3,), ()), ()])
 def test_a_result_without_a_time_that_counts_is_none(timings: tuple[tuple[float, ...], ...]) -> None:
     """A rank that reports, but not on all steps that its clock counts in, has failed."""
-    ranks = [RankEnd(0, "done", result=result((1e-3,), (1e-2,))), RankEnd(1, "done", result=result(*timings))]
+    ranks = [
+        RankEnd(0, phase="done", result=result((1e-3,), (1e-2,))),
+        RankEnd(1, phase="done", result=result(*timings)),
+    ]
 
     problem = failure_of(cycle_plan(), ranks, None)
 
@@ -108,6 +112,29 @@ def test_a_failure_says_rank_gpu_phase_and_category() -> None:
     assert isinstance(failure, Failed)
     assert failure.detail == "rank 3 (d) in phase setup: nccl_error: ib_retry: NCCL error in: x.cpp"
     assert (failure.rank, failure.device, failure.phase, failure.nccl) == (3, "d", "setup", notes)
+
+
+def test_an_error_without_a_log_has_a_category_too() -> None:
+    """Torch quotes what NCCL said last; that is all there is where NCCL wrote no file."""
+    failure = of(Problem("nccl_error", "NCCL error; Cuda failure 2 'out of memory'", 0, "setup"), cycle_plan())
+
+    assert isinstance(failure, Failed)
+    assert failure.nccl.category == "cuda"
+    assert failure.detail.startswith("rank 0 (GPU-a) in phase setup: nccl_error: cuda: NCCL error")
+
+
+def test_each_rank_that_is_stuck_is_named_with_its_gpu() -> None:
+    """All of them, since each GPU is left alone; the first one stands for the failure."""
+    plan = cycle_plan(ranks=3, devices=("a", "b", "c"))
+    problem = stuck_problem(plan, [RankEnd(0, 41), RankEnd(2, 43, "setup")])
+
+    assert problem is not None
+    failure = of(problem, plan)
+    assert isinstance(failure, Failed)
+    assert (failure.reason, failure.rank, failure.device, failure.phase) == ("stuck", 0, "a", "measure")
+    words = "process 41 sits in the kernel and was left alone; so does process 43, rank 2 (c)"
+    assert failure.detail == f"rank 0 (a) in phase measure: stuck: {words}"
+    assert stuck_problem(plan, []) is None
 
 
 def test_a_failure_without_gpu_or_rank_names_none() -> None:

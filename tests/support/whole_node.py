@@ -43,6 +43,7 @@ class WholeNode:
         if faults_file is not None:
             faults_file.write_text(faults, encoding="utf-8")
         self._node = SimulatedNode(preset, faults_file, STARTED_AT, lambda: STARTED_AT + self.time)
+        self.preset = preset
         self.store = Store(OPT_IN - set(opt_in))
         state = StateDirectory(folder / "state")
         self._pipeline = Pipeline(self.config, state, self.store, Instruments(), frozenset)
@@ -102,6 +103,11 @@ class WholeNode:
             layout = self._layouts.setdefault(readings.series, Layout(readings.series))
             blocks[readings.device] = Block(layout, readings.values, self.time)
         return blocks
+
+    @property
+    def roots(self) -> tuple[str, str]:
+        """Its sysfs and procfs."""
+        return str(self._sysfs), str(self._procfs)
 
     def snapshot(self) -> Snapshot:
         """What would be exposed now, without the daemon's own metrics."""

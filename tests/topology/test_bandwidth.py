@@ -66,22 +66,40 @@ def test_the_switch_uplink_counts_on_the_way_to_the_cpu(tmp_path: Path) -> None:
     """A gen 3 uplink limits what leaves the switch, not what stays within."""
     tree = rtx3090x4(tmp_path)
     tree.port("0000:21:00.0", (3, 16))
-    found = topology(tmp_path)
+    node = replace(topology(tmp_path).nodes[0], cpu=Cpu("amd", 0x19, 1))
 
-    within, beyond = between(found, 0, 1), between(found, 0, 2)
+    within, beyond = between(Topology((node,)), 0, 1), between(Topology((node,)), 0, 2)
 
     assert within is not None
     assert beyond is not None
     assert (within.bytes_per_second, beyond.bytes_per_second) == (24e9, 12e9)
 
 
+def test_gpus_that_may_not_read_each_other_go_through_host_memory(tmp_path: Path) -> None:
+    """Half of what their own links give, whatever the processor; the way to the NIC stays, and so do nominal rates."""
+    rtx3090x4(tmp_path)
+    pair = frozenset(("0000:23:00.0", "0000:24:00.0"))
+    node = replace(topology(tmp_path).nodes[0], cpu=Cpu("amd", 0x19, 1), peers_refused=frozenset({pair}))
+
+    refused, allowed, nic = (between(Topology((node,)), *way) for way in ((0, 1), (2, 3), (0, 0, "nic")))
+
+    assert refused is not None
+    assert allowed is not None
+    assert nic is not None
+    assert (refused.bytes_per_second, refused.basis) == (12e9, "PCIe gen 4 x16, through host memory")
+    assert refused.narrowed_bytes_per_second == 12e9
+    assert refused.nominal_bytes_per_second == allowed.nominal_bytes_per_second
+    assert (allowed.bytes_per_second, nic.bytes_per_second) == (24e9, 3e9)
+
+
 @pytest.mark.parametrize(
     ("cpu", "rate", "basis"),
     [
         (Cpu("intel", 6, 0x6A), 10e9, "the link between the CPUs"),
-        (Cpu("intel", 6, 0xCF), 24e9, "PCIe gen 4 x16"),
-        (Cpu("other"), 24e9, "PCIe gen 4 x16; link between CPUs: no figure"),
-        (None, 24e9, "PCIe gen 4 x16; link between CPUs: no figure"),
+        (Cpu("intel", 6, 0xCF), 12e9, "PCIe gen 4 x16, through host memory"),
+        (Cpu("amd", 0x19, 1), 24e9, "PCIe gen 4 x16"),
+        (Cpu("other"), 12e9, "PCIe gen 4 x16, through host memory; link between CPUs: no figure"),
+        (None, 12e9, "PCIe gen 4 x16, through host memory; link between CPUs: no figure"),
     ],
 )
 def test_between_sockets_the_lesser_of_pcie_and_socket_link(
@@ -103,7 +121,7 @@ def test_the_socket_link_does_not_count_within_a_numa_node(tmp_path: Path) -> No
     found = between(Topology((node,)), 0, 1)
 
     assert found is not None
-    assert found.bytes_per_second == 24e9
+    assert found.bytes_per_second == 12e9  # as through host memory; 6 GB/s between the sockets
 
 
 def test_an_unknown_link_gives_no_figure(tmp_path: Path) -> None:
@@ -121,7 +139,7 @@ def test_unknown_numa_nodes_still_have_a_pcie_figure(tmp_path: Path) -> None:
     found = between(Topology((node,)), 0, 1)
 
     assert found is not None
-    assert found.basis == "PCIe gen 4 x16; less between CPUs"
+    assert found.basis == "PCIe gen 4 x16, through host memory; less between CPUs"
 
 
 def test_planning_figures_are_those_of_nccl() -> None:

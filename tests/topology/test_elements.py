@@ -9,19 +9,10 @@ from pathlib import Path
 import pytest
 
 from analysis.culprit_cases import dice, pair_matrix
-from analysis.culprit_generator import (
-    Board,
-    Cell,
-    Machine,
-    Node,
-    Part,
-    fault_of,
-    gpu_link,
-    nvswitch,
-    pcie,
-    switch_port,
-)
-from commwatch.analysis.culprit import Parts, Ways, find_suspects
+from analysis.culprit_generator import Machine, fault_of
+from analysis.culprit_nodes import Board, Cell, Node, Part, gpu_link, nvswitch, pcie, switch_port
+from commwatch.analysis.culprit import find_suspects
+from commwatch.analysis.ways import Parts, Ways
 from commwatch.topology.elements import ways_between, ways_of
 from commwatch.topology.model import Endpoint, Gpu, NvLink, Topology
 from commwatch.topology.reach import gpu_paths

@@ -197,7 +197,7 @@ def test_the_text_has_a_line_for_each_class(tmp_path: Path) -> None:
     lines = [plain(line) for line in node_lines(found, 0, over(found, PIX_SLOW))]
     start = lines.index("Measured, one direction")
 
-    assert lines[start + 1] == "  2 h ago by nccl with NCCL 2.27.3, 16 MiB a message; each pair in both"
+    assert lines[start + 1] == "  2 h ago, backend nccl, NCCL 2.27.3, 16 MiB a message; each pair in both"
     assert [line.split() for line in lines[start + 3 : start + 6]] == [
         ["path", "pairs", "expected", "bandwidth", "latency"],
         ["PIX", "4", "12", "GB/s", "3.1", "GB/s", "to", "3.2", "GB/s", "31.3", "µs", "to", "32.3", "µs"],

@@ -17,6 +17,7 @@ PAIRS = ("0000:23:00.0", "0000:24:00.0", "0000:63:00.0", "0000:64:00.0")
 """The GPUs of ``rtx3090x4``: two behind each of two switches."""
 FOUR = ("0000:17:00.0", "0000:18:00.0", "0000:97:00.0", "0000:98:00.0")
 """The GPUs of ``hgx``."""
+AMD = Cpu("amd", 0x19, 1)
 
 
 def mesh(down: Sequence[tuple[int, int]] = (), version: str = "3.0") -> list[Gpu]:
@@ -180,9 +181,14 @@ def test_links_of_an_unknown_version_have_no_rate(tmp_path: Path) -> None:
     assert paths.nvlink_rate(0, range(4)) == 0
 
 
+def on(cpu: Cpu | None, found: Topology) -> Topology:
+    """The same machine with another processor."""
+    return Topology((replace(found.nodes[0], cpu=cpu),))
+
+
 def test_pairs_behind_switches_share_the_uplinks(tmp_path: Path) -> None:
     """Two cards behind a switch have it to themselves; what leaves a switch shares its uplink with the other card."""
-    found = without_driver_gpus(topology(rtx3090x4(tmp_path).root))
+    found = on(AMD, without_driver_gpus(topology(rtx3090x4(tmp_path).root)))
 
     paths = paths_of(found, PAIRS)
 
@@ -194,6 +200,27 @@ def test_pairs_behind_switches_share_the_uplinks(tmp_path: Path) -> None:
     assert far is not None
     assert near.pcie_links == (("0000:23:00.0", 24e9), ("0000:24:00.0", 24e9))
     assert (far.label, far.bytes_per_second, far.basis) == ("NODE", 24e9, "PCIe gen 4 x16")
+
+
+@pytest.mark.parametrize("cpu", [Cpu("intel", 6, 143), Cpu("arm"), Cpu("other"), None])
+def test_past_a_host_bridge_only_amd_lets_gpus_reach_each_other(cpu: Cpu | None, tmp_path: Path) -> None:
+    """NCCL goes by the host's memory elsewhere: half the rate of the GPUs' own links, and the same links as before."""
+    found = on(cpu, without_driver_gpus(topology(rtx3090x4(tmp_path).root)))
+
+    paths = paths_of(found, PAIRS)
+
+    near, far = paths.between(0, 1), paths.between(0, 2)
+    assert near is not None
+    assert far is not None
+    assert (near.bytes_per_second, near.basis) == (24e9, "PCIe gen 4 x16")
+    assert (far.bytes_per_second, far.basis) == (12e9, "PCIe gen 4 x16, through host memory")
+    assert sorted(far.pcie_links) == [
+        ("0000:21:00.0", 48e9),
+        ("0000:23:00.0", 12e9),
+        ("0000:61:00.0", 48e9),
+        ("0000:63:00.0", 12e9),
+    ]
+    assert paths.host_rates == (24e9,) * 4
 
 
 def test_a_narrowed_link_does_not_lower_what_is_expected(tmp_path: Path) -> None:
@@ -231,8 +258,8 @@ def test_a_link_on_the_way_to_the_host_that_is_not_known_leaves_the_rate_unknown
 
 
 def test_gpus_that_may_not_reach_each_other_go_through_host_memory(tmp_path: Path) -> None:
-    """Half the rate, and up to the host and down again: even two cards behind one switch use its uplink."""
-    found = without_driver_gpus(topology(rtx3090x4(tmp_path).root))
+    """Half the rate of their own links, and up to the host and down again: a switch's uplink is crossed twice."""
+    found = on(AMD, without_driver_gpus(topology(rtx3090x4(tmp_path).root)))
     refused = frozenset({frozenset(PAIRS[:2])})
     found = Topology((replace(found.nodes[0], peers_refused=refused),))
 
@@ -241,6 +268,12 @@ def test_gpus_that_may_not_reach_each_other_go_through_host_memory(tmp_path: Pat
     one = paths.between(0, 1)
     assert one is not None
     assert (one.bytes_per_second, one.basis) == (12e9, "PCIe gen 4 x16, through host memory")
+    assert one.pcie_links == (
+        ("0000:23:00.0", 12e9),
+        ("0000:21:00.0", 48e9),
+        ("0000:24:00.0", 12e9),
+        ("0000:21:00.0", 48e9),
+    )
     assert paths.shared_links(0, 1) == {"0000:21:00.0"}
     assert paths.between(2, 3).bytes_per_second == 24e9  # type: ignore[union-attr]
 
@@ -257,14 +290,19 @@ def test_what_leaves_a_numa_node_shares_the_way_between_the_processors(tmp_path:
 
 @pytest.mark.parametrize(
     ("cpu", "rate", "basis"),
-    [(Cpu("intel", 6, 85), 10e9, "the link between the CPUs"), (None, 24e9, "PCIe gen 4 x16")],
+    [
+        (Cpu("intel", 6, 85), 10e9, "the link between the CPUs"),
+        (Cpu("intel", 6, 143), 12e9, "PCIe gen 4 x16, through host memory"),
+        (Cpu("amd", 0x17, 49), 16e9, "the link between the CPUs"),
+        (Cpu("amd", 0x19, 1), 24e9, "PCIe gen 4 x16"),
+        (None, 12e9, "PCIe gen 4 x16, through host memory"),
+    ],
 )
 def test_the_link_between_sockets_limits_where_its_rate_is_known(
     cpu: Cpu | None, rate: float, basis: str, tmp_path: Path
 ) -> None:
-    """Skylake's is slower than PCIe; of an unknown processor nothing is said."""
-    found = without_driver_gpus(topology(two_sockets(tmp_path).root))
-    found = Topology((replace(found.nodes[0], cpu=cpu),))
+    """Those of Skylake and Rome are slower than what PCIe gives; of an unknown processor nothing is said."""
+    found = on(cpu, without_driver_gpus(topology(two_sockets(tmp_path).root)))
 
     one = paths_of(found, ("0000:17:00.0", "0000:99:00.0")).between(0, 1)
 

@@ -68,6 +68,11 @@ _PLANNED_PCIE_LANE: Mapping[int, float] = MappingProxyType(
 """Per lane and direction (NCCL src/graph/topo.cc, kvDictPciGen): 75 to 80 % of ``pcie_rate``."""
 
 
+HOST_MEMORY_SHARE = 0.5
+"""What a GPU's link gives of its planned rate where every byte is written to the host's memory and read from it again:
+an assumption on the careful side, 12 GB/s over generation 4 x16 where 10 to 20 are likely."""
+
+
 def planned_nvlink_rate(version: str) -> float | None:
     """What NCCL reckons that one NVLink achieves, bytes per second in one direction; None for an unknown version."""
     return _PLANNED_NVLINK.get(version)

@@ -41,8 +41,11 @@ class SearchRule:
     """For a part on a single pair: the first pairs of a cycle run before the clocks are up."""
     deviation: float
     """Of a healthy cell, with what the machine's own unevenness adds."""
-    lone_cell: bool
-    """Whether a single ordered cell may be named: only where two measurements of it agree."""
+    measured_twice: bool
+    """Whether a cell stands for two measurements, so that a spike hardly shows. Where it does not, no single ordered
+    cell is named, and each direction of a pair must be slow every time."""
+    gain_least: float = GAIN_MIN
+    """What a part must save beyond its price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class Search:
         self._candidates = [one for one in candidates if self._is_possible(one)]
 
     def _is_possible(self, candidate: Candidate) -> bool:
-        if len(candidate.cells) == 1 and not self._rule.lone_cell:
+        if len(candidate.cells) == 1 and not self._rule.measured_twice:
             return False
         slowness = self._slowness(candidate.cells)
         return slowness is not None and slowness >= self.least(candidate)
@@ -154,7 +157,7 @@ class Search:
             if not self._in_every_matrix(candidate, slowness):
                 continue
             others = self._of(best.chosen[:place] + best.chosen[place + 1 :])
-            if others.cost - best.cost >= GAIN_MIN:
+            if others.cost - best.cost >= self._rule.gain_least:
                 lead, next_best = self._lead(others, candidate, best.cost)
                 confidence = math.tanh(max(lead, 0.0) / CONFIDENCE_SCALE)
                 found.append(Explained(candidate, slowness, confidence, next_best))
@@ -165,6 +168,8 @@ class Search:
         least = max(share * self.least(candidate), STEADY_SHARE * slowness)
         for matrix in self._matrices:
             values = [matrix[cell] for cell in candidate.cells if cell in matrix]
+            if candidate.pairs == 1 and not self._rule.measured_twice:
+                values = [min(values)] if len(values) == len(candidate.cells) else []
             if not values or median(values) < least:
                 return False
         return True

@@ -75,7 +75,8 @@ def published(gpu_name: str, ranks: int, size_bytes: int) -> tuple[float, str] |
 def _between(points: Sequence[tuple[int, float]], size_bytes: int) -> float | None:
     """Rate at a size between two known ones, straight in the logarithm of the size; None outside of them.
 
-    From 1 MiB up the true curve bends above the straight line, so the result is on the careful side.
+    Where the true curve flattens, from about 10 MiB on, it lies above the straight line: the result is on the careful
+    side. Below that it may lie under it.
     """
     if size_bytes == points[0][0]:
         return points[0][1]

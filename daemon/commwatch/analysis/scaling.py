@@ -9,6 +9,8 @@ from commwatch.analysis.bus_bandwidth import bus_bandwidth
 from commwatch.units import format_rate, format_seconds
 
 _GIGABYTE = 1e9
+_WELL_USED = 0.8
+"""Share of a step that should be computing: with it n GPUs do 0.8 n times the work of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,16 @@ def break_even_seconds(fewer: int, fewer_seconds: float, more: int, more_seconds
     return max(0.0, (fewer * more_seconds - more * fewer_seconds) / (more - fewer))
 
 
+def computing_seconds(share: float, sum_seconds: float) -> float:
+    """How long a step must compute so that computing has a share of it; seconds.
+
+    Args:
+        share: above 0, below 1.
+        sum_seconds: that the gradients take, not overlapped.
+    """
+    return share / (1 - share) * sum_seconds
+
+
 def scaling_points(size_bytes: int, seconds: Mapping[int, float]) -> tuple[ScalingPoint, ...]:
     """The points of a measured series, by number of ranks.
 
@@ -69,7 +81,10 @@ def scaling_points(size_bytes: int, seconds: Mapping[int, float]) -> tuple[Scali
 
 
 def scaling_words(points: tuple[ScalingPoint, ...]) -> tuple[str, ...]:
-    """The answer to "does adding GPUs help here?" in sentences: each number of GPUs against the one below it."""
+    """The answer to "does adding GPUs help here?" in sentences.
+
+    Each number of GPUs against the one below it, and when the largest one is worth its GPUs.
+    """
     words = []
     fewer, fewer_seconds = 1, 0.0
     for point in points:
@@ -82,4 +97,10 @@ def scaling_words(points: tuple[ScalingPoint, ...]) -> tuple[str, ...]:
         rate, share = format_rate(point.bus_bandwidth), 100 * point.share_of_best
         words.append(f"{head}; bus bandwidth {rate}, {share:.0f} % of the best.")
         fewer, fewer_seconds = point.ranks, point.seconds_per_gigabyte
+    if points:
+        limit = computing_seconds(_WELL_USED, fewer_seconds)
+        words.append(
+            f"With {fewer} GPUs at least {100 * _WELL_USED:.0f} % of a step is computing "
+            f"where it computes longer than {format_seconds(limit)} per GB of gradients."
+        )
     return tuple(words)

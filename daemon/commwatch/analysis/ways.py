@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias
+
+CLASS_SHARE_MAX = 0.75
+"""A part that touches more of a class of peers cannot be seen against them."""
 
 ElementKind: TypeAlias = Literal[
     "gpu",
@@ -163,3 +167,34 @@ def in_some_of_their_peers(ways: Ways, most: float) -> Keep:
         return frozenset(cell for cell in cells if touched[ways[cell].peers] <= most * sizes[ways[cell].peers])
 
     return keep
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of one node, prepared for the search: made once for a topology."""
+
+    ways: Ways
+    """Of every ordered pair, by places in the endpoints; empty where no topology is known."""
+    names: tuple[str, ...]
+    """What a sentence calls each end: ``GPU3``."""
+
+    def _name(self, place: int) -> str:
+        return self.names[place]
+
+    @cached_property
+    def known(self) -> Ways:
+        """The ways; without a topology those of a node about which only its pairs are known."""
+        if self.ways:
+            return self.ways
+        places = range(len(self.names))
+        return {(source, target): PairWay((), "") for source in places for target in places if source != target}
+
+    @cached_property
+    def all(self) -> tuple[Candidate, ...]:
+        """For cells that are held against what they used to be."""
+        return candidates(self.known, self._name)
+
+    @cached_property
+    def among_peers(self) -> tuple[Candidate, ...]:
+        """For cells that are held against each other."""
+        return candidates(self.known, self._name, in_some_of_their_peers(self.known, CLASS_SHARE_MAX))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.common import json_option, print_json, print_lines
+from commwatch.commands.common import json_option, print_json, print_lines, screen
 from commwatch.commands.probe import ignore_scheduler_option, pair_probes, parse_gpus
 from commwatch.config import Config
 from commwatch.errors import CommwatchError
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """Get the matrix, draw it."""
     _check_use(args)
     from commwatch.heatmap.document import read_matrix
-    from commwatch.heatmap.view import view_of
+    from commwatch.heatmap.matrix_view import view_of
     from commwatch.thresholds import load_thresholds
 
     configure_logging(config.log)
@@ -155,4 +154,5 @@ def _draw(args: argparse.Namespace, view: View) -> None:
     elif not args.json:
         from commwatch.heatmap.text import heatmap_lines
 
-        print_lines(heatmap_lines(view, coloured=sys.stdout.isatty()))
+        coloured, width = screen()
+        print_lines(heatmap_lines(view, coloured=coloured, width=width))

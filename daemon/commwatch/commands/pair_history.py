@@ -9,11 +9,7 @@ from commwatch.state import state_path
 
 
 def last_matrix(config: Config) -> PairMatrix | None:
-    """The newest matrix in the state directory, however old; None without any.
-
-    Raises:
-        StateError: there is one and it cannot be read.
-    """
+    """The newest matrix in the state directory, however old; None without any that can be read."""
     return max(load_matrices(state_path(config)), key=lambda one: one.taken_at, default=None)
 
 

@@ -13,7 +13,7 @@ from commwatch.logging import configure_logging
 _EXIT_CODES = (
     "Exit code 0: good; 1: failed, or low: below the threshold of a configured or published bandwidth, above the "
     "configured latency, or a slow part among the pairs; 2: wrong use; 3: skipped, because the node is not free or "
-    "cannot probe, or gave way."
+    "cannot probe, or gave way; with no NAME, probes that need more GPUs than there are do not count."
 )
 
 
@@ -81,7 +81,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
     else:
         thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
         print_answers(document, thresholds.probe_bandwidth_utilization_low_ratio)
-    return max((answer.exit_code for answer in answers), key=(GOOD, NOT_MEASURED, BAD).index, default=GOOD)
+    # Of all probes, those that this node has no parts for tell nothing about it; of those asked for, they do.
+    chosen = bool(args.names or args.pairs or args.scaling)
+    counted = [answer for answer in answers if chosen or not answer.has_no_place_here] or answers
+    return max((answer.exit_code for answer in counted), key=(GOOD, NOT_MEASURED, BAD).index, default=GOOD)
 
 
 def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:

@@ -12,7 +12,7 @@ from commwatch.analysis.bus_bandwidth import algorithm_bandwidth, bus_bandwidth
 from commwatch.analysis.expected import Expected
 from commwatch.analysis.pair_matrix import PairMatrix
 from commwatch.analysis.scaling import ScalingPoint, scaling_points, scaling_words
-from commwatch.heatmap.view import slow_cells
+from commwatch.heatmap.slow_cells import slow_cells
 from commwatch.probes.plan import (
     Backend,
     CyclePlan,
@@ -104,6 +104,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...] = ()
     """Of pairs there are none: see ``pairs``."""
     pairs: PairMatrix | None = None
+    pairs_expected_source: Literal["configured", "model"] | None = None
+    """Where the expected bandwidths of ``pairs`` come from."""
     scaling: Scaling | None = None
     notes: tuple[str, ...] = ()
     """What stands below the table."""
@@ -115,6 +117,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         if self.verdict in ("good", "below model"):
             return GOOD
         return NOT_MEASURED if self.verdict in ("skipped", "gave way") else BAD
+
+    @property
+    def has_no_place_here(self) -> bool:
+        """This node lacks what it measures: a second GPU, or any."""
+        return isinstance(self.result, Skipped) and self.result.reason in ("single_gpu", "no_gpu_backend")
 
     def rank_name(self, rank: int) -> str:
         """``rank 3 (GPU3)``; without a GPU ``rank 3``."""
@@ -175,6 +182,7 @@ def answer_of(
         shares_gpus=plan.shares_gpus,
         rows=rows,
         pairs=pairs,
+        pairs_expected_source=_pairs_source(pairs, firm_pairs),
         scaling=scaling,
         notes=tuple(notes),
         result=result,
@@ -231,6 +239,12 @@ def _pairs_verdict(pairs: PairMatrix, low_ratio: float, firm: bool) -> Verdict:
     return "below model" if slow else "good"
 
 
+def _pairs_source(pairs: PairMatrix | None, firm: bool) -> Literal["configured", "model"] | None:
+    if pairs is None or all(cell.expected_bandwidth is None for cell in pairs.cells):
+        return None
+    return "configured" if firm else "model"
+
+
 def _cycle_verdict(result: CycleResult, verdicts: Collection[Verdict]) -> CycleVerdict:
     if isinstance(result, Failed):
         return "failed"
@@ -253,11 +267,7 @@ def notes_of(answer: Answer) -> Iterator[str]:
         if answer.shares_gpus:
             yield "what arrived was exact; several ranks share a GPU, so times say nothing"
     elif isinstance(result, Failed):
-        where = "" if result.rank is None else f" on {answer.rank_name(result.rank)}"
-        when = "" if result.phase is None else f" in phase {result.phase}"
-        yield f"{result.reason}{where}{when}: {result.detail}"
-        if result.nccl.category:
-            yield f"NCCL's log points at: {result.nccl.category}"
+        yield _by_index(answer, result.detail)
         yield from (f"NCCL: {line}" for line in result.nccl.warnings)
     elif isinstance(result, Yielded):
         yield f"gave way: {result.reason}: {result.detail}"
@@ -266,6 +276,14 @@ def notes_of(answer: Answer) -> Iterator[str]:
     yield from answer.notes
     if answer.scaling is not None:
         yield from answer.scaling.words
+
+
+def _by_index(answer: Answer, text: str) -> str:
+    """A text with the GPUs by their indexes, as the table has them, not by their UUIDs."""
+    for gpu in answer.gpus:
+        if gpu.uuid and gpu.gpu:
+            text = text.replace(gpu.uuid, f"GPU{gpu.gpu}")
+    return text
 
 
 def _uneven(answer: Answer) -> Iterator[str]:

@@ -87,8 +87,9 @@ class _Hand:
         try:
             async with NodeByHand(self._config) as node:
                 answers = []
-                for name, probe in probes.items():
-                    answers.append(await self._probe(node, name, probe, gpus))
+                for place, (name, probe) in enumerate(probes.items(), 1):
+                    told = f"{name} ({place} of {len(probes)})" if len(probes) > 1 else name
+                    answers.append(await self._probe(node, name, told, probe, gpus))
                     self._check_signal()
                 return tuple(answers)
         except asyncio.CancelledError:
@@ -110,7 +111,7 @@ class _Hand:
         if self._signal is not None:
             raise Interrupted(self._signal)
 
-    async def _probe(self, node: NodeByHand, name: str, probe: Probe, gpus: Sequence[int]) -> Answer:
+    async def _probe(self, node: NodeByHand, name: str, told: str, probe: Probe, gpus: Sequence[int]) -> Answer:
         backend = choose_backend(probe, simulated=node.simulation is not None, driver=node.driver)
         members: tuple[ProbeGpu, ...] = () if backend == "gloo" else _chosen(node.gpus, gpus or probe.gpus, bool(gpus))
         paths = gpu_paths(node.topology(), [one.pci_bus_id for one in members]) if members else None
@@ -123,18 +124,18 @@ class _Hand:
             simulation=node.simulation,
             shared_links=None if paths is None else paths.shared_links,
         )
-        result = await self._cycle(node, name, plan, _missing(members, gpus or probe.gpus))
+        result = await self._cycle(node, told, plan, _missing(members, gpus or probe.gpus))
         return self._answer(node, plan, probe, result, members, paths)
 
-    async def _cycle(self, node: NodeByHand, name: str, plan: CyclePlan, missing: Sequence[int]) -> CycleResult:
+    async def _cycle(self, node: NodeByHand, told: str, plan: CyclePlan, missing: Sequence[int]) -> CycleResult:
         if missing and plan.backend != "gloo":
             detail = f"the probe names GPU {', '.join(map(str, missing))}, which the driver does not have"
             return Skipped(finished_at=time.time(), reason="gpu_unknown", detail=detail)
         facts = await node.facts(plan, ignore_scheduler=self._ignore_scheduler)
-        if skip := decide(self._config.probes.gate, plan.backend, plan.measure, plan.ranks, facts):
+        if skip := decide(self._config.probes.gate, plan, facts):
             return Skipped(finished_at=time.time(), reason=skip.reason, detail=skip.detail)
         self._make_state_directory()
-        with progress_of(name, len(plan.steps)) as progress:
+        with progress_of(told, len(plan.steps)) as progress:
             return await self._launcher.run(plan, node.watch(plan), progress)
 
     def _make_state_directory(self) -> None:

@@ -112,10 +112,7 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
         return found
     from commwatch.commands.pair_history import last_matrix, pairs_interval
 
-    try:
-        matrix = last_matrix(config)
-    except CommwatchError as error:
-        return str(error)
+    matrix = last_matrix(config)
     if matrix is None:
         return "nothing is known"
     age = now - matrix.taken_at

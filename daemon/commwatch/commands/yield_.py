@@ -14,8 +14,7 @@ import msgspec
 
 from commwatch.commands.common import json_option, print_json
 from commwatch.config import Config
-from commwatch.errors import CommwatchError
-from commwatch.probes.hold import HoldFile
+from commwatch.probes.hold import HoldError, HoldFile
 from commwatch.probes.lock import LOCK_FILE, held_elsewhere
 from commwatch.state import state_path
 from commwatch.units import format_seconds, parse_duration
@@ -104,7 +103,7 @@ def _held(lock: Path) -> bool:
     try:
         return held_elsewhere(lock)
     except OSError as error:
-        raise CommwatchError(f"{lock}: {error.strerror}; run this as root or as the daemon's user") from error
+        raise HoldError(f"{lock}: {error.strerror}; run this as root or as the daemon's user") from error
 
 
 def _tell(held: bool, waited: float, left: float, holders: list[Holder]) -> None:

@@ -10,7 +10,9 @@ from typing import Literal
 import msgspec
 
 from commwatch.analysis.pair_matrix import PairEndpoint, PairMatrix, Quantity
-from commwatch.heatmap.view import QUANTITIES, View, facts_of, name_of, names_of
+from commwatch.heatmap.matrix_view import QUANTITIES, facts_of
+from commwatch.heatmap.slow_cells import name_of, names_of
+from commwatch.heatmap.view import View
 from commwatch.units import format_bytes, format_rate, format_seconds
 
 SMALLEST_CHANGE = 0.05
@@ -160,7 +162,8 @@ def comparison_notes(comparison: Comparison) -> tuple[str, ...]:
     for pairs, when in ((comparison.only_before, "before"), (comparison.only_now, "now")):
         if pairs:
             shown = ", ".join(f"{source} to {target}" for source, target in pairs[:_LISTED])
-            notes.append(f"Measured only {when}: {shown}{' and others' if len(pairs) > _LISTED else ''}")
+            more = f" and {len(pairs) - _LISTED} more" if len(pairs) > _LISTED else ""
+            notes.append(f"Measured only {when}: {shown}{more}")
     return tuple(f"-  {one}" for one in notes)
 
 

@@ -63,6 +63,8 @@ def parse_matrix(content: bytes, name: str) -> PairMatrix:
     """
     if len(content) > _LARGEST_FILE_BYTES:
         raise BadMatrix(name, "", f"more than {_LARGEST_FILE_BYTES // 2**20} MiB; a pair matrix is smaller")
+    if not content.strip():
+        raise BadMatrix(name, "", "is empty; expected what `commwatch heatmap --json` prints")
     try:
         found = msgspec.json.decode(content)
     except (ValueError, RecursionError) as error:  # msgspec's own errors, text that is not UTF-8, endless nesting
@@ -86,14 +88,24 @@ def _find(found: Any, name: str) -> tuple[str, dict[str, Any]]:
             raise BadMatrix(
                 name, "probes", "no probe has a pair matrix; expected what `commwatch probe --pairs` prints"
             )
-        return held[-1]
+        place, value = held[-1]
+        _check_format(name, place, value)
+        return place, value
     if not isinstance(found, dict):
         raise BadMatrix(name, "", "expected an object as `commwatch heatmap --json` prints it")
-    if found.get("format") != FORMAT:
-        given = found.get("format")
-        shown = "is missing" if given is None else f"is {given!r}"
-        raise BadMatrix(name, "format", f"{shown}; expected {FORMAT!r}, as `commwatch heatmap --json` prints it")
+    _check_format(name, "", found)
     return "", found
+
+
+def _check_format(name: str, place: str, value: dict[str, Any]) -> None:
+    given = value.get("format")
+    if given == FORMAT:
+        return
+    key = _join(place, "format")
+    if isinstance(given, str) and given.startswith(f"{FORMAT.partition('/')[0]}/"):
+        raise BadMatrix(name, key, f"is {given!r}, of another version of commwatch; this one reads {FORMAT!r}")
+    shown = "is missing" if given is None else f"is {given!r}"
+    raise BadMatrix(name, key, f"{shown}; expected {FORMAT!r}, as `commwatch heatmap --json` prints it")
 
 
 def _holds_pairs(answer: Any) -> bool:

@@ -18,6 +18,12 @@ _LINE_INCHES = 0.21
 _LETTER_INCHES = 0.072
 """Mean width of a letter of the notes; those of the title are wider."""
 _TITLE_INCHES = 0.125
+_FONT_SHARE = 0.24
+"""Height of the numbers by that of a cell: four digits and a point have room."""
+_SMALLEST_FONT = 6.0
+"""Points; below, numbers cannot be read, and colours alone are drawn."""
+_LETTER_SHARE = 0.65
+"""Width of a letter of a label by its height."""
 _FRAME = "#D55E00"
 """Vermilion of Okabe and Ito: seen by all, and on every cell colour framed in white."""
 
@@ -83,7 +89,7 @@ def _figure(view: View, figure_type: Any) -> Any:
     """Title, facts, matrix with colour bar, notes; sizes in inches, from the top."""
     count = len(view.names)
     side = max(3.2, min(_CELL_INCHES * count, 12.0))
-    title = wrap(f"{view.heading} ({view.unit})", 60)
+    title = wrap(view.title, 60)
     top = 0.3 * len(title) + _LINE_INCHES * (len(view.facts) + bool(view.simulated)) + 0.75
     left, right = 0.95, 1.45
     longest = max(map(len, (*view.facts, "Simulated node : none of this is real" + view.simulated)))
@@ -127,7 +133,8 @@ def _cells(view: View, axes: Any, cell_points: float) -> None:
     from matplotlib.patches import Rectangle
 
     count = len(view.names)
-    size = min(9.0, 72.0 / max(8, count))
+    size = min(9.0, _FONT_SHARE * cell_points)
+    shows_numbers = size >= _SMALLEST_FONT
     for row in range(count):
         for column in range(count):
             pair = (row, column)
@@ -138,15 +145,18 @@ def _cells(view: View, axes: Any, cell_points: float) -> None:
                 Rectangle((column, row), 1, 1, facecolor=_hex(ground), edgecolor="white", linewidth=1, hatch=hatch)
             )
             text = view.text(pair)
-            if text and (count <= 16 or text in ("-", NO_REFERENCE)):
-                axes.text(column + 0.5, row + 0.54, text, ha="center", va="center", fontsize=size,
+            at = 0.64 if pair in view.marks and size < 9 else 0.54  # below its mark where the cell is small
+            if text and (shows_numbers or text in ("-", NO_REFERENCE)):
+                axes.text(column + 0.5, row + at, text, ha="center", va="center", fontsize=size,
                           color=_hex(ink(ground)))  # fmt: skip
             if pair in view.marks:
-                _mark(axes, (row, column), view.marks[pair], _hex(ink(ground)), size * 0.75, cell_points)
+                _mark(axes, (row, column), view.marks[pair], _hex(ink(ground)), 0.75 * max(size, 6.0), cell_points)
     axes.set(xlim=(0, count), ylim=(count, 0), aspect="equal")
     places = [place + 0.5 for place in range(count)]
-    axes.set_xticks(places, view.names, fontsize=min(9.0, size + 1), rotation=0 if count <= 10 else 90)
-    axes.set_yticks(places, view.names, fontsize=min(9.0, size + 1))
+    label = min(9.0, 0.4 * cell_points)
+    fits = _LETTER_SHARE * label * max(map(len, view.names)) < 0.9 * cell_points
+    axes.set_xticks(places, view.names, fontsize=label, rotation=0 if fits else 90)
+    axes.set_yticks(places, view.names, fontsize=label)
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     axes.tick_params(length=0)
@@ -185,7 +195,8 @@ def _colour_bar(view: View, figure: Any, left: float, bottom: float, width: floa
         axes.add_patch(Rectangle((0, place / steps), 1, 1 - place / steps, facecolor=shade, edgecolor="none"))
     axes.set(xlim=(0, 1), ylim=(0, 1), xticks=[])
     ticks = scale_ticks(view)
-    axes.set_yticks([place for _, place in ticks], [f"{number:g}" for number, _ in ticks], fontsize=9)
+    texts = [f"{number:.3g}" if number < 1000 else f"{number:.0f}" for number, _ in ticks]
+    axes.set_yticks([place for _, place in ticks], texts, fontsize=9)
     axes.yaxis.tick_right()
     axes.yaxis.set_label_position("right")
     kind = ", logarithmic" if view.logarithmic else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from statistics import median
 from textwrap import wrap
@@ -13,31 +14,34 @@ from commwatch.styled import HEADING, WIDTH, Line, Segment
 _SCALE_STEPS = 24
 
 
-def heatmap_lines(view: View, *, coloured: bool) -> Iterator[Line]:
+def heatmap_lines(view: View, *, coloured: bool, width: int | None = None) -> Iterator[Line]:
     """The picture as lines.
 
     Args:
         view: what is drawn.
         coloured: styles will be seen: then the scale of the colours is shown too.
+        width: columns of the terminal, over which a large matrix is cut into blocks; None where nothing limits it.
     """
+    folded = min(WIDTH, width or WIDTH)
     if view.simulated:
         yield [(f"Simulated node {view.simulated}: none of this is real.", "")]
         yield []
-    yield from ([(text, HEADING)] for text in wrap(f"{view.heading} ({view.unit})", WIDTH))
-    yield from ([(text, "")] for text in wrap("; ".join(view.facts), WIDTH))
+    yield from ([(text, HEADING)] for text in wrap(view.title, folded))
+    yield from ([(text, "")] for text in wrap("; ".join(view.facts), folded))
     yield [("Row sends, column receives.", "")]
     yield []
-    yield from _matrix(view)
+    yield from _matrix(view, width)
     yield []
-    yield from _range(view, coloured)
+    yield from _range(view, coloured, folded)
     yield from _legend(view)
     if view.notes:
         yield []
     for note in view.notes:
-        yield from _hanging(note)
+        yield from _hanging(note, folded)
 
 
-def _matrix(view: View) -> Iterator[Line]:
+def _matrix(view: View, limit: int | None) -> Iterator[Line]:
+    """All columns, or where they do not fit the limit, as many as fit, then the next ones below."""
     names, count = view.names, len(view.names)
     cells = [[view.text((row, column)) for column in range(count)] for row in range(count)]
     number_width = max((len(cell) for row in cells for cell in row), default=1)
@@ -45,17 +49,23 @@ def _matrix(view: View) -> Iterator[Line]:
     width = max(number_width + mark_width, *map(len, names))
     left = max(map(len, names))
     # A space before each cell and, where that fits, one within its colour on either side.
-    padding = 1 if left + count * (width + 3) <= WIDTH else 0
-    head: Line = [(" " * left, "")]
-    head += [(f" {name:>{width + 2 * padding}}", HEADING) for name in names]
-    yield head
-    for row in range(count):
-        line: Line = [(names[row].ljust(left), HEADING)]
-        for column in range(count):
-            mark = view.marks.get((row, column), "")
-            text = f"{cells[row][column]}{mark:<{mark_width}}"
-            line += [(" ", ""), (f"{text:>{width + padding}}{' ' * padding}", _style(view, (row, column)))]
-        yield line
+    padding = 1 if left + count * (width + 3) <= min(WIDTH, limit or WIDTH) else 0
+    most = count if limit is None else max(1, (limit - left) // (width + 1 + 2 * padding))
+    step = math.ceil(count / math.ceil(count / most)) if count else 1  # blocks of the same width
+    for first in range(0, count, step):
+        block = range(first, min(first + step, count))
+        if first:
+            yield []
+        head: Line = [(" " * left, "")]
+        head += [(f" {names[column]:>{width + 2 * padding}}", HEADING) for column in block]
+        yield head
+        for row in range(count):
+            line: Line = [(names[row].ljust(left), HEADING)]
+            for column in block:
+                mark = view.marks.get((row, column), "")
+                text = f"{cells[row][column]}{mark:<{mark_width}}"
+                line += [(" ", ""), (f"{text:>{width + padding}}{' ' * padding}", _style(view, (row, column)))]
+            yield line
 
 
 def _style(view: View, pair: tuple[int, int]) -> str:
@@ -71,8 +81,11 @@ def _rgb(shade: Colour) -> str:
     return f"rgb({shade[0]},{shade[1]},{shade[2]})"
 
 
-def _range(view: View, coloured: bool) -> Iterator[Line]:
+def _range(view: View, coloured: bool, folded: int) -> Iterator[Line]:
     """The ends of the scale, and the slowest and the fastest pair."""
+    if len(view.names) < 2:
+        yield [("One GPU alone has no pair.", "")]
+        return
     if not view.numbers:
         yield [("Nothing was measured." if not view.without_reference else "Nothing to hold the values against.", "")]
         return
@@ -81,7 +94,7 @@ def _range(view: View, coloured: bool) -> Iterator[Line]:
     middle = _with_unit(view, median(view.numbers.values()))
     worst, best = view.extremes
     text = f"{worst}: {_pair(view, slowest)}; {best}: {_pair(view, fastest)}; median {middle}."
-    yield from ([(one, "")] for one in wrap(text, WIDTH))
+    yield from ([(one, "")] for one in wrap(text, folded))
     if not coloured:
         return
     grounds = [colour(view.brightness(step)) for step in scale_steps(view, _SCALE_STEPS)]
@@ -108,9 +121,9 @@ def _legend(view: View) -> Iterator[Line]:
         yield [(f"{NO_REFERENCE}  measured, but nothing is known to hold it against", "")]
 
 
-def _hanging(note: str) -> Iterator[Line]:
+def _hanging(note: str, folded: int) -> Iterator[Line]:
     """A note behind its mark, folded."""
     mark, gap, text = note.partition("  ")
     indent = len(mark) + len(gap)
-    for place, one in enumerate(wrap(text, WIDTH - indent)):
+    for place, one in enumerate(wrap(text, folded - indent)):
         yield [((mark + gap) if place == 0 else " " * indent, HEADING), (one, "")]

@@ -25,7 +25,7 @@ from commwatch.probes.plan import (
     YieldReason,
 )
 from commwatch.probes.process import ASK_SECONDS, RankProcess
-from commwatch.probes.verdict import Problem, Timeout, device_of, failed, failure_of, measured
+from commwatch.probes.verdict import Problem, Timeout, failed, failure_of, measured, stuck_problem
 from commwatch.probes.watch import Halt, Lookout, Watch
 
 _GRACE_SECONDS = 0.3
@@ -77,7 +77,7 @@ class Cycle:
         self._occupied_since: float | None = None
         self._occupied_seconds = 0.0
         self._setup_seconds: float | None = None
-        self._reached: Phase | None = None
+        self._phases_told = 0
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -93,7 +93,7 @@ class Cycle:
             rank.exit_seconds = ASK_SECONDS
 
     async def run(self) -> CycleResult:
-        """Go through the cycle; raises what the watch raises, once the ranks have ended."""
+        """Go through the cycle; raises what ``progress`` raises, once the ranks have ended."""
         lock = self._surroundings.lock
         try:
             if lock is not None and not lock.acquire():
@@ -106,14 +106,12 @@ class Cycle:
             timeout = await self._start_attend_and_end()
             return await asyncio.to_thread(self._judge, timeout)
         finally:
-            if lock is not None:
-                lock.release()
-            if self._folder is not None:
-                await asyncio.to_thread(self._folder.remove)
+            await self._tidy_up()
 
     async def _start_attend_and_end(self) -> Timeout | None:
         try:
-            if self._halt is None:
+            # Who asked for the node before we had the lock was told that no probe is here, and none may come now.
+            if await self._may_go_on():
                 await self._start_ranks()
             if self._start_problem is not None:
                 return None
@@ -127,6 +125,7 @@ class Cycle:
     # --- the start ---
 
     async def _start_ranks(self) -> None:
+        self._started = time.monotonic()
         starting = asyncio.ensure_future(asyncio.to_thread(self._start))
         try:
             await asyncio.shield(starting)
@@ -144,16 +143,17 @@ class Cycle:
         rank = None
         try:
             folder = self._folder = PrivateFolder(self._surroundings.temporary)
-            inherited = [folder.fileno()]
-            if self._surroundings.lock is not None:
-                inherited.append(self._surroundings.lock.fileno())
+            lock = self._surroundings.lock
+            inherited = () if lock is None else (lock.fileno(),)
             for rank in range(self._plan.ranks):
                 environment = rank_environment(self._plan, rank, folder.path, os.environ)
                 command, procfs = self._surroundings.rank_command, self._surroundings.procfs
-                process = RankProcess.start(command, rank, environment, folder.path, procfs, inherited)
-                self._ranks.append(process)
+                self._ranks.append(RankProcess.start(command, rank, environment, procfs, inherited))
+            rank = None
+            # Only now: from here on there is who removes it, should we be killed.
+            folder.make()
         except OSError as error:
-            self._start_problem = Problem("start", f"a rank process could not be started: {error}", rank, "start")
+            self._start_problem = Problem("start", f"the ranks could not be started: {error}", rank, "start")
 
     def _rendezvous_file(self) -> str:
         return "" if self._folder is None else str(self._folder.path / "rendezvous")
@@ -195,8 +195,7 @@ class Cycle:
         if any(rank.error and rank.error.reason == "wrong_result" for rank in self._ranks):
             self._settled = True
         await self._wait_until(time.monotonic() + _GRACE_SECONDS, lambda: all(rank.said_all for rank in self._ranks))
-        if (halt := await self._lookout.before_gate()) is not None:
-            self._heed(halt)
+        await self._may_go_on()
 
     @property
     def _phase(self) -> Phase:
@@ -209,17 +208,18 @@ class Cycle:
 
     def _note_phase(self) -> bool:
         """Keep the times at which phases were reached; True when all ranks have reached another one."""
-        now, phase = time.monotonic(), self._phase
+        now = time.monotonic()
         if self._occupied_since is None and any(rank.phase != "start" for rank in self._ranks):
             self._occupied_since = now
-        if phase == self._reached:
-            return False
-        self._reached = phase
-        if self._setup_seconds is None and PHASES.index(phase) >= PHASES.index("measure"):
-            self._setup_seconds = now - self._started
-        if self._progress is not None:
-            self._progress(phase, 0, now - self._started)
-        return True
+        # All of them are told of, also when the ranks went through several since the last look.
+        passed = PHASES[self._phases_told : PHASES.index(self._phase) + 1]
+        self._phases_told += len(passed)
+        for phase in passed:
+            if phase == "measure":
+                self._setup_seconds = now - self._started
+            if self._progress is not None:
+                self._progress(phase, 0, now - self._started)
+        return bool(passed)
 
     async def _wait_until(self, deadline: float, enough: Callable[[], bool]) -> bool:
         """Wait for changes until there is enough of them; False when the deadline passes first."""
@@ -239,10 +239,15 @@ class Cycle:
     async def _look_out(self) -> None:
         self._heed(await self._lookout.until_halt())
 
-    async def _open_gate(self) -> None:
-        if (halt := await self._lookout.before_gate()) is not None:
+    async def _may_go_on(self) -> bool:
+        """Look at the node; False where somebody came, or had asked us to give way before."""
+        halt = await self._lookout.before_gate()
+        if halt is not None:
             self._heed(halt)
-        elif self._halt is None:
+        return halt is None and self._halt is None
+
+    async def _open_gate(self) -> None:
+        if await self._may_go_on():
             # Gate 0 is before the set-up, gate 1 before the first step.
             if self._progress is not None and self._gate > 1:
                 self._progress(self._phase, self._gate - 1, time.monotonic() - self._started)
@@ -265,6 +270,19 @@ class Cycle:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def _tidy_up(self) -> None:
+        ended = [rank for rank in self._ranks if rank not in self.stuck]
+        try:
+            # While the guards live: should we be killed before it is done, they do it.
+            if self._folder is not None:
+                await asyncio.to_thread(self._folder.remove)
+        finally:
+            for rank in ended:
+                rank.reap()
+            if self._surroundings.lock is not None:
+                self._surroundings.lock.release()
+        await asyncio.gather(*(rank.leftovers_gone() for rank in ended))
+
     def _judge(self, timeout: Timeout | None) -> CycleResult:
         now, occupied = time.time(), self._occupied_seconds
         if not self.stuck and self._halt is not None:
@@ -272,7 +290,8 @@ class Cycle:
                 finished_at=now, occupied_seconds=occupied, reason=self._halt.reason, detail=self._halt.detail
             )
         notes = self._read_notes()
-        problem = self._stuck_problem() or self._start_problem or failure_of(self._plan, self._ranks, timeout)
+        problem = stuck_problem(self._plan, self.stuck) or self._start_problem
+        problem = problem or failure_of(self._plan, self._ranks, timeout)
         if problem is not None:
             return failed(problem, self._plan, notes, finished_at=now, occupied_seconds=occupied)
         return measured(
@@ -283,15 +302,6 @@ class Cycle:
             occupied_seconds=occupied,
             setup_seconds=self._setup_seconds or time.monotonic() - self._started,
         )
-
-    def _stuck_problem(self) -> Problem | None:
-        if not self.stuck:
-            return None
-        others = [f"rank {rank.rank} ({device_of(self._plan, rank.rank)})" for rank in self.stuck[1:]]
-        pids = ", ".join(str(rank.pid) for rank in self.stuck)
-        words = f"process {pids} sits in the kernel and was left alone"
-        words += f"; so does {', '.join(others)}" if others else ""
-        return Problem("stuck", words, self.stuck[0].rank, self.stuck[0].phase)
 
     def _read_notes(self) -> NcclNotes:
         if self._plan.backend != "nccl" or self._folder is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -17,30 +18,44 @@ _YOUNG_SECONDS = 60.0
 
 
 class PrivateFolder:
-    """A folder that only this user can look into; locked while the cycle, or a rank of it, lives."""
+    """A folder that only this user can look into; locked while the process lives that made it.
+
+    It has its name before it exists, so that a rank whose guard removes it can be there first.
+    """
 
     def __init__(self, parent: Path | None) -> None:
-        """Make it, and remove those in the same place that nobody holds any more.
+        """Choose the name.
 
         Args:
             parent: where; the system's folder for temporary files by default.
 
         Raises:
+            OSError: the system has no such folder.
+        """
+        self.path = Path(parent or tempfile.gettempdir()) / f"{FOLDER_PREFIX}{secrets.token_hex(8)}"
+        self._descriptor: int | None = None
+
+    def make(self) -> None:
+        """Make it, and remove those in the same place that nobody holds any more.
+
+        Raises:
             OSError: it cannot be made.
         """
-        self.path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
-        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        self.path.mkdir(mode=0o700)
+        try:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            self.path.rmdir()  # which needs no descriptor
+            raise
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _remove_abandoned(self.path.parent)
 
-    def fileno(self) -> int:
-        """The descriptor that the ranks inherit: their lives keep the folder from being taken for abandoned."""
-        return self._descriptor
-
     def remove(self) -> None:
-        """Remove it with all that is in it; blocks."""
+        """Remove it with all that is in it, if it was made; blocks."""
         shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._descriptor)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 def _remove_abandoned(parent: Path) -> None:

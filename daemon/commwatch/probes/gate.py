@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from commwatch.probes.plan import Backend, Measure, SkipReason
+from commwatch.probes.plan import CyclePlan, SkipReason
 
 Gate: TypeAlias = Literal["auto", "slurm", "kubernetes", "idle", "off"]
 
@@ -65,13 +65,24 @@ class GateFacts:
     other_backend: str = ""
     """Backend of the results that the probe's name already stands for, where it is another one."""
     torch_installed: bool = True
-    stuck_processes: int = 0
+    missing_gpus: tuple[int, ...] = ()
+    """NVML indexes of the GPUs that the probe names and the driver does not have."""
+    stuck: tuple[str, ...] = ()
+    """Processes that sit in the kernel, in words."""
     scheduler: SchedulerFacts = field(default_factory=SchedulerFacts)
     initial_pid_namespace: bool | None = True
     """Whether we see the processes of the whole node; None where that cannot be told."""
     gpus: tuple[GpuFacts, ...] = ()
     """All of the node, also those that the probe leaves out: a job on them shares links with it."""
     within_budget: bool = True
+
+
+SCHEDULER_SKIPS: frozenset[SkipReason] = frozenset({"scheduler_busy", "scheduler_unknown"})
+"""Reasons that hold for every probe of the node."""
+GPU_SKIPS: frozenset[SkipReason] = frozenset(
+    {"foreign_pid_namespace", "gpu_unknown", "gpu_busy", "gpu_memory_used", "compute_mode", "mig"}
+)
+"""Reasons that hold for every one that needs its GPUs."""
 
 
 class Skip(NamedTuple):
@@ -82,8 +93,8 @@ class Skip(NamedTuple):
     """For the operator: which GPU, which job."""
 
 
-def decide(gate: Gate, backend: Backend, measure: Measure, ranks: int, facts: GateFacts) -> Skip | None:
-    """None if the probe may start.
+def decide(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip | None:
+    """None if the probe may start; then its plan has ranks and steps.
 
     A gloo probe touches no GPU and asks for nothing about them. A simulated probe harms nobody: only the GPUs of its
     own node, a hold and the budget can keep it back. Whether another process runs a cycle is the launcher's to find
@@ -91,19 +102,22 @@ def decide(gate: Gate, backend: Backend, measure: Measure, ranks: int, facts: Ga
 
     Args:
         gate: the configured gate; ``idle`` asks no scheduler.
-        backend: what the ranks run on.
-        measure: what they would measure.
-        ranks: how many there would be.
+        plan: what would run.
         facts: gathered just now.
     """
+    backend = plan.backend
     return (
-        _switched_off(gate, facts)
-        or _cannot_run(backend, measure, ranks, facts)
+        decide_before_asking(gate, plan, facts)
         or (_schedulers(gate, facts.scheduler) if backend != "simulated" else None)
         or (_namespace(facts) if backend == "nccl" else None)
         or (_gpus(facts.gpus) if backend != "gloo" else None)
         or (None if facts.within_budget else Skip("budget", "the GPUs' share of time for probes is used up"))
     )
+
+
+def decide_before_asking(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip | None:
+    """What speaks against the probe whatever GPUs and schedulers would say: then they need not be asked."""
+    return _switched_off(gate, facts) or _cannot_run(plan, facts)
 
 
 def _switched_off(gate: Gate, facts: GateFacts) -> Skip | None:
@@ -117,21 +131,24 @@ def _switched_off(gate: Gate, facts: GateFacts) -> Skip | None:
     return None
 
 
-def _cannot_run(backend: Backend, measure: Measure, ranks: int, facts: GateFacts) -> Skip | None:
+def _cannot_run(plan: CyclePlan, facts: GateFacts) -> Skip | None:
+    backend = plan.backend
     if facts.other_backend:
         detail = f"this name stands for results of {facts.other_backend}, not {backend}; give the probe another name"
         return Skip("backend_changed", detail)
+    if backend == "gloo" and plan.measure == "host_copies":
+        return Skip("no_gpu_backend", "there is no GPU whose copies from and to the host could be measured")
     if backend != "simulated" and not facts.torch_installed:
         return Skip("no_torch", "torch is not installed; install commwatch[probe]")
-    if backend != "gloo" and not facts.gpus:
+    if backend != "gloo" and facts.missing_gpus:
+        missing = ", ".join(map(str, facts.missing_gpus))
+        return Skip("gpu_unknown", f"the probe names GPU {missing}, which the driver does not have")
+    if backend != "gloo" and not plan.devices:
         return Skip("no_gpu_backend", f"no GPU is here for a {backend} probe")
-    if measure == "host_copies":
-        if backend == "gloo":
-            return Skip("no_gpu_backend", "there is no GPU whose copies from and to the host could be measured")
-    elif ranks < 2:
+    if not plan.steps:
         return Skip("single_gpu", "one rank has nobody to talk to; set ranks to 2 to check sums on one GPU")
-    if facts.stuck_processes:
-        return Skip("previous_stuck", f"{facts.stuck_processes} rank processes of an earlier cycle sit in the kernel")
+    if facts.stuck:
+        return Skip("previous_stuck", f"in the kernel since an earlier cycle or reading: {', '.join(facts.stuck)}")
     return None
 
 
@@ -167,6 +184,8 @@ def _namespace(facts: GateFacts) -> Skip | None:
 
 
 def _gpus(gpus: tuple[GpuFacts, ...]) -> Skip | None:
+    if not gpus:
+        return Skip("gpu_unknown", "no GPU could be read")
     return next((skip for gpu in gpus if (skip := _gpu(gpu))), None)
 
 

@@ -10,7 +10,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,35 +29,28 @@ TERM_SECONDS = 1.0
 """Time from SIGTERM to SIGKILL."""
 _TICK_SECONDS = 0.2
 _LAST_WAIT_SECONDS = 2.0
-"""How long after the end of its rank a guard still waits to see whether the daemon is gone too."""
+"""How long after the end of its rank a guard still looks whether the daemon is gone too; the daemon needs less time to
+remove the folder and end the guard."""
 
 _PROCFS = Path("/proc")
 _RANK_ENDED = signal.SIGUSR1
 _PR_SET_PDEATHSIG = 1
 
 
-def start_guard(environment: Mapping[str, str]) -> Callable[[], None]:
+def start_guard(environment: Mapping[str, str]) -> None:
     """Fork the guard of this process; without the variables of a rank's environment there is none.
 
-    Returns what dismisses it, to be called right before the process ends in order.
+    It outlives the rank for a moment: the parent kills it once it has removed the folder itself. A rank cannot tell a
+    parent that closes its pipes from one that is being killed.
     """
     if PARENT_VARIABLE not in environment or FOLDER_VARIABLE not in environment:
-        return lambda: None
+        return
     rank, parent, folder = os.getpid(), int(environment[PARENT_VARIABLE]), Path(environment[FOLDER_VARIABLE])
-    guard = os.fork()
-    if guard == 0:
+    if os.fork() == 0:
         try:
             Guard(rank, parent).run(folder)
         finally:
             os._exit(0)
-
-    def dismiss() -> None:
-        if os.getppid() == parent:  # else it has still to remove the folder
-            with suppress(ProcessLookupError, ChildProcessError):  # another thread was first
-                os.kill(guard, signal.SIGKILL)
-                os.waitpid(guard, 0)
-
-    return dismiss
 
 
 class Guard:

@@ -6,16 +6,30 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from commwatch.probes.cycle import Cycle, Progress, Surroundings
 from commwatch.probes.lock import ProbeLock
 from commwatch.probes.plan import CyclePlan, CycleResult, YieldReason
 from commwatch.probes.process import RankProcess
+from commwatch.probes.verdict import device_of
 from commwatch.probes.watch import Watch
 
-__all__ = ["RANK_COMMAND", "Launcher", "Progress"]
+__all__ = ["RANK_COMMAND", "EmptyPlanError", "Launcher", "Progress", "StuckRank"]
 
 RANK_COMMAND = (sys.executable, "-m", "commwatch.probes.rank")
+
+
+class StuckRank(NamedTuple):
+    """A rank of an earlier cycle that sits in the kernel."""
+
+    pid: int
+    device: str
+    """Its GPU as the plan names it; empty without."""
+
+
+class EmptyPlanError(ValueError):
+    """A plan that leaves nothing to run."""
 
 
 class Launcher:
@@ -39,13 +53,19 @@ class Launcher:
         """
         self._surroundings = Surroundings(procfs, tuple(rank_command), temporary, lock)
         self._cycle: Cycle | None = None
-        self._stuck: list[RankProcess] = []
+        self._stuck: list[tuple[RankProcess, str]] = []
+        """Each with its GPU."""
 
     @property
     def stuck(self) -> tuple[int, ...]:
-        """Process ids of ranks of earlier cycles that sit in the kernel; those that came back are ended and reaped."""
-        self._stuck = [rank for rank in self._stuck if not rank.end_if_back()]
-        return tuple(rank.pid for rank in self._stuck)
+        """Process ids of ``stuck_ranks``."""
+        return tuple(rank.pid for rank in self.stuck_ranks)
+
+    @property
+    def stuck_ranks(self) -> tuple[StuckRank, ...]:
+        """Ranks of earlier cycles that sit in the kernel; those that came back are ended and reaped."""
+        self._stuck = [(rank, device) for rank, device in self._stuck if not rank.end_if_back()]
+        return tuple(StuckRank(rank.pid, device) for rank, device in self._stuck)
 
     def take_over(self, earlier: Launcher) -> None:
         """Count the stuck ranks of another launcher, which launches nothing any more, among ours."""
@@ -66,20 +86,25 @@ class Launcher:
 
         Args:
             plan: what the ranks do.
-            watch: looks at the node before each gate, and again and again; told of our ranks' process ids.
-            progress: told of each phase that all ranks have reached.
+            watch: looks at the node before the ranks start, before each gate, and again and again; told of our ranks'
+                process ids. Where it raises, the node is not known to be free, and the cycle gives way.
+            progress: told of each phase that all ranks have reached, in order, and of each step.
 
         Raises:
+            EmptyPlanError: the plan has no ranks, no steps, or no GPUs for NCCL.
             RuntimeError: another cycle is under way.
-            Exception: what ``watch`` raises; the ranks have ended then.
+            Exception: what ``progress`` raises; the ranks have ended then.
         """
+        if not plan.ranks or not plan.steps or (plan.backend == "nccl" and not plan.devices):
+            counts = f"{plan.ranks} ranks, {len(plan.steps)} steps, {len(plan.devices)} GPUs"
+            raise EmptyPlanError(f"probe {plan.probe} has nothing to run over {plan.backend}: {counts}")
         if self._cycle is not None:
             raise RuntimeError("a probe cycle is under way")
         cycle = self._cycle = Cycle(plan, watch, progress, self._surroundings)
         try:
             return await cycle.run()
         finally:
-            self._stuck += cycle.stuck
+            self._stuck += [(rank, device_of(plan, rank.rank)) for rank in cycle.stuck]
             self._cycle = None
             cycle.over.set()
 

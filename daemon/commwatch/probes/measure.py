@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -44,6 +43,9 @@ class Group(Protocol):
         One call that is not timed goes before them. A call of send_recv for latency is half a round trip.
         """
 
+    def clock(self) -> float:
+        """Seconds, rising: what calls cost this rank is taken from it, launches included; not what is measured."""
+
     def slowest(self, step: Step, seconds: float) -> float:
         """The largest of the numbers of those ranks that must make the same number of calls of this step."""
 
@@ -62,7 +64,6 @@ def measure(
     group: Group,
     enter: Callable[[Phase], None],
     gate: Callable[[int], None],
-    clock: Callable[[], float] = time.perf_counter,
 ) -> RankResult:
     """Go through the phases after ``start``.
 
@@ -71,7 +72,6 @@ def measure(
         group: the ranks; not yet met.
         enter: told of each phase as it begins.
         gate: returns when the rank may go on; 0 before a GPU is touched, k + 1 before step k.
-        clock: seconds; what calls cost is taken from it, not what is measured.
 
     Raises:
         RankError: what arrived was not what was sent, or summed.
@@ -89,7 +89,7 @@ def measure(
         if plan.rank not in step.members:
             timings.append(())
             continue
-        timings.append(_timings(group, step, budget, clock))
+        timings.append(_timings(group, step, budget))
         if not group.exact(step):
             raise RankError("wrong_result", f"{describe(step, plan.rank)}: not, bit by bit, what it had to be")
     return RankResult(
@@ -110,12 +110,12 @@ def describe(step: Step, rank: int) -> str:
     return f"{what} from rank {source} to rank {rank}{both}"
 
 
-def _timings(group: Group, step: Step, budget_seconds: float, clock: Callable[[], float]) -> tuple[float, ...]:
+def _timings(group: Group, step: Step, budget_seconds: float) -> tuple[float, ...]:
     # The first call of a step may choose another algorithm and connect for it: the second one is the estimate.
     group.time_calls(step, 1)
-    started = clock()
+    started = group.clock()
     estimate = group.time_calls(step, 1)
-    cost = (clock() - started) / (1 + SYNC_CALLS)
+    cost = (group.clock() - started) / (1 + SYNC_CALLS)
     # All ranks must make the same number of calls, so they agree on the cost, and on whether to go on.
     sampling = affordable(WANTED[step.purpose], group.slowest(step, cost), budget_seconds)
     if sampling.warmup:

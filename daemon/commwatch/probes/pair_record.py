@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from commwatch.analysis.bus_bandwidth import bus_bandwidth
-from commwatch.analysis.culprit import MATRICES, Parts, comparable, find_suspects, keep_good, past_of
+from commwatch.analysis.culprit import MATRICES, Parts, comparable, find_suspects, keep_good, looks_slow, past_of
 from commwatch.analysis.expected import Expected
 from commwatch.analysis.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
 from commwatch.analysis.streak import is_current
@@ -109,6 +109,25 @@ def _seconds(outcome: StepOutcome, pair: Cell) -> float | None:
     return outcome.seconds[pair[0] if outcome.step.purpose == "latency" else pair[1]]
 
 
+def _check_places(matrices: Iterable[PairMatrix]) -> None:
+    """Whether every cell is between two of the ends: a file may be damaged and yet have the right types.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for matrix in matrices:
+        places = range(len(matrix.endpoints))
+        for cell in matrix.cells:
+            if cell.source not in places or cell.destination not in places:
+                raise ValueError(f"a cell from {cell.source} to {cell.destination} in a matrix of {len(places)} ends")
+
+
+def _source_of_all(expected: Iterable[Expected]) -> str:
+    """A model's word for one pair makes all of them no more than that; ``none`` without any."""
+    sources = {one.source for one in expected}
+    return "model" if "model" in sources else next(iter(sources), "none")
+
+
 class PairHistory(ProbeHistory):
     """What must survive a restart, beside what is kept of every probe."""
 
@@ -116,6 +135,11 @@ class PairHistory(ProbeHistory):
     """The last ones in a row, oldest first; the suspects are in the newest."""
     good: tuple[PairMatrix, ...] = ()
     """Earlier ones of the same series in which nothing was slow."""
+    expected_source: str = "none"
+    """Of what the pairs of the newest one should give; ``model`` where it is so for any of them."""
+
+    def __post_init__(self) -> None:
+        _check_places([*self.matrices, *self.good])
 
 
 class PairRecord(ProbeRecord):
@@ -141,8 +165,13 @@ class PairRecord(ProbeRecord):
         if isinstance(result, Measured) and not self._plan.shares_gpus:
             self._take(matrix_of(result, self._plan, around), around, now)
 
+    @property
+    def _expected_source(self) -> str:
+        return self.history.expected_source
+
     def _take(self, matrix: PairMatrix, around: PairSurroundings, now: float) -> None:
         history, parts = self.history, parts_of(around)
+        history.expected_source = _source_of_all(around.expected.values())
         if not all(end.device for end in matrix.endpoints):
             history.matrices = [matrix]  # ranks of one host tell nothing of a fabric
             return
@@ -151,8 +180,7 @@ class PairRecord(ProbeRecord):
         past = past_of(history.good)
         firm = all(one.is_firm for one in around.expected.values()) and bool(around.expected)
         suspects = find_suspects(row, parts, past, firm_expected=firm)
-        slow_now = find_suspects(row[-1:], parts, past, firm_expected=firm, fewest=1)
-        if not slow_now:
+        if not looks_slow(matrix, parts, past, firm_expected=firm):
             history.good = keep_good(history.good, matrix)
         elif not suspects:
             self.suspicious = True  # two more matrices tell; what is named already can wait for its turn
@@ -185,14 +213,19 @@ class PairRecord(ProbeRecord):
                 ("commwatch_pair_both_ways_bandwidth_bytes_per_second", ends, cell.both_ways_bandwidth),
                 ("commwatch_pair_expected_bandwidth_bytes_per_second", ends, cell.expected_bandwidth),
             ]
-        series += [("commwatch_suspect_ratio", (one.kind, one.element), one.confidence) for one in self.suspects(now)]
-        return series
+        ratios: dict[tuple[str, ...], float] = {}
+        for one in self.suspects(now):  # a part may be slow in each direction by itself: the surer one counts
+            ratios.setdefault((one.kind, one.element), one.confidence)
+        return series + [("commwatch_suspect_ratio", labels, ratio) for labels, ratio in ratios.items()]
 
 
 class _Matrices(msgspec.Struct):
     """What a command reads of a history."""
 
     matrices: list[PairMatrix] = []
+
+    def __post_init__(self) -> None:
+        _check_places(self.matrices)
 
 
 def load_matrices(state: Path) -> list[PairMatrix]:
@@ -204,11 +237,6 @@ def load_matrices(state: Path) -> list[PairMatrix]:
         except (OSError, ValueError, RecursionError) as error:
             log.warning("the pair matrices of a file are not used", file=str(file), error=str(error))
     return sorted(found, key=lambda one: one.taken_at)
-
-
-def history_type(measure: str) -> type[ProbeHistory]:
-    """The record that a probe's state file holds."""
-    return PairHistory if measure == "pairs" else ProbeHistory
 
 
 def endpoints_of_ranks(ranks: int) -> tuple[PairEndpoint, ...]:

@@ -51,6 +51,7 @@ FailureReason: TypeAlias = Literal[
     "wrong_result",  # what arrived was not, bit by bit, what was sent or summed
     "stuck",  # a rank sits in the kernel and was left alone
     "nccl_error",
+    "internal",  # commwatch itself failed; its log has the error
 ]
 """Why a cycle that started gave no good result: the bounded reasons of ``commwatch_probe_failures_total``."""
 
@@ -284,7 +285,7 @@ class NcclNotes(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     """The first warnings, as NCCL wrote them."""
     category: str = ""
-    """Of the first culprit among the warnings (``analysis/nccl_log.py``); empty without any."""
+    """Of the first culprit among the warnings, else in a rank's error (``analysis/nccl_log.py``); empty without any."""
 
     @property
     def settings_digest(self) -> str:

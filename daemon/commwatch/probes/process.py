@@ -44,7 +44,7 @@ _decoder = msgspec.json.Decoder(RankEvent)
 class RankProcess:
     """One rank; its state is what it said last."""
 
-    def __init__(self, rank: int, process: subprocess.Popen[bytes], procfs: Path, noise: Path) -> None:
+    def __init__(self, rank: int, process: subprocess.Popen[bytes], procfs: Path, noise: int) -> None:
         self.rank = rank
         self.phase: Phase = "start"
         self.gate = -1
@@ -61,11 +61,13 @@ class RankProcess:
         """Time that the rank has to close its group after its result; shorter when the cycle must give way."""
         self.ended_at: float | None = None
         """Monotonic time at which it was found to have ended."""
+        self._status = 0
         self._process = process
         self._procfs = procfs
         self._noise = noise
         self._input: asyncio.WriteTransport | None = None
-        self._heard = False
+        self._listened_to = False
+        self._dismissed = False
 
     @classmethod
     def start(
@@ -73,7 +75,6 @@ class RankProcess:
         command: Sequence[str],
         rank: int,
         environment: Mapping[str, str],
-        folder: Path,
         procfs: Path,
         inherited: Collection[int] = (),
     ) -> RankProcess:
@@ -83,26 +84,28 @@ class RankProcess:
             command: the command line.
             rank: which one it is.
             environment: all of its environment.
-            folder: its working directory; what it writes to standard error goes to a file there.
             procfs: where processes show their state.
             inherited: descriptors that stay open in it.
 
         Raises:
             OSError: the process could not be made.
         """
-        noise = folder / f"rank{rank}.stderr"
-        with noise.open("wb") as stderr:
+        noise = os.memfd_create(f"rank{rank}.stderr")
+        try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=stderr,
+                stderr=noise,
                 env=dict(environment),
-                cwd=folder,
+                cwd="/",  # Python looks there for modules: nobody else may write to it
                 start_new_session=True,
                 bufsize=0,
                 pass_fds=tuple(inherited),
             )
+        except OSError:
+            os.close(noise)
+            raise
         return cls(rank, process, procfs, noise)
 
     @property
@@ -115,11 +118,15 @@ class RankProcess:
 
         Never waits for a rank that does not read. ``changed`` is called after each line and at the end.
         """
-        self._heard = True
+        if self._dismissed:
+            return
+        self._listened_to = True
         reader = asyncio.StreamReader(limit=_LINE_BYTES)
         loop = asyncio.get_running_loop()
         self._input, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._process.stdin)
         self._input.write(msgspec.json.encode(plan) + b"\n")
+        if self._dismissed:  # meanwhile
+            self._close_pipes()
         output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._process.stdout)
         try:
             while line := await reader.readline():
@@ -160,29 +167,37 @@ class RankProcess:
         self.error = ErrorEvent("crashed", "the rank wrote something that is no event")
 
     def last_words(self) -> str:
-        """The end of what the rank and its libraries wrote to standard error, in one line; reads a file."""
-        with suppress(OSError), self._noise.open("rb") as stream:
-            stream.seek(max(0, self._noise.stat().st_size - _TAIL_BYTES))
-            return " | ".join(stream.read().decode(errors="replace").split("\n")).strip(" |")
-        return ""
+        """The end of what the rank and its libraries wrote to standard error, in one line; empty once it is reaped."""
+        if self._process.returncode is not None:
+            return ""
+        end = os.pread(self._noise, _TAIL_BYTES, max(0, os.fstat(self._noise).st_size - _TAIL_BYTES))
+        return " | ".join(end.decode(errors="replace").split("\n")).strip(" |")
 
     def ended(self) -> bool:
-        """Whether the process has ended; then it is reaped and whatever it left in its group is killed."""
-        if self._process.returncode is not None:
+        """Whether the process has ended; it is not reaped, so that its id still names its own group."""
+        if self.ended_at is not None:
             return True
-        # Not reaped yet, so that its id still names its own group.
-        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if end is None:
             return False
         self.ended_at = time.monotonic()
-        self._signal(signal.SIGKILL)
-        self._process.wait()
+        self._status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
         self._close_pipes()
         return True
 
+    def reap(self) -> None:
+        """Kill what the rank, which has ended, left in its group: its guard, and children."""
+        if self._process.returncode is None:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            os.close(self._noise)
+
     def end_if_back(self) -> bool:
-        """``ended``, after SIGKILL to a rank that was stuck in the kernel and has come back."""
+        """Whether a rank that was stuck in the kernel has ended and is reaped; it gets SIGKILL once it is back."""
         if not self.ended() and not uninterruptible(self._procfs, self.pid):
             self._signal(signal.SIGKILL)
+        if self.ended():
+            self.reap()
         return self.ended()
 
     async def end(self) -> bool:
@@ -191,16 +206,13 @@ class RankProcess:
         No signal is sent while a thread is in state D: killing a process inside the driver has frozen GPUs.
         """
         if self.said_all and await self._ended_within(lambda: ASK_SECONDS):
-            self.own_status = self._process.returncode
+            self.own_status = self._status
         self._close_pipes()
-        ended = (
+        return (
             await self._ended_within(lambda: self.exit_seconds if self.result is not None else ASK_SECONDS)
             or await self._ended_within(lambda: TERM_SECONDS, signal.SIGTERM)
             or await self._ended_within(lambda: KILL_SECONDS, signal.SIGKILL)
         )
-        if ended:
-            await self._leftovers_gone()
-        return ended
 
     async def _ended_within(self, seconds: Callable[[], float], number: signal.Signals | None = None) -> bool:
         started = time.monotonic()
@@ -213,8 +225,8 @@ class RankProcess:
             await asyncio.sleep(_POLL_SECONDS)
         return True
 
-    async def _leftovers_gone(self) -> None:
-        """Wait for the killed guard and children of the rank, which are init's now, or ours where we are init."""
+    async def leftovers_gone(self) -> None:
+        """Wait for the guard and the children that ``reap`` killed; they are init's now, or ours where we are init."""
         deadline = time.monotonic() + _LEFTOVER_SECONDS
         with suppress(ProcessLookupError, PermissionError):
             while time.monotonic() < deadline:
@@ -231,10 +243,11 @@ class RankProcess:
             os.killpg(self.pid, number)
 
     def _close_pipes(self) -> None:
+        """Close its input; pipes that the event loop has are closed by it."""
+        self._dismissed = True
         if self._input is not None and not self._input.is_closing():
             self._input.abort()  # what it has not read by now, it need not read
         self._input = None
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        if self._process.stdout is not None and not self._heard:
-            self._process.stdout.close()
+        if not self._listened_to:
+            for pipe in filter(None, (self._process.stdin, self._process.stdout)):
+                pipe.close()

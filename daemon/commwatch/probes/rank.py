@@ -32,10 +32,9 @@ GroupFactory = Callable[[RankPlan], Group]
 class Rank:
     """The process: its pipes to the parent, and the group that it is in."""
 
-    def __init__(self, plan_in: BinaryIO, events_out: BinaryIO, before_end: Callable[[], None]) -> None:
+    def __init__(self, plan_in: BinaryIO, events_out: BinaryIO) -> None:
         self._plan_in = plan_in
         self._events_out = events_out
-        self._before_end = before_end
         self._group: Group | None = None
         self._measured = False
         self._aborter: threading.Thread | None = None
@@ -54,6 +53,8 @@ class Rank:
         plan = msgspec.json.decode(self._plan_in.readline(), type=RankPlan)
         threading.Thread(target=self._heed_parent, daemon=True).start()
         try:
+            # Made by the parent before it sent the plan. What libraries write where they stand belongs there.
+            os.chdir(os.environ["HOME"])
             self._enter("start")
             self._group = make_group(plan)
             result = measure(plan, self._group, self._enter, self._wait_at_gate)
@@ -98,12 +99,7 @@ class Rank:
             time.sleep(EXIT_SECONDS)
         else:
             self._abort()
-        self.end(EXIT_ENDED)
-
-    def end(self, status: int) -> NoReturn:
-        """End the process at once: libraries' clean-up at exit can hang or crash after a good result."""
-        self._before_end()
-        os._exit(status)
+        os._exit(EXIT_ENDED)
 
 
 def make_group(plan: RankPlan) -> Group:
@@ -130,13 +126,13 @@ def main(group_factory: GroupFactory = make_group) -> NoReturn:
 
     NCCL and other libraries write to descriptor 1: what they say goes to standard error.
     """
-    dismiss_guard = start_guard(os.environ)
+    start_guard(os.environ)
     events_out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    rank = Rank(sys.stdin.buffer, events_out, dismiss_guard)
-    status = rank.run(group_factory)
+    status = Rank(sys.stdin.buffer, events_out).run(group_factory)
     sys.stderr.flush()
-    rank.end(status)
+    # At once: libraries' clean-up at exit can hang or crash after a good result.
+    os._exit(status)
 
 
 if __name__ == "__main__":

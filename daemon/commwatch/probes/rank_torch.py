@@ -162,6 +162,10 @@ class TorchGroup:
         if dist.is_initialized():
             dist.destroy_process_group()
 
+    def clock(self) -> float:
+        """Wall time."""
+        return time.perf_counter()
+
     def abort(self) -> None:
         """Abort the NCCL communicators, so that no kernel of ours is in flight when the process ends."""
         if not self._on_gpu or not dist.is_initialized():

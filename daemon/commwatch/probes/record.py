@@ -58,11 +58,6 @@ class ProbeRecord:
         return self._rules.interval
 
     @property
-    def steps(self) -> int:
-        """Of a cycle."""
-        return len(self._plan.steps)
-
-    @property
     def other_backend(self) -> str:
         """Backend of the results under this name where the plan has another one: then it must not run; else empty."""
         return self.history.backend if self.history.backend != self._plan.backend else ""
@@ -263,13 +258,17 @@ class ProbeRecord:
             "latency_step_ratio": None if last is None else course.step_ratio(rules.drift),
         }
 
+    @property
+    def _expected_source(self) -> str:
+        last = self.history.last
+        return last.expected.source if last is not None and last.expected is not None else "none"
+
     def _info(self) -> tuple[str, ...]:
         """Under what conditions the last result was taken; before the first one, what is planned."""
         known, last = self.history.conditions or self._conditions(), self.history.last
-        source = last.expected.source if last is not None and last.expected is not None else "none"
         torch_version = "" if last is None else last.torch_version
         sizes = (str(known.latency_bytes), str(known.bandwidth_bytes), str(known.ranks))
-        return (known.measure, *sizes, known.nccl_version, torch_version, known.settings, source)
+        return (known.measure, *sizes, known.nccl_version, torch_version, known.settings, self._expected_source)
 
 
 def _worst(ratios: Iterable[float | None]) -> float | None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple, Protocol, cast, get_args
 
+import msgspec
+
 from commwatch.probes.nccl_notes import category_of
 from commwatch.probes.plan import (
     CyclePlan,
@@ -35,6 +37,8 @@ class RankState(Protocol):
 
     @property
     def rank(self) -> int: ...
+    @property
+    def pid(self) -> int: ...
     @property
     def phase(self) -> Phase: ...
     @property
@@ -67,6 +71,17 @@ class Problem(NamedTuple):
     words: str
     rank: int | None = None
     phase: Phase | None = None
+
+
+def stuck_problem(plan: CyclePlan, stuck: Sequence[RankState]) -> Problem | None:
+    """What is told of ranks that sit in the kernel: each with its process and its GPU; None without any."""
+    if not stuck:
+        return None
+    first, *others = stuck
+    words = f"process {first.pid} sits in the kernel and was left alone"
+    for rank in others:
+        words += f"; so does process {rank.pid}, {_named(plan, rank.rank)}"
+    return Problem("stuck", words, first.rank, first.phase)
 
 
 def failure_of(plan: CyclePlan, ranks: Sequence[RankState], timeout: Timeout | None) -> Problem | None:
@@ -121,6 +136,11 @@ def device_of(plan: CyclePlan, rank: int | None) -> str:
     return plan.devices[rank % len(plan.devices)] if plan.devices and rank is not None else ""
 
 
+def _named(plan: CyclePlan, rank: int) -> str:
+    device = device_of(plan, rank)
+    return f"rank {rank} ({device})" if device else f"rank {rank}"
+
+
 def failed(
     problem: Problem, plan: CyclePlan, notes: NcclNotes, *, finished_at: float, occupied_seconds: float
 ) -> Failed | Skipped:
@@ -129,18 +149,18 @@ def failed(
     if problem.reason in get_args(SkipReason):
         reason = cast("SkipReason", problem.reason)
         return Skipped(finished_at=finished_at, occupied_seconds=occupied_seconds, reason=reason, detail=words)
-    device = device_of(plan, problem.rank)
-    where = "" if problem.rank is None else f"rank {problem.rank}{device and f' ({device})'}"
+    category = notes.category or category_of(problem.words)
+    where = "" if problem.rank is None else _named(plan, problem.rank)
     where += f" in phase {problem.phase}" if where and problem.phase else ""
     return Failed(
         finished_at=finished_at,
         occupied_seconds=occupied_seconds,
         reason=cast("FailureReason", problem.reason),
-        detail=": ".join(filter(None, (where, problem.reason, notes.category or category_of(problem.words), words))),
+        detail=": ".join(filter(None, (where, problem.reason, category, words))),
         phase=problem.phase,
         rank=problem.rank,
-        device=device,
-        nccl=notes,
+        device=device_of(plan, problem.rank),
+        nccl=msgspec.structs.replace(notes, category=category),
     )
 
 

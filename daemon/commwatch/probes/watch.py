@@ -7,7 +7,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
+import structlog
+
 from commwatch.probes.plan import YieldReason
+
+log = structlog.get_logger("commwatch.probes.watch")
 
 LOOK_INTERVAL_SECONDS = 0.3
 """From the begin of one look to that of the next: a process that comes is gone from within one second."""
@@ -41,10 +45,7 @@ class Lookout:
         self._halt: Halt | None = None
 
     async def until_halt(self) -> Halt:
-        """Look again and again; returns once the cycle must give way.
-
-        Raises whatever the watch raises.
-        """
+        """Look again and again; returns once the cycle must give way."""
         while self._halt is None:
             await asyncio.sleep(max(_SHORTEST_PAUSE_SECONDS, self._began + LOOK_INTERVAL_SECONDS - time.monotonic()))
             await self._look_unless_fresh()
@@ -62,6 +63,14 @@ class Lookout:
         async with self._one_at_a_time:
             if self._halt is None and time.monotonic() - self._began > LOOK_REUSE_SECONDS:
                 began = time.monotonic()
-                halt = await self._watch(self._pids())
+                halt = await self._look()
                 # Only now: a look that was called off has seen nothing.
                 self._began, self._halt = began, halt
+
+    async def _look(self) -> Halt | None:
+        """What the watch says; a look that fails, with whatever it may be, is one that saw nothing."""
+        try:
+            return await self._watch(self._pids())
+        except Exception as error:
+            log.error("the look at the node failed", error=repr(error), exc_info=error)
+            return Halt("gpu_unknown", f"the node could not be looked at: {type(error).__name__}: {error}")

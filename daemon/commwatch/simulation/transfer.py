@@ -18,11 +18,10 @@ _NVLINK_BYTES_PER_SECOND = {4: 20.0e9, 5: 12.0e9, 6: 20.6e9, 7: 40.1e9}
 """Usable rate of one NVLink, one direction, by NVML's code of its version; NCCL plans with these."""
 _PCIE_LANE_BYTES_PER_SECOND = {1: 0.1875e9, 2: 0.375e9, 3: 0.75e9, 4: 1.5e9, 5: 3.0e9, 6: 6.0e9}
 """Usable rate of one lane, one direction, by generation; NCCL plans with these."""
-_PCIE_SHARE: dict[Medium, float] = {"nvlink": 1.0, "switch": 1.0, "host": 0.6, "sockets": 0.55}
-"""Assumed. By the host data are written to its memory and read from there."""
-_BOTH_WAYS_SHARE: dict[Medium, float] = {"nvlink": 1.0, "switch": 0.92, "host": 0.85, "sockets": 0.85}
-"""Assumed. What a direction keeps while as much flows back: acknowledgements cost PCIe a little, and the host's memory
-serves both directions."""
+_PCIE_SHARE: dict[Medium, float] = {"nvlink": 1.0, "switch": 1.0, "host": 0.54, "sockets": 0.5}
+"""Assumed. By the host data are written to its memory and read from there, which a GPU does more slowly than copies."""
+_BOTH_WAYS_SHARE: dict[Medium, float] = {"nvlink": 1.0, "switch": 0.92, "host": 0.92, "sockets": 0.92}
+"""Assumed. What a direction keeps while as much flows back: acknowledgements cost PCIe a little."""
 _UNEVENNESS = 0.015
 """What one way may give less than another of its kind, for good."""
 
@@ -132,13 +131,17 @@ class Ways:
             up, down = above[:-1], above_there[:-1]
         rate = min(self._link_rate(one) for one in (here, *up, there, *down))
         # A port and what is plugged into it are the two ends of one link.
-        shared = [(f"{one} up", self._link_rate(one)) for one in (here, *up) if not self._is_port(one)]
-        shared += [(f"{one} down", self._link_rate(one)) for one in (there, *down) if not self._is_port(one)]
+        # The GPUs' own links are what the memory of the host slows down; what lies above carries several of them.
+        ends = [
+            (f"{end} {way}", self._link_rate(end) * _PCIE_SHARE[medium]) for end, way in ((here, "up"), (there, "down"))
+        ]
+        shared = [(f"{one} up", self._link_rate(one)) for one in up if not self._is_port(one)]
+        shared += [(f"{one} down", self._link_rate(one)) for one in down if not self._is_port(one)]
         way = Way(
             medium,
             rate * _PCIE_SHARE[medium] * _evenness(source, destination),
             _BOTH_WAYS_SHARE[medium],
-            shared=tuple(shared),
+            shared=(*ends, *shared),
         )
         crossed = turns_in | {one for one in (*up, *down) if self._is_switch(one)}
         return self._with_faults(way, (source, destination), crossed, turns_in)

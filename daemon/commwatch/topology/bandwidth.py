@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from commwatch.analysis.capacity import (
+    HOST_MEMORY_SHARE,
     nominal_nvlink_rate,
     pcie_rate,
     planned_nvlink_rate,
     planned_pcie_rate,
     planned_socket_rate,
 )
-from commwatch.topology.model import Gpu, NodeTopology, PciDevice, PcieLink, Topology
-from commwatch.topology.paths import Path, links_on
+from commwatch.topology.model import Gpu, NodeTopology, PcieLink, Topology
+from commwatch.topology.paths import Path, links_between, through_host_memory
 
 BandwidthSource: TypeAlias = Literal["nccl_nvlink", "nccl_pcie", "nccl_socket"]
 
@@ -23,7 +24,8 @@ class Bandwidth:
     """What a way should carry, bytes per second in one direction. No measurement."""
 
     bytes_per_second: float
-    """By NCCL's planning figures, with every link at the best that both of its ends can do."""
+    """By NCCL's planning figures, with every link at the best that both of its ends can do, and less through the host's
+    memory."""
     nominal_bytes_per_second: float
     """By the links' nominal rates: what cannot be passed."""
     narrowed_bytes_per_second: float
@@ -57,22 +59,26 @@ def _over_nvlink(topology: Topology, way: Path) -> Bandwidth | None:
 
 
 def _over_pcie(node: NodeTopology, way: Path) -> Bandwidth | None:
-    best: list[tuple[float, float, PciDevice, PcieLink]] = []
+    best: list[tuple[float, float, PcieLink]] = []
     now: list[float] = []
-    for device, link in links_on(node, way.pci):
+    by_host = through_host_memory(node, way)
+    for device, link in links_between(node, way):
         if link.generation_max is None or link.lanes_max is None:
             return None
         planned, nominal = (rate(link.generation_max, link.lanes_max) for rate in (planned_pcie_rate, pcie_rate))
         narrowed = planned_pcie_rate(link.generation_max, link.lanes or link.lanes_max)
         if planned is None or nominal is None or narrowed is None:
             return None
-        best.append((planned, nominal, device, link))
-        now.append(narrowed)
+        share = HOST_MEMORY_SHARE if by_host and device.role == "gpu" else 1.0
+        best.append((share * planned, nominal, link))
+        now.append(share * narrowed)
     if not best:
         return None
-    planned, nominal, _device, link = min(best, key=lambda one: one[0])
+    planned, nominal, link = min(best, key=lambda one: one[0])
     source: BandwidthSource = "nccl_pcie"
     basis = f"PCIe gen {link.generation_max} x{link.lanes_max}"
+    if by_host:
+        basis += ", through host memory"
     if way.kind in ("SYS", "?"):
         cpu = node.cpu
         socket = None if cpu is None else planned_socket_rate(cpu.vendor, cpu.family, cpu.model)

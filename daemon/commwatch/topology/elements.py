@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from commwatch.analysis.culprit import Element, PairWay, Passage, Ways
-from commwatch.analysis.ways import Direction
+from commwatch.analysis.ways import Direction, Element, PairWay, Passage, Ways
 from commwatch.topology.model import Endpoint, Gpu, Nic, Topology
 from commwatch.topology.paths import (
     THROUGH_CPU,

@@ -180,6 +180,37 @@ def links_on(node: NodeTopology, way: PciPath) -> tuple[tuple[PciDevice, PcieLin
     return tuple((device, link) for device in below if (link := uplink(node, device)) is not None)
 
 
+def through_host_memory(node: NodeTopology, way: Path) -> bool:
+    """Whether what goes over PCIe between two ends takes a halt in the host's memory; never for a NIC.
+
+    NCCL lets GPUs reach each other past a host bridge only where the processor is AMD's (src/graph/paths.cc,
+    ncclTopoCheckP2p). An unknown processor is taken for one of the others, which promises less.
+    """
+    if way.source.kind != "gpu" or way.target.kind != "gpu":
+        return False
+    near = way.pci.kind in ("PIX", "PXB")
+    return _is_refused(node, way) or not (near or (node.cpu is not None and node.cpu.vendor == "amd"))
+
+
+def links_between(node: NodeTopology, way: Path) -> tuple[tuple[PciDevice, PcieLink], ...]:
+    """The PCIe links that the traffic between two ends crosses, each with the device at its lower end.
+
+    Two GPUs that may not read each other's memory cross all up to the host and down again, common ones twice.
+    """
+    if not _is_refused(node, way):
+        return links_on(node, way.pci)
+    ends = (node.gpus[end.place].address for end in (way.source, way.target))
+    above = [node.devices[name] for address in ends for name in chain(node, address) if name in node.devices]
+    return tuple((device, link) for device in above if (link := uplink(node, device)) is not None)
+
+
+def _is_refused(node: NodeTopology, way: Path) -> bool:
+    """Whether these are two GPUs that may not read each other's memory."""
+    if way.source.kind != "gpu" or way.target.kind != "gpu":
+        return False
+    return frozenset({node.gpus[end.place].address for end in (way.source, way.target)}) in node.peers_refused
+
+
 def narrowed(device: PciDevice, link: PcieLink) -> bool:
     """Whether a link runs below what both of its ends can do.
 

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from types import MappingProxyType
 
-from commwatch.analysis.capacity import planned_nvlink_rate, planned_pcie_rate, planned_socket_rate
-from commwatch.topology.model import Endpoint, Gpu, NodeTopology, PciDevice, PcieLink, Topology
-from commwatch.topology.paths import Path, chain, links_on, path, switch_links, uplink
+from commwatch.analysis.capacity import HOST_MEMORY_SHARE, planned_nvlink_rate, planned_pcie_rate, planned_socket_rate
+from commwatch.topology.model import Endpoint, Gpu, NodeTopology, PcieLink, Topology
+from commwatch.topology.paths import Path, chain, links_between, path, switch_links, through_host_memory, uplink
 
 BETWEEN_CPUS = "between CPUs"
 """Name of the way between two NUMA nodes among the shared links."""
-
-_THROUGH_HOST_MEMORY = 0.5
-"""Where two GPUs may not read each other's memory, every byte is written to the host's and read from it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,8 @@ class GpuReach:
     basis: str
     """How the figure comes about, for the operator."""
     pcie_links: tuple[tuple[str, float], ...] = ()
-    """Of a way over PCIe: its links, and the way between CPUs, each with what it should give in one direction."""
+    """Of a way over PCIe: its links, and the way between CPUs, each with what it should give in one direction. A link
+    that each byte crosses twice, up to the host's memory and down again, is there twice."""
     shared: frozenset[str] = frozenset()
     """Those of them that are not the link of one of the two GPUs."""
     through_switches: bool = False
@@ -180,49 +178,36 @@ class _NvLinks:
 
 
 def _over_pcie(node: NodeTopology, way: Path) -> GpuReach:
-    kind, shared = way.pci.kind, _shared(node, way)
+    kind, shared, by_host = way.pci.kind, _shared(node, way), through_host_memory(node, way)
     links: list[tuple[str, float]] = []
     narrowest: PcieLink | None = None
-    for device, link in _links(node, way):
+    for device, link in links_between(node, way):
         rate = _planned(link)
         if rate is None:
             return GpuReach(kind, 0, None, f"the PCIe link of {device.address} is not known", shared=shared)
+        if by_host and device.role == "gpu":
+            rate *= HOST_MEMORY_SHARE
         if not links or rate < min(one for _, one in links):
             narrowest = link
         links.append((device.address, rate))
     if narrowest is None:
         return GpuReach(kind, 0, None, "no PCIe link is known", shared=shared)
     basis = f"PCIe gen {narrowest.generation_max} x{narrowest.lanes_max}"
+    if by_host:
+        basis += ", through host memory"
     cpu = node.cpu
     socket = planned_socket_rate(cpu.vendor, cpu.family, cpu.model) if cpu is not None and kind == "SYS" else None
     if socket is not None:
         if socket < min(rate for _, rate in links):
             basis = "the link between the CPUs"
         links.append((BETWEEN_CPUS, socket))
-    if _refused(node, way):
-        links = [(name, rate * _THROUGH_HOST_MEMORY) for name, rate in links]
-        basis += ", through host memory"
     return GpuReach(kind, 0, min(rate for _, rate in links), basis, tuple(links), shared)
-
-
-def _refused(node: NodeTopology, way: Path) -> bool:
-    """Whether the two GPUs of a way may not read each other's memory."""
-    return frozenset({node.gpus[end.place].address for end in (way.source, way.target)}) in node.peers_refused
-
-
-def _links(node: NodeTopology, way: Path) -> tuple[tuple[PciDevice, PcieLink], ...]:
-    """The PCIe links that the traffic of two GPUs crosses: up to the host and down again where it needs its memory."""
-    if not _refused(node, way):
-        return links_on(node, way.pci)
-    ends = (node.gpus[end.place].address for end in (way.source, way.target))
-    above = dict.fromkeys(name for address in ends for name in chain(node, address) if name in node.devices)
-    return tuple((node.devices[name], link) for name in above if (link := uplink(node, node.devices[name])) is not None)
 
 
 def _shared(node: NodeTopology, way: Path) -> frozenset[str]:
     """What of a way over PCIe other GPUs may need too; where no NUMA node is known the way may lead between CPUs."""
     beyond = {BETWEEN_CPUS} if way.pci.kind in ("SYS", "?") else set()
-    return frozenset(beyond | {device.address for device, _ in _links(node, way) if device.role != "gpu"})
+    return frozenset(beyond | {device.address for device, _ in links_between(node, way) if device.role != "gpu"})
 
 
 def _host_rate(node: NodeTopology, address: str) -> float | None:

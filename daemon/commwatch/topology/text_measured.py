@@ -33,9 +33,9 @@ def measured_lines(topology: Topology, measured: Measured) -> Iterator[Line]:
     matrix = measured.matrix
     yield []
     yield [("Measured, one direction", HEADING)]
-    version = f" with NCCL {matrix.nccl_version}" if matrix.nccl_version and matrix.backend == "nccl" else ""
+    version = f", NCCL {matrix.nccl_version}" if matrix.nccl_version and matrix.backend == "nccl" else ""
     size = format_bytes(matrix.bandwidth_bytes)
-    how = f"{format_seconds(max(0.0, measured.age_seconds))} ago by {matrix.backend}{version}, {size} a message"
+    how = f"{format_seconds(max(0.0, measured.age_seconds))} ago, backend {matrix.backend}{version}, {size} a message"
     yield from ([(f"  {text}", "")] for text in wrap(f"{how}; each pair in both directions, not at once", WIDTH - 2))
     rows: list[list[Segment]] = [
         [("  path", ""), ("pairs", ""), ("expected", ""), ("bandwidth", ""), ("latency", "")],

@@ -80,8 +80,8 @@ def peer_access(view: NodeView) -> Iterator[TopologyFinding]:
             "peers_refused",
             at_all,
             f"The driver does not let {which} read each other's memory (no P2P).",
-            "Their traffic goes through the memory of the host, also behind one switch: expect less than the figures "
-            "above. Some GPUs are sold without P2P; else look at IOMMU, ACS and NVreg settings.",
+            "Their traffic goes through the memory of the host, also behind one switch, so that about half is "
+            "expected. Some GPUs are sold without P2P; else look at IOMMU, ACS and NVreg settings.",
         )
 
 

@@ -1,0 +1,73 @@
+"""What docs/culprit.md says holds: limits are those of the code, tables meet the goals, the generator is apart."""
+
+from __future__ import annotations
+
+import ast
+import math
+from pathlib import Path
+
+import pytest
+
+from commwatch.analysis.culprit import BANDWIDTH_RULE, FIRST_KEPT, LATENCY_RULE, LATEST_KEPT
+
+ROOT = Path(__file__).parents[2]
+PAGE = " ".join((ROOT / "docs/culprit.md").read_text(encoding="utf-8").split())
+LINES = (ROOT / "docs/culprit.md").read_text(encoding="utf-8").splitlines()
+
+
+def rows(first: str) -> list[dict[str, str]]:
+    """The rows of all tables whose first column has this heading."""
+    found: list[dict[str, str]] = []
+    head: list[str] = []
+    for line in LINES:
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            head = []
+        elif not head:
+            head = cells
+        elif head[0] == first and cells[0] != "---":
+            found.append(dict(zip(head, cells, strict=True)))
+    return found
+
+
+def percent(text: str) -> float:
+    return float(text.removesuffix(" %"))
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    """As ratio of times, and as the share of the bandwidth that is left."""
+    bandwidth, latency = (
+        [math.exp(one) for one in (rule.slow, rule.slow_pair)] for rule in (BANDWIDTH_RULE, LATENCY_RULE)
+    )
+    assert f"at least {bandwidth[0]:.2f} times as long ({100 / bandwidth[0]:.0f} % of the bandwidth)" in PAGE
+    assert f"a single pair from {bandwidth[1]:.2f} times on ({100 / bandwidth[1]:.0f} %)" in PAGE
+    assert f"from {latency[0]:.1f} and {latency[1]:.1f} times on" in PAGE
+    assert f"the first {FIRST_KEPT} and the latest {LATEST_KEPT} good matrices" in PAGE
+
+
+def test_healthy_machines_are_silent_in_9999_of_10000_sequences() -> None:
+    """As many were measured as it takes to say so with 95 % confidence: 0 of 29956 at least."""
+    measured = rows("machines")
+    healthy = [one for one in measured if "healthy sequences" in one]
+    assert sum(int(one["with a suspect"]) for one in healthy) == 0
+    assert 1 - 0.05 ** (1 / sum(int(one["healthy sequences"]) for one in healthy)) <= 1e-4
+
+
+@pytest.mark.parametrize("first", ["injected", "machines"])
+def test_the_right_part_is_named_in_95_of_100_cases(first: str) -> None:
+    """Of every kind and on every sort of machine, known and new; nobody where nothing can be seen."""
+    measured = [one for one in rows(first) if one.get("cases", "0") != "0"]
+    assert len(measured) >= 14
+    for one in measured:
+        assert percent(one["itself"]) + percent(one["on the same pairs"]) >= 95, one
+        assert one["of these somebody named"] == "0"
+
+
+@pytest.mark.parametrize("file", ["culprit_nodes.py", "culprit_generator.py"])
+def test_the_generator_knows_nothing_of_the_judge(file: str) -> None:
+    """It imports the standard library and its own nodes, no more."""
+    tree = ast.parse((Path(__file__).parent / file).read_text(encoding="utf-8"))
+    modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    modules |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    assert not [one for one in modules if one.startswith("commwatch")]
+    assert {one for one in modules if one.startswith("analysis")} <= {"analysis.culprit_nodes"}

@@ -1,0 +1,112 @@
+"""A healthy simulated node gives what is expected of it: simulation and expectation know nothing of each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import cache
+from statistics import median
+
+import pytest
+
+from commwatch import config
+from commwatch.analysis.bus_bandwidth import bus_bandwidth
+from commwatch.analysis.expected import expected_of_pair, expected_of_step
+from commwatch.probes.measure import measure
+from commwatch.probes.plan import CyclePlan, Measured, RankResult, SimulatedNodePlan, StepOutcome
+from commwatch.probes.rank_simulated import SimulatedGroup
+from commwatch.probes.rates import balance_of_ranks
+from commwatch.probes.workload import plan_cycle
+from commwatch.simulation.presets import PRESETS
+from commwatch.topology.gather import read_topology
+from commwatch.topology.reach import GpuPaths, gpu_paths
+
+LEAST, MOST = 0.85, 1.10
+"""Of what is expected. Latency of pairs and small calls have no expectation."""
+
+
+class PatientGroup(SimulatedGroup):
+    """The ranks of a simulated cycle, without the time that their calls take."""
+
+    def _spend(self, seconds: float) -> None:
+        """No waiting."""
+        self._spent_seconds += seconds
+
+
+@cache
+def paths_of(preset: str) -> GpuPaths:
+    """As the daemon finds them: the simulated driver and files, read by the code that reads real ones."""
+    topology, problems = read_topology(config.Config(simulation=config.Simulation(preset=preset)))
+    assert problems == ()
+    paths = gpu_paths(topology, [gpu.pci_address for gpu in PRESETS[preset].gpus])
+    assert paths is not None
+    return paths
+
+
+def cycle_of(preset: str, name: str, probe: config.Probe) -> CyclePlan:
+    """Of the default schedule; the node started a minute ago."""
+    return plan_cycle(
+        name,
+        probe,
+        config.Probes(),
+        backend="simulated",
+        devices=tuple(gpu.uuid for gpu in PRESETS[preset].gpus),
+        simulation=SimulatedNodePlan(preset=preset, faults_file=None, started_at=time.time() - 60),
+        shared_links=paths_of(preset).shared_links,
+    )
+
+
+def result_of(plan: CyclePlan, rank: int) -> RankResult:
+    own = plan.rank_plan(rank, "")
+    return measure(own, PatientGroup(own), lambda phase: None, lambda gate: None)
+
+
+def outcomes_of(plan: CyclePlan) -> tuple[StepOutcome, ...]:
+    """What each step gives, by the ranks whose clock counts."""
+    results = [result_of(plan, rank) for rank in range(plan.ranks)]
+    return tuple(
+        StepOutcome(
+            step=step,
+            seconds=tuple(
+                median(result.timings[place]) if rank in step.clocks else None for rank, result in enumerate(results)
+            ),
+        )
+        for place, step in enumerate(plan.steps)
+    )
+
+
+def shares(outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -> Iterator[tuple[str, float]]:
+    """What was measured, and its share of what is expected."""
+    for outcome in outcomes:
+        step = outcome.step
+        if step.purpose != "bandwidth":
+            continue
+        if not step.pairs:
+            expected = expected_of_step(step, paths, configured=None, backend="simulated")
+            assert expected is not None
+            rate = bus_bandwidth(step.operation, len(step.members), step.size_bytes, outcome.slowest_seconds)
+            yield f"{step.operation} over {step.members}", rate / expected.bytes_per_second
+        for pair in step.pairs:
+            expected = expected_of_pair(pair, step.size_bytes, paths, configured=None, backend="simulated")
+            seconds = outcome.seconds[pair[1]]
+            assert expected is not None
+            assert seconds is not None
+            yield f"{pair}, both ways: {step.both_ways}", step.size_bytes / seconds / expected.bytes_per_second
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_probe_of_a_healthy_node_gives_what_is_expected(preset: str) -> None:
+    """Each measure of the default schedule, each step and each pair; and no rank is behind the others."""
+    paths, amiss, steps = paths_of(preset), [], 0
+    for name, probe in config.DEFAULT_PROBES.items():
+        outcomes = outcomes_of(cycle_of(preset, name, probe))
+        found = dict(shares(outcomes, paths))
+        steps += len(found)
+        amiss += [(name, what, round(share, 2)) for what, share in found.items() if not LEAST <= share <= MOST]
+        whole = Measured(finished_at=0, occupied_seconds=0, setup_seconds=0, outcomes=outcomes)
+        balance = balance_of_ranks(whole)
+        assert balance is None or balance.ratio > 0.9
+
+    assert amiss == []
+    count = len(paths.addresses)
+    assert steps >= 2 * count + (5 + 2 * count * (count - 1) if count > 1 else 0)

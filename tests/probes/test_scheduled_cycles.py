@@ -1,0 +1,196 @@
+"""Scheduled probes of a simulated node with ranks as real processes: from the gate to the metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeAlias, get_args
+
+import pytest
+
+from commwatch import gpu_view, probe_node
+from commwatch.config import DEFAULT_PROBES, Config, Duration, Probe, Probes
+from commwatch.gpu_view import GPU_COLLECTORS, GpuView
+from commwatch.probe_node import ReadNode
+from commwatch.probes.plan import PHASES, Collective, Measure
+from commwatch.probing import Probing
+from commwatch.simulation.presets import PRESETS
+from commwatch.state import StateDirectory
+from commwatch.thresholds import load_thresholds
+from commwatch.workers.wire import SimulationPlan
+from commwatch_exporters.snapshot import Value
+from support.core import PlannedJobs, in_loop
+from support.whole_node import WholeNode, whole_node
+
+OF_A_PAIR = ("latency_seconds", "bandwidth_bytes_per_second", "expected_bandwidth_bytes_per_second")
+LAST_RESULT = (
+    "probe_last_latency_seconds", "probe_last_bus_bandwidth_bytes_per_second", *(f"pair_{name}" for name in OF_A_PAIR)
+)  # fmt: skip
+
+
+class Node:
+    """The probes of a simulated node whose GPUs are free; nothing runs unless it is told to."""
+
+    def __init__(self, whole: WholeNode, folder: Path, *measures: Measure, **limits: Duration) -> None:
+        self.jobs, self.store = PlannedJobs(), whole.store
+        self._whole, self._faults = whole, folder / "faults.yaml"
+        self.inject()
+        definitions = {one: Probe(measure=one, latency_limit=Duration(1e-3)) for one in measures} or DEFAULT_PROBES
+        probes = Probes(definitions=dict(definitions), **limits)  # type: ignore[arg-type]  # fields by name
+        self.probing = Probing(
+            Config(probes=probes), load_thresholds(None), StateDirectory(folder), self.store, self.jobs,
+            SimulationPlan(whole.preset, str(self._faults), time.time() - 600, *whole.roots),
+            ReadNode(lambda: True, self._read, self._read, lambda: 0),
+        )  # fmt: skip
+
+    async def _read(self) -> None:
+        self._whole.run(*GPU_COLLECTORS)
+        self.store.occupants = {labels["pci_bus_id"]: () for labels in GpuView(self.store).identities()}
+
+    def monotonic(self) -> float:
+        """The clock of the readings."""
+        return self._whole.time
+
+    def time(self) -> float:
+        """The wall clock, which is that of the ranks."""
+        return time.time()
+
+    def inject(self, *faults: str) -> None:
+        """Only these faults, from the boot of the node on."""
+        self._faults.write_text("".join(f"- {{fault: {fault}, at: 0s}}\n" for fault in faults if fault))
+
+    def cycle(self, name: str, times: int = 1) -> None:
+        for _ in range(times):
+            in_loop(lambda: self.probing.run(name), seconds=60)
+
+    def value(self, metric: str, *labels: str) -> Value:
+        return self.store.snapshot().value(f"commwatch_{metric}", *labels)
+
+    def counted(self, metric: str) -> dict[str, float]:
+        """What was counted at all, by reason."""
+        samples = self.store.snapshot().samples(f"commwatch_probe_{metric}")
+        return {labels["reason"]: value for labels, value in samples if value}
+
+    def suspects(self) -> set[tuple[str, str]]:
+        samples = self.store.snapshot().samples("commwatch_suspect_ratio")
+        return {(labels["kind"], labels["element"]) for labels, _ in samples}
+
+
+Build: TypeAlias = Callable[..., Node]
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
+    """Makes a node of a preset with probes of these measures, the default ones without any, and of these limits."""
+    monkeypatch.setattr(gpu_view, "BUSY_SAMPLES_APART_SECONDS", 0.0)
+    with ExitStack() as stack:
+
+        def node(preset: str, *measures: Measure, **limits: Duration) -> Node:
+            whole = stack.enter_context(whole_node(preset, tmp_path, monkeypatch))
+            one = Node(whole, tmp_path, *measures, **limits)
+            monkeypatch.setattr(probe_node, "time", one)
+            return one
+
+        yield node
+
+
+def test_the_default_probes_give_their_series(build: Build) -> None:
+    """Each of them measures, says that it is simulated, and fails, skips and yields nothing."""
+    node = build("a10x2")
+
+    for name in DEFAULT_PROBES:
+        node.cycle(name)
+
+    snapshot = node.store.snapshot()
+    attempts = {labels["probe"]: (labels["backend"], value)
+                for labels, value in snapshot.samples("commwatch_probe_attempts_total")}  # fmt: skip
+    assert attempts == dict.fromkeys(DEFAULT_PROBES, ("simulated", 1))
+    assert [node.counted(name) for name in ("failures_total", "skips_total", "yields_total")] == [{}, {}, {}]
+    known = {(name, *labels.values()) for name in LAST_RESULT for labels, _ in snapshot.samples(f"commwatch_{name}")}
+    assert {("probe_last_latency_seconds", name, "simulated") for name in get_args(Collective)} <= known
+    bandwidths = set(DEFAULT_PROBES) - {"pairs"}
+    assert {("probe_last_bus_bandwidth_bytes_per_second", name, "simulated") for name in bandwidths} <= known
+    for ends in (("0", "1"), ("1", "0")):
+        assert {(f"pair_{name}", *ends, "simulated") for name in OF_A_PAIR} <= known
+    copies = list(snapshot.samples("commwatch_probe_copy_bandwidth_bytes_per_second"))
+    assert len(copies) == 2 * 2
+    points = snapshot.samples("commwatch_probe_scaling_bus_bandwidth_bytes_per_second")
+    assert [labels["ranks"] for labels, _ in points] == ["2"]
+    assert sum(value for _, value in snapshot.samples("commwatch_probe_gpu_occupied_seconds_total")) > 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "suspect"),
+    [
+        # Without peer access all traffic crosses the link above the switch: the two cannot be told apart by pairs.
+        ("slow_switch, device: 0000:21:00.0, bandwidth: 0.5", ("pcie_link", "0000:21:00.0")),
+        ("slow_pair, gpu: 0, peer: 3, bandwidth: 0.4", ("pair", "GPU0-GPU3")),
+    ],
+)
+def test_what_slow_pairs_have_in_common_is_a_suspect_after_three_matrices(
+    build: Build, fault: str, suspect: tuple[str, str]
+) -> None:
+    """The second and third look come 30 s after the one before, and a good matrix clears it."""
+    node = build("rtx3090x4", "pairs")
+    node.inject(fault)
+
+    found = []
+    for _ in range(3):
+        node.cycle("pairs")
+        found.append(node.suspects())
+    brought_forward = [delay for _, delay in node.jobs.moved if delay == 30.0]
+    node.inject()
+    node.cycle("pairs")
+
+    assert found == [set(), set(), {suspect}]
+    assert len(brought_forward) == 2
+    assert node.suspects() == set()
+
+
+@pytest.mark.parametrize("phase", PHASES[:-1])
+def test_a_hang_is_a_failure_of_its_phase(build: Build, phase: str) -> None:
+    """Given up at the deadline of the phase; in the measuring phase it is a spike too, and nothing is left of it."""
+    node = build("a10x2", "all_reduce", **{f"{phase}_deadline": Duration(0.5)})
+    node.inject(f"probe_hang, phase: {phase}, rank: 1")
+
+    node.cycle("all_reduce")
+
+    assert node.counted("failures_total") == {"start" if phase == "start" else f"{phase}_timeout": 1}
+    (status,) = node.probing.status(time.time())
+    assert f"rank 1 ({PRESETS['a10x2'].gpus[1].uuid}) in phase {phase}" in status.last_result
+    assert node.value("probe_latency_spikes_total", "all_reduce", "simulated") == (phase == "measure")
+    assert node.probing.pids() == []
+    assert node.jobs.moved == [("probe_all_reduce", 30.0)]
+
+
+def test_crashes_and_errors_are_failures_and_a_good_cycle_follows(build: Build) -> None:
+    """Each with its reason; the rate of failures is what an operator sees rise."""
+    node = build("a10x2", "all_reduce")
+
+    node.inject("rank_crash, rank: 1, phase: setup")
+    node.cycle("all_reduce")
+    node.inject("probe_errors, share: 1, reason: nccl_error")
+    node.cycle("all_reduce")
+    node.inject()
+    node.cycle("all_reduce")
+
+    assert node.counted("failures_total") == {"crashed": 1, "nccl_error": 1}
+    assert node.value("probe_attempts_total", "all_reduce", "simulated") == 3
+    assert node.value("probe_last_latency_seconds", "all_reduce", "simulated") is not None
+
+
+def test_spikes_in_a_row_are_a_streak(build: Build) -> None:
+    """Three slow results are three in a row within two retries of 30 s; a good one ends the row."""
+    node = build("a10x2", "all_reduce")
+    node.inject("latency_spikes, latency: 200")
+
+    node.cycle("all_reduce", times=3)
+
+    assert node.value("probe_latency_spike_streak", "all_reduce", "simulated") == 3
+    assert [delay for _, delay in node.jobs.moved if delay == 30.0] == [30.0, 30.0]
+    node.inject()
+    node.cycle("all_reduce")
+    assert node.value("probe_latency_spike_streak", "all_reduce", "simulated") == 0
+    assert node.value("probe_latency_spikes_total", "all_reduce", "simulated") == 3
