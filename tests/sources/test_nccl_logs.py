@@ -294,6 +294,20 @@ def test_a_collector_that_there_is_not_is_refused(node: Node) -> None:
     node.source.close()
 
 
+def test_a_copy_counts_for_nothing_when_it_is_met_right_after_the_cut(tmp_path: Path) -> None:
+    """Between two searches for new files, too: the log that was cut has forgotten how far it was read by then."""
+    node = Node(tmp_path)
+    node.start("*.log*")
+    node.run()
+    node.write(RETRY * 2)
+    assert node.count() == {"ib_retry": 2}
+    (tmp_path / "job.log.1").write_text(RETRY * 2)
+    node.write("", mode="w")
+
+    assert node.count(1) == {}
+    assert node.count() == {}
+
+
 WRITES = st.tuples(st.sampled_from(("append", "begin", "new", "rename", "copy", "restart", "run")), st.integers(1, 3))
 
 

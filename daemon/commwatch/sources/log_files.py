@@ -26,6 +26,8 @@ class LogFile:
     """Device and number of the file, which stay when it is renamed."""
     changed: float
     """When it was written last, seconds since 1970."""
+    size: int
+    """Bytes."""
 
 
 def short_host(name: str) -> str:
@@ -87,7 +89,9 @@ def stat_log(path: str) -> LogFile | None:
         OSError: as the kernel gave it.
     """
     found = os.stat(path)
-    return LogFile(path, identity_of(found), found.st_mtime) if stat.S_ISREG(found.st_mode) else None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return LogFile(path, identity_of(found), found.st_mtime, found.st_size)
 
 
 def identity_of(found: os.stat_result) -> str:

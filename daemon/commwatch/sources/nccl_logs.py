@@ -180,13 +180,17 @@ class NcclLogsSource:
     # --- which files there are ---
 
     def _names_stand(self) -> bool:
-        """Whether every name still leads to the file that it led to before."""
+        """Whether every name still leads to the file that it led to before, and none was cut.
+
+        The copy of a log that was copied and cut is known by how far that log was read: it is looked for before the
+        log's reading begins anew.
+        """
         for tail in self._tails.values():
             try:
                 found = stat_log(tail.path)
             except OSError:
                 return False
-            if found is None or found.identity != tail.identity:
+            if found is None or found.identity != tail.identity or found.size < tail.position.offset:
                 return False
         return True
 
@@ -207,9 +211,9 @@ class NcclLogsSource:
         for identity, one in wanted.items():
             if identity in self._tails:
                 self._tails[identity].path = one.path
-        for identity, one in wanted.items():
-            if identity not in self._tails:
-                self._tails[identity] = self._begin(one)
+        # Those known from an earlier process first: a copy is known by how far the file was read that it was made of.
+        for identity in sorted(wanted.keys() - self._tails.keys(), key=lambda one: one not in self._known):
+            self._tails[identity] = self._begin(wanted[identity])
         self._watched_since = now
 
     def _begin(self, file: LogFile) -> LogTail:
