@@ -39,8 +39,9 @@ format: $(BIN)/.dev  ## rewrite to the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md and alerts/rules
+docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/findings and alerts/rules
 	$(BIN)/python -m commwatch_exporters.documentation
+	$(BIN)/python -m commwatch.finding_pages
 	$(BIN)/python -m commwatch.rules
 
 bench: $(BIN)/.dev  ## measure against the budgets of docs/performance.md

@@ -112,6 +112,11 @@ class Collection:
         """Sources that are not on this node."""
         return frozenset(self._told_absent)
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether what holds a driver rests."""
+        return self._paused
+
     def schedule(self) -> None:
         """Plan every collector at its interval."""
         for collector in self.collectors.values():

@@ -36,6 +36,7 @@ READERS: Final = (
     ReaderPlan("nvml", ("nvml",), holds_driver=True),
     ReaderPlan("rdma", ("rdma", "ethtool")),
     ReaderPlan("host", ("network", "pci", "services", "kernel_log")),
+    ReaderPlan("jobs", ("nccl_logs",)),
 )
 
 COLLECTORS: Final = (
@@ -66,4 +67,5 @@ COLLECTORS: Final = (
     CollectorPlan("rdma", "rdma", "rdma"),
     CollectorPlan("ethtool", "ethtool", "ethtool"),
     CollectorPlan("kernel_log", "kernel_log", "kernel_log"),
+    CollectorPlan("nccl_logs", "nccl_logs", "nccl_logs"),
 )

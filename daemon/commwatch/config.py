@@ -80,6 +80,8 @@ class Web(Section, frozen=True):
                 raise ValueError(str(error)) from error
         if self.telemetry_path in ("/healthz", "/readyz"):
             raise ValueError(f"{self.telemetry_path} is the path of the health check; choose another telemetry_path")
+        if self.telemetry_path.startswith("/api/"):
+            raise ValueError(f"{self.telemetry_path} is a path of the API; choose another telemetry_path")
 
 
 class Paths(Section, frozen=True):
@@ -215,6 +217,24 @@ class KernelLogSource(Section, frozen=True):
         _check_times(self)
 
 
+class NcclLogsSource(Section, frozen=True):
+    """Logs of jobs: what NCCL, torch and launchers write about trouble."""
+
+    enabled: bool = True
+    interval: Duration = Duration(5)
+    deadline: Duration = Duration(5)
+    paths: tuple[str, ...] = ()
+    """Files, folders and shell patterns, with %h and %p as NCCL_DEBUG_FILE takes them; empty: no log is read."""
+    hosts: tuple[str, ...] = ()
+    """Hosts whose lines count; shell patterns. Empty: of a log that several hosts write, the lines of this node."""
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+        for path in self.paths:
+            if not path.startswith("/"):
+                raise ValueError(f"paths: {path!r} does not begin with /; name logs from the root")
+
+
 class Sources(Section, frozen=True):
     """What is read, and how often."""
 
@@ -225,6 +245,7 @@ class Sources(Section, frozen=True):
     rdma: RdmaSource = field(default_factory=RdmaSource)
     ethtool: EthtoolSource = field(default_factory=EthtoolSource)
     services: ServicesSource = field(default_factory=ServicesSource)
+    nccl_logs: NcclLogsSource = field(default_factory=NcclLogsSource)
 
 
 def source_settings(sources: Sources) -> dict[str, bytes]:

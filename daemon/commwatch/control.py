@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ log = structlog.get_logger("commwatch.control")
 SOCKET_NAME = "control.sock"
 _LONGEST_LINE = 2**16
 
-Handler = Callable[[], Awaitable[dict[str, Any]]]
+Handler = Callable[[], Awaitable[dict[str, Any] | msgspec.Struct]]
+"""Gives what is answered as a JSON object."""
 
 
 class DaemonAbsent(CommwatchError):
@@ -75,7 +77,7 @@ class ControlServer:
         finally:
             writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _answer(self, line: bytes) -> dict[str, Any] | msgspec.Struct:
         try:
             name = msgspec.json.decode(line, type=str)
         except (ValueError, RecursionError):
@@ -92,6 +94,11 @@ class ControlServer:
 def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, Any]:
     """Ask the daemon of a state directory.
 
+    Args:
+        state: the directory.
+        operation: its name.
+        timeout: seconds for the whole answer.
+
     Raises:
         DaemonAbsent: none answers there.
         CommwatchError: it answers with an error, or we may not ask.
@@ -101,7 +108,7 @@ def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, A
             connection.settimeout(timeout)
             connection.connect(path)
             connection.sendall(msgspec.json.encode(operation) + b"\n")
-            line = b"".join(iter(lambda: connection.recv(_LONGEST_LINE), b""))
+            line = b"".join(_received(connection, time.monotonic() + timeout))
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         raise DaemonAbsent(f"no commwatch daemon runs with the state directory {state}") from error
     except PermissionError as error:
@@ -119,3 +126,20 @@ def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, A
     if "error" in answer:
         raise CommwatchError(f"the daemon says: {answer['error']}")
     return answer
+
+
+def _received(connection: socket.socket, until: float) -> Iterator[bytes]:
+    """What comes until the other side closes the connection.
+
+    Raises:
+        TimeoutError: it is still open at that time, monotonic seconds.
+    """
+    while True:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+        part = connection.recv(_LONGEST_LINE)
+        if not part:
+            return
+        yield part

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from commwatch.scheduler import Scheduler
 from commwatch.state import StateDirectory
 from commwatch.store import Store
 from commwatch.thresholds import Thresholds
+from commwatch.verdict import Verdict
 from commwatch.workers.process_state import held_devices
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import SimulationPlan
@@ -71,6 +73,7 @@ class Engine:
             self._origin_absent,
             self._wraps.correct,
         )
+        self.verdict = Verdict(thresholds, state, self.store, instruments, self.collection)
         self.probing = Probing(
             config,
             thresholds,
@@ -112,6 +115,7 @@ class Engine:
             procfs=self._procfs,
             simulation=self._simulation,
             opt_in=self.config.metrics.opt_in,
+            resume=lambda: self.pipeline.job_logs.resume,
             rest_when_unavailable=plan.holds_driver,
         )
         self._instruments.worker_stuck(plan.name, 0)
@@ -175,7 +179,7 @@ class Engine:
             return self._nvml_absent()
         if source == "rdma" and self.pipeline.rdma_ports_expected():
             return None  # ports that should be here and are not are a fault
-        return origin_absent(source, Path(self._roots.sysfs), Path(self._roots.procfs), self.config.sources.network)
+        return origin_absent(source, Path(self._roots.sysfs), Path(self._roots.procfs), self.config.sources)
 
     def _nvml_absent(self) -> str | None:
         if self._driver_present() or self._gpus_wanted():
@@ -258,11 +262,15 @@ class Engine:
         self.collection.stop()
         self._scheduler.remove_all()
         await asyncio.gather(self.probing.stop(), *(reader.stop() for reader in self._readers.values()))
-        await asyncio.to_thread(self.save)
+        await asyncio.to_thread(self.save, at_end=True)
 
-    def save(self) -> None:
-        """Write what must survive a restart."""
-        for what, save in (("inventory", self.pipeline.save), ("wraps of counters", self._wraps.save)):
+    def save(self, *, at_end: bool = False) -> None:
+        """Write what must survive a restart; all of it at the end, what is long and changes always seldom else."""
+        for what, save in (
+            ("inventory", self.pipeline.save),
+            ("wraps of counters", self._wraps.save),
+            ("findings", partial(self.verdict.save, at_end=at_end)),
+        ):
             try:
                 save()
             except OSError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -37,6 +37,8 @@ class Instruments:
         self.scheduler_missed = self._counter("scheduler_missed_runs_total")
         self.clock_steps = self._counter("clock_steps_total")
         self.counter_resets = self._counter("counter_resets_observed_total")
+        self.finding_rule_errors = self._counter("finding_rule_errors_total")
+        self.healthcheck_unknown = self._gauge("healthcheck_unknown_total")
         self.process_cpu = self._gauge("process_cpu_seconds_total")
         self.process_memory = self._gauge("process_resident_memory_bytes")
         self.source_available = self._gauge("source_available")
@@ -84,6 +86,12 @@ class Instruments:
         """Say which maintenance is in force, if any."""
         self.maintenance.clear()
         self.maintenance.labels(reason or "none").set(0 if reason is None else 1)
+        self.changed = True
+
+    def show_healthchecks(self, unknown: Mapping[str, int]) -> None:
+        """Say how often healthcheck said unknown, by reason; whoever runs it keeps the totals."""
+        for reason, total in unknown.items():
+            self.healthcheck_unknown.labels(reason).set(total)
         self.changed = True
 
     def measure_processes(self, procfs: Path, processes: Iterable[tuple[str, list[int]]]) -> None:

@@ -60,19 +60,20 @@ def services_absent(procfs: Path) -> str | None:
     return None
 
 
-def origin_absent(source: str, sysfs: Path, procfs: Path, network: config.NetworkSource) -> str | None:
+def origin_absent(source: str, sysfs: Path, procfs: Path, sources: config.Sources) -> str | None:
     """Why a source has nothing to read on this node; None where it has, or where only reading can tell.
 
     Args:
         source: as the configuration names it.
         sysfs: usually ``/sys``.
         procfs: usually ``/proc``.
-        network: which interfaces are wanted.
+        sources: which interfaces and logs are wanted.
     """
     checks: dict[str, Callable[[], str | None]] = {
         "rdma": lambda: rdma_absent(sysfs),
-        "ethtool": lambda: ethtool_absent(sysfs, network),
+        "ethtool": lambda: ethtool_absent(sysfs, sources.network),
         "services": lambda: services_absent(procfs),
+        "nccl_logs": lambda: None if sources.nccl_logs.paths else "no log is configured (sources.nccl_logs.paths)",
     }
     check = checks.get(source)
     return check() if check is not None else None

@@ -19,6 +19,8 @@ from commwatch.config import Config
 from commwatch.errors import CommwatchError
 from commwatch.hardware_log import HardwareLog
 from commwatch.instruments import Instruments
+from commwatch.job_logs import JobLogs
+from commwatch.link_shares import Shares
 from commwatch.pcie_links import PcieLinks
 from commwatch.port_flaps import Flaps
 from commwatch.sources.base import Absence
@@ -33,12 +35,12 @@ log = structlog.get_logger("commwatch.pipeline")
 STATE_NAME = "inventory"
 OBSERVE_SECONDS = 10.0
 """Longest wait for the next look at the inventory while nothing fails."""
-_OBSERVED = ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "rdma")
+OBSERVED = ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "rdma")
 """Collectors that tell the inventory what is here."""
 _IDENTITY = "nvml_identity"
 _INTERFACES = ("network", "ethtool")
 """Collectors of network interfaces, each the only one of its source."""
-_OWN_SUMS = frozenset({"nvml_gpm", "kernel_log"})
+_OWN_SUMS = frozenset({"nvml_gpm", "kernel_log", "nccl_logs"})
 """Their counters are sums of the source's own, which begin anew with each worker: no reset of hardware."""
 STATE_NAMES = {1: "does not answer", 2: "is lost", 3: "needs a reset", 4: "is missing"}
 
@@ -61,9 +63,11 @@ class Pipeline:
         kept = state.load(STATE_NAME, InventoryState) or InventoryState()
         self._inventory = Inventory(kept, config.inventory.expected, config.inventory.learn_after)
         self._uses = Uses(store, self._inventory)
+        self._shares = Shares(store)
         self._flaps = Flaps(store)
         self._pcie_links = PcieLinks(store, self._inventory)
         self._hardware = HardwareLog(state, store, self._inventory)
+        self.job_logs = JobLogs(state, store)
         self._anomalies = Anomalies(store)
         self._resets: dict[tuple[str, str], ResetWatch] = {}
         self._absences: dict[str, frozenset[Absence]] = {}
@@ -78,6 +82,7 @@ class Pipeline:
         for device, block in blocks.items():
             self._watch_resets(collector, device, block)
             self._uses.after(collector, device, block)
+            self._shares.after(collector, device, block)
             self._flaps.after(collector, device, block)
             self._anomalies.after(collector, device, block, failed=device in failed)
         self._pcie_links.after(outcome)
@@ -92,6 +97,7 @@ class Pipeline:
         if changed or identified or outcome.time - self._observed_at >= self._observe_seconds:
             self.observe(outcome.time)
         self._hardware.after(outcome)
+        self.job_logs.after(outcome)
 
     def _watch_resets(self, collector: Collector, device: str, block: Block) -> None:
         if collector.name in _OWN_SUMS:
@@ -123,6 +129,7 @@ class Pipeline:
         self._store.put("inventory", "", self._inventory.block(now), float("inf"))
         self._store.put("gpu_state", "", state_block(self._states, known, seen, now), float("inf"))
         self._uses.drop_absent()
+        self._shares.drop_absent()
         self._flaps.drop_absent()
         self._pcie_links.drop_absent()
         self._anomalies.drop_absent()
@@ -137,7 +144,7 @@ class Pipeline:
             self._instruments.counter_resets.remove_by_labels({"source": key[0], "device": key[1]})
 
     def _seen(self) -> Observation:
-        groups = {name: self._store.group(name) for name in _OBSERVED}
+        groups = {name: self._store.group(name) for name in OBSERVED}
         # An empty batch leaves the driver's own block: without any block the driver lists nothing.
         answered = {name.removeprefix("nvml_") for name, blocks in groups.items() if blocks}
         return observe_blocks([block for blocks in groups.values() for block in blocks.values()], answered)
@@ -180,13 +187,14 @@ class Pipeline:
         return given_up
 
     def save(self) -> None:
-        """Write the inventory and the totals of hardware events.
+        """Write the inventory, the totals of hardware events and those of the logs of jobs.
 
         Raises:
             OSError: it cannot be written; what was written before is still there.
         """
         self._state.save(STATE_NAME, self._inventory.state)
         self._hardware.save()
+        self.job_logs.save()
 
     def describe_inventory(self) -> dict[str, Any]:
         """Counts by kind, and what is missing in sentences."""

@@ -15,11 +15,13 @@ import msgspec
 import structlog
 
 from commwatch import __version__
+from commwatch.answers import Answers
 from commwatch.config import Config
 from commwatch.control import ControlServer
 from commwatch.engine import Engine
 from commwatch.errors import CommwatchError, ListenError, StateError
 from commwatch.garbage import spare_the_garbage_collector
+from commwatch.health_counts import read_counts
 from commwatch.instruments import Instruments
 from commwatch.logging import configure_logging
 from commwatch.maintenance import MaintenanceFile
@@ -40,7 +42,8 @@ log = structlog.get_logger("commwatch.service")
 HEARTBEAT_SECONDS = 1.0
 PROGRESS_PATIENCE_SECONDS = 15.0
 """A heartbeat after which no job has started for so long is no proof of progress."""
-INSTRUMENTS_SECONDS = 10.0
+LOOK_SECONDS = 10.0
+"""Between two looks of the daemon at itself and at what the rules find."""
 SAVE_SECONDS = 60.0
 STOP_SECONDS = 4.5
 SIMULATED_TREES = ("sysfs", "procfs")
@@ -70,6 +73,9 @@ class Service:
         self._ready = False
         self._instruments_due = 0.0
         self._save_due = time.monotonic() + SAVE_SECONDS
+        self._answers = Answers(
+            lambda: self._config, lambda: self._engine.verdict, self.snapshot, lambda: self._maintenance
+        )
         self._changing = asyncio.Lock()
         self._engine: Engine
         self._endpoint: Endpoint
@@ -94,6 +100,7 @@ class Service:
                 "maintenance": self._control_maintenance,
                 "inventory": self._control_inventory,
                 "inventory-accept": self._control_accept,
+                **self._answers.operations(),
             })  # fmt: skip
             try:
                 await control.start()
@@ -152,7 +159,11 @@ class Service:
     async def _start_endpoint(self) -> None:
         web = self._config.web
         self._endpoint = Endpoint(
-            snapshot=self.snapshot, ready=self._readiness, status=self._status, telemetry_path=web.telemetry_path
+            snapshot=self.snapshot,
+            ready=self._readiness,
+            status=self._status,
+            documents=self._answers.pages(),
+            telemetry_path=web.telemetry_path,
         )
         try:
             addresses = await self._endpoint.start(web.listen_addresses)
@@ -213,11 +224,20 @@ class Service:
     def _refresh_instruments(self) -> None:
         now = time.monotonic()
         if now >= self._instruments_due:
-            self._instruments_due = now + INSTRUMENTS_SECONDS
+            self._instruments_due = now + LOOK_SECONDS
             processes = [("daemon", [os.getpid()]), *self._engine.processes()]
             self._instruments.measure_processes(Path(self._config.paths.procfs), processes)
+            self._show_healthchecks()
             self._engine.refresh()
+            self._engine.verdict.look(self.snapshot(), time.time())
             self._notifier.status(self._status_line())
+
+    def _show_healthchecks(self) -> None:
+        """Expose what checks on this node have counted."""
+        try:
+            self._instruments.show_healthchecks(read_counts(self._state.path))
+        except OSError as error:
+            log.debug("the counts of healthcheck are not exposed", error=str(error))
 
     def snapshot(self) -> Snapshot:
         """What a scrape is given: all that is current, the same object until something changes."""

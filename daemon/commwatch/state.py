@@ -111,7 +111,9 @@ def write_atomically(file: Path, content: bytes) -> None:
     What root writes belongs to the owner of the directory, whatever root's umask: the daemon must be able to read it.
     """
     temporary = file.with_suffix(".new")
-    with temporary.open("wb") as stream:
+    # Root writes into a directory of the daemon's user: no link there may lead it to another file, no pipe may hold it.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(temporary, flags, 0o640), "wb") as stream:
         os.fchmod(stream.fileno(), 0o640)
         if os.geteuid() == 0:
             directory = file.parent.stat()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 
 from commwatch import __version__
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.finding import Finding
 from commwatch.collection import Collector
 from commwatch.engine import Engine
 from commwatch.scheduler import Scheduler
 from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.web import CollectorStatus, Status
+from commwatch_exporters.web import CollectorStatus, FindingStatus, Status
 
 NO_DRIVER = (
     "No NVIDIA driver is loaded here, so there is no GPU to watch: interfaces, PCIe devices and a gloo probe remain. "
@@ -37,8 +39,9 @@ def describe(engine: Engine, scheduler: Scheduler, maintenance: str | None, snap
     collectors = [_collector(one, now) for one in engine.collection.collectors.values() if one.source not in absent]
     return Status(
         version=__version__,
-        summary=_summary(snapshot),
+        summary=[*_summary(snapshot), *_verdict(engine)],
         notices=notices,
+        findings=[_finding(one, now) for one in engine.verdict.findings],
         collectors=collectors,
         probes=engine.probing.status(now),
     )
@@ -54,6 +57,28 @@ def _summary(snapshot: Snapshot) -> list[str]:
         wanted = f" of {expected[kind]} expected" if kind in expected else ""
         lines.append(f"{kind.replace('_', ' ')}: {value}{wanted}")
     return lines
+
+
+def _verdict(engine: Engine) -> list[str]:
+    """How many findings are open; nothing before the rules ran."""
+    verdict = engine.verdict
+    if verdict.looked_at is None:
+        return []
+    failing = f"; {len(verdict.failing_rules)} rules failed" if verdict.failing_rules else ""
+    return [f"open findings: {len(verdict.findings) or 'none'}{failing}"]
+
+
+def _finding(finding: Finding, now: float) -> FindingStatus:
+    code = CODES[finding.code]
+    detail = f": {finding.detail}" if finding.detail else ""
+    return FindingStatus(
+        severity=finding.severity,
+        title=f"{code.title}{detail}",
+        part=finding.component.words,
+        age_seconds=max(0.0, now - finding.since),
+        causes=[f"{CODES[cause.code].title}: {cause.component.words}" for cause in finding.causes],
+        next_step=CODES[finding.causes[0].code if finding.causes else finding.code].next_step,
+    )
 
 
 def _collector(collector: Collector, now: float) -> CollectorStatus:

@@ -61,6 +61,12 @@ class Store:
         known = self._blocks.get(group, {}).get(device)
         return None if known is None else known[0]
 
+    def blocks(self) -> Iterator[tuple[str, Block]]:
+        """All current blocks with their groups."""
+        for group, devices in self._blocks.items():
+            for block, _ in devices.values():
+                yield group, block
+
     def _all(self) -> Iterator[Block]:
         if self._order is None:
             self._order = [(devices, device) for devices in self._blocks.values() for device in sorted(devices)]

@@ -39,15 +39,55 @@ class Thresholds:
     probe_error_rate_window_seconds: float
     probe_error_rate_failures_min: int
     probe_error_rate_attempts_min: int
+    probe_failure_streak: int
+    probe_balance_low_ratio: float
+    probe_starved_after_seconds: float
+    probe_starved_chances_min: int
+    pairs_slow_share_ratio: float
+    suspect_confidence_min: float
+    pair_nearer_low_ratio: float
+    nccl_log_errors_min: int
+    nccl_log_errors_window_seconds: float
     nvlink_utilization_low_ratio: float
+    nvlink_recoveries_per_hour: int
+    nvlink_recoveries_per_day: int
+    nvlink_replays_per_hour: int
+    nvlink_packet_errors_per_hour: int
+    nvlink_crc_errors_per_second: int
+    nvlink_bit_error_ratio_max: float
+    nvlink_sibling_low_ratio: float
+    nvlink_sibling_in_use_ratio: float
     nvlink_in_use_ratio: float
     nvlink_utilization_low_for_seconds: float
+    gpu_communicates_ratio: float
+    pcie_bit_error_ratio_max: float
+    rdma_symbol_errors_per_hour: int
+    rdma_link_recoveries_per_minute: int
+    rdma_link_recoveries_per_hour: int
+    rdma_packet_errors_per_hour: int
+    rdma_slow_restarts_per_second: int
+    rdma_sequence_errors_per_second: int
+    rdma_ack_timeouts_per_minute: int
+    rdma_rnr_retries_per_minute: int
+    rdma_retransmitted_share_ratio: float
+    rdma_drops_per_minute: int
+    rdma_congestion_notifications_per_second: int
+    rdma_wait_rise_factor: float
+    ethernet_bit_error_ratio_max: float
+    ethernet_link_downs_per_hour: int
+    ethernet_drops_per_second: int
+    ethernet_pause_share_ratio: float
+    score_excellent_ratio: float
+    score_good_ratio: float
+    score_even_ratio: float
+    score_port_flaps_per_day: int
     state_fault_evaluations_min: int
     state_fault_window_seconds: float
     critical_keep_firing_seconds: float
     collector_failing_for_seconds: float
     data_stale_seconds: float
     data_stale_intervals: float
+    worker_restarts_per_hour: int
     daemon_down_for_seconds: float
     last_seen_window_seconds: float
     maintenance_tail_seconds: float

@@ -88,3 +88,8 @@ def format_bytes(count: float) -> str:
 def format_rate(bytes_per_second: float) -> str:
     """A rate in decimal units (GB/s is 10⁹ bytes per second) with three significant digits."""
     return _scaled(bytes_per_second, ((1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")), 1000)
+
+
+def format_percent(ratio: float) -> str:
+    """A ratio in whole percent."""
+    return f"{100 * ratio:.0f} %"

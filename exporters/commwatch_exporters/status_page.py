@@ -16,6 +16,7 @@ _GPU_FAMILIES = ("commwatch_gpu_info", "commwatch_gpu_state")
 _GPU_STATES = {0: "ok", 1: "not answering", 2: "lost", 3: "reset required", 4: "missing"}
 _RDMA = ("commwatch_rdma_port_info", "commwatch_rdma_port_state")
 _RDMA_STATES = {0: "no change", 1: "down", 2: "initialising", 3: "armed", 4: "active", 5: "deferred"}
+_MOST_FINDINGS = 20
 _MOST_SIGNS = 30
 _ETHERNET = ("commwatch_ethernet_info", "commwatch_ethernet_carrier")
 _LINK_UP_STATES = (1, 2)  # active, asleep
@@ -79,6 +80,22 @@ class ProbeStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class FindingStatus:
+    """Something that is wrong, by the rules of the daemon."""
+
+    severity: str
+    title: str
+    """What is wrong, in a few words."""
+    part: str
+    """Of the node."""
+    age_seconds: float
+    """Since it was seen first."""
+    causes: Sequence[str] = ()
+    """What explains it, the likeliest first."""
+    next_step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """What the page says beside the snapshot."""
 
@@ -87,6 +104,8 @@ class Status:
     """Lines about the node."""
     notices: Sequence[str] = ()
     """What the reader should know or do first."""
+    findings: Sequence[FindingStatus] = ()
+    """What is wrong, the gravest first."""
     collectors: Sequence[CollectorStatus] = ()
     probes: Sequence[ProbeStatus] = ()
 
@@ -103,12 +122,14 @@ def render_status_page(snapshot: Snapshot, status: Status, telemetry_path: str) 
             f'<meta http-equiv="refresh" content="{_REFRESH_SECONDS}">',
             f"<title>commwatch{' (simulated)' if simulated else ''}</title><style>{_STYLE}</style></head><body>",
             f'<header><h1>commwatch</h1><span class="dim">{html.escape(status.version)}</span><nav>',
-            f'<a href="{html.escape(telemetry_path)}">Metrics</a> <a href="/readyz">Ready</a> ',
+            f'<a href="{html.escape(telemetry_path)}">Metrics</a> <a href="/api/v1/findings">Findings</a> ',
+            '<a href="/api/v1/snapshot">Snapshot</a> <a href="/readyz">Ready</a> ',
             '<a href="/healthz">Health</a></nav></header>',
             *[f'<p class="notice" role="status">{html.escape(notice)}</p>' for notice in notices],
             '<ul class="summary">',
             *[f"<li>{html.escape(line)}</li>" for line in status.summary],
             "</ul><main>",
+            _findings(status.findings),
             _signs(snapshot),
             _gpus(snapshot),
             _rdma_ports(snapshot),
@@ -121,6 +142,26 @@ def render_status_page(snapshot: Snapshot, status: Status, telemetry_path: str) 
 
 
 # --- sections ---
+
+
+def _findings(findings: Sequence[FindingStatus]) -> str:
+    """What is wrong and what to do; nothing where nothing is."""
+    if not findings:
+        return ""
+    rows = [
+        [
+            _severity(finding.severity),
+            f'<td class="text">{html.escape(finding.title)}</td><td>{html.escape(finding.part)}</td>',
+            _duration(finding.age_seconds),
+            f'<td class="text">{"<br>".join([html.escape(cause) for cause in finding.causes])}</td>',
+            f'<td class="text">{html.escape(finding.next_step)}</td>',
+        ]
+        for finding in findings[:_MOST_FINDINGS]
+    ]
+    if len(findings) > _MOST_FINDINGS:
+        more = f"and {len(findings) - _MOST_FINDINGS} more, at /api/v1/findings"
+        rows.append([f'<td></td><td class="text">{more}</td><td></td><td></td><td></td><td></td>'])
+    return _section("Findings", ("Severity", "Finding", "Part", "#For", "Because of", "What to do"), rows, "")
 
 
 def _signs(snapshot: Snapshot) -> str:
@@ -249,6 +290,11 @@ def _yes_no(value: Value, yes: str, no: str, *, judged: bool = False) -> str:
         return f"<td>{_ABSENT}</td>"
     kind = ("good" if value else "bad") if judged else ""
     return f'<td class="{kind}">{yes if value else no}</td>' if kind else f"<td>{yes if value else no}</td>"
+
+
+def _severity(severity: str) -> str:
+    text = html.escape(severity)
+    return f"<td>{text}</td>" if severity == "info" else f'<td class="bad">{text}</td>'
 
 
 def _gpu_state(value: Value) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from types import MappingProxyType
 
 from commwatch_exporters.http_messages import Limits, Request, Response
 from commwatch_exporters.http_server import HttpServer
@@ -11,11 +12,12 @@ from commwatch_exporters.listen import EndpointError
 from commwatch_exporters.negotiation import accepts_gzip, choose_format
 from commwatch_exporters.prometheus import render
 from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.status_page import CollectorStatus, ProbeStatus, Status, render_status_page
+from commwatch_exporters.status_page import CollectorStatus, FindingStatus, ProbeStatus, Status, render_status_page
 
-__all__ = ["CollectorStatus", "Endpoint", "EndpointError", "Limits", "ProbeStatus", "Status"]
+__all__ = ["CollectorStatus", "Endpoint", "EndpointError", "FindingStatus", "Limits", "ProbeStatus", "Status"]
 
 _VARY = ("Vary", "Accept, Accept-Encoding")
+_FRESH = (("Cache-Control", "no-store"),)
 _GZIP = ("Content-Encoding", "gzip")
 
 
@@ -36,6 +38,7 @@ class Endpoint(HttpServer):
         snapshot: Callable[[], Snapshot],
         ready: Callable[[], tuple[bool, Sequence[str]]],
         status: Callable[[], Status],
+        documents: Mapping[str, Callable[[], bytes]] = MappingProxyType({}),
         telemetry_path: str = "/metrics",
         limits: Limits | None = None,
     ) -> None:
@@ -47,6 +50,7 @@ class Endpoint(HttpServer):
             "/": self._status_page,
             "/healthz": _healthz,
             "/readyz": self._readyz,
+            **{path: _document(give) for path, give in documents.items()},
             telemetry_path: self._metrics,
         }
         super().__init__(routes, limits)
@@ -71,3 +75,12 @@ class Endpoint(HttpServer):
 def _healthz(_: Request) -> Response:
     """The process answers; whether collectors succeed is the metrics' to say."""
     return Response(HTTPStatus.OK, b"ok\n")
+
+
+def _document(give: Callable[[], bytes]) -> Callable[[Request], Response]:
+    """The handler of a path with JSON."""
+
+    def answer(_: Request) -> Response:
+        return Response(HTTPStatus.OK, give(), "application/json", _FRESH)
+
+    return answer

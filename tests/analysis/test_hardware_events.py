@@ -246,3 +246,32 @@ def _interleaved(log: list[HardwareEvent], nvml: list[HardwareEvent], chance: Ra
 
 def _count(events: Iterable[HardwareEvent], code: str) -> int:
     return sum(event.code == code for event in events)
+
+
+NONFATAL_LINE = "NETIR_LINK_EVT Nonfatal XC0 i0 Link 05 (0x004505c6 0x00000000 0x00000000)"
+FATAL_LINE = NONFATAL_LINE.replace("Nonfatal", "Fatal")
+
+
+@pytest.mark.parametrize("driver_first", [True, False])
+def test_what_was_not_fatal_is_counted_by_its_line(events: HardwareEvents, driver_first: bool) -> None:
+    """Also where the driver told the Xid before, without saying so; a line that is read again counts once."""
+    told = HardwareEvent("xid", OTHER_GPU, "149", "kernel_log", NOW, NONFATAL_LINE, "one", 1)
+    fatal = HardwareEvent("xid", OTHER_GPU, "149", "kernel_log", NOW + 1, FATAL_LINE, "one", 2)
+    pair = [driver("149", device=OTHER_GPU), told]
+    for event in (*(pair if driver_first else pair[::-1]), fatal, told):
+        events.take([event])
+
+    shown = restarted(events).block(0.0)
+    assert shown.get("commwatch_gpu_xid_nonfatal_events_total", "", OTHER_GPU, "149") == 1
+    assert total(events, "149", OTHER_GPU) == 2
+
+
+def test_sxids_that_were_not_fatal_are_counted_apart(events: HardwareEvents) -> None:
+    """A code that never was has no series."""
+    for sequence, text in enumerate(("Fatal, Link 30", "Non-fatal, Link 30", "Non-fatal")):
+        events.take([HardwareEvent("sxid", SWITCH, "12020", "kernel_log", NOW, text, "one", sequence)])
+
+    shown = events.block(0.0)
+    assert shown.get("commwatch_nvswitch_sxid_events_total", SWITCH, "12020") == 3
+    assert shown.get("commwatch_nvswitch_sxid_nonfatal_events_total", SWITCH, "12020") == 2
+    assert shown.get("commwatch_nvswitch_sxid_nonfatal_events_total", SWITCH, "20034") is None

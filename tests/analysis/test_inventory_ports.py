@@ -54,6 +54,22 @@ def test_ports_are_expected_once_they_were_active_for_a_while() -> None:
     assert (block.get(EXPECTED, "mlx5_0", "1"), block.get(EXPECTED, "mlx5_1", "1")) == (1, None)
 
 
+def test_what_is_expected_is_told_with_its_speed() -> None:
+    """Of ports and interfaces alike: the fastest that was stable; no speed where none was ever read."""
+    subject = Inventory(InventoryState(), {}, learn_after_seconds=600)
+    unknown = SeenPort(is_up=True)
+    for now in range(0, 1260, 60):
+        port = UP if now <= 660 else SeenPort(is_up=True, speed=25e9)
+        subject.observe(Observation(rdma_ports={"mlx5_0:1": port}, ports={"ens1": port, "ens2": unknown}), now)
+    block = subject.block(1200)
+
+    for family, labels in (("rdma_port", ("mlx5_0", "1")), ("ethernet", ("ens1",))):
+        assert block.get(f"commwatch_{family}_expected", *labels) == 1
+        assert block.get(f"commwatch_{family}_speed_expected_bytes_per_second", *labels) == 50e9
+    assert block.get("commwatch_ethernet_expected", "ens2") == 1
+    assert block.get("commwatch_ethernet_speed_expected_bytes_per_second", "ens2") is None
+
+
 def test_a_port_that_went_down_or_away_stays_expected() -> None:
     """Only the operator lowers an expectation; a restart keeps it."""
     subject = learned_two()

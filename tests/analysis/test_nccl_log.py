@@ -18,6 +18,7 @@ from commwatch.analysis.nccl_log import (
     first_culprit,
     parse_line,
     setting_of,
+    telling_lines,
     transport_of,
 )
 from commwatch.analysis.nccl_log_rules import MESSAGES, PRECEDENCE, SIDES, TORCH, Category
@@ -104,7 +105,8 @@ WARNINGS: tuple[tuple[Category, str], ...] = (
     ),
     ("p2p", "failed to peer with device 1(=3d000): 711 peer access is not supported between these two devices"),
     ("p2p", "failed to open CUDA IPC handle : 205 mapping of buffer object failed"),
-    ("cuda", "Cuda failure 'out of memory'"),
+    ("oom", "Cuda failure 'out of memory'"),
+    ("oom", "Cuda failure 2 'out of memory'"),
     ("cuda", "Cuda failure 719 'unspecified launch failure'"),
     ("version", "NCCL version mismatch with remote peer node2<1> (local: 22907, remote 22005)"),
     ("version", "Mismatched NCCL version detected : rank 1 version 22907 rank 0 version 22005"),
@@ -117,6 +119,26 @@ WARNINGS: tuple[tuple[Category, str], ...] = (
     ("mismatch", "NET/Socket : peer 10.0.0.1<2> message truncated : receiving 1048576 bytes instead of 8192. If you"),
     ("mismatch", "Message truncated : received 1024 bytes instead of 256"),
     ("mismatch", "NET/Socket : message truncated : receiving 1048576 bytes instead of 8192"),
+    ("ib_setup", "NET/IB: read failed in ncclIbRoceGetVersionNum: Invalid argument"),
+    ("ib_setup", "NET/IB : Remote IB device is incompatible with the local [0]mlx5_0:1/RoCE."),
+    ("ib_setup", "NET/OFI Unable to find a protocol that worked.  Failing initialization."),
+    ("ib_setup", "NET/OFI aws-ofi-nccl initialization failed"),
+    ("ib_setup", "NET/OFI OFI fi_getinfo() call failed: No data available"),
+    ("ib_setup", "Call to ibv_modify_qp failed with error Network is unreachable"),
+    ("socket", "socketPollConnect poll() returned 1, no POLLOUT events"),
+    (
+        "socket",
+        "socketPollConnect: Connect to 10.0.0.4<56849> returned 113(No route to host) errno 115(Operation now in",
+    ),
+    ("remote", "Socket recv failed while polling for opId=0x7fb582222f90"),
+    ("teardown", "[Proxy Service 0] Failed to execute operation Connect from rank 0, retcode 2"),
+    ("teardown", "Proxy Call to rank 1 failed (Connect)"),
+    (
+        "ib_retry",
+        "NET/IBP:Got completion from peer 7.6.13.83<36315> with status=12 opcode=32698 len=32696 vendor err 129",
+    ),
+    ("shm", "Error while attaching to shared memory segment /dev/shm/nccl- (size 192814336), error: No such file or"),
+    ("p2p", "Cuda failure 'peer access is not supported between these two devices'"),
     ("usage", "AllReduce : invalid root 9 (root should be in the 0..1 range)"),
     ("usage", "AllReduce : sendbuff allocated on device 1 mismatchs with NCCL device 0"),
     ("usage", "Broadcast : sendbuff is not a valid pointer"),
@@ -138,7 +160,32 @@ MESSAGES_OF_TORCH: tuple[tuple[Category, str], ...] = (
     ),
     ("timeout", "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 30000ms for recv operation"),
     ("cuda", "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"),
-    ("cuda", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 MiB."),
+    ("oom", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 MiB."),
+    ("oom", "RuntimeError: CUDA error: out of memory"),
+    (
+        "oom",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed.",
+    ),
+    (
+        "shm",
+        "RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's",
+    ),
+    ("timeout", "[c10d] The client socket has timed out after 60000ms while trying to connect to (10.0.0.1, 29500)."),
+    ("timeout", "backend: peer timeout after 30 s, group not ready"),
+    ("remote", "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.4]:7443"),
+    ("usage", "The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use)."),
+    ("mismatch", "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: X"),
+    ("crash", "Fatal Python error: Segmentation fault"),
+    (
+        "crash",
+        "[node1:815  :0:815] Caught signal 11 (Segmentation fault: address not mapped to object at address (nil))",
+    ),
+    ("crash", "[rank3]: KeyError: 'labels'"),
+    ("crash", "3: ValueError: expected 4 columns"),
+    ("crash", "AssertionError"),
+    ("oom", "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=42.batch"),
+    ("crash", "/usr/bin/entrypoint.sh: line 8:     1 Killed python -m train"),
+    ("crash", "  traceback : Signal 9 (SIGKILL) received by PID 36071"),
     (
         "cuda",
         "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, unhandled cuda error, NCCL version 2.21.5",
@@ -167,9 +214,17 @@ ORDINARY = (
     "node1:1:1 [0] NCCL INFO Call to ibv_modify_qp failed with 110 Connection timed out, retrying 1/2 after 4 msec",
     "node1:1:1 [0] NCCL INFO transport/net.cc:1134 -> 6",
     "node1:41 NCCL DIAG checking 8 GPUs",
+    "node1:41:41 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]",
+    "node1:41:41 [0] misc/cudawrap.cc:179 NCCL WARN Failed to find CUDA library libcuda.so (NCCL_CUDA_PATH='') : ",
+    "algo-1:46:58 [0] configure_nvls_option:287 NCCL WARN NET/OFI Could not find ncclGetVersion symbol",
     "NCCL version 2.29.7+cuda12.9",
     "step 812 loss 1.83, connection refused by the metrics server",
     "loading /dev/shm/cache, Cuda failure rates are discussed in the manual",
+    "WARNING:root:caught KeyError: 'labels', going on without",
+    "the group is ready, peer timeouts are set to 30 s",
+    "srun: Job step created, signal 15 will be sent 30 s before the end",
+    "[W socket.cpp:663] [c10d] The client socket has failed to connect to [node0]:29500 (errno: 97 - Address family "
+    "not supported by protocol).",
     "",
 )
 
@@ -197,6 +252,18 @@ def test_a_message_of_torch_has_its_category(category: Category, message: str) -
 def test_an_ordinary_line_says_nothing(line: str) -> None:
     """INFO lines about retries, and lines of the program, are no failures."""
     assert find_in_line(line) is None
+
+
+def test_no_line_that_says_something_is_passed_over() -> None:
+    """The quick search for words finds every line that a rule fits, in a file with lines of all kinds."""
+    telling = [line for _, line in (*MESSAGES_OF_TORCH, *((one, OLD + text) for one, text in WARNINGS))]
+    ordinary = [f"step {number} loss 1.83" for number in range(50)]
+    data = "".join(f"{first}\r{second}\n" for first, second in zip(ordinary * 3, telling, strict=False)).encode()
+    found = telling_lines(data)
+
+    assert {line.decode() for _, line in found} == set(telling)
+    assert all(data[start : start + len(line)] == line for start, line in found)
+    assert [start for start, _ in found] == sorted(start for start, _ in found)
 
 
 def test_every_category_has_a_line_here_and_a_side() -> None:
@@ -276,7 +343,7 @@ def test_recorded_lines_are_read(version: str) -> None:
 
 def test_of_two_lines_in_one_the_warning_counts() -> None:
     """Processes that share an output write into each other's lines."""
-    line = f"node1:1:2 [0] NCCL INFO Channel 00/24{OLD}Cuda failure 'out of memory'"
+    line = f"node1:1:2 [0] NCCL INFO Channel 00/24{OLD}Cuda failure 'unknown error'"
 
     assert find_in_line(line) == Finding("cuda")
     assert find_in_line(line.replace("NCCL WARN", "NCCL INFO")) is None
@@ -297,6 +364,12 @@ PRECEDENCES: tuple[tuple[Category, tuple[Category, ...]], ...] = (
     ("ib_rnr", ("ib_rnr", "ib_retry")),
     ("nvls", ("socket", "nvls", "p2p")),
     ("socket", ("shm", "socket")),
+    ("oom", ("oom", "ib_retry", "socket")),
+    ("crash", ("timeout", "crash", "socket", "ib_retry")),
+    ("ib_retry", ("ib_retry", "socket", "crash")),
+    ("ib_async", ("crash", "ib_async", "ib_retry")),
+    ("socket", ("teardown", "socket", "crash", "oom")),
+    ("crash", ("timeout", "remote", "crash")),
     ("shm", ("mismatch", "shm")),
     ("mismatch", ("other", "mismatch", "remote")),
     ("other", ("timeout", "other")),
@@ -309,6 +382,13 @@ PRECEDENCES: tuple[tuple[Category, tuple[Category, ...]], ...] = (
 def test_the_likelier_cause_comes_first(first: Category, seen: tuple[Category, ...]) -> None:
     """The order of section 5.6 of the reference: hardware, network, configuration, program, symptoms."""
     assert first_culprit(Finding(one) for one in seen) == first
+
+
+def test_only_what_came_before_the_connections_broke_can_have_broken_them() -> None:
+    """A status that says nothing is no ending, and an ending without broken connections is told by rank as usual."""
+    assert first_culprit([Finding("crash", False), Finding("socket")]) == "socket"
+    assert first_culprit([Finding("crash", False), Finding("timeout")]) == "crash"
+    assert first_culprit([Finding("oom"), Finding("cuda")]) == "cuda"
 
 
 def test_nothing_seen_is_no_culprit() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from commwatch.commands import check_config, inventory
 from commwatch.commands.common import print_json, print_table
-from commwatch.config import Config, NetworkSource, Paths, Probes, Simulation, Sources, Web
+from commwatch.config import Config, NcclLogsSource, NetworkSource, Paths, Probes, Simulation, Sources, Web
 from commwatch.control import DaemonAbsent
 from commwatch.errors import CommwatchError, ConfigError
 from commwatch.sources.base import Absence, SourceUnavailable
@@ -205,6 +205,18 @@ def test_what_can_be_had_is_ok(tmp_path: Path, capsys: Output) -> None:
         assert checks["state directory"] == ("ok", str(tmp_path / "state"))
         assert checks["listen addresses"] == ("ok", "127.0.0.1:0")
         assert list(checks) == ["configuration", "state directory", "listen addresses"]
+
+
+def test_logs_that_are_configured_are_looked_for(tmp_path: Path, capsys: Output) -> None:
+    """How many there are tells whether the paths are right; without any path there is nothing to look for."""
+    (tmp_path / "job.log").touch()
+
+    def verdict(*paths: str) -> tuple[str, str]:
+        sources = msgspec.structs.replace(NOTHING, nccl_logs=NcclLogsSource(paths=paths))
+        return check(capsys, bare(tmp_path / "state", sources=sources))[1]["source nccl_logs"]
+
+    assert verdict(f"{tmp_path}/*.log") == ("ok", "logs that can be followed: 1")
+    assert verdict() == ("absent", "no log is configured (sources.nccl_logs.paths)")
 
 
 def test_a_taken_address_is_a_failure(tmp_path: Path, capsys: Output) -> None:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -52,6 +53,22 @@ async def say(state: Path, line: bytes) -> bytes:
     writer.close()
     await writer.wait_closed()
     return answer
+
+
+def test_an_answer_may_be_large(tmp_path: Path) -> None:
+    """A snapshot of a large node is half a megabyte, and is a record of its own kind."""
+
+    class Large(msgspec.Struct):
+        series: list[str]
+
+    async def large() -> Large:
+        return Large(["commwatch_nvlink_link_state"] * 100_000)
+
+    async def body() -> None:
+        async with serving(tmp_path, {"large": large}):
+            assert len((await ask(tmp_path, "large"))["series"]) == 100_000
+
+    in_loop(body)
 
 
 def test_a_question_has_its_answer(tmp_path: Path) -> None:

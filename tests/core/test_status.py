@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from commwatch import __version__, engine, status
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.finding import Cause, Component, Finding
 from commwatch.config import Config, Paths
 from commwatch.engine import Engine
 from commwatch.instruments import Instruments
@@ -157,3 +159,32 @@ def test_stuck_processes_are_told_once(running: Engine, monkeypatch: pytest.Monk
     (notice,) = told(running).notices
     assert notice.startswith("2 worker processes are stuck")
     assert "nvml" in notice
+
+
+def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -> None:
+    """Title and detail, part, age, causes, and the next step of the likeliest cause."""
+    part = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3")
+    cause = Cause("nvlink_down", part, (), 0.9, "Traffic has fewer links.")
+    probe = Component("probe", "all_reduce", "probe all_reduce")
+    running.verdict.findings = [
+        Finding("probe_bandwidth_low", probe, "critical", clock.time() - 90, (), "50 % of it", (cause,)),
+        Finding("gpu_lost", Component("gpu", "0000:18:00.0", "GPU1"), "critical", clock.time() + 5, ()),
+    ]
+    running.verdict.looked_at = clock.time()
+    status = told(running)
+
+    slow, lost = status.findings
+    assert (slow.severity, slow.part, slow.age_seconds) == ("critical", "probe all_reduce", 90.0)
+    assert slow.title == f"{CODES['probe_bandwidth_low'].title}: 50 % of it"
+    assert slow.causes == ["NVLink is down: GPU0 link 3 (0000:17:00.0/3)"]
+    assert slow.next_step == CODES["nvlink_down"].next_step
+    assert (lost.title, lost.age_seconds, lost.causes) == ("GPU is lost", 0.0, [])
+    assert lost.next_step == CODES["gpu_lost"].next_step
+    assert status.summary == ["open findings: 2"]
+
+
+def test_nothing_wrong_is_said_too(running: Engine, clock: Clock) -> None:
+    """Once the rules have looked; a rule that fails is no good sign."""
+    running.verdict.looked_at = clock.time()
+
+    assert told(running).summary == ["open findings: none"]

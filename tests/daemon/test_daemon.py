@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from commwatch.collectors import READERS
+from commwatch.control import ask_daemon
 from support.daemon import command, environment, running
 
+STARTED = [reader for reader in READERS if reader.name != "jobs"]
+"""Readers that are started; no log of a job is configured here."""
 GPU3 = {"gpu": "3", "pci_bus_id": "0000:3b:00.0"}
 H100 = ("--simulate", "h100x8")
 
@@ -61,6 +64,15 @@ def test_the_simulated_node_is_served_whole(tmp_path: Path) -> None:
         assert use is not None
         assert 0 < use < 0.01
         assert "Simulated node" in daemon.get("/")[1]
+        findings = json.loads(daemon.get("/api/v1/findings")[1])
+        assert (findings["simulated"], findings["findings"], findings["failing_rules"]) == ("h100x8", [], [])
+        assert findings["looked_at"] <= findings["time"]
+        assert ask_daemon(daemon.state / "simulated-h100x8", "findings")["schema"] == "commwatch-findings/1"
+        snapshot = json.loads(daemon.get("/api/v1/snapshot")[1])
+        (links,) = [one for one in snapshot["metrics"] if one["name"] == "commwatch_nvlink_link_state"]
+        assert len(links["series"]) == 144
+        asked = ask_daemon(daemon.state / "simulated-h100x8", "snapshot")
+        assert len(asked["metrics"]) == len(snapshot["metrics"])
 
 
 def test_a_hung_gpu_changes_nothing_for_the_others_nor_for_the_scrape(tmp_path: Path) -> None:
@@ -237,7 +249,7 @@ def test_hup_leaves_a_hung_gpu_alone(tmp_path: Path) -> None:
 
         assert daemon.value("worker_stuck", worker="nvml") == 1
         assert daemon.value("gpu_state", **GPU3) == 1
-        assert len(daemon.children()) == 1 + len(READERS)  # the one that hangs
+        assert len(daemon.children()) == 1 + len(STARTED)  # the one that hangs
 
 
 def test_a_source_that_is_switched_off_leaves_no_series(tmp_path: Path) -> None:
@@ -310,7 +322,7 @@ def test_workers_end_with_a_daemon_that_was_killed(tmp_path: Path) -> None:
     """SIGKILL of the daemon leaves no process behind."""
     with running(tmp_path, *H100) as daemon:
         children = daemon.children()
-        assert len(children) == len(READERS)
+        assert len(children) == len(STARTED)
         daemon.process.kill()
         daemon.process.wait(5)
         end = time.monotonic() + 5

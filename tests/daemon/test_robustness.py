@@ -65,12 +65,16 @@ OF_EACH_COLLECTOR = {
 }  # fmt: skip
 """A metric of each collector of the driver that has any."""
 KNOWN_WITHOUT_READING = {
+    "finding",
     "gpu_state", "gpu_info", "gpu_xid_events_total", "gpu_last_xid_timestamp_seconds", "kernel_log_gpu_messages_total",
     "nvlink_link_expected", "pcie_link_width_expected_lanes", "counter_resets_observed_total",
     "nvlink_capacity_bytes_per_second", "pcie_capacity_bytes_per_second",
 }  # fmt: skip
 """What the page says of a GPU for which the driver does not answer: state, name, expectation, what was counted."""
-KEPT_OF_A_PORT = ("_expected", "_capacity_bytes_per_second", "_flaps_total", "_resets_observed_total", "_peak_ratio")
+KEPT_OF_A_PORT = (
+    "_expected", "_speed_expected_bytes_per_second", "_capacity_bytes_per_second", "_flaps_total",
+    "_resets_observed_total", "_peak_ratio",
+)  # fmt: skip
 """Of what was read before, and of what is expected."""
 FROM_SYSFS = "pcie_device_", "pcie_bridge_", "pcie_aer_"
 RESTS_WITH_ITS_WORKER = {

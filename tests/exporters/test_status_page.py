@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from commwatch_exporters.snapshot import Series, Snapshot, Value
-from commwatch_exporters.status_page import CollectorStatus, ProbeStatus, Status, render_status_page
+from commwatch_exporters.status_page import CollectorStatus, FindingStatus, ProbeStatus, Status, render_status_page
 from support.pages import snapshot_of, whole_catalogue
 
 GPU = ("0", "0000:17:00.0")
@@ -223,6 +223,32 @@ def test_many_signs_are_cut_short() -> None:
     assert rows[-1] == ["", "and 2 more, among the metrics"]
 
 
+def test_open_findings_come_first() -> None:
+    """What is wrong, for how long, why, and what to do; graver ones are marked. No table where nothing is wrong."""
+    findings = (
+        FindingStatus("critical", "NVLink is down", "GPU0 link 3", 90.0, ("PCIe: GPU0", "fabric"), "Drain the node."),
+        FindingStatus("info", "GPU has NVLinks that have never been up", "GPU1", 7200.0),
+    )
+    page = page_of({("commwatch_gpu_state", GPU): 0}, Status("1", findings=findings))
+
+    assert page.tables["Findings"][1:] == [
+        ["critical", "NVLink is down", "GPU0 link 3", "90 s", "PCIe: GPU0fabric", "Drain the node."],
+        ["info", "GPU has NVLinks that have never been up", "GPU1", "2 h", "", ""],
+    ]
+    assert page.texts.index("Findings", page.texts.index("Health")) < page.texts.index("GPUs")
+    assert [names for tag, names in page.elements if names.get("class") == "bad"] == [{"class": "bad"}]
+    assert "Findings" not in page_of({}).tables
+
+
+def test_many_findings_are_cut_short() -> None:
+    """The rest is counted, with where to read it."""
+    findings = [FindingStatus("warning", "slow", str(number), 1.0) for number in range(25)]
+    rows = page_of({}, Status("1", findings=findings)).tables["Findings"]
+
+    assert len(rows) == 1 + 20 + 1
+    assert rows[-1][1] == "and 5 more, at /api/v1/findings"
+
+
 def test_collectors_and_probes() -> None:
     """Ages and errors as they are known, a dash where nothing is."""
     tables = page_of({}, full_status()).tables
@@ -267,13 +293,14 @@ def test_no_text_is_taken_for_markup() -> None:
         attack,
         (attack,),
         (attack,),
+        (FindingStatus(attack, attack, attack, 1.0, (attack,), attack),),
         (CollectorStatus(attack, True, 1.0, 1.0, attack),),
         (ProbeStatus(attack, attack, attack, 1.0, 1.0, attack),),
     )
     page = page_of(values, status)
 
     assert {"script", "img"}.isdisjoint(tag for tag, _ in page.elements)
-    assert page.texts.count(attack) == 3 + 2 + 4 + 3 + 1 + 3 + 1
+    assert page.texts.count(attack) == 3 + 5 + 2 + 4 + 3 + 1 + 3 + 1
 
 
 def test_no_foreign_resource_and_small() -> None:
@@ -282,6 +309,7 @@ def test_no_foreign_resource_and_small() -> None:
     page = Page(text)
 
     assert {"script", "img", "link", "iframe"}.isdisjoint(tag for tag, _ in page.elements)
-    assert [names["href"] for tag, names in page.elements if tag == "a"] == ["/metrics", "/readyz", "/healthz"]
+    assert [names["href"] for tag, names in page.elements if tag == "a"] == [
+        "/metrics", "/api/v1/findings", "/api/v1/snapshot", "/readyz", "/healthz"]  # fmt: skip
     assert "url(" not in text
     assert len(text.encode()) < 20_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -22,6 +22,7 @@ def answer(
     *headers: str,
     snapshot: Snapshot | None = None,
     ready: tuple[bool, Sequence[str]] = (True, ()),
+    documents: Mapping[str, Callable[[], bytes]] | None = None,
     telemetry_path: str = "/metrics",
 ) -> Answer:
     """The answer of an endpoint to one request."""
@@ -33,6 +34,7 @@ def answer(
         snapshot=no_snapshot if snapshot is None else lambda: snapshot,
         ready=lambda: ready,
         status=lambda: Status("1.2.3"),
+        documents=documents or {},
         telemetry_path=telemetry_path,
     )
 
@@ -106,3 +108,19 @@ def test_the_status_page_is_html() -> None:
 
     assert (found.status, found.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert b"1.2.3" in found.body
+
+
+def test_documents_are_json_of_whoever_gives_them() -> None:
+    """They are made anew for each request, and no cache between keeps them."""
+    made = []
+
+    def give() -> bytes:
+        made.append(1)
+        return b'{"schema": "x/1"}'
+
+    found = answer("/api/v1/x?pretty", documents={"/api/v1/x": give})
+
+    assert (found.status, found.body) == (200, b'{"schema": "x/1"}')
+    assert (found.headers["content-type"], found.headers["cache-control"]) == ("application/json", "no-store")
+    assert made == [1]
+    assert answer("/api/v1/y", documents={"/api/v1/x": give}).status == 404

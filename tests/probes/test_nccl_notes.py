@@ -130,7 +130,7 @@ def test_of_a_long_log_the_beginning_and_the_end_count(tmp_path: Path) -> None:
     """Settings stand at the beginning, what failed at the end; what lies between is skipped."""
     filler = (INFO + "x" * 1000 + "\n") * (HEAD_BYTES // 1000)
     middle = INFO + "NCCL_ALGO set by environment to ring\n"
-    text = START + filler + middle + filler + WARN + "Cuda failure 'out of memory'\n"
+    text = START + filler + middle + filler + WARN + "Cuda failure 'unknown error'\n"
 
     notes = read_notes(write(tmp_path, rank0=text))
 
@@ -168,10 +168,9 @@ def test_the_digest_follows_the_settings(tmp_path: Path) -> None:
 
 def test_the_error_of_a_rank_has_its_category() -> None:
     """From NCCL's last warning within it; empty for an error that has nothing to do with NCCL."""
-    assert (
-        category_of("NCCL error in: a.cpp:1, unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'")
-        == "cuda"
-    )
+    error = "NCCL error in: a.cpp:1, unhandled cuda error\nLast error:\nCuda failure "
+    assert category_of(f"{error}2 'out of memory'") == "oom"
+    assert category_of(f"{error}999 'unknown error'") == "cuda"
     assert category_of("ValueError: not enough values to unpack") == ""
 
 

@@ -116,7 +116,9 @@ def test_a_failure_says_rank_gpu_phase_and_category() -> None:
 
 def test_an_error_without_a_log_has_a_category_too() -> None:
     """Torch quotes what NCCL said last; that is all there is where NCCL wrote no file."""
-    failure = of(Problem("nccl_error", "NCCL error; Cuda failure 2 'out of memory'", 0, "setup"), cycle_plan())
+    failure = of(
+        Problem("nccl_error", "NCCL error; Cuda failure 700 'an illegal memory access'", 0, "setup"), cycle_plan()
+    )
 
     assert isinstance(failure, Failed)
     assert failure.nccl.category == "cuda"

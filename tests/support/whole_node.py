@@ -34,16 +34,19 @@ STARTED_AT = 1_700_000_000.0
 class WholeNode:
     """A node whose time stands still until it is told to go on."""
 
-    def __init__(self, preset: str, folder: Path, opt_in: Sequence[str] = ()) -> None:
+    def __init__(self, preset: str, folder: Path, opt_in: Sequence[str] = (), faults: str = "") -> None:
         self.time = 3600.0
         """Seconds since the node booted; the monotonic clock of everything here."""
         self.config = Config(paths=Paths(state=str(folder)))
         self._sysfs, self._procfs = folder / "sysfs", folder / "procfs"
-        self._node = SimulatedNode(preset, None, STARTED_AT, lambda: STARTED_AT + self.time)
+        faults_file = folder / "faults.yaml" if faults else None
+        if faults_file is not None:
+            faults_file.write_text(faults, encoding="utf-8")
+        self._node = SimulatedNode(preset, faults_file, STARTED_AT, lambda: STARTED_AT + self.time)
         self.preset = preset
-        self._store = Store(OPT_IN - set(opt_in))
+        self.store = Store(OPT_IN - set(opt_in))
         state = StateDirectory(folder / "state")
-        self._pipeline = Pipeline(self.config, state, self._store, Instruments(), frozenset)
+        self._pipeline = Pipeline(self.config, state, self.store, Instruments(), frozenset)
         self._layouts: dict[tuple[Series, ...], Layout] = {}
         self._node.write_sysfs(self._sysfs)
         self._node.write_procfs(self._procfs)
@@ -91,7 +94,7 @@ class WholeNode:
             return
         collected = Collected(self._blocks(batch), batch.absences, 0.0, batch.events)
         for device, block in collected.blocks.items():
-            self._store.put(collector.name, device, block, float("inf"))
+            self.store.put(collector.name, device, block, float("inf"))
         self._pipeline.after(Outcome(collector, collected, None, self.time))
 
     def _blocks(self, batch: Batch) -> dict[str, Block]:
@@ -102,18 +105,13 @@ class WholeNode:
         return blocks
 
     @property
-    def store(self) -> Store:
-        """What was read."""
-        return self._store
-
-    @property
     def roots(self) -> tuple[str, str]:
         """Its sysfs and procfs."""
         return str(self._sysfs), str(self._procfs)
 
     def snapshot(self) -> Snapshot:
         """What would be exposed now, without the daemon's own metrics."""
-        return self._store.snapshot()
+        return self.store.snapshot()
 
     def close(self) -> None:
         """Let go of everything."""
@@ -123,12 +121,20 @@ class WholeNode:
 
 @contextmanager
 def whole_node(
-    preset: str, folder: Path, monkeypatch: pytest.MonkeyPatch, opt_in: Sequence[str] = ()
+    preset: str, folder: Path, monkeypatch: pytest.MonkeyPatch, opt_in: Sequence[str] = (), faults: str = ""
 ) -> Iterator[WholeNode]:
-    """A node that has been read twice, a second apart, so that rates are known; its driver library is put back."""
+    """A node that has been read twice, a second apart, so that rates are known; its driver library is put back.
+
+    Args:
+        preset: name of the simulated node.
+        folder: for its files and its state.
+        monkeypatch: puts the driver library back.
+        opt_in: metrics that are asked for.
+        faults: YAML; the first reading is an hour after the boot.
+    """
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    node = WholeNode(preset, folder, opt_in)
+    node = WholeNode(preset, folder, opt_in, faults)
     try:
         node.run()
         node.time += 1.0

@@ -43,12 +43,17 @@ def nominal_nvlink_rate(line_rate: float | None, version: str = "") -> float | N
     return _NOMINAL_BY_VERSION.get(version)
 
 
+def pcie_transfers_per_second(generation: float) -> float | None:
+    """Bits per second on one lane in one direction, line encoding included; None for a generation that is not known."""
+    return _TRANSFERS_PER_SECOND.get(int(generation))
+
+
 def pcie_rate(generation: int, lanes: int) -> float | None:
     """Rate of a PCIe link, bytes per second in one direction: transfers per second × lanes × line encoding ÷ 8.
 
     Packet headers are not taken off. None for a generation that is not known, and without lanes.
     """
-    transfers = _TRANSFERS_PER_SECOND.get(generation)
+    transfers = pcie_transfers_per_second(generation)
     return None if transfers is None or lanes < 1 else transfers * lanes * _ENCODING[generation] / 8
 
 

@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from commwatch.sources.base import HardwareEvent
+from commwatch.sources.kernel_log_lines import is_nonfatal
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 FABRIC_XIDS: Final = ("74", "79", "108", "121", "136", "137", "155", "167", "173", "176")
@@ -31,7 +32,7 @@ MOST_UNPAIRED: Final = 256
 """Xids that wait for their other half, of one GPU and code, and of how many of these; the oldest are given up."""
 OTHER: Final = "other"
 
-Table: TypeAlias = Literal["xids", "sxids", "messages", "driver_events"]
+Table: TypeAlias = Literal["xids", "sxids", "messages", "driver_events", "nonfatal_xids", "nonfatal_sxids"]
 
 
 class HardwareEventsState(msgspec.Struct):
@@ -46,6 +47,9 @@ class HardwareEventsState(msgspec.Struct):
     sxids: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     messages: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     driver_events: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    nonfatal_xids: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    """Of the Xids those whose line says that they were not fatal; so are the next."""
+    nonfatal_sxids: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     last_xids: dict[str, float] = msgspec.field(default_factory=dict)
     """Time of the last Xid by PCI address, seconds since 1970."""
     unpaired: dict[str, list[float]] = msgspec.field(default_factory=dict)
@@ -91,7 +95,15 @@ class HardwareEvents:
 
     def take(self, events: Iterable[HardwareEvent]) -> list[HardwareEvent]:
         """Count events; returns those that were not known yet."""
-        return [event for event in events if self._is_new(event) and self._count(event)]
+        counted = []
+        for event in events:
+            if self._is_new(event):
+                if self._count(event):
+                    counted.append(event)
+                # After the other: of an Xid that the driver told first, the line alone says how grave it was.
+                if is_nonfatal(event.kind, event.text):
+                    self._count_nonfatal(event)
+        return counted
 
     def _is_new(self, event: HardwareEvent) -> bool:
         """Whether a record of the kernel log was not counted before; other origins tell each event once."""
@@ -112,13 +124,21 @@ class HardwareEvents:
             return False
         if event.kind == "xid" and self._pair(event):
             return False
-        totals, device = self._totals(table, event.device)
-        code = event.code if event.code in totals or len(totals) < MOST_CODES else OTHER
-        totals[code] = totals.get(code, 0) + 1
+        device = self._add(table, event)
         if event.kind == "xid":
             last = self.state.last_xids
             last[device] = max(last.get(device, event.time), event.time)
         return True
+
+    def _count_nonfatal(self, event: HardwareEvent) -> None:
+        self._add("nonfatal_xids" if event.kind == "xid" else "nonfatal_sxids", event)
+
+    def _add(self, table: Table, event: HardwareEvent) -> str:
+        """Count one in a table; returns the address that it was counted under."""
+        totals, device = self._totals(table, event.device)
+        code = event.code if event.code in totals or len(totals) < MOST_CODES else OTHER
+        totals[code] = totals.get(code, 0) + 1
+        return device
 
     def _pair(self, event: HardwareEvent) -> bool:
         """Whether the other origin told this Xid; else it is kept until the other one does."""
@@ -155,26 +175,31 @@ class HardwareEvents:
         Args:
             time: monotonic seconds.
         """
-        state, gpus = self.state, self._gpus
+        gpus = self._gpus
         readings: dict[Series, Value] = {}
-        for device, totals in state.xids.items():
-            for code, total in totals.items():
-                readings["commwatch_gpu_xid_events_total", (gpus.get(device, ""), device, code)] = total
-        for device, last in state.last_xids.items():
+        for table, metric in _METRICS.items():
+            totals_by_device: dict[str, dict[str, int]] = getattr(self.state, table)
+            for device, totals in totals_by_device.items():
+                labels = (device,) if table in _OF_SWITCHES else (gpus.get(device, ""), device)
+                for code, total in totals.items():
+                    readings[metric, (*labels, code)] = total
+        for device, last in self.state.last_xids.items():
             readings["commwatch_gpu_last_xid_timestamp_seconds", (gpus.get(device, ""), device)] = round(last, 3)
-        for device, totals in state.driver_events.items():
-            for code, total in totals.items():
-                readings["commwatch_gpu_driver_events_total", (gpus.get(device, ""), device, code)] = total
-        for device, totals in state.sxids.items():
-            for code, total in totals.items():
-                readings["commwatch_nvswitch_sxid_events_total", (device, code)] = total
-        for device, totals in state.messages.items():
-            for code, total in totals.items():
-                readings["commwatch_kernel_log_gpu_messages_total", (gpus.get(device, ""), device, code)] = total
         if tuple(readings) != self._layout.series:
             self._layout = Layout(readings)
         return Block(self._layout, list(readings.values()), time)
 
+
+_METRICS: Final[Mapping[Table, str]] = {
+    "xids": "commwatch_gpu_xid_events_total",
+    "nonfatal_xids": "commwatch_gpu_xid_nonfatal_events_total",
+    "driver_events": "commwatch_gpu_driver_events_total",
+    "sxids": "commwatch_nvswitch_sxid_events_total",
+    "nonfatal_sxids": "commwatch_nvswitch_sxid_nonfatal_events_total",
+    "messages": "commwatch_kernel_log_gpu_messages_total",
+}
+_OF_SWITCHES: Final = ("sxids", "nonfatal_sxids")
+"""Their devices are NVSwitches, which have no index."""
 
 _TABLES: Final[Mapping[tuple[str, str], Table]] = {
     ("xid", "nvml"): "xids",

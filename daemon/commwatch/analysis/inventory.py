@@ -193,7 +193,9 @@ class Inventory:
                 readings.update(self._gpu_readings(uuid, record))
         for name in expected_ports(self.state.rdma_ports):
             device, _, port = name.rpartition(":")
-            readings["commwatch_rdma_port_expected", (device, port)] = 1
+            readings |= _port_readings("rdma_port", (device, port), self.state.rdma_ports[name])
+        for name in expected_ports(self.state.ports):
+            readings |= _port_readings("ethernet", (name,), self.state.ports[name])
         series = tuple(readings)
         if series != self._layout.series:
             self._layout = Layout(series)
@@ -245,6 +247,14 @@ class Inventory:
         )
         readings["commwatch_pcie_capacity_bytes_per_second", labels] = _pcie_capacity(record)
         return readings
+
+
+def _port_readings(family: str, labels: tuple[str, ...], record: Learned) -> dict[Series, Value]:
+    """What is expected of a port that is expected; its speed where one was ever read."""
+    return {
+        (f"commwatch_{family}_expected", labels): 1,
+        (f"commwatch_{family}_speed_expected_bytes_per_second", labels): record.expected or None,
+    }
 
 
 def _pcie_capacity(record: GpuRecord) -> float | None:

@@ -11,7 +11,19 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from commwatch.analysis.nccl_log_rules import COMPLETIONS, CONTEXT, MESSAGES, PRECEDENCE, SIDES, TORCH, Category
+from commwatch.analysis.nccl_log_rules import (
+    COMPLETIONS,
+    CONTEXT,
+    ENDINGS,
+    HARMLESS,
+    HINTS,
+    MESSAGES,
+    PRECEDENCE,
+    SEVERED,
+    SIDES,
+    TORCH,
+    Category,
+)
 
 _RANKS: dict[str, int] = {one: rank for rank, group in enumerate(PRECEDENCE) for one in group}
 _AFTER_CAUSES = len(PRECEDENCE)
@@ -91,8 +103,29 @@ def find_in_line(line: str) -> Finding | None:
     return find_in_warning(parsed) if parsed.level == "WARN" else None
 
 
-def find_in_warning(warning: LogLine) -> Finding:
-    """What a warning is about; ``other`` where no rule knows it."""
+def telling_lines(data: bytes) -> list[tuple[int, bytes]]:
+    """The lines that ``find_in_line`` may find something in, each with where it begins.
+
+    Args:
+        data: of a log; lines end with a line feed, or with a carriage return as those of progress bars do.
+    """
+    if b"\r" in data:
+        data = data.replace(b"\r", b"\n")
+    found: dict[int, bytes] = {}
+    for hint in HINTS:
+        at = data.find(hint)
+        while at >= 0:
+            start, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+            end = len(data) if end < 0 else end
+            found[start] = data[start : min(end, start + _LONGEST_LINE)]
+            at = data.find(hint, end)
+    return sorted(found.items())
+
+
+def find_in_warning(warning: LogLine) -> Finding | None:
+    """What a warning is about; ``other`` where no rule knows it, None where it is known to be harmless."""
+    if HARMLESS.search(warning.message) is not None:
+        return None
     # The same CUDA error means something else where NCCL was setting up multicast or peer access.
     for source, text, category in CONTEXT:
         if source in warning.source and text in warning.message:
@@ -117,10 +150,16 @@ def first_culprit(findings: Iterable[Finding]) -> Category | None:
     """The likeliest cause among what was seen within about a minute; None for nothing.
 
     Causes come before unknown warnings, these before symptoms, and a status that says nothing is last; of equals, the
-    first in the order given.
+    first in the order given. A process that ended before the others lost their connections is why they lost them.
     """
-    best = min(findings, key=_rank, default=None)
-    return best.category if best is not None else None
+    seen = list(findings)
+    best = min(seen, key=_rank, default=None)
+    if best is None:
+        return None
+    if best.category in SEVERED:
+        first = next((one for one in seen if one.certain and one.category in ENDINGS | SEVERED), best)
+        return first.category if first.category in ENDINGS else best.category
+    return best.category
 
 
 def _rank(finding: Finding) -> int:

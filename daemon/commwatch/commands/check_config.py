@@ -135,7 +135,7 @@ async def _source(config: Config, name: str) -> Check:
         return Check(what, "ok", f"simulated ({config.simulation.preset}); not tried")
     if name == "nvml" and not nvidia_driver_present(Path(config.paths.procfs)):
         return Check(what, "absent", "no NVIDIA driver is loaded")
-    absent = origin_absent(name, Path(config.paths.sysfs), Path(config.paths.procfs), config.sources.network)
+    absent = origin_absent(name, Path(config.paths.sysfs), Path(config.paths.procfs), config.sources)
     if absent is not None:
         return Check(what, "absent", absent)
     settings = source_settings(config.sources)
@@ -154,6 +154,9 @@ async def _source(config: Config, name: str) -> Check:
         first = collected.absences[0]
         return Check(what, "failed", f"{first.device}: {_advice(first.reason, first.detail)}")
     devices = sorted(device for device in collected.blocks if device)
+    logs = collected.blocks[""].get("commwatch_nccl_log_files") if "" in collected.blocks else None
+    if logs is not None:
+        return Check(what, "ok", f"logs that can be followed: {logs}")
     return Check(what, "ok", f"{len(devices)} read: {', '.join(devices)}" if devices else "nothing of its kind is here")
 
 

@@ -50,7 +50,9 @@ def print_table(
                 table.add_row(*map(Text, row))  # plain text: a cell may hold brackets
             console.print(table)
             return
-    gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= WIDTH else " "
+    gaps = len(widths) - 1
+    # One blank where that makes it fit: what does not fit anyway keeps two.
+    gap = " " if sum(widths) + gaps <= WIDTH < sum(widths) + 2 * gaps else "  "
     for row in (*heads, *rows):
         aligned = (
             cell.rjust(width) if place in right else cell.ljust(width)

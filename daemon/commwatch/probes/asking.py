@@ -64,7 +64,7 @@ async def ask(command: Sequence[str], environment: Mapping[str, str], deadline: 
     try:
         output, errors = await asyncio.wait_for(process.communicate(), deadline)
     except asyncio.TimeoutError as error:
-        raise NoAnswer(f"{name} gave no answer in {deadline:g} s") from error
+        raise NoAnswer(f"{name} gave no answer in {deadline:.3g} s") from error
     finally:
         if process.returncode is None:
             await _end(process)

@@ -55,7 +55,8 @@ def read_notes(folder: Path, ours: Collection[str] = OURS) -> NcclNotes:
             if (parsed := parse_line(line)) is None:
                 continue
             if parsed.level == "WARN":
-                findings.append(find_in_warning(parsed))
+                if (finding := find_in_warning(parsed)) is not None:
+                    findings.append(finding)
                 warnings.setdefault(_as_written(parsed))
             elif (setting := setting_of(parsed.message)) is not None:
                 values = settings.setdefault(setting[0], [])
@@ -73,8 +74,9 @@ def read_notes(folder: Path, ours: Collection[str] = OURS) -> NcclNotes:
 
 
 def category_of(text: str) -> str:
-    """Category of the likeliest cause in the text of a rank's error; empty where it names none."""
-    return first_culprit(find_in_text(text)) or ""
+    """Category of the likeliest cause in the text of a rank's error; empty where it has nothing to do with NCCL."""
+    category = first_culprit(find_in_text(text))
+    return "" if category is None or category == "crash" else category
 
 
 def _order(path: Path) -> tuple[int, str]:

@@ -71,6 +71,21 @@ class HardwareEvent:
     """Kernel log only: number of the record, which grows throughout a boot."""
 
 
+@dataclass(frozen=True, slots=True)
+class LogErrors:
+    """Lines of one kind that a run found in the logs of jobs."""
+
+    category: str
+    """One of ``analysis.nccl_log_rules.SIDES``."""
+    certain: bool
+    """See ``analysis.nccl_log.Finding``."""
+    count: int
+    file: str
+    """Path of the log that held the first of them."""
+    text: str
+    """The first of them, shortened."""
+
+
 @dataclass(slots=True)
 class Batch:
     """What one run of a collector gave."""
@@ -82,6 +97,10 @@ class Batch:
     occupants: dict[str, tuple[int, ...]] | None = None
     """Ids of the processes with a compute context, by PCI address of the GPU; a GPU whose list was not read is left
     out. None where the collector does not look."""
+    log_errors: list[LogErrors] = field(default_factory=list)
+    """In the order in which the first of each kind was found."""
+    resume: bytes | None = None
+    """What the next process of this source is to be given, so that it goes on from here; None: what was told last."""
 
 
 Report: TypeAlias = Callable[[str], None]

@@ -133,6 +133,11 @@ def details(kind: EventKind, text: str) -> dict[str, str | int]:
     return {"unit": match[1], "fatal": match[2], **link, "sub_code": int(match[5], 16) >> 20 & 0x3F}
 
 
+def is_nonfatal(kind: EventKind, text: str) -> bool:
+    """Whether the driver itself says of an Xid of NVLink 5, or of an SXid, that it was not fatal."""
+    return details(kind, text).get("fatal") in ("Nonfatal", "Non-fatal")
+
+
 def _address(match: re.Match[str]) -> str:
     """The PCI address in groups 1 to 4, as sysfs spells it; GPUs are function 0, which most lines leave out."""
     return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}.{match[4] or '0'}".lower()

@@ -97,6 +97,15 @@ def _kernel_log(plan: WorkerPlan, node: Node) -> Source:
     return KernelLogSource(open_log, Path(plan.procfs), settings.user_messages)
 
 
+def _nccl_logs(plan: WorkerPlan, node: Node) -> Source:
+    from commwatch.sources.nccl_logs import NcclLogsSource
+
+    settings = msgspec.json.decode(
+        plan.settings["nccl_logs"], type=config.NcclLogsSource, dec_hook=config.decode_quantity
+    )
+    return NcclLogsSource(settings.paths, settings.hosts, plan.resume.get("nccl_logs", b""))
+
+
 SOURCES: dict[str, Callable[[WorkerPlan, Node], Source]] = {
     "nvml": _nvml,
     "network": _network,
@@ -105,6 +114,7 @@ SOURCES: dict[str, Callable[[WorkerPlan, Node], Source]] = {
     "ethtool": _ethtool,
     "services": _services,
     "kernel_log": _kernel_log,
+    "nccl_logs": _nccl_logs,
 }
 """How each source is made; a source is imported only in the worker that serves it."""
 
@@ -173,7 +183,7 @@ class _Answerer:
         duration = time.monotonic() - started
         return Reply(
             request.number, readings, absences, batch.events, unavailable, self._new_aliases, duration, gone,
-            batch.occupants,
+            batch.occupants, batch.log_errors, batch.resume,
         )  # fmt: skip
 
     def close(self) -> None:

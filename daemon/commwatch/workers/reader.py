@@ -54,6 +54,8 @@ class ReaderSettings:
     rest_when_unavailable: bool = False
     """End the process while its source cannot be read, and try again later with a new one; and replace it now and then
     while a device is lost. For drivers: a handle of a lost device stays dead after the device has come back."""
+    resume: Callable[[], dict[str, bytes]] = dict
+    """``Batch.resume`` that was told last, by source."""
     quiet: bool = False
     """Its processes write nothing to our standard error; see ``Worker.start``."""
 
@@ -170,11 +172,14 @@ class Reader:
         results = await asyncio.gather(*(self._collect_slot(slot, collector) for slot in self._slots()))
         looked = [result.occupants for result in reversed(results) if result.occupants is not None]
         occupants = {gpu: pids for one in looked for gpu, pids in one.items()} if looked else None
-        merged = Collected({}, [], max(result.duration for result in results), occupants=occupants)
+        merged = Collected(
+            {}, [], max(result.duration for result in results), occupants=occupants, resume=results[0].resume
+        )  # fmt: skip
         for result in reversed(results):  # a suspect's own process sees it alone: the main one speaks for the source
             merged.blocks.update(result.blocks)
         for result in results:
             merged.events.extend(result.events)
+            merged.log_errors.extend(result.log_errors)
             merged.absences.extend(self._by_key(absence) for absence in result.absences)
         return merged
 
@@ -269,6 +274,7 @@ class Reader:
             only,
             settings.simulation,
             settings.opt_in,
+            settings.resume(),
         )
 
     def _spellings(self, device: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import struct
 
 import msgspec
 
-from commwatch.sources.base import HardwareEvent, Reason
+from commwatch.sources.base import HardwareEvent, LogErrors, Reason
 from commwatch_exporters.snapshot import Series, Value
 
 
@@ -39,6 +39,8 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     simulation: SimulationPlan | None
     opt_in: tuple[str, ...] = ()
     """Metrics that are read only where the configuration asks for them."""
+    resume: dict[str, bytes] = {}
+    """``Batch.resume`` that an earlier process told, by source."""
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):
@@ -82,6 +84,9 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     """Devices of this collector whose series are forgotten; they travel again if the device comes back."""
     occupants: dict[str, tuple[int, ...]] | None = None
     """``Batch.occupants``."""
+    log_errors: list[LogErrors] = []
+    resume: bytes | None = None
+    """``Batch.resume``."""
 
 
 _LENGTH = struct.Struct("<I")

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from commwatch.sources.base import Absence, HardwareEvent, SourceUnavailable
+from commwatch.sources.base import Absence, HardwareEvent, LogErrors, SourceUnavailable
 from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, take_frames
 from commwatch_exporters.snapshot import Block, Layout, Series
 
@@ -37,6 +37,9 @@ class Collected:
     events: list[HardwareEvent] = field(default_factory=list)
     occupants: dict[str, tuple[int, ...]] | None = None
     """Processes on the GPUs, as ``Batch.occupants``."""
+    log_errors: list[LogErrors] = field(default_factory=list)
+    resume: bytes | None = None
+    """See ``Batch.resume``."""
 
 
 class WorkerHung(Exception):
@@ -147,7 +150,9 @@ class Worker(asyncio.Protocol):
                 self._layouts[key] = self._layout(key, one.series)
             blocks[one.device] = Block(self._layouts[key], one.values, one.time)
         absences = [Absence(one.device, one.reason, one.detail) for one in reply.absences]
-        return Collected(blocks, absences, reply.duration, reply.events, reply.occupants)
+        return Collected(
+            blocks, absences, reply.duration, reply.events, reply.occupants, reply.log_errors, reply.resume
+        )  # fmt: skip
 
     def _layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> Layout:
         earlier = self._earlier_layouts.get(key)

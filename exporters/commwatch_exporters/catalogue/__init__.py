@@ -13,6 +13,7 @@ from commwatch_exporters.catalogue import (
     gpu,
     honesty,
     inventory,
+    jobs,
     kernel,
     nvlink,
     pairs,
@@ -20,6 +21,7 @@ from commwatch_exporters.catalogue import (
     probe,
     rdma,
     utilisation,
+    verdict,
 )
 from commwatch_exporters.catalogue.metric import Metric, MetricType
 
@@ -38,6 +40,8 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = MappingProxyType(
         "Utilisation": utilisation.ROWS,
         "Probe": probe.ROWS,
         "Pairs": pairs.ROWS,
+        "Jobs": jobs.ROWS,
+        "Verdict": verdict.ROWS,
         "Honesty": honesty.ROWS,
         "Daemon": daemon.ROWS,
     }

@@ -35,6 +35,8 @@ ROWS: tuple[Metric, ...] = (
             "APScheduler's missed and max-instances events"),
     counter("clock_steps_total", "", "Steps of the wall clock by more than two seconds.",
             "wall clock compared with the monotonic clock"),
+    counter("healthcheck_unknown_total", "reason", "Answers of commwatch healthcheck that said unknown, by reason.",
+            "healthcheck.json in the state directory, which the command writes"),
     counter("process_cpu_seconds_total", "process", "CPU time of one of the daemon's processes.",
             "procfs /proc/PID/stat utime and stime", "seconds"),
     gauge("process_resident_memory_bytes", "process", "Resident memory of one of the daemon's processes.",

@@ -1,0 +1,1 @@
+"""What is wrong on this node, where, since when, and why: findings over the metrics, pure."""

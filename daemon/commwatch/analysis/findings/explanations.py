@@ -1,0 +1,219 @@
+"""The table of what explains what: for each fault the symptoms that it can cause, how strongly, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+Way: TypeAlias = Literal["", "nvlink", "pcie", "peers"]
+"""Which traffic of its part a fault harms: that over NVLink, that over PCIe, that among GPUs; empty: all of it."""
+
+
+class Explanation(NamedTuple):
+    """How a fault causes a symptom."""
+
+    weight: float
+    """How strongly, above 0, at most 1. They rank causes; they are judgements, not measurements."""
+    reason: str
+    """Why, as a sentence of its own."""
+    over: Way = ""
+
+
+Explanations: TypeAlias = Mapping[tuple[str, str], Explanation]
+"""By code of the symptom and code of the fault."""
+
+Kind: TypeAlias = Literal["slow", "late", "failing", "wrong", "logged", "link"]
+
+SYMPTOMS: Mapping[Kind, tuple[str, ...]] = {
+    "slow": ("probe_bandwidth_low", "probe_below_model", "probe_step", "probe_drift", "probe_imbalance", "pair_slow",
+             "pairs_all_slow", "pair_nearer_slower", "part_suspect"),
+    "late": ("probe_latency_high",),
+    "failing": ("probe_failing", "probe_error_rate_rise"),
+    "wrong": ("probe_wrong_result",),
+    "logged": ("nccl_errors", "nccl_timeouts"),
+    "link": ("nvlink_below_siblings",),
+}  # fmt: skip
+"""Symptoms that a fault causes in the same way. Probes do not leave the node, jobs do."""
+
+
+class _Fault(NamedTuple):
+    code: str
+    over: Way
+    weights: Mapping[Kind, float]
+    reason: str
+
+
+_FAULTS: tuple[_Fault, ...] = (
+    # GPUs
+    _Fault("gpu_lost", "", {"failing": 0.95, "logged": 0.95},
+           "A lost GPU ends every call that it takes part in."),
+    _Fault("gpu_not_answering", "", {"slow": 0.5, "late": 0.6, "failing": 0.9, "logged": 0.9},
+           "A GPU that does not answer its driver holds up or ends every call that it takes part in."),
+    _Fault("gpu_reset_required", "", {"failing": 0.9, "logged": 0.9},
+           "No call can begin on a GPU that waits for a reset."),
+    _Fault("gpu_missing", "", {"failing": 0.6, "logged": 0.5}, "What asks for all GPUs cannot begin."),
+    _Fault("gpu_recovery_needed", "", {"slow": 0.3, "failing": 0.6, "logged": 0.6},
+           "The driver has met an error of this GPU that is not cleared."),
+    _Fault("gpu_slowed_down", "", {"slow": 0.4, "late": 0.4},
+           "A GPU with its clocks held down moves and sums data more slowly."),
+    _Fault("xid_gpu", "", {"slow": 0.4, "late": 0.4, "failing": 0.85, "wrong": 0.7, "logged": 0.85},
+           "The driver reported an error of this GPU."),
+    _Fault("xid_fabric", "", {"slow": 0.6, "late": 0.5, "failing": 0.85, "wrong": 0.6, "logged": 0.85, "link": 0.7},
+           "The driver reported that a path of this GPU failed."),
+    _Fault("xid_nonfatal", "nvlink", {"slow": 0.4, "late": 0.5, "failing": 0.4, "logged": 0.4, "link": 0.5},
+           "The driver reported an error of this GPU's NVLinks that was not fatal."),
+    # the NVLink fabric
+    _Fault("fabric_unhealthy", "nvlink", {"slow": 0.8, "late": 0.5, "failing": 0.85, "logged": 0.85},
+           "A GPU whose place in the fabric is not well has less of NVLink, or none."),
+    _Fault("fabric_limited", "nvlink", {"slow": 0.85, "failing": 0.2, "logged": 0.2},
+           "Part of the fabric's bandwidth is missing for this GPU."),
+    _Fault("fabric_recovering", "nvlink", {"slow": 0.5, "late": 0.6, "failing": 0.5, "logged": 0.5},
+           "Traffic of this GPU stalls while the fabric works on it."),
+    _Fault("fabric_not_joined", "nvlink", {"slow": 0.6, "failing": 0.9, "logged": 0.9},
+           "A GPU that has not joined the fabric does not reach others over NVLink."),
+    _Fault("fabric_misconfigured", "nvlink", {"slow": 0.6, "failing": 0.6, "logged": 0.6},
+           "The fabric does not serve this GPU as it is set up."),
+    _Fault("fabric_manager_down", "nvlink", {"slow": 0.3, "failing": 0.8, "logged": 0.8},
+           "Without the fabric manager no GPU can join the fabric, and no fault of a link is dealt with."),
+    _Fault("fabric_service_down", "nvlink", {"failing": 0.3, "logged": 0.5},
+           "What this service does for NVLink is not done."),
+    _Fault("sxid_fatal", "nvlink", {"slow": 0.7, "late": 0.4, "failing": 0.9, "logged": 0.9, "link": 0.7},
+           "An NVSwitch has stopped the traffic of a link, or all."),
+    _Fault("sxid_warning", "nvlink", {"slow": 0.4, "late": 0.4, "failing": 0.3, "logged": 0.3, "link": 0.4},
+           "An NVSwitch reported trouble."),
+    # NVLink
+    _Fault("nvlink_down", "nvlink", {"slow": 0.9, "late": 0.5, "failing": 0.8, "logged": 0.8},
+           "Traffic over NVLink has fewer links, or has to take another way."),
+    _Fault("nvlink_p2p_refused", "nvlink", {"slow": 0.85, "late": 0.5, "failing": 0.4, "logged": 0.4},
+           "The driver sends this GPU's traffic over PCIe or the host although its links are there."),
+    _Fault("nvlink_reduced", "nvlink", {"slow": 0.8}, "The links are set to a lower bandwidth."),
+    _Fault("nvlink_never_up", "nvlink", {"slow": 0.5}, "Traffic has only the links that are up."),
+    _Fault("nvlink_recovery_failed", "nvlink",
+           {"slow": 0.8, "late": 0.6, "failing": 0.9, "wrong": 0.3, "logged": 0.9, "link": 0.9},
+           "A link that cannot be trained again takes the traffic on it along."),
+    _Fault("nvlink_recovering", "nvlink", {"slow": 0.6, "late": 0.8, "failing": 0.5, "logged": 0.5, "link": 0.8},
+           "Each retraining stops the link for a moment, and all that wait for it."),
+    _Fault("nvlink_replays", "nvlink", {"slow": 0.5, "late": 0.5, "failing": 0.3, "logged": 0.3, "link": 0.7},
+           "Packets that do not arrive whole are sent again."),
+    _Fault("nvlink_packet_errors", "nvlink",
+           {"slow": 0.5, "late": 0.5, "failing": 0.6, "wrong": 0.7, "logged": 0.6, "link": 0.7},
+           "Packets are damaged or lost on this link."),
+    _Fault("nvlink_remote_errors", "nvlink",
+           {"slow": 0.4, "late": 0.4, "failing": 0.5, "wrong": 0.6, "logged": 0.5, "link": 0.4},
+           "Packets come in over this link that were bad before."),
+    _Fault("nvlink_bit_errors", "nvlink", {"slow": 0.45, "late": 0.45, "failing": 0.3, "logged": 0.3, "link": 0.7},
+           "What bit errors damage is sent again."),
+    _Fault("c2c_down", "", {"slow": 0.7, "late": 0.3, "failing": 0.4, "logged": 0.4},
+           "What goes between this GPU and its CPU takes another way, or none."),
+    # PCIe
+    _Fault("pcie_width_dropped", "pcie", {"slow": 0.9, "late": 0.3, "failing": 0.3, "logged": 0.5},
+           "A link with fewer lanes carries that much less."),
+    _Fault("pcie_generation_low", "pcie", {"slow": 0.85, "late": 0.3, "failing": 0.2, "logged": 0.4},
+           "Each generation less halves what the link carries."),
+    _Fault("pcie_device_narrow", "pcie", {"slow": 0.85, "late": 0.3, "failing": 0.2, "logged": 0.45},
+           "All below this link shares fewer lanes."),
+    _Fault("pcie_device_slow", "pcie", {"slow": 0.8, "late": 0.3, "failing": 0.2, "logged": 0.4},
+           "Each generation less halves what the link carries for all below it."),
+    _Fault("pcie_below_maximum", "pcie", {"slow": 0.55}, "The link never had what the GPU can use."),
+    _Fault("pcie_fatal", "pcie", {"slow": 0.5, "late": 0.4, "failing": 0.9, "wrong": 0.5, "logged": 0.9},
+           "After a fatal error the link, or what is behind it, is gone."),
+    _Fault("pcie_nonfatal", "pcie", {"slow": 0.3, "late": 0.4, "failing": 0.7, "wrong": 0.5, "logged": 0.7},
+           "A packet was lost for good."),
+    _Fault("pcie_retrained", "pcie", {"slow": 0.5, "late": 0.7, "failing": 0.4, "logged": 0.4},
+           "Traffic stands still while the link is trained anew."),
+    _Fault("pcie_replays", "pcie", {"slow": 0.5, "late": 0.5, "failing": 0.2, "wrong": 0.2, "logged": 0.3},
+           "Packets with errors are sent again."),
+    _Fault("pcie_corrected", "pcie", {"slow": 0.3, "late": 0.3, "wrong": 0.1, "logged": 0.2},
+           "Errors are corrected, which takes time."),
+    # the network, of jobs only
+    _Fault("rdma_port_down", "", {"logged": 0.9}, "What went through this port goes nowhere, or through another one."),
+    _Fault("rdma_port_flapping", "", {"logged": 0.85}, "Each time the port goes down its connections fail."),
+    _Fault("rdma_errors", "", {"logged": 0.7}, "Packets are lost or damaged on this port, and connections give up."),
+    _Fault("rdma_retransmitting", "", {"logged": 0.6}, "What is sent again comes late, until the connection gives up."),
+    _Fault("rdma_congested", "", {"logged": 0.3}, "Traffic waits before or behind this port."),
+    _Fault("rdma_port_missing", "", {"logged": 0.85}, "What went through this port goes nowhere, or through another."),
+    _Fault("rdma_port_slow", "", {"logged": 0.35}, "The port runs below its speed."),
+    _Fault("rdma_packets_refused", "", {"logged": 0.6}, "Packets that a partition refuses never arrive."),
+    _Fault("rdma_dropping", "", {"logged": 0.5}, "What is dropped is sent again, until the connection gives up."),
+    _Fault("rdma_connections_lost", "", {"logged": 0.75}, "The call ends with its connection."),
+    _Fault("ethernet_errors", "", {"logged": 0.4}, "Packets are lost or damaged on this interface."),
+    _Fault("ethernet_slow", "", {"logged": 0.35}, "The interface runs below its speed."),
+    _Fault("ethernet_down", "", {"logged": 0.5}, "What goes over this interface alone is cut off."),
+    _Fault("ethernet_flapping", "", {"logged": 0.4}, "Connections stall each time the link is lost."),
+    _Fault("ethernet_pause_storm", "", {"logged": 0.4}, "All who share the switch's buffers wait for this adapter."),
+    # settings, of jobs only
+    _Fault("nccl_setting_harmful", "", {"logged": 0.55},
+           "The setting takes a path or an adapter away from the job, or makes it give up early."),
+    _Fault("nccl_setting_suspicious", "", {"logged": 0.3},
+           "The setting slows the job down on most nodes, or makes it give up early."),
+)  # fmt: skip
+"""How strongly each fault causes each kind of symptom; none where no weight stands. Settings of jobs do not reach the
+probes."""
+
+_AMONG_SYMPTOMS: Explanations = {
+    **{(symptom, "part_suspect"): Explanation(0.5, "The pair matrix points at a part that this traffic uses.")
+       for symptom in ("probe_bandwidth_low", "probe_below_model", "probe_step", "probe_drift", "probe_imbalance",
+                       "nccl_timeouts")},
+    **{(symptom, "pair_slow"): Explanation(0.45, "A ring runs at the speed of its weakest pair.", "peers")
+       for symptom in ("probe_bandwidth_low", "probe_below_model", "probe_step", "probe_drift", "probe_imbalance")},
+    **{(symptom, "pair_nearer_slower"): Explanation(0.4, "A ring takes the near ways, the slow ones here.", "peers")
+       for symptom in ("probe_bandwidth_low", "probe_below_model")},
+    **{(symptom, "pairs_all_slow"): Explanation(0.35, "All traffic among GPUs uses the ways that are slow.", "peers")
+       for symptom in ("probe_bandwidth_low", "probe_below_model", "nccl_timeouts")},
+    ("pair_slow", "pair_nearer_slower"): Explanation(
+        0.6, "Even the way through the CPU is faster: what the two share under their switch is slow."),
+    ("probe_failing", "probe_wrong_result"): Explanation(0.6, "A wrong result is a failure."),
+    ("probe_error_rate_rise", "probe_wrong_result"): Explanation(0.6, "A wrong result is a failure."),
+    ("probe_error_rate_rise", "probe_failing"): Explanation(0.9, "It fails each time now."),
+    ("nccl_timeouts", "nccl_errors"): Explanation(0.8, "The logs name an error that leaves others waiting."),
+    ("nccl_job_errors", "nccl_setting_harmful"): Explanation(0.7, "A setting that harms often fails the job as well."),
+    ("nccl_job_errors", "nccl_setting_suspicious"): Explanation(0.4, "The setting may be what the job fails by."),
+    ("nccl_timeouts", "nccl_job_errors"): Explanation(0.7, "The logs name an error of the job itself."),
+    ("rdma_retransmitting", "rdma_errors"): Explanation(0.8, "Packets that are lost or damaged are sent again."),
+    ("rdma_retransmitting", "rdma_port_flapping"): Explanation(0.6, "What is under way as the port goes down is lost."),
+    ("rdma_retransmitting", "rdma_congested"): Explanation(0.4, "Packets dropped in congestion are sent again."),
+    ("rdma_retransmitting", "rdma_dropping"): Explanation(0.7, "What is dropped is sent again."),
+    ("rdma_retransmitting", "rdma_errors_upstream"): Explanation(0.6, "Packets that were damaged are sent again."),
+    **{("rdma_retransmitting", fault): Explanation(0.7, "RoCE packets lost on the interface are sent again.")
+       for fault in ("ethernet_errors", "ethernet_dropping")},
+    **{("rdma_dropping", fault): Explanation(0.7, "What waits to be sent as the port goes down is dropped.")
+       for fault in ("rdma_port_down", "rdma_port_flapping")},
+    ("rdma_dropping", "rdma_congested"): Explanation(0.5, "Packets that wait for too long are dropped."),
+    **{("rdma_connections_lost", fault): Explanation(weight, "Answers do not come any more.")
+       for fault, weight in (("rdma_port_down", 0.9), ("rdma_port_flapping", 0.85), ("rdma_retransmitting", 0.7),
+                             ("rdma_errors", 0.6))},
+    **{(symptom, fault): Explanation(0.9, "The port stands on this interface.")
+       for symptom, fault in (("rdma_port_down", "ethernet_down"), ("rdma_port_flapping", "ethernet_flapping"),
+                              ("rdma_port_slow", "ethernet_slow"))},
+    **{(symptom, "ethernet_module_fault"): Explanation(0.7, "The cable's module reported a fault.")
+       for symptom in ("ethernet_down", "ethernet_flapping", "ethernet_slow", "ethernet_errors")},
+    ("rdma_congested", "ethernet_paused"): Explanation(0.7, "The network stops the interface of the port."),
+    **{(symptom, fault): Explanation(0.6, "The adapter cannot hand on packets as fast as they come.")
+       for symptom in ("ethernet_pausing", "ethernet_pause_storm", "ethernet_dropping")
+       for fault in ("pcie_device_narrow", "pcie_device_slow")},
+    ("gpu_lost", "xid_fabric"): Explanation(0.8, "The driver reported that the GPU or its bus failed."),
+    ("gpu_lost", "pcie_fatal"): Explanation(0.7, "After a fatal error the device behind the link is gone."),
+    ("gpu_not_answering", "xid_gpu"): Explanation(0.7, "The driver reported an error of this GPU."),
+    ("gpu_reset_required", "xid_gpu"): Explanation(0.7, "The driver reported an error of this GPU."),
+    ("gpu_reset_required", "xid_fabric"): Explanation(0.6, "The driver reported that a path of this GPU failed."),
+    ("gpu_recovery_needed", "xid_gpu"): Explanation(0.7, "The driver reported an error of this GPU."),
+    ("gpu_recovery_needed", "xid_fabric"): Explanation(0.6, "The driver reported that a path of this GPU failed."),
+    ("nvlink_down", "xid_fabric"): Explanation(0.7, "The driver reported that a path of this GPU failed."),
+    ("nvlink_down", "nvlink_recovery_failed"): Explanation(0.8, "The link could not be trained again.", "nvlink"),
+    ("fabric_not_joined", "fabric_manager_down"): Explanation(0.9, "Without it no GPU can join."),
+}  # fmt: skip
+"""Of two things that are seen, the one that says more of the cause."""
+
+
+def _table(faults: Iterable[_Fault], more: Explanations) -> Explanations:
+    found = {
+        (symptom, fault.code): Explanation(weight, fault.reason, fault.over)
+        for fault in faults
+        for kind, weight in fault.weights.items()
+        for symptom in SYMPTOMS[kind]
+    }
+    return {**found, **more}
+
+
+EXPLANATIONS: Explanations = _table(_FAULTS, _AMONG_SYMPTOMS)
+"""What can explain what on a node. Nothing explains itself, also not by way of others."""

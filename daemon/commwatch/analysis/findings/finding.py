@@ -1,0 +1,113 @@
+"""The records of the verdict: components, evidence, what a rule sees now, and findings with their causes."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Severity: TypeAlias = Literal["critical", "warning", "info"]
+"""critical: someone must act now; warning: a ticket; info: worth knowing, no one is woken."""
+
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
+"""The gravest first."""
+
+ComponentKind: TypeAlias = Literal[
+    "node", "gpu", "nvlink", "nvswitch", "pcie_link", "rdma_port", "interface", "probe", "pair", "part", "service",
+    "process", "log", "setting", "daemon",
+]  # fmt: skip
+
+EvidenceUnit: TypeAlias = Literal["", "ratio", "seconds", "bytes", "bytes_per_second", "lanes", "per_hour"]
+"""Base units; empty for a count or a code."""
+
+
+class Component(msgspec.Struct, frozen=True):
+    """What a finding is about."""
+
+    kind: ComponentKind
+    key: str
+    """Identity that survives a restart and a new numbering: ``0000:17:00.0/3`` for link 3 of the GPU in that slot."""
+    name: str = ""
+    """As people call it: ``GPU0 link 3``; empty where the key is what they call it."""
+    parts: frozenset[str] = frozenset()
+    """PCI addresses, RDMA devices and interfaces that it stands on or uses; empty: the whole node. A part can lie in
+    another: ``0000:17:00.0/nvlink/3`` in ``0000:17:00.0/nvlink`` in ``0000:17:00.0``. Symptoms say by which way
+    (``/nvlink``, ``/pcie``) they use a GPU; of faults the table of explanations says so."""
+
+    @property
+    def identity(self) -> str:
+        """``nvlink/0000:17:00.0/3``: value of the label ``component``."""
+        return f"{self.kind}/{self.key}" if self.key else self.kind
+
+    @property
+    def words(self) -> str:
+        """``GPU0 link 3 (0000:17:00.0/3)``."""
+        if not self.name:
+            return self.key or "this node"
+        return self.name if self.key in self.name else f"{self.name} ({self.key})"
+
+    def shares_part(self, other: Component) -> bool:
+        """Whether a fault of one can touch the other: a common part, or one of them is the whole node."""
+        if not self.parts or not other.parts or not self.parts.isdisjoint(other.parts):
+            return True
+        return any(_lies_in(one, another) or _lies_in(another, one) for one in self.parts for another in other.parts)
+
+
+def _lies_in(part: str, other: str) -> bool:
+    return part.startswith(f"{other}/")
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """One fact that a finding stands on."""
+
+    what: str
+    """``recoveries in the last hour``."""
+    value: float | str
+    """In the base unit; text for a state."""
+    unit: EvidenceUnit = ""
+    threshold: float | None = None
+    """In the same unit; None where any such fact is a fault."""
+    threshold_origin: str = ""
+    """Key in ``thresholds.yaml``, or in words where the threshold is not a number of ours."""
+
+
+class Sighting(msgspec.Struct, frozen=True):
+    """What a rule sees now; it becomes a finding when it lasts."""
+
+    code: str
+    component: Component
+    evidence: tuple[Evidence, ...]
+    detail: str = ""
+    """What to add to the code's own words: who is slow, what NCCL said."""
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """A fact of the same time and the same parts that explains a finding."""
+
+    code: str
+    component: Component
+    evidence: tuple[Evidence, ...]
+    weight: float
+    """How strongly such a fact explains such a symptom, 0 to 1; causes are ranked by it."""
+    reason: str
+    """Why it explains the finding."""
+    detail: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that is wrong, in one record."""
+
+    code: str
+    component: Component
+    severity: Severity
+    since: float
+    """Seconds since 1970 of the first sighting of this spell."""
+    evidence: tuple[Evidence, ...]
+    detail: str = ""
+    causes: tuple[Cause, ...] = ()
+    """The likeliest first; a cause is not listed as a finding beside the ones it explains."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What makes it the same finding from look to look."""
+        return (self.code, self.component.identity)

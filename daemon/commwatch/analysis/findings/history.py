@@ -1,0 +1,225 @@
+"""How counters moved: for each only the moments at which it changed, as far back as a rule asks."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Collection, Container, Iterable, Mapping
+from functools import cache
+from typing import TypeAlias
+
+import msgspec
+
+from commwatch_exporters.catalogue import CATALOGUE
+
+Labels: TypeAlias = tuple[str, ...]
+"""Label values of a series, in the order of the catalogue's label names."""
+
+CHANGES_MAX = 64
+"""Changes kept of one counter. One that moves faster keeps its latest ones and, of those before, sums over a 32nd of
+what is kept, each at the time of its first change: what it rose in a window is then a lower bound."""
+_LATEST = 16
+"""Changes that are never summed up."""
+_SUMS = 32
+
+
+class CounterState(msgspec.Struct):
+    """What is kept of one counter over a restart."""
+
+    metric: str
+    labels: Labels
+    last: float
+    rises: list[tuple[float, float]] = []
+    """Seconds since 1970, and by how much."""
+
+
+class HistoryState(msgspec.Struct):
+    """What survives a restart: counters that moved, and events that have happened."""
+
+    events_since: float | None = None
+    counters: list[CounterState] = []
+
+
+class _Counter:
+    """One series: its last number, and by how much it rose when."""
+
+    __slots__ = ("labels", "last", "rises", "times")
+
+    def __init__(self, labels: Labels, value: float) -> None:
+        self.labels = labels
+        """As they are now: a GPU's index moves when another is lost."""
+        self.last = value
+        self.times, self.rises = array("d"), array("d")
+        """In order."""
+
+    def take(self, value: float, now: float, window: float) -> None:
+        # A counter that reads lower has started again: what it shows has happened since.
+        rise = value - self.last if value >= self.last else value
+        self.last = value
+        if not rise:
+            return
+        if self.times and self.times[-1] > now:  # the wall clock was set back
+            self.times = array("d", [min(when, now) for when in self.times])
+        self.times.append(now)
+        self.rises.append(rise)
+        if len(self.times) > CHANGES_MAX:
+            self.forget(now - window)
+            self._sum_up(window / _SUMS, _LATEST)
+
+    def _sum_up(self, span: float, latest: int) -> None:
+        """Put changes that lie within a span of seconds together, all but the latest."""
+        times, rises = array("d"), array("d")
+        for when, rise in zip(self.times[:-latest], self.rises[:-latest], strict=True):
+            if times and when - times[-1] < span:
+                rises[-1] += rise
+            else:
+                times.append(when)
+                rises.append(rise)
+        self.times, self.rises = times + self.times[-latest:], rises + self.rises[-latest:]
+
+    def forget(self, until: float) -> None:
+        """Forget the changes up to a time."""
+        first = bisect_right(self.times, until)
+        del self.times[:first], self.rises[:first]
+
+    def increase(self, since: float) -> float:
+        return sum(self.rises[bisect_right(self.times, since) :])
+
+
+class CounterHistory:
+    """The watched counters; those of a GPU are known by its PCI address, whatever its index."""
+
+    def __init__(
+        self, windows: Mapping[str, float], events: Collection[str] = (), state: HistoryState | None = None
+    ) -> None:
+        """
+        Args:
+            windows: by metric: seconds for which its changes are kept.
+            events: those of which a series is not there before the first event. Such a series counts from 0 where
+                others of its metric, or of another of these, were there at an earlier look.
+            state: of an earlier daemon.
+        """
+        known = state or HistoryState()
+        self._windows = windows
+        self._events = frozenset(events)
+        self._events_since = known.events_since
+        """First look with a series of an event."""
+        self._counters: dict[str, dict[Labels, _Counter]] = {metric: {} for metric in windows}
+        """By metric and identity."""
+        self._moved: dict[str, dict[Labels, _Counter]] = {metric: {} for metric in windows}
+        """Counters that have changed within what is kept, in the order in which they began to."""
+        for one in known.counters:
+            if one.metric in windows:
+                self._restore(one)
+
+    def _restore(self, kept: CounterState) -> None:
+        identity = _identity(kept.metric, kept.labels)
+        counter = self._counters[kept.metric][identity] = _Counter(kept.labels, kept.last)
+        for when, rise in kept.rises:
+            counter.times.append(when)
+            counter.rises.append(rise)
+        if counter.rises:
+            self._moved[kept.metric][identity] = counter
+
+    @property
+    def state(self) -> HistoryState:
+        """To keep in the state directory."""
+        kept = [
+            CounterState(metric, counter.labels, counter.last, list(zip(counter.times, counter.rises, strict=True)))
+            for metric, counters in self._counters.items()
+            for counter in counters.values()
+            # What has not happened yet counts from 0 anyway, and what did not move from when it is seen again.
+            if counter.rises or (counter.last and metric in self._events)
+        ]
+        return HistoryState(self._events_since, kept)
+
+    @property
+    def metrics(self) -> Iterable[str]:
+        """Those that are watched."""
+        return self._windows.keys()
+
+    def take(self, metric: str, labels: Labels, value: float, now: float) -> None:
+        """Take in what a counter shows.
+
+        Args:
+            metric: one of those watched.
+            labels: of the series.
+            value: as read.
+            now: seconds since 1970.
+        """
+        counters, identity = self._counters[metric], _identity(metric, labels)
+        counter = counters.get(identity)
+        if counter is None:
+            counter = counters[identity] = _Counter(labels, 0.0 if self._is_born(metric, now) else value)
+        counter.labels = labels
+        if counter.last == value:
+            return
+        counter.take(value, now, self._windows[metric])
+        if counter.rises:
+            self._moved[metric][identity] = counter
+
+    def forget(self, now: float) -> None:
+        """Forget changes that are older than any rule looks back.
+
+        Args:
+            now: seconds since 1970.
+        """
+        for metric, moved in self._moved.items():
+            oldest = now - self._windows[metric]
+            for identity in [identity for identity, one in moved.items() if one.times[0] <= oldest]:
+                moved[identity].forget(oldest)
+                if not moved[identity].times:
+                    del moved[identity]
+
+    def retain(self, metric: str, present: Container[Labels]) -> None:
+        """Forget the counters of a metric that are not there any more and did not move: interfaces come and go.
+
+        An event that has happened stays known, or it would count as new when its series comes back.
+
+        Args:
+            metric: one of those watched.
+            present: labels of all its series.
+        """
+        if metric in self._events:
+            return
+        counters = self._counters[metric]
+        for identity in [key for key, one in counters.items() if not one.rises and one.labels not in present]:
+            del counters[identity]
+
+    def _is_born(self, metric: str, now: float) -> bool:
+        """Whether a series that was not seen before is the first event of its kind, and not an old one found now."""
+        if metric not in self._events:
+            return False
+        if self._events_since is None:
+            self._events_since = now
+        return now > self._events_since
+
+    def moved(self, metric: str) -> list[Labels]:
+        """The counters of a watched metric that changed within what is kept; the others need no look.
+
+        Raises:
+            KeyError: the metric is not watched.
+        """
+        return [counter.labels for counter in self._moved[metric].values()]
+
+    def increase(self, metric: str, labels: Labels, now: float, window: float) -> float | None:
+        """By how much a counter rose in the last seconds; None for one that was never seen.
+
+        Raises:
+            ValueError: the window is longer than what is kept of this metric.
+        """
+        if window > self._windows.get(metric, 0.0):
+            raise ValueError(f"changes of {metric} are kept for {self._windows.get(metric, 0.0)} s, not {window} s")
+        counter = self._counters[metric].get(_identity(metric, labels))
+        return None if counter is None else counter.increase(now - window)
+
+
+@cache
+def _has_index(metric: str) -> bool:
+    known = CATALOGUE.get(metric)
+    return known is not None and known.labels[:2] == ("gpu", "pci_bus_id")
+
+
+def _identity(metric: str, labels: Labels) -> Labels:
+    """What names a series for good."""
+    return labels[1:] if _has_index(metric) else labels

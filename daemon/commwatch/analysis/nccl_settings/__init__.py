@@ -1,0 +1,44 @@
+"""NCCL settings of processes judged against the node that they run on; pure."""
+
+from commwatch.analysis.nccl_settings.conf_file import ConfFile, effective_settings, parse_conf_file
+from commwatch.analysis.nccl_settings.judge import judge_settings
+from commwatch.analysis.nccl_settings.model import (
+    CODES,
+    SEVERITIES,
+    Job,
+    NodeFacts,
+    Origin,
+    ProcessSettings,
+    RdmaPort,
+    RemarkCode,
+    Setting,
+    SettingRemark,
+    SettingSeverity,
+)
+from commwatch.analysis.nccl_settings.names import kept_name, secret_name
+from commwatch.analysis.nccl_settings.published import remark_counts
+from commwatch.analysis.nccl_settings.variables import KnownVariables, Variable, public_name
+
+__all__ = [
+    "CODES",
+    "SEVERITIES",
+    "ConfFile",
+    "Job",
+    "KnownVariables",
+    "NodeFacts",
+    "Origin",
+    "ProcessSettings",
+    "RdmaPort",
+    "RemarkCode",
+    "Setting",
+    "SettingRemark",
+    "SettingSeverity",
+    "Variable",
+    "effective_settings",
+    "judge_settings",
+    "kept_name",
+    "parse_conf_file",
+    "public_name",
+    "remark_counts",
+    "secret_name",
+]

@@ -1,0 +1,49 @@
+"""The verdict on NCCL settings: all rules over all processes, equal remarks joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from commwatch.analysis.nccl_settings.adapters import judge_adapters
+from commwatch.analysis.nccl_settings.model import SEVERITIES, NodeFacts, ProcessSettings, SettingRemark
+from commwatch.analysis.nccl_settings.names import judge_names
+from commwatch.analysis.nccl_settings.network import judge_network
+from commwatch.analysis.nccl_settings.ranks import judge_ranks
+from commwatch.analysis.nccl_settings.tuning import judge_tuning
+from commwatch.analysis.nccl_settings.values import judge_origins, judge_values
+from commwatch.analysis.nccl_settings.variables import KnownVariables
+from commwatch.analysis.nccl_settings.view import View
+from commwatch.analysis.nccl_settings.within_node import judge_within_node
+
+_RULES = (judge_names, judge_origins, judge_values, judge_within_node, judge_network, judge_adapters, judge_tuning)
+
+
+def judge_settings(
+    processes: Sequence[ProcessSettings], node: NodeFacts, known: KnownVariables
+) -> tuple[SettingRemark, ...]:
+    """What is to be said of the settings of all processes on a node; the gravest first, then by variable.
+
+    Args:
+        processes: whose settings were read; those that were not read are for the caller to count and to name.
+        node: what is here; what is None there is not judged by.
+        known: all names, as ``commwatch.nccl_variables.known_variables`` gives them.
+    """
+    remarks: list[SettingRemark] = []
+    for process in processes:
+        view = View(process, node, known)
+        remarks += (remark for rule in _RULES for remark in rule(view))
+    remarks += judge_ranks(processes, node, known)
+    return tuple(sorted(_joined(remarks), key=_order))
+
+
+def _joined(remarks: Iterable[SettingRemark]) -> list[SettingRemark]:
+    """The same remark on several processes as one."""
+    pids: dict[SettingRemark, set[int]] = {}
+    for remark in remarks:
+        pids.setdefault(replace(remark, pids=()), set()).update(remark.pids)
+    return [replace(remark, pids=tuple(sorted(those))) for remark, those in pids.items()]
+
+
+def _order(remark: SettingRemark) -> tuple[int, str, str, tuple[int, ...]]:
+    return SEVERITIES.index(remark.severity), remark.variable, remark.code, remark.pids

@@ -1,0 +1,64 @@
+"""What is known of the variables that NCCL, torch and CUDA read."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Reader: TypeAlias = Literal["nccl", "torch", "cuda"]
+Kind: TypeAlias = Literal[
+    "flag", "integer", "number", "level", "words", "interfaces", "adapters", "choices", "file", "text", ""
+]
+"""How a value is read; empty where that is not documented."""
+
+Version: TypeAlias = "tuple[int, ...]"
+"""``(2, 27, 3)``."""
+
+
+class Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One name, as ``data/nccl_variables.yaml`` has it; its head says what the fields mean."""
+
+    reader: Reader = "nccl"
+    kind: Kind = ""
+    since: str = ""
+    until: str = ""
+    seen: str = ""
+    default: str = ""
+    meaning: str = ""
+    use: str = ""
+    accepted: tuple[str, ...] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    per_rank: bool = False
+    secret: bool = False
+
+
+class KnownVariables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All names that are known."""
+
+    variables: dict[str, Variable]
+    never_read: dict[str, str]
+    """What to use instead, by a name that nothing reads."""
+    plugins: dict[str, str]
+    """Which plugin reads names that begin so."""
+
+
+def parse_version(text: str) -> Version:
+    """``2.27.3`` as numbers; empty for text that is no version."""
+    parts = text.split(".")
+    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
+
+
+def read_by(variable: Variable, version: Version) -> bool:
+    """Whether a version of NCCL reads a name; where the first or last one is not known, it does.
+
+    Only major and minor numbers count: the data knows no more.
+    """
+    since, until = parse_version(variable.since), parse_version(variable.until)
+    return (not since or version[:2] >= since[:2]) and (not until or version[:2] <= until[:2])
+
+
+def public_name(name: str, known: KnownVariables) -> str:
+    """The name if it is a known one, else ``other``: fit for a label."""
+    return name if name in known.variables or name in known.never_read else "other"

@@ -1,0 +1,123 @@
+"""The records of the communication score: readings, the four parts, the score, and what points were lost to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import msgspec
+
+PartName: TypeAlias = Literal["bandwidth", "latency", "balance", "stability"]
+Word: TypeAlias = Literal["excellent", "good", "needs work", "not measured"]
+
+WEIGHTS: Mapping[PartName, float] = MappingProxyType(
+    {"bandwidth": 0.30, "latency": 0.25, "balance": 0.25, "stability": 0.20}
+)
+"""Share of the score of each part while all are measured."""
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """One thing that a part looks at."""
+
+    subject: str
+    """``probe all_reduce``, ``GPU3 to GPU5``, ``NVLinks of GPU2``."""
+    ratio: float
+    """0 to 1; 1 costs nothing."""
+    words: str
+    """The numbers behind it, with their units."""
+
+
+class PartReadings(msgspec.Struct, frozen=True):
+    """What one part has to go by, before its weight is known."""
+
+    name: PartName
+    readings: tuple[Reading, ...]
+    """None: the part was not measured."""
+    least_counts: bool
+    """The part is worth its worst reading; else the mean of all."""
+    needs: str
+    """What a measurement of this part takes, in words."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One of the four parts."""
+
+    name: PartName
+    weight: float
+    """Its share of this score: the weights of parts that were not measured go to the others. 0 where it was not."""
+    ratio: float | None
+    """0 to 1; None where it was not measured."""
+    readings: tuple[Reading, ...]
+    """The worst first."""
+    missing: str = ""
+    """What it takes to measure it; empty where it was."""
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """What points were lost to."""
+
+    part: PartName
+    lost: float
+    """Share of the score. 0: not what decides its part now, but in line to do so next."""
+    ratio: float
+    """Of the reading, below 1."""
+    subject: str
+    words: str
+
+
+class Score(msgspec.Struct, frozen=True):
+    """The communication score of one moment."""
+
+    ratio: float | None
+    """0 to 1; None where nothing was measured."""
+    word: Word
+    parts: tuple[Part, ...]
+    """All four, also those that were not measured."""
+    losses: tuple[Loss, ...]
+    """The greatest first. They add up to 1 less the score."""
+
+
+def weighted(parts: Sequence[PartReadings], excellent: float, good: float) -> Score:
+    """The score of parts.
+
+    Args:
+        parts: all four.
+        excellent: the score from which on it is called so.
+        good: likewise.
+    """
+    measured = sum(WEIGHTS[part.name] for part in parts if part.readings)
+    found = tuple(_part(part, WEIGHTS[part.name] / measured if part.readings else 0.0) for part in parts)
+    losses = [loss for before, part in zip(parts, found, strict=True) for loss in _losses(before, part)]
+    losses.sort(key=lambda loss: (-loss.lost, loss.ratio))
+    ratio = sum(part.weight * part.ratio for part in found if part.ratio is not None) if measured else None
+    return Score(ratio, _word(ratio, excellent, good), found, tuple(losses))
+
+
+def _part(part: PartReadings, weight: float) -> Part:
+    readings = tuple(sorted(part.readings, key=lambda one: one.ratio))
+    if not readings:
+        return Part(part.name, weight, None, (), part.needs)
+    ratios = [one.ratio for one in readings]
+    return Part(part.name, weight, ratios[0] if part.least_counts else sum(ratios) / len(ratios), readings)
+
+
+def _losses(before: PartReadings, part: Part) -> list[Loss]:
+    """Of a mean each reading loses its share; of a least the worst loses all, and the others show what comes next."""
+    short = [one for one in part.readings if one.ratio < 1.0]
+    if before.least_counts:
+        shares = [float(place == 0) for place in range(len(short))]
+    else:
+        shares = [1.0 / len(part.readings) for _ in short]
+    return [
+        Loss(part.name, part.weight * share * (1.0 - one.ratio), one.ratio, one.subject, one.words)
+        for one, share in zip(short, shares, strict=True)
+    ]
+
+
+def _word(ratio: float | None, excellent: float, good: float) -> Word:
+    if ratio is None:
+        return "not measured"
+    if ratio >= excellent:
+        return "excellent"
+    return "good" if ratio >= good else "needs work"

@@ -1,0 +1,102 @@
+"""What the daemon answers when it is asked for its findings, its score or its snapshot, over HTTP or the socket."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypedDict
+
+import msgspec
+
+from commwatch import __version__
+from commwatch.config import Config
+from commwatch.control import Handler
+from commwatch.documents import FindingsDocument, ScoreDocument, SnapshotDocument, metric_records
+from commwatch.simulation.names import node_name
+from commwatch.verdict import Verdict
+from commwatch_exporters.snapshot import Snapshot
+
+_Give = Callable[[], msgspec.Struct]
+
+
+class _About(TypedDict):
+    version: str
+    time: float
+    simulated: str | None
+    maintenance: str | None
+
+
+class Answers:
+    """The documents of this moment."""
+
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        verdict: Callable[[], Verdict],
+        snapshot: Callable[[], Snapshot],
+        maintenance: Callable[[], str | None],
+    ) -> None:
+        """
+        Args:
+            config: in force.
+            verdict: of the engine that runs.
+            snapshot: all that is current.
+            maintenance: why the daemon is paused; None where it is not.
+        """
+        self._config = config
+        self._verdict = verdict
+        self._snapshot = snapshot
+        self._maintenance = maintenance
+
+    def pages(self) -> Mapping[str, Callable[[], bytes]]:
+        """By path of the endpoint what gives its JSON."""
+        given = {"/api/v1/findings": self.findings, "/api/v1/snapshot": self.snapshot}
+        return {path: partial(_encoded, give) for path, give in given.items()}
+
+    def operations(self) -> Mapping[str, Handler]:
+        """By name of the operation of the control socket."""
+        given = {"findings": self.findings, "score": self.score, "snapshot": self.snapshot}
+        return {name: _handler(give) for name, give in given.items()}
+
+    def findings(self) -> FindingsDocument:
+        """What is wrong."""
+        verdict = self._verdict()
+        return FindingsDocument(
+            **self._about(),
+            thresholds=verdict.thresholds.digest,
+            looked_at=verdict.looked_at,
+            failing_rules=tuple(sorted(verdict.failing_rules)),
+            findings=verdict.records(),
+        )
+
+    def score(self) -> ScoreDocument:
+        """How well the GPUs communicate."""
+        verdict = self._verdict()
+        return ScoreDocument(
+            **self._about(), thresholds=verdict.thresholds.digest, looked_at=verdict.looked_at, score=verdict.score()
+        )
+
+    def snapshot(self) -> SnapshotDocument:
+        """All series."""
+        return SnapshotDocument(**self._about(), metrics=metric_records(self._snapshot()))
+
+    def _about(self) -> _About:
+        preset = self._config().simulation.preset
+        return {
+            "version": __version__,
+            "time": time.time(),
+            "simulated": node_name(preset) if preset else None,
+            "maintenance": self._maintenance(),
+        }
+
+
+def _encoded(give: _Give) -> bytes:
+    return msgspec.json.encode(give())
+
+
+def _handler(give: _Give) -> Handler:
+    async def answer() -> msgspec.Struct:
+        return give()
+
+    return answer

@@ -1,0 +1,99 @@
+"""commwatch score: how well the GPUs of this node communicate, and what the lost points went to."""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from commwatch.analysis.score.model import Loss, Part
+from commwatch.commands.common import json_option, print_json, print_table
+from commwatch.config import Config
+from commwatch.control import ask_daemon
+from commwatch.documents import ScoreDocument
+from commwatch.errors import CommwatchError
+from commwatch.state import state_path
+from commwatch.units import format_percent
+
+DEADLINE_SECONDS = 2.0
+NOT_MEASURED = 3
+"""Exit code where there is no score."""
+_SHOWN_FROM = 0.0005
+"""Losses below it print as 0.000."""
+_NEXT_BELOW = 0.9
+_NEXT_SHOWN = 5
+"""Readings below the ratio that cost nothing yet: so many are shown."""
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "score",
+        parents=parents,
+        help="how well the GPUs communicate, from 0 to 1, and what points were lost to",
+        description="Asks the daemon for the communication score: bandwidth, latency, balance and stability, each with "
+        "its share and value, and what the lost points went to. It measures nothing. Exit code 0: excellent or good; "
+        "1: needs work, or the daemon does not answer; 3: not measured; 4: no daemon runs with this state directory.",
+        epilog="example: commwatch score --json",
+    )
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Ask the daemon and print.
+
+    Raises:
+        DaemonAbsent: no daemon runs.
+        CommwatchError: it does not answer, or is of another version.
+    """
+    answer = ask_daemon(state_path(config), "score", DEADLINE_SECONDS)
+    try:
+        document = msgspec.convert(answer, ScoreDocument)
+    except msgspec.ValidationError as error:
+        raise CommwatchError(f"the daemon is of another version than this command: {error}") from error
+    if args.json:
+        print_json(answer)
+    else:
+        _print(document)
+    if document.score.ratio is None:
+        return NOT_MEASURED
+    return 1 if document.score.word == "needs work" else 0
+
+
+def _print(document: ScoreDocument) -> None:
+    score = document.score
+    if document.simulated is not None:
+        print(f"Simulated node {document.simulated}: none of this is real.\n")
+    if document.maintenance is not None:
+        print(f"The daemon is paused ({document.maintenance}): nothing new is measured.\n")
+    shown = "not measured" if score.ratio is None else f"{score.ratio:.2f}, {score.word}"
+    print(f"Communication score: {shown}\n")
+    print_table("Parts", ("part", "share", "value"), [_part_row(part) for part in score.parts])
+    for part in score.parts:
+        if part.missing:
+            print(f"{part.name}: not measured; it takes {part.missing}")
+    rows = [_loss_row(loss) for loss in _worth_showing(score.losses)]
+    if rows:
+        print()
+        print_table("Lost points", ("lost", "part", "where", "what"), rows)
+
+
+def _part_row(part: Part) -> tuple[str, str, str]:
+    if part.ratio is None:
+        return part.name, "-", "-"
+    return part.name, format_percent(part.weight), f"{part.ratio:.2f}"
+
+
+def _worth_showing(losses: tuple[Loss, ...]) -> list[Loss]:
+    """What cost something, and the worst of what would cost something next."""
+    cost = [loss for loss in losses if loss.lost >= _SHOWN_FROM]
+    coming = [loss for loss in losses if loss.lost == 0.0 and loss.ratio < _NEXT_BELOW]
+    return cost + coming[:_NEXT_SHOWN]
+
+
+def _loss_row(loss: Loss) -> tuple[str, str, str, str]:
+    lost = f"{loss.lost:.3f}" if loss.lost else "next"
+    return lost, loss.part, loss.subject, loss.words

@@ -1,0 +1,105 @@
+"""Which files the configured names of logs stand for: files, folders, patterns, and names as NCCL writes them."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from commwatch.sources import files
+
+MOST_NAMES = 4096
+"""So many names of one folder or pattern are looked at."""
+_PACKED = (".gz", ".xz", ".bz2", ".zst", ".lz4", ".zip")
+"""Endings of files that rotation has packed: what they hold was read before."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A regular file."""
+
+    path: str
+    identity: str
+    """Device and number of the file, which stay when it is renamed."""
+    changed: float
+    """When it was written last, seconds since 1970."""
+    size: int
+    """Bytes."""
+
+
+def short_host(name: str) -> str:
+    """A host name as NCCL writes it: up to the first dot."""
+    return name.partition(".")[0].lower()
+
+
+def pattern_of(name: str, host: str) -> str:
+    """A shell pattern for a name as ``NCCL_DEBUG_FILE`` takes it.
+
+    Args:
+        name: with ``%h`` for the host, ``%p`` for any process and ``%%`` for ``%``; shell patterns remain.
+        host: of this node; see ``short_host``.
+    """
+    parts = name.split("%%")
+    return "%".join(part.replace("%h", glob.escape(host)).replace("%p", "[0-9]*") for part in parts)
+
+
+def find_logs(name: str, host: str) -> tuple[list[LogFile], OSError | None]:
+    """The regular files that a configured name stands for now, each once.
+
+    Args:
+        name: absolute path of a file or a folder, or a pattern; see ``pattern_of``.
+        host: of this node.
+
+    Returns:
+        The files, and why something by this name cannot be looked at; what is not there is no error.
+    """
+    found: dict[str, LogFile] = {}
+    failed: OSError | None = None
+    for path in itertools.islice(_names(pattern_of(name, host)), MOST_NAMES):
+        try:
+            if os.path.isdir(path):
+                inside = sorted(itertools.islice(os.scandir(path), MOST_NAMES), key=lambda entry: entry.name)
+                names = [entry.path for entry in inside if not entry.name.startswith(".")]
+            else:
+                names = [path]
+        except OSError as error:
+            failed = failed or error
+            continue
+        for each in names:
+            if each.endswith(_PACKED):
+                continue
+            try:
+                one = stat_log(each)
+            except OSError as error:
+                if files.reason_of(error) != "not_found":
+                    failed = failed or error
+                continue
+            if one is not None:
+                found.setdefault(one.identity, one)
+    return list(found.values()), failed
+
+
+def stat_log(path: str) -> LogFile | None:
+    """A regular file, or one that a link leads to; None for anything else.
+
+    Raises:
+        OSError: as the kernel gave it.
+    """
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return LogFile(path, identity_of(found), found.st_mtime, found.st_size)
+
+
+def identity_of(found: os.stat_result) -> str:
+    """What tells a file from others while it exists."""
+    return f"{found.st_dev:x}:{found.st_ino:x}"
+
+
+def _names(pattern: str) -> Iterator[str]:
+    if glob.has_magic(pattern):
+        return glob.iglob(pattern)
+    return iter((pattern,))

@@ -1,0 +1,23 @@
+"""Metrics of the NCCL jobs on the node: what they write into their logs, and how they are set."""
+
+from __future__ import annotations
+
+from commwatch_exporters.catalogue.metric import Metric, counter, gauge
+
+# The rows are a table to be read: one look tells name, labels, help and origin.
+# fmt: off
+
+ROWS: tuple[Metric, ...] = (
+    counter("nccl_log_errors_total", "category", "Errors in the logs of NCCL jobs, by what they are about.",
+            "the configured NCCL and job logs; the categories are those of the table in docs/probes.md"),
+    counter("nccl_log_incidents_total", "category",
+            "Failures of NCCL jobs by their likeliest cause: what their logs say within a minute is one failure.",
+            "the configured NCCL and job logs; docs/nccl-logs.md has the order of causes"),
+    gauge("nccl_log_files", "", "Logs that are followed.", "the configured NCCL and job logs"),
+    counter("nccl_log_skipped_bytes_total", "",
+            "Bytes of logs that were passed over because they were written faster than they may be read.",
+            "the configured NCCL and job logs"),
+    gauge("nccl_setting_processes", "variable remark severity",
+          "Processes on the GPUs of which this is to be said of a setting; unknown variables are called other.",
+          "environment and NCCL's files of each process, held against the node; docs/nccl-settings.md has the remarks"),
+)

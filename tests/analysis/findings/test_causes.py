@@ -1,0 +1,301 @@
+"""Faults stand under the symptoms that they explain, only there, and nothing is lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from commwatch.analysis.findings.causes import LONG_BEFORE, LONG_BEFORE_FACTOR, SHARED_WINDOW, join
+from commwatch.analysis.findings.explanations import EXPLANATIONS, Explanation, Explanations, Way
+from commwatch.analysis.findings.finding import SEVERITIES, Component, ComponentKind, Evidence, Finding, Severity
+
+GPU, OTHER, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:16:00.0"
+START = 1_700_000_000.0
+
+
+def finding(code: str, component: Component, severity: Severity = "warning", since: float = START) -> Finding:
+    return Finding(code, component, severity, since, (Evidence("what", 1.0),))
+
+
+def pcie_fault(address: str = GPU, since: float = START) -> Finding:
+    return finding("pcie_width_dropped", Component("pcie_link", address, "", frozenset({address})), "critical", since)
+
+
+def nvlink_fault(link: str = "3", address: str = GPU) -> Finding:
+    component = Component("nvlink", f"{address}/{link}", "", frozenset({address}))
+    return finding("nvlink_recovering", component)
+
+
+def probe(*parts: str, code: str = "probe_bandwidth_low", since: float = START) -> Finding:
+    return finding(code, Component("probe", "all_reduce", "", frozenset(parts)), since=since)
+
+
+def causes(found: Finding) -> list[str]:
+    return [cause.code for cause in found.causes]
+
+
+# --- what stands under what ---
+
+
+def test_a_slow_probe_with_a_narrow_link_is_one_finding() -> None:
+    """As grave as its cause, with the cause's evidence and the reason."""
+    [found] = join([pcie_fault(), probe(f"{GPU}/pcie", f"{OTHER}/pcie")])
+
+    assert (found.code, found.severity, causes(found)) == ("probe_bandwidth_low", "critical", ["pcie_width_dropped"])
+    assert found.causes[0].evidence == (Evidence("what", 1.0),)
+    assert found.causes[0].reason == EXPLANATIONS[("probe_bandwidth_low", "pcie_width_dropped")].reason
+
+
+@pytest.mark.parametrize(
+    ("fault", "parts"),
+    [
+        (pcie_fault(OTHER), {f"{GPU}/pcie"}),
+        (pcie_fault(), {f"{GPU}/nvlink", f"{OTHER}/nvlink"}),
+        (nvlink_fault(), {f"{GPU}/pcie"}),
+        (nvlink_fault("3"), {f"{GPU}/nvlink/2"}),
+        (pcie_fault(), {"lo"}),
+        (finding("fabric_manager_down", Component("service", "nvidia-fabricmanager")), {f"{GPU}/pcie"}),
+        (finding("nccl_setting_harmful", Component("setting", "NCCL_P2P_DISABLE/p2p_off")), {f"{GPU}/pcie"}),
+    ],
+)
+def test_a_fault_that_is_not_on_the_way_stands_beside(fault: Finding, parts: set[str]) -> None:
+    """Another GPU, the other way of the same GPU, another link, another kind of traffic."""
+    found = join([fault, probe(*parts)])
+
+    assert [one.code for one in found if one.causes] == []
+    assert {one.code for one in found} == {fault.code, "probe_bandwidth_low"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "parts"),
+    [
+        (pcie_fault(SWITCH), {f"{GPU}/pcie", f"{SWITCH}/pcie"}),
+        (nvlink_fault("3"), {f"{GPU}/nvlink"}),
+        (nvlink_fault("3"), {f"{GPU}/nvlink/3"}),
+        (finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU}))), {f"{GPU}/nvlink/3"}),
+        (finding("fabric_unhealthy", Component("gpu", GPU, "", frozenset({GPU}))), {f"{GPU}/nvlink"}),
+        (finding("fabric_manager_down", Component("service", "nvidia-fabricmanager")), {f"{GPU}/nvlink"}),
+        (pcie_fault(), set()),
+    ],
+)
+def test_a_fault_on_the_way_stands_under_the_symptom(fault: Finding, parts: set[str]) -> None:
+    """A switch above the GPU, a link among all of a GPU, a GPU as a whole, a service; the whole node uses all."""
+    [found] = join([fault, probe(*parts)])
+
+    assert causes(found) == [fault.code]
+
+
+@pytest.mark.parametrize(
+    ("symptom", "fault"),
+    [
+        ("gpu_lost", finding("pcie_fatal", Component("pcie_link", SWITCH, "", frozenset({SWITCH, GPU, OTHER})))),
+        ("gpu_lost", finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU})))),
+        ("fabric_not_joined", finding("fabric_manager_down", Component("service", "nvidia-fabricmanager"))),
+    ],
+)
+def test_a_fault_of_a_gpu_may_have_a_cause(symptom: str, fault: Finding) -> None:
+    """What is above it, what the driver said of it, a service that it needs."""
+    [found] = join([fault, finding(symptom, Component("gpu", GPU, "", frozenset({GPU})), "critical")])
+
+    assert (found.code, causes(found)) == (symptom, [fault.code])
+
+
+def test_one_fault_stands_under_each_symptom() -> None:
+    """Two probes over the same link are two findings with the same cause."""
+    late = finding("probe_latency_high", Component("probe", "broadcast", "", frozenset({f"{GPU}/pcie"})))
+    found = join([pcie_fault(), probe(f"{GPU}/pcie"), late])
+
+    assert [(one.code, causes(one)) for one in found] == [
+        ("probe_bandwidth_low", ["pcie_width_dropped"]), ("probe_latency_high", ["pcie_width_dropped"])
+    ]  # fmt: skip
+
+
+def test_causes_are_ranked_by_what_they_explain() -> None:
+    """A stalled job on a node with a narrow link and a capped buffer: the link first."""
+    stalled = finding("nccl_timeouts", Component("log", "timeout"), "info")
+    buffer = finding("nccl_setting_suspicious", Component("setting", "NCCL_BUFFSIZE/buffer_small"), "info")
+    [found] = join([buffer, pcie_fault(), stalled])
+
+    assert causes(found) == ["pcie_width_dropped", "nccl_setting_suspicious"]
+    assert found.severity == "critical"
+
+
+def test_the_rail_at_fault_explains_what_the_logs_say_of_the_network() -> None:
+    """A GPU's link that is bad at the same time does not."""
+    logs = finding("nccl_errors", Component("log", "ib_retry", "", frozenset({"mlx5_0", "mlx5_1", "eth0"})))
+    rail = finding("rdma_errors", Component("rdma_port", "mlx5_1/1", "", frozenset({"mlx5_1/1"})))
+    found = join([rail, pcie_fault(), logs])
+
+    assert [(one.code, causes(one)) for one in found] == [("pcie_width_dropped", []), ("nccl_errors", ["rdma_errors"])]
+
+
+def test_what_came_long_after_explains_nothing() -> None:
+    """Slow counters may tell some hours late, and no later."""
+    late = START + SHARED_WINDOW
+
+    assert len(join([pcie_fault(since=late), probe(f"{GPU}/pcie")])) == 1
+    assert len(join([pcie_fault(since=late + 1), probe(f"{GPU}/pcie")])) == 2
+
+
+def test_what_was_there_long_before_explains_less() -> None:
+    """It did no harm for days, and a fresh fault of less weight comes before it."""
+    weight = EXPLANATIONS[("probe_bandwidth_low", "pcie_width_dropped")].weight
+    old, older = (join([pcie_fault(since=START - LONG_BEFORE - more), probe(f"{GPU}/pcie")])[0] for more in (0, 1))
+    errors = finding("pcie_retrained", Component("pcie_link", GPU, "", frozenset({GPU})))
+    [both] = join([pcie_fault(since=START - LONG_BEFORE - 1), errors, probe(f"{GPU}/pcie")])
+
+    assert old.causes[0].weight == weight
+    assert older.causes[0].weight == LONG_BEFORE_FACTOR * weight
+    assert causes(both) == ["pcie_retrained", "pcie_width_dropped"]
+
+
+def test_the_cause_of_a_cause_is_a_cause() -> None:
+    """A fault that explains only the suspect, which explains the probe, is not lost between the two."""
+    suspect = finding("part_suspect", Component("part", "gpu/GPU0", "", frozenset({f"{GPU}/pcie"})))
+    whole = probe()
+    table: Explanations = {
+        ("probe_bandwidth_low", "part_suspect"): Explanation(0.5, "A part."),
+        ("part_suspect", "pcie_width_dropped"): Explanation(0.8, "A link."),
+    }
+    [found] = join([pcie_fault(), suspect, whole], table)
+
+    assert [(cause.code, cause.weight) for cause in found.causes] == [
+        ("part_suspect", 0.5), ("pcie_width_dropped", 0.4)
+    ]  # fmt: skip
+
+
+def test_the_gravest_come_first_then_the_oldest() -> None:
+    """So that the first line says what to do first."""
+    some = [
+        finding("probe_starved", Component("probe", "c"), "info", START - 100),
+        finding("nvlink_recovering", Component("nvlink", f"{OTHER}/1", "", frozenset({OTHER})), since=START),
+        finding("nvlink_replays", Component("nvlink", f"{OTHER}/2", "", frozenset({OTHER})), since=START - 9),
+        pcie_fault(),
+    ]
+
+    assert [one.code for one in join(some)] == [
+        "pcie_width_dropped", "nvlink_replays", "nvlink_recovering", "probe_starved"
+    ]  # fmt: skip
+
+
+# --- whatever stands together ---
+
+WAYS: tuple[Way, ...] = ("", "nvlink", "pcie", "peers")
+CODES_OF_TABLE = sorted({code for pair in EXPLANATIONS for code in pair})
+KINDS: tuple[ComponentKind, ...] = ("node", "gpu", "probe", "pair", "service")
+PARTS = (GPU, OTHER, f"{GPU}/nvlink", f"{GPU}/nvlink/3", f"{GPU}/pcie", f"{OTHER}/pcie", "mlx5_0")
+
+
+@st.composite
+def components(draw: st.DrawFn) -> Component:
+    if draw(st.booleans()):
+        address = draw(st.sampled_from((GPU, OTHER)))
+        return Component("nvlink", f"{address}/{draw(st.sampled_from('23'))}", "", frozenset({address}))
+    if draw(st.booleans()):
+        address = draw(st.sampled_from((GPU, OTHER)))
+        return Component("pcie_link", address, "", frozenset({address, GPU}))
+    parts = draw(st.frozensets(st.sampled_from(PARTS), max_size=3))
+    return Component(draw(st.sampled_from(KINDS)), draw(st.sampled_from("ab")), "", parts)
+
+
+@st.composite
+def standing(draw: st.DrawFn) -> list[Finding]:
+    """Findings of any codes and components, each once, over some days."""
+    some = draw(
+        st.lists(
+            st.builds(
+                finding,
+                st.sampled_from(CODES_OF_TABLE),
+                components(),
+                st.sampled_from(SEVERITIES),
+                st.integers(0, 5).map(lambda days: START + 40_000.0 * days),
+            ),
+            max_size=8,
+        )
+    )
+    return list({one.key: one for one in some}.values())
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Explanations:
+    """Explanations without circles: only a later code explains an earlier one."""
+    pairs = st.tuples(st.sampled_from(CODES_OF_TABLE), st.sampled_from(CODES_OF_TABLE))
+    weights = st.floats(0.05, 1.0)
+    rows = draw(st.dictionaries(pairs.filter(lambda one: one[0] < one[1]), weights, max_size=60))
+    return {
+        pair: Explanation(weight, "So it is.", draw(st.sampled_from(("", "nvlink", "pcie"))))
+        for pair, weight in rows.items()
+    }
+
+
+TABLES = st.one_of(st.just(EXPLANATIONS), tables())
+
+
+def gravity(joined: Iterable[Finding]) -> dict[tuple[str, str], int]:
+    """By finding: the rank of the gravest one that it stands in, as itself or as a cause."""
+    found: dict[tuple[str, str], int] = {}
+    for one in joined:
+        rank = SEVERITIES.index(one.severity)
+        for key in (one.key, *((cause.code, cause.component.identity) for cause in one.causes)):
+            found[key] = min(rank, found.get(key, rank))
+    return found
+
+
+@hypothesis_settings(deadline=None)
+@given(standing(), TABLES)
+def test_no_finding_is_lost(some: list[Finding], table: Explanations) -> None:
+    """Each stands for itself or under one that does, never both, and keeps its evidence."""
+    joined = join(some, table)
+    kept = [one.key for one in joined]
+    under = {(cause.code, cause.component.identity) for one in joined for cause in one.causes}
+
+    assert len(kept) == len(set(kept))
+    assert set(kept) | under == {one.key for one in some}
+    assert set(kept) & under == set()
+    assert all(cause.evidence for one in joined for cause in one.causes)
+
+
+@hypothesis_settings(deadline=None)
+@given(standing(), TABLES)
+def test_a_fault_is_absorbed_only_where_it_explains(some: list[Finding], table: Explanations) -> None:
+    """There is a row of the table for it and something that it explains, of the same parts, not long before it."""
+    for one in join(some, table):
+        members = {one.key, *((cause.code, cause.component.identity) for cause in one.causes)}
+        explained = [other for other in some if other.key in members]
+        for cause in one.causes:
+            [fault] = [other for other in some if other.key == (cause.code, cause.component.identity)]
+            assert any(
+                (other.code, fault.code) in table
+                and other.component.shares_part(fault.component)
+                and fault.since <= other.since + SHARED_WINDOW
+                for other in explained
+            )
+            assert 0.0 < cause.weight <= 1.0
+        weights = [cause.weight for cause in one.causes]
+        assert weights == sorted(weights, reverse=True)
+
+
+@hypothesis_settings(deadline=None)
+@given(standing(), TABLES, st.randoms())
+def test_the_order_of_looking_does_not_matter(some: list[Finding], table: Explanations, dice: random.Random) -> None:
+    """The same findings in any order give the same verdict."""
+    shuffled = dice.sample(some, len(some))
+
+    assert join(shuffled, table) == join(some, table)
+
+
+@hypothesis_settings(deadline=None)
+@given(standing(), TABLES)
+def test_nothing_is_graver_when_evidence_goes_away(some: list[Finding], table: Explanations) -> None:
+    """Neither the gravest finding nor any single one; and the verdict is as grave as the gravest that is open."""
+    whole = gravity(join(some, table))
+    assert min(whole.values(), default=None) == min((SEVERITIES.index(one.severity) for one in some), default=None)
+
+    for left_out in some:
+        rest = gravity(join([one for one in some if one is not left_out], table))
+        assert all(rank >= whole[key] for key, rank in rest.items())

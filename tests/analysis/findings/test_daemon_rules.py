@@ -1,0 +1,158 @@
+"""The daemon about itself: what it cannot read, what hangs, and what it does not believe."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.analysis.findings.finding import Evidence
+from commwatch.analysis.findings.rules.daemon import (
+    clock,
+    configuration,
+    failing,
+    restarting,
+    rules,
+    stale,
+    stuck,
+    unbelievable,
+)
+from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by
+
+NAME = ("nvml_gpu",)
+HOUR = 3600.0
+LAST = "commwatch_collector_last_success_timestamp_seconds"
+ERRORS, RESTARTS = "commwatch_collector_errors_total", "commwatch_worker_restarts_total"
+STEPS, RULE_ERRORS = "commwatch_clock_steps_total", "commwatch_finding_rule_errors_total"
+ANOMALY = "commwatch_counter_anomaly"
+
+
+def collector(success: float | None, age: float | None = None, interval: float | None = 10.0) -> Numbers:
+    """A collector as the page has it."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for metric, value in (
+        ("commwatch_collector_success", success),
+        (LAST, None if age is None else NOW - age),
+        ("commwatch_collector_interval_seconds", interval),
+    ):
+        if value is not None:
+            found[metric] = {NAME: value}
+    return found
+
+
+def test_a_collector_that_fails_for_ten_minutes_is_told_with_its_reasons() -> None:
+    """Not one that failed lately, or that rests."""
+    reasons = {(*NAME, "no_permission"): 5.0, (*NAME, "deadline"): 2.0}
+    now = {**collector(0.0, 600.0), ERRORS: reasons}
+    [sighting] = seen_by(failing, facts_of(now, {60.0: before(now, {ERRORS: {(*NAME, "no_permission"): 3.0}})}))
+
+    assert codes_of([sighting]) == [("collector_failing", "daemon/nvml_gpu")]
+    assert sighting.evidence == (
+        Evidence("since all was read", 600.0, "seconds", 600.0, "collector_failing_for_seconds"),
+        Evidence("failed readings in the last hour: no permission", 3.0),
+    )
+    assert seen_by(failing, facts_of(collector(0.0, 599.0))) == []
+    assert seen_by(failing, facts_of(collector(1.0, 5.0))) == []
+    assert seen_by(failing, facts_of(collector(None, 9000.0))) == []
+
+
+def test_a_collector_that_never_read_anything_is_told() -> None:
+    """It has no time at which all was read."""
+    [sighting] = seen_by(failing, facts_of(collector(0.0)))
+
+    assert sighting.evidence == (Evidence("last time that all was read", "never since the daemon started"),)
+
+
+@pytest.mark.parametrize(
+    ("age", "interval", "key"),
+    [(301.0, 10.0, "data_stale_seconds"), (1801.0, 600.0, "data_stale_intervals")],
+)
+def test_data_are_old_after_five_minutes_and_three_intervals(age: float, interval: float, key: str) -> None:
+    """Of a collector that says that all is well; one that fails has a finding of its own, one that rests none."""
+    [sighting] = seen_by(stale, facts_of(collector(1.0, age, interval)))
+
+    assert codes_of([sighting]) == [("collector_stale", "daemon/nvml_gpu")]
+    assert (sighting.evidence[0].value, sighting.evidence[0].threshold_origin) == (age, key)
+    assert seen_by(stale, facts_of(collector(1.0, age - 1.0, interval))) == []
+    assert seen_by(stale, facts_of(collector(0.0, age, interval))) == []
+    assert seen_by(stale, facts_of(collector(None, age, interval))) == []
+    assert seen_by(stale, facts_of(collector(1.0, age, None))) == []
+
+
+def test_a_process_that_hangs_is_told() -> None:
+    """By the worker that it is one of."""
+    name = "commwatch_worker_stuck"
+    now: Numbers = {name: {("nvml",): 1.0, ("host",): 0.0}}
+
+    assert codes_of(seen_by(stuck, facts_of(now))) == [("worker_stuck", "daemon/nvml")]
+    assert seen_by(stuck, facts_of({})) == []
+
+
+def test_a_worker_that_fails_again_and_again_is_told() -> None:
+    """More than twice in an hour, by whatever reason; not one that is replaced on purpose."""
+
+    def after(ago: float = 10.0, **rises: float) -> list[tuple[str, str]]:
+        now: Numbers = {RESTARTS: {("nvml", reason): 10.0 for reason in rises}}
+        risen: Numbers = {RESTARTS: {("nvml", reason): rise for reason, rise in rises.items()}}
+        return codes_of(seen_by(restarting, facts_of(now, {ago + 5.0: before(now, risen), ago: now})))
+
+    assert after(crashed=2.0, deadline=1.0) == [("worker_restarting", "daemon/nvml")]
+    assert after(crashed=1.0, deadline=1.0) == []
+    assert after(rejoined=9.0) == []
+    assert after(HOUR, crashed=3.0) == []
+
+
+def test_a_configuration_that_was_refused_is_told() -> None:
+    """Until one is taken."""
+    name = "commwatch_config_last_reload_successful"
+
+    assert codes_of(seen_by(configuration, facts_of({name: {(): 0.0}}))) == [
+        ("configuration_refused", "daemon/configuration")
+    ]
+    assert seen_by(configuration, facts_of({name: {(): 1.0}})) == []
+    assert seen_by(configuration, facts_of({})) == []
+
+
+def test_a_step_of_the_clock_is_told_for_an_hour() -> None:
+    """It concerns the whole node."""
+    now: Numbers = {STEPS: {(): 3.0}}
+    two: Numbers = {STEPS: {(): 2.0}}
+
+    assert codes_of(seen_by(clock, facts_of(now, {10.0: two}))) == [("clock_stepped", "node")]
+    assert seen_by(clock, facts_of(now, {HOUR + 5.0: two, HOUR: now})) == []
+    assert seen_by(clock, facts_of(now)) == []
+
+
+def test_a_rule_that_fails_is_told() -> None:
+    """What it sights is not known."""
+    now: Numbers = {RULE_ERRORS: {("nvlink.down",): 7.0}}
+    six: Numbers = {RULE_ERRORS: {("nvlink.down",): 6.0}}
+
+    assert codes_of(seen_by(rules, facts_of(now, {5.0: six}))) == [("rule_failing", "daemon/nvlink.down")]
+    assert seen_by(rules, facts_of(now, {HOUR + 5.0: six, HOUR: now})) == []
+
+
+def test_counters_that_cannot_be_believed_are_told_by_device() -> None:
+    """All links of a GPU together; counters that are full belong to the port's own findings."""
+    address = "0000:17:00.0"
+    now: Numbers = {
+        "commwatch_gpu_info": {("3", address, "GPU-1", "", "H100", "Hopper"): 1.0},
+        ANOMALY: {
+            ("nvml", f"{address}/0", "nvlink_transmit_bytes_total"): 2.0,
+            ("nvml", f"{address}/1", "nvlink_transmit_bytes_total"): 2.0,
+            ("nvml", "0000:18:00.0", "pcie_transmit_bytes_total"): 2.0,
+            ("rdma", "mlx5_0/1", "rdma_port_receive_packets_total"): 3.0,
+            ("rdma", "mlx5_0/1", "rdma_port_symbol_errors_total"): 4.0,
+            ("ethtool", "ens1np0", "ethernet_phy_receive_packets_total"): 3.0,
+        },
+    }
+    found = seen_by(unbelievable, facts_of(now))
+
+    assert codes_of(found) == [
+        ("counters_not_believed", f"gpu/{address}"),
+        ("counters_not_believed", "gpu/0000:18:00.0"),
+        ("counters_not_believed", "rdma_port/mlx5_0/1"),
+        ("counters_not_believed", "interface/ens1np0"),
+    ]
+    assert (found[0].component.name, found[1].component.name) == ("GPU3", "")
+    assert found[0].evidence == (Evidence("places where nvlink_transmit_bytes_total is blank", 2),)
+    assert found[2].evidence == (Evidence("places where rdma_port_receive_packets_total is standing still", 1),)
+    assert seen_by(unbelievable, facts_of({})) == []

@@ -1,0 +1,183 @@
+"""Network interfaces: links, speeds, damaged packets, pauses and drops."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.analysis.findings.causes import join
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.finding import Evidence, Finding, Sighting
+from commwatch.analysis.findings.rules import rdma
+from commwatch.analysis.findings.rules.ethernet import ETHERNET, down, errors, flapping, missing, module, slow, storms
+from commwatch.analysis.findings.rules.ethernet_traffic import dropping, over_allowance, paused, pausing
+from commwatch.analysis.findings.rules.rule_set import Look
+from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by, shipped
+from support.machines import merged
+
+NAME = ("ens1np0",)
+IDENTITY = "interface/ens1np0"
+HOUR, WINDOW = 3600.0, 120.0
+CARRIER, EXPECTED = "commwatch_ethernet_carrier", "commwatch_ethernet_expected"
+SPEED, SPEED_EXPECTED = (f"commwatch_ethernet_speed_{what}bytes_per_second" for what in ("", "expected_"))
+CHANGES, DOWNS = "commwatch_ethernet_carrier_changes_total", "commwatch_ethernet_phy_link_down_total"
+INFO: Numbers = {"commwatch_ethernet_info": {(*NAME, "0000:18:00.0", "mlx5_core", ""): 1.0}}
+LEARNED: Numbers = {EXPECTED: {NAME: 1.0}}
+
+
+def is_judged(sighting: Sighting, facts: Facts) -> bool:
+    """Whether what was sighted could be sighted now."""
+    return ETHERNET.judged[sighting.code](facts, shipped(), sighting.component)
+
+
+def rose(look: Look, metric: str, rise: float, ago: float, more: Numbers | None = None) -> list[Sighting]:
+    """What is sighted where a counter of the interface rose so much so long ago."""
+    labels = {"device": "ens1np0", "priority": "3", "kind": "bus_stuck"}
+    from_catalogue = tuple(labels[name] for name in CATALOGUE_LABELS.get(metric, ("device",)))
+    now: Numbers = {**(more or {}), metric: {from_catalogue: 1e6}}
+    return seen_by(look, facts_of(now, {ago + 5.0: before(now, {metric: {from_catalogue: rise}}), ago: now}))
+
+
+CATALOGUE_LABELS = {
+    "commwatch_ethernet_pfc_receive_pause_seconds_total": ("device", "priority"),
+    "commwatch_ethernet_pfc_transmit_pause_seconds_total": ("device", "priority"),
+    "commwatch_ethernet_module_events_total": ("device", "kind"),
+    "commwatch_ethernet_pause_storms_total": ("device", "kind"),
+    "commwatch_ethernet_allowance_exceeded_total": ("device", "kind"),
+}
+
+
+def test_an_interface_that_had_a_link_and_has_none_is_down() -> None:
+    """Not one that never had one, that is switched off, or that nobody read."""
+    now = merged(INFO, LEARNED, {CARRIER: {NAME: 0.0}})
+    [sighting] = seen_by(down, facts_of(now))
+
+    assert codes_of([sighting]) == [("ethernet_down", IDENTITY)]
+    assert sighting.component.parts == {"ens1np0", "0000:18:00.0/net/ens1np0"}
+    assert seen_by(down, facts_of({**now, CARRIER: {NAME: 1.0}})) == []
+    assert seen_by(down, facts_of(merged(INFO, {CARRIER: {NAME: 0.0}}))) == []
+    assert seen_by(down, facts_of(merged(INFO, LEARNED))) == []
+
+
+def test_an_interface_that_is_not_on_the_node_is_missing() -> None:
+    """Only where all were read."""
+    read: Numbers = {"commwatch_collector_success": {("network",): 1.0}, "commwatch_present": {("ethernet_port",): 0.0}}
+    gone = seen_by(missing, facts_of(merged(LEARNED, read)))
+
+    assert codes_of(gone) == [("ethernet_missing", IDENTITY)]
+    assert seen_by(missing, facts_of(merged(LEARNED, read, INFO))) == []
+    for metric in read:
+        unread = facts_of(merged(LEARNED, {name: series for name, series in read.items() if name != metric}))
+        assert seen_by(missing, unread) == []
+        assert not is_judged(gone[0], unread)
+
+
+@pytest.mark.parametrize(("metric", "enough"), [(DOWNS, 3.0), (CHANGES, 6.0)])
+def test_a_link_that_is_lost_again_and_again(metric: str, enough: float) -> None:
+    """Three times in an hour; a loss and a return are two changes of the carrier."""
+    assert codes_of(rose(flapping, metric, enough, HOUR - 1.0)) == [("ethernet_flapping", IDENTITY)]
+    assert rose(flapping, metric, enough - 1.0, HOUR - 1.0) == []
+    assert rose(flapping, metric, enough, HOUR) == []
+
+
+def test_an_interface_below_its_own_speed_is_slow() -> None:
+    """Without a link it has no speed, and what was said of it stays."""
+    now: Numbers = {SPEED: {NAME: 1.25e9}, SPEED_EXPECTED: {NAME: 12.5e9}}
+    [sighting] = seen_by(slow, facts_of(now))
+
+    assert codes_of([sighting]) == [("ethernet_slow", IDENTITY)]
+    assert sighting.evidence == (
+        Evidence("speed", 1.25e9, "bytes_per_second", 12.5e9, "the fastest that was stable here"),
+    )
+    assert seen_by(slow, facts_of({**now, SPEED: {NAME: 12.5e9}})) == []
+    assert seen_by(slow, facts_of({SPEED: {NAME: 1.25e9}})) == []
+    assert not is_judged(sighting, facts_of({SPEED_EXPECTED: now[SPEED_EXPECTED]}))
+
+
+@pytest.mark.parametrize(
+    "metric", ["receive_errors", "receive_crc_errors", "phy_crc_errors", "phy_symbol_errors", "phy_pcs_symbol_errors"]
+)
+def test_damaged_packets_have_a_floor_that_grows_with_the_speed(metric: str) -> None:
+    """A bit error ratio of 1e-12 makes 360 in an hour at 100 Gbit/s; where no speed is known there is no floor."""
+    name = f"commwatch_ethernet_{metric}_total"
+    speed: Numbers = {SPEED: {NAME: 12.5e9}}
+
+    assert codes_of(rose(errors, name, 361.0, HOUR - 1.0, speed)) == [("ethernet_errors", IDENTITY)]
+    assert rose(errors, name, 360.0, HOUR - 1.0, speed) == []
+    assert rose(errors, name, 361.0, HOUR, speed) == []
+    assert rose(errors, name, 361.0, HOUR - 1.0) == []
+    assert len(rose(errors, name, 361.0, HOUR - 1.0, {SPEED_EXPECTED: {NAME: 12.5e9}})) == 1
+
+
+@pytest.mark.parametrize(
+    ("look", "metric", "code"),
+    [(module, "module_events", "ethernet_module_fault"), (storms, "pause_storms", "ethernet_pause_storm")],
+)
+def test_single_events_are_told_for_an_hour(look: Look, metric: str, code: str) -> None:
+    """Faults of the cable's module, and long pauses sent."""
+    name = f"commwatch_ethernet_{metric}_total"
+
+    assert codes_of(rose(look, name, 1.0, HOUR - 1.0)) == [(code, IDENTITY)]
+    assert rose(look, name, 1.0, HOUR) == []
+    assert rose(look, name, 0.0, 10.0) == []
+
+
+def test_a_module_that_is_pulled_is_no_fault_of_the_module() -> None:
+    """The link tells of it."""
+    name = "commwatch_ethernet_module_events_total"
+    now: Numbers = {name: {(*NAME, "unplugged"): 1.0}}
+
+    assert seen_by(module, facts_of(now, {10.0: {name: {(*NAME, "unplugged"): 0.0}}})) == []
+
+
+@pytest.mark.parametrize(
+    ("look", "metric", "code", "allowed"),
+    [
+        (dropping, "phy_discards_total", "ethernet_dropping", 12_000.0),
+        (dropping, "phy_transmit_discards_total", "ethernet_dropping", 12_000.0),
+        (dropping, "out_of_buffer_total", "ethernet_dropping", 12_000.0),
+        (dropping, "receive_missed_total", "ethernet_dropping", 12_000.0),
+        (over_allowance, "allowance_exceeded_total", "ethernet_over_allowance", 12_000.0),
+        (paused, "pfc_receive_pause_seconds_total", "ethernet_paused", 1.2),
+        (paused, "global_receive_pause_seconds_total", "ethernet_paused", 1.2),
+        (pausing, "pfc_transmit_pause_seconds_total", "ethernet_pausing", 1.2),
+        (pausing, "global_transmit_pause_seconds_total", "ethernet_pausing", 1.2),
+    ],
+)
+def test_traffic_is_judged_over_two_minutes(look: Look, metric: str, code: str, allowed: float) -> None:
+    """For minutes, and only as information."""
+    name = f"commwatch_ethernet_{metric}"
+
+    assert codes_of(rose(look, name, allowed * 1.01, WINDOW - 1.0)) == [(code, IDENTITY)]
+    assert rose(look, name, allowed * 0.99, WINDOW - 1.0) == []
+    assert rose(look, name, allowed * 1.01, WINDOW) == []
+    assert CODES[code].severity == "info"
+    assert CODES[code].opens_after > WINDOW
+
+
+def test_what_the_kernel_calls_dropped_says_nothing() -> None:
+    """It counts packets of protocols that no one here speaks; they come all the time."""
+    assert rose(dropping, "commwatch_ethernet_receive_drops_total", 1e5, 10.0) == []
+
+
+def test_the_interface_of_a_port_that_is_down_is_its_cause() -> None:
+    """One fault of one cable is one finding, and it is about the port that jobs use."""
+    port = ("mlx5_0", "1")
+    now = merged(
+        INFO,
+        LEARNED,
+        {
+            CARRIER: {NAME: 0.0},
+            "commwatch_rdma_port_info": {(*port, "Ethernet", "0x0", "0x0", "", "", "0000:18:00.0", *NAME): 1.0},
+            "commwatch_rdma_port_expected": {port: 1.0},
+            "commwatch_rdma_port_state": {port: 1.0},
+        },
+    )
+    facts = facts_of(now)
+    found = [*seen_by(down, facts), *seen_by(rdma.down, facts)]
+    [finding] = join(
+        Finding(one.code, one.component, CODES[one.code].severity, NOW, one.evidence, one.detail) for one in found
+    )
+
+    assert (finding.code, finding.severity) == ("rdma_port_down", "critical")
+    assert [cause.code for cause in finding.causes] == ["ethernet_down"]

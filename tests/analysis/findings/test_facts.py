@@ -1,0 +1,87 @@
+"""What rules read: increases of what moved and is still exposed, and events that nobody exposed before."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.history import CounterHistory
+from commwatch.analysis.findings.view import SeriesView
+from commwatch_exporters.snapshot import Block, Layout, Snapshot
+from support.facts import NOW
+
+XIDS = "commwatch_gpu_xid_events_total"
+SXIDS = "commwatch_nvswitch_sxid_events_total"
+XID_119 = ("0", "0000:17:00.0", "119")
+
+
+def history() -> CounterHistory:
+    return CounterHistory({XIDS: 3600.0, SXIDS: 3600.0}, {XIDS, SXIDS})
+
+
+def facts(known: CounterHistory, *labels: tuple[str, ...]) -> Facts:
+    layout = Layout((XIDS, one) for one in labels)
+    return Facts(Snapshot([Block(layout, [1] * len(labels), 0.0)]), known, NOW)
+
+
+def test_a_kind_of_event_that_comes_for_the_first_time_counts() -> None:
+    """Nobody exposed an Xid 119 before there was one: the first is an increase all the same."""
+    known = history()
+    known.take(XIDS, ("0", "0000:17:00.0", "79"), 0.0, NOW - 10.0)
+    known.take(XIDS, XID_119, 1.0, NOW - 5.0)
+
+    assert list(facts(known, XID_119).increases(XIDS, 3600.0)) == [
+        ({"gpu": "0", "pci_bus_id": "0000:17:00.0", "xid": "119"}, 1.0)
+    ]
+
+
+def test_events_found_at_the_first_look_are_old() -> None:
+    """Totals go on over a restart of the daemon; what they show at first has happened before."""
+    known = history()
+    known.take(XIDS, XID_119, 7.0, NOW)
+    known.take(SXIDS, ("0000:05:00.0", "20034"), 3.0, NOW)
+
+    assert list(facts(known, XID_119).increases(XIDS, 3600.0)) == []
+    assert known.increase(SXIDS, ("0000:05:00.0", "20034"), NOW, 3600.0) == 0.0
+
+
+def test_an_increase_of_what_is_not_exposed_any_more_is_not_told() -> None:
+    """What was not read now says nothing now."""
+    known = history()
+    known.take(XIDS, XID_119, 1.0, NOW - 10.0)
+    known.take(XIDS, XID_119, 2.0, NOW)
+
+    assert len(list(facts(known, XID_119).increases(XIDS, 3600.0))) == 1
+    assert list(facts(known).increases(XIDS, 3600.0)) == []
+
+
+def test_one_series_must_be_meant() -> None:
+    """A rule that forgets a label hears of it."""
+    here = facts(history(), XID_119, ("1", "0000:18:00.0", "119"))
+
+    assert here.value(XIDS, pci_bus_id="0000:18:00.0") == 1
+    assert here.value(XIDS, xid="79") is None
+    with pytest.raises(ValueError, match="2 series"):
+        here.value(XIDS, xid="119")
+
+
+def test_what_is_derived_is_made_once_and_counts_for_each_that_asks() -> None:
+    """A rule that gets it ready-made has asked for all that it was made of, also by way of another function."""
+    made = []
+
+    def xids(some: Facts) -> int:
+        made.append("xids")
+        return len(list(some.series(XIDS)))
+
+    def both(some: Facts) -> int:
+        return some.derived(xids) + len(list(some.series(SXIDS)))
+
+    view = SeriesView()
+    view.show(Snapshot([Block(Layout([(XIDS, XID_119)]), [1], 0.0)]))
+    found = Facts(view, history(), NOW)
+
+    for make, asked in ((xids, {XIDS}), (both, {XIDS, SXIDS}), (both, {XIDS, SXIDS}), (xids, {XIDS})):
+        view.asked.clear()
+        assert found.derived(make) == 1
+        assert view.asked == asked
+    assert made == ["xids"]

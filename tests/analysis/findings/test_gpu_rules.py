@@ -1,0 +1,95 @@
+"""GPUs: each bad state is told as what it is; clocks that are held down count while the GPU communicates."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.analysis.findings.rules.components import gpu_of
+from commwatch.analysis.findings.rules.gpu import recovery, slowed, states
+from support.facts import Numbers, codes_of, facts_of, is_judged, seen_by
+
+GPU0 = ("0", "0000:17:00.0")
+IDENTITY = "gpu/0000:17:00.0"
+REASONS = "commwatch_gpu_clocks_event_reason"
+PEAK = "commwatch_nvlink_transmit_utilization_peak_ratio"
+BUSY = "commwatch_gpu_busy"
+HOT: Numbers = {REASONS: {(*GPU0, "hw_thermal_slowdown"): 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [(1, "gpu_not_answering"), (2, "gpu_lost"), (3, "gpu_reset_required"), (4, "gpu_missing")]
+)
+def test_each_bad_state_is_a_finding_of_its_own(state: int, code: str) -> None:
+    """What to do differs: a lost GPU needs a power cycle, a missing one may have been taken out."""
+    assert codes_of(seen_by(states, facts_of({"commwatch_gpu_state": {GPU0: state}}))) == [(code, IDENTITY)]
+
+
+def test_a_gpu_that_is_well_or_unknown_is_no_finding() -> None:
+    """State 0, and no state at all, as while the driver is not loaded."""
+    assert seen_by(states, facts_of({"commwatch_gpu_state": {GPU0: 0}})) == []
+    assert seen_by(states, facts_of({})) == []
+
+
+def test_gpus_of_which_little_is_known_stay_apart() -> None:
+    """One that was replaced has no index, one that never answered has no address."""
+    facts = facts_of({"commwatch_gpu_state": {("", "0000:17:00.0"): 4, ("3", ""): 1}})
+
+    assert [(one.component.identity, one.component.words) for one in seen_by(states, facts)] == [
+        ("gpu/0000:17:00.0", "0000:17:00.0"),
+        ("gpu/index:3", "GPU3 (index:3)"),
+    ]
+
+
+def test_what_the_driver_asks_for_is_told_in_words() -> None:
+    """A number of a newer driver is told as the number; 0 asks for nothing."""
+    for action, words in ((1, "GPU reset"), (4, "drain and reset"), (9, "action 9")):
+        [sighting] = seen_by(recovery, facts_of({"commwatch_gpu_recovery_action": {GPU0: action}}))
+        assert (sighting.code, sighting.detail) == ("gpu_recovery_needed", words)
+    assert seen_by(recovery, facts_of({"commwatch_gpu_recovery_action": {GPU0: 0}})) == []
+    assert seen_by(recovery, facts_of({})) == []
+
+
+def test_clocks_held_down_count_while_the_gpu_communicates() -> None:
+    """At 1 % of its capacity in the last minute it does, just below it does not."""
+    [sighting] = seen_by(slowed, facts_of({**HOT, PEAK: {GPU0: 0.01}}))
+
+    assert (sighting.code, sighting.component.identity) == ("gpu_slowed_down", IDENTITY)
+    assert sighting.evidence[1].threshold_origin == "gpu_communicates_ratio"
+    assert seen_by(slowed, facts_of({**HOT, PEAK: {GPU0: 0.0099}, BUSY: {GPU0: 1}})) == []
+
+
+def test_the_busier_direction_and_link_counts() -> None:
+    """PCIe alone is communication too."""
+    quiet: Numbers = {PEAK: {GPU0: 0.0}}
+    copies: Numbers = {"commwatch_pcie_receive_utilization_peak_ratio": {GPU0: 0.5}}
+
+    assert len(seen_by(slowed, facts_of({**HOT, **quiet, **copies}))) == 1
+
+
+def test_where_traffic_is_not_read_a_busy_gpu_counts() -> None:
+    """Without any of it nothing is known and nothing is said."""
+    assert len(seen_by(slowed, facts_of({**HOT, BUSY: {GPU0: 1}}))) == 1
+    assert seen_by(slowed, facts_of({**HOT, BUSY: {GPU0: 0}})) == []
+    assert seen_by(slowed, facts_of(HOT)) == []
+
+
+@pytest.mark.parametrize("reason", ["gpu_idle", "sw_power_cap", "applications_clocks_setting", "sync_boost"])
+def test_how_a_healthy_gpu_works_is_no_slowdown(reason: str) -> None:
+    """The power cap is where a busy GPU lives."""
+    facts = facts_of({REASONS: {(*GPU0, reason): 1.0, (*GPU0, "hw_slowdown"): 0.0}, PEAK: {GPU0: 0.9}})
+
+    assert seen_by(slowed, facts) == []
+
+
+def test_a_brake_that_holds_in_idle_is_still_there() -> None:
+    """The finding waits for traffic while the reason holds, and closes once it has gone."""
+    [sighting] = seen_by(slowed, facts_of({**HOT, PEAK: {GPU0: 0.5}}))
+
+    assert not is_judged(sighting, facts_of({**HOT, PEAK: {GPU0: 0.0}}))
+    assert is_judged(sighting, facts_of({**HOT, PEAK: {GPU0: 0.5}}))
+    assert is_judged(sighting, facts_of({REASONS: {(*GPU0, "hw_thermal_slowdown"): 0.0}}))
+
+
+def test_a_line_that_names_no_gpu_is_of_the_node() -> None:
+    """Both labels are empty then."""
+    assert gpu_of({"gpu": "", "pci_bus_id": ""}).identity == "node"

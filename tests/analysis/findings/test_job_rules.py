@@ -1,0 +1,129 @@
+"""What jobs tell: errors in their logs, and settings that do harm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.finding import Sighting
+from commwatch.analysis.findings.rules import jobs, settings
+from commwatch.analysis.findings.rules.rule_set import HOUR
+from commwatch.analysis.nccl_log_rules import SIDES
+from support.facts import Numbers, codes_of, facts_of, seen_by, shipped
+from support.machines import CARDS, four_cards, merged
+
+LIMITS = shipped()
+BRIDGES = [f"0000:{bus}{end}" for bus in "26" for end in ("0:01.0", "1:00.0", "2:00.0", "2:01.0")]
+"""All above the cards."""
+NETWORK: Numbers = {
+    "commwatch_rdma_port_info": {("mlx5_0", "1", "InfiniBand", "", "", "", "", "0000:c1:00.0", ""): 1.0},
+    "commwatch_ethernet_info": {("eth0", "", "", ""): 1.0},
+    "commwatch_pcie_device_info": {("0000:c1:00.0", "nic", "", "", "", ""): 1.0},
+}
+
+
+def logs(counts: Mapping[str, float]) -> Numbers:
+    return {"commwatch_nccl_log_errors_total": {(category,): count for category, count in counts.items()}}
+
+
+def written(counts: Mapping[str, float], *, ago: float = 60.0, more: Numbers | None = None) -> Facts:
+    """So many lines of each category, written so many seconds ago; some stood there before."""
+    now = merged(logs({category: 5 + count for category, count in counts.items()}), more or {})
+    return facts_of(now, history={ago + 60.0: logs(dict.fromkeys(counts, 5)), ago: now})
+
+
+def seen(facts: Facts) -> list[Sighting]:
+    return [one for look in jobs.JOBS.looks for one in seen_by(look, facts)]
+
+
+def test_three_errors_in_ten_minutes() -> None:
+    """Of one kind; two are none, and what is older than the window does not count."""
+    least, window = LIMITS.nccl_log_errors_min, LIMITS.nccl_log_errors_window_seconds
+
+    assert seen(written({"ib_retry": least - 1, "socket": least - 1})) == []
+    [found] = seen(written({"ib_retry": least}))
+    assert (found.code, found.component.identity, found.detail) == (
+        "nccl_errors", "log/ib_retry", "on the side of: network"
+    )  # fmt: skip
+    assert seen(written({"ib_retry": least}, ago=window - 1)) != []
+    assert seen(written({"ib_retry": least}, ago=window + 1)) == []
+
+
+@pytest.mark.parametrize("category", sorted(SIDES))
+def test_each_category_is_told_as_what_it_is(category: str) -> None:
+    """Faults of the node as such, giving up as a symptom, faults of the job as its own; noise not at all."""
+    sides = {str(one): side for one, side in SIDES.items()}
+    codes = [one.code for one in seen(written({category: 9}))]
+
+    if category in ("timeout", "remote", "ib_rnr", "ib_remote_access"):
+        assert codes == ["nccl_timeouts"]
+    elif sides[category] in ("network", "nvlink", "gpu", "host"):
+        assert codes == ["nccl_errors"]
+    elif sides[category] in ("config", "program"):
+        assert codes == ["nccl_job_errors"]
+    else:
+        assert category in ("other", "ib_flush", "teardown")
+        assert codes == []
+
+
+def test_one_timeout_is_told_for_an_hour() -> None:
+    """A job that gave up is gone by the time somebody looks."""
+    assert [one.code for one in seen(written({"timeout": 1}, ago=HOUR - 1))] == ["nccl_timeouts"]
+    assert seen(written({"timeout": 1}, ago=HOUR + 1)) == []
+
+
+def test_a_category_that_appears_counts_from_its_first_line() -> None:
+    """A series that is not there before its first event is no old one."""
+    facts = facts_of(logs({"socket": 0, "ib_retry": 3}), history={60.0: logs({"socket": 0})})
+
+    assert codes_of(seen(facts)) == [("nccl_errors", "log/ib_retry")]
+
+
+def test_a_category_of_another_version_is_left_alone() -> None:
+    """It is on no side."""
+    assert seen(written({"of_tomorrow": 99})) == []
+
+
+@pytest.mark.parametrize(
+    ("category", "parts"),
+    [
+        ("ib_retry", {"mlx5_0", "eth0", "0000:c1:00.0/pcie"}),
+        ("nvls", {f"{card}/nvlink" for card in CARDS}),
+        ("cuda", {f"{card}/nvlink" for card in CARDS} | {f"{part}/pcie" for part in (*CARDS, *BRIDGES)}),
+        ("p2p", set()),
+    ],
+)
+def test_errors_of_a_side_have_its_parts(category: str, parts: set[str]) -> None:
+    """So that a fault of a GPU does not explain what the network did."""
+    [found] = seen(written({category: 9}, more=merged(four_cards(), NETWORK)))
+
+    assert found.component.parts == parts
+
+
+# --- settings ---
+
+
+def remark(severity: str, processes: float = 8) -> Numbers:
+    return {"commwatch_nccl_setting_processes": {("NCCL_P2P_DISABLE", "p2p_off", severity): processes}}
+
+
+@pytest.mark.parametrize(
+    ("severity", "codes"),
+    [("harmful", ["nccl_setting_harmful"]), ("suspicious", ["nccl_setting_suspicious"]), ("useless", []), ("note", [])],
+)
+def test_settings_by_their_severity(severity: str, codes: list[str]) -> None:
+    """What does nothing, or is only worth a note, is no finding."""
+    found = seen_by(settings.remarks, facts_of(remark(severity)))
+
+    assert [one.code for one in found] == codes
+    for one in found:
+        assert one.component.identity == "setting/NCCL_P2P_DISABLE/p2p_off"
+        assert [fact.value for fact in one.evidence] == ["p2p_off", 8]
+
+
+def test_a_setting_of_no_process_is_none() -> None:
+    """The job has ended; and nothing is said where nothing was read."""
+    assert seen_by(settings.remarks, facts_of(remark("harmful", 0))) == []
+    assert seen_by(settings.remarks, facts_of({})) == []

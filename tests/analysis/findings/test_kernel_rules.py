@@ -1,0 +1,149 @@
+"""The kernel log: Xids and SXids of the last hour, by what they mean for communication."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.analysis.findings.rules.kernel import (
+    FABRIC_FAILED,
+    GPU_FAILED,
+    SWITCH_FAILED,
+    SWITCH_WARNS,
+    driver_errors,
+    lost_records,
+    switch_errors,
+)
+from commwatch.event_meaning import meanings
+from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by
+
+GPU0 = ("0", "0000:17:00.0")
+XIDS = "commwatch_gpu_xid_events_total"
+SXIDS = "commwatch_nvswitch_sxid_events_total"
+MESSAGES = "commwatch_kernel_log_gpu_messages_total"
+LAST = "commwatch_gpu_last_xid_timestamp_seconds"
+SWITCH = "0000:05:00.0"
+
+
+def xids(code: str, count: float, last: float = NOW) -> Numbers:
+    return {XIDS: {(*GPU0, "74"): 0.0, (*GPU0, code): count}, LAST: {GPU0: last}}
+
+
+def test_the_lists_of_numbers_are_those_of_the_data() -> None:
+    """What data/xid.yaml and data/sxid.yaml call critical or a warning, with the names of there."""
+    known = meanings("xid")
+    critical = {f"{xid}": one.name for xid, one in known.items() if one.severity == "critical"}
+    fabric = {f"{xid}" for xid, one in known.items() if one.fabric}
+    warned = {f"{xid}": one.name for xid, one in known.items() if one.severity == "warning" and f"{xid}" in fabric}
+    switches = {severity: {f"{sxid}" for sxid, one in meanings("sxid").items() if one.severity == severity}
+                for severity in ("critical", "warning")}  # fmt: skip
+
+    assert {xid: name for xid, name in critical.items() if xid in fabric} == FABRIC_FAILED
+    assert {xid: name for xid, name in critical.items() if xid not in fabric} | warned == GPU_FAILED
+    assert switches == {"critical": SWITCH_FAILED, "warning": SWITCH_WARNS}
+
+
+@pytest.mark.parametrize(("xid", "code"), [("79", "xid_fabric"), ("145", "xid_fabric"), ("119", "xid_gpu")])
+def test_an_xid_is_told_for_an_hour(xid: str, code: str) -> None:
+    """It opens with the first one, and closes when the last is an hour ago."""
+    now, history = xids(xid, 1.0), {10.0: xids(xid, 0.0)}
+
+    [sighting] = seen_by(driver_errors, facts_of(now, history))
+    assert (sighting.code, sighting.component.identity) == (code, "gpu/0000:17:00.0")
+    assert f"Xid {xid} (" in sighting.evidence[0].what
+    assert seen_by(driver_errors, facts_of(now, {3700.0: xids(xid, 0.0), 3600.0: now})) == []
+
+
+def test_an_xid_that_was_never_exposed_before_counts() -> None:
+    """The series comes with its first event."""
+    nothing_yet = {XIDS: {(*GPU0, "74"): 0.0}}
+
+    assert len(seen_by(driver_errors, facts_of(xids("119", 1.0), {10.0: nothing_yet}))) == 1
+
+
+def test_old_xids_found_in_the_log_are_not_news() -> None:
+    """A log that is read from its beginning tells what happened long ago."""
+    first_look = {10.0: xids("79", 0.0, last=NOW - 3601.0)}
+
+    assert seen_by(driver_errors, facts_of(xids("79", 3.0, last=NOW - 3601.0), first_look)) == []
+    assert len(seen_by(driver_errors, facts_of(xids("79", 3.0, last=NOW - 3599.0), first_look))) == 1
+
+
+@pytest.mark.parametrize("xid", ["13", "31", "43", "45", "154", "176", "other"])
+def test_job_noise_is_no_finding(xid: str) -> None:
+    """A program's own fault says nothing of the node."""
+    assert seen_by(driver_errors, facts_of(xids(xid, 5.0), {10.0: xids(xid, 0.0)})) == []
+
+
+def test_what_is_not_read_is_not_told() -> None:
+    """No series, no finding."""
+    for look in (driver_errors, switch_errors, lost_records):
+        assert seen_by(look, facts_of({})) == []
+
+
+def test_several_xids_of_one_gpu_are_one_finding_of_each_kind() -> None:
+    """The evidence has each of them."""
+    now: Numbers = {XIDS: {(*GPU0, "74"): 2.0, (*GPU0, "145"): 1.0, (*GPU0, "119"): 1.0}, LAST: {GPU0: NOW}}
+    history = {10.0: before(now, {XIDS: dict.fromkeys(now[XIDS], 1.0)})}
+
+    found = {one.code: one for one in seen_by(driver_errors, facts_of(now, history))}
+    assert found.keys() == {"xid_fabric", "xid_gpu"}
+    assert [one.value for one in found["xid_fabric"].evidence] == [1.0, 1.0]
+
+
+def test_an_xid_that_was_not_fatal_wakes_no_one() -> None:
+    """Of three, the one that was is told beside the two that were not."""
+    nonfatal = "commwatch_gpu_xid_nonfatal_events_total"
+    now: Numbers = {**xids("149", 3.0), nonfatal: {(*GPU0, "149"): 2.0}}
+
+    found = {one.code: one.evidence[0].value for one in seen_by(driver_errors, facts_of(now, {10.0: xids("149", 0.0)}))}
+    assert found == {"xid_fabric": 1.0, "xid_nonfatal": 2.0}
+    now = {**xids("149", 2.0), nonfatal: {(*GPU0, "149"): 2.0}}
+    assert [one.code for one in seen_by(driver_errors, facts_of(now, {10.0: xids("149", 0.0)}))] == ["xid_nonfatal"]
+
+
+def test_an_sxid_is_as_grave_as_its_line_says() -> None:
+    """One number can be either."""
+    nonfatal = "commwatch_nvswitch_sxid_nonfatal_events_total"
+    history: dict[float, Numbers] = {10.0: {SXIDS: {(SWITCH, "12020"): 0.0}}}
+    now: Numbers = {SXIDS: {(SWITCH, "12020"): 3.0}, nonfatal: {(SWITCH, "12020"): 2.0}}
+
+    found = {one.code: one.evidence[0].value for one in seen_by(switch_errors, facts_of(now, history))}
+    assert found == {"sxid_fatal": 1.0, "sxid_warning": 2.0}
+    now = {SXIDS: {(SWITCH, "12020"): 2.0}, nonfatal: {(SWITCH, "12020"): 2.0}}
+    assert [one.code for one in seen_by(switch_errors, facts_of(now, history))] == ["sxid_warning"]
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [("fallen_off_bus", "xid_fabric"), ("gsp_errors_limited", "xid_gpu"), ("nvlink_detection_failed", "xid_gpu")],
+)
+def test_lines_without_a_number_count_as_the_xid_that_is_missing(message: str, code: str) -> None:
+    """A GPU can fall off its bus without Xid 79; where the line names no GPU it is of the node."""
+    old: Numbers = {XIDS: {(*GPU0, "74"): 0.0}}
+    told = facts_of({**old, MESSAGES: {(*GPU0, message): 1.0}}, {10.0: old})
+    unnamed = facts_of({**old, MESSAGES: {("", "", message): 1.0}}, {10.0: old})
+
+    assert codes_of(seen_by(driver_errors, told)) == [(code, "gpu/0000:17:00.0")]
+    assert codes_of(seen_by(driver_errors, unnamed)) == [(code, "node")]
+
+
+@pytest.mark.parametrize(
+    ("sxid", "codes"),
+    [("20034", ["sxid_fatal"]), ("23017", ["sxid_fatal"]), ("10004", ["sxid_warning"]), ("20001", []), ("12021", [])],
+)
+def test_sxids_are_told_by_what_they_mean(sxid: str, codes: list[str]) -> None:
+    """Corrected errors and packets sent again are how a switch lives."""
+    now: Numbers = {SXIDS: {(SWITCH, "12020"): 4.0, (SWITCH, sxid): 1.0}}
+    history = {10.0: {SXIDS: {(SWITCH, "12020"): 4.0}}}
+
+    found = seen_by(switch_errors, facts_of(now, history))
+    assert [one.code for one in found] == codes
+    assert all(one.component.identity == f"nvswitch/{SWITCH}" and not one.component.parts for one in found)
+
+
+def test_lost_records_are_told() -> None:
+    """An Xid may be among them."""
+    name = "commwatch_kernel_log_losses_total"
+
+    assert len(seen_by(lost_records, facts_of({name: {(): 1.0}}, {10.0: {name: {(): 0.0}}}))) == 1
+    assert seen_by(lost_records, facts_of({name: {(): 1.0}}, {10.0: {name: {(): 1.0}}})) == []

@@ -1,0 +1,196 @@
+"""One look: what the rules are given, what is remembered of them, and how the history is fed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from commwatch.analysis.findings.code import FindingCode
+from commwatch.analysis.findings.codes import CODES, EVENTS, WATCHED
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.finding import Component, Sighting
+from commwatch.analysis.findings.history import CounterHistory
+from commwatch.analysis.findings.looking import TIDY_SECONDS, Basis, Looking, LookingState, rule_name
+from commwatch.analysis.findings.rules import RULE_SETS
+from commwatch.analysis.findings.rules.rule_set import RuleSet
+from commwatch.analysis.findings.view import SeriesView
+from commwatch.simulation.presets import PRESETS
+from commwatch.thresholds import Thresholds
+from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
+from support.facts import NOW, shipped
+from support.whole_node import whole_node
+
+STATE, RECOVERIES = "commwatch_nvlink_link_state", "commwatch_nvlink_recoveries_total"
+REPLAYS = "commwatch_pcie_replays_total"
+LINK = Component("nvlink", "0000:17:00.0/3", parts=frozenset({"0000:17:00.0"}))
+
+
+def code(name: str) -> FindingCode:
+    return FindingCode(name, name, "warning", "fault", "meaning", "next step")
+
+
+def inactive(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Links that are inactive."""
+    for _, state in facts.series(STATE):
+        if state == 0 and facts.value(RECOVERIES, link="3") is None:
+            yield Sighting("link_out", LINK, ())
+
+
+def recovered(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Links that recovered."""
+    yield from [Sighting("link_back", LINK, ()) for _ in facts.increases(RECOVERIES, 3600.0)]
+
+
+def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """A rule with a defect."""
+    raise KeyError("link")
+
+
+LINKS = RuleSet("links", (code("link_out"), code("link_back")), (inactive, recovered), {RECOVERIES: 3600.0})
+
+
+def looking(*rule_sets: RuleSet, state: LookingState | None = None) -> Looking:
+    history = CounterHistory({RECOVERIES: 3600.0, REPLAYS: 3600.0})
+    return Looking(rule_sets, shipped(), history, lambda name, error: None, state)
+
+
+def snapshot(values: Mapping[Series, Value], layout: Layout | None = None) -> Snapshot:
+    return Snapshot([Block(layout or Layout(values), list(values.values()), 0.0)])
+
+
+def of_link(metric: str, link: str = "3") -> Series:
+    return (metric, ("0", "0000:17:00.0", link))
+
+
+def metrics(look: Looking, of: str) -> set[str]:
+    found = look.metrics_of(of)
+    assert found is not None
+    return set(found)
+
+
+def test_rules_say_what_they_stand_on() -> None:
+    """A code is remembered with the rule that sighted it and all that this rule asked for then."""
+    look = looking(LINKS)
+    look.at(snapshot({of_link(STATE): 0}), NOW)
+
+    assert metrics(look, "link_out") == {STATE, RECOVERIES}
+    assert look.state.bases == {"link_out": Basis(rule_name(inactive), (STATE, RECOVERIES))}
+
+
+def test_a_code_that_was_never_sighted_stands_on_its_family() -> None:
+    """Whatever the rules of its set asked for at the last look."""
+    look = looking(LINKS)
+    look.at(snapshot({of_link(STATE): 1}), NOW)
+
+    assert metrics(look, "link_out") == {STATE}
+    assert metrics(look, "link_back") == {STATE}
+
+
+def test_what_codes_stand_on_outlives_a_restart() -> None:
+    """It comes back from JSON, but for codes that are no more."""
+    look = looking(LINKS)
+    look.at(snapshot({of_link(STATE): 0}), NOW)
+    kept = msgspec.json.decode(msgspec.json.encode(look.state), type=LookingState)
+
+    assert metrics(looking(LINKS, state=kept), "link_out") == {STATE, RECOVERIES}
+    assert looking(RuleSet("other", (code("other"),), ()), state=kept).state.bases == {}
+
+
+def test_a_family_with_a_defect_sees_nothing_for_certain() -> None:
+    """Codes of its rules that were never sighted are not known to be gone; those of other rules are."""
+    broken = RuleSet("broken", (code("unknown"),), (failing,))
+    look = looking(LINKS, broken)
+    look.at(snapshot({of_link(STATE): 0}), NOW)
+
+    assert look.failing == {rule_name(failing)}
+    assert look.metrics_of("unknown") is None
+    assert look.metrics_of("link_out") is not None
+
+
+def test_the_history_takes_what_moved() -> None:
+    """Also from blocks of which another number moved, and of a counter that is read for the first time later."""
+    look = looking(LINKS)
+    values: dict[Series, Value] = {of_link(STATE): 1, of_link(RECOVERIES): 5, of_link(RECOVERIES, "4"): None}
+    layout = Layout(values)
+
+    def at(second: float, three: Value, four: Value, state: int = 1) -> list[str]:
+        values.update({of_link(STATE): state, of_link(RECOVERIES): three, of_link(RECOVERIES, "4"): four})
+        return [one.code for one in look.at(snapshot(values, layout), NOW + second)]
+
+    assert at(0, 5, None) == []
+    assert at(10, 5, None, state=2) == []
+    assert at(20, 5, 7) == []
+    assert at(30, 5, 8) == ["link_back"]
+    assert at(40, 6, 8) == ["link_back"] * 2
+    assert at(50, None, 8) == ["link_back"], "what is not read now sights nothing"
+    assert at(60, 6, 8) == ["link_back"] * 2
+    assert at(3630, 6, 8) == ["link_back"]
+    assert at(3650, 6, 8) == []
+
+
+def test_counters_of_devices_that_are_gone_are_forgotten() -> None:
+    """Once an hour: a device that comes back with another number has not counted it here."""
+    look = looking(LINKS)
+    look.at(snapshot({of_link(RECOVERIES): 5}), NOW)
+    look.at(snapshot({of_link(STATE): 1}), NOW + TIDY_SECONDS)
+
+    assert look.at(snapshot({of_link(RECOVERIES): 9}), NOW + TIDY_SECONDS + 10) == []
+
+
+def test_a_view_shows_each_snapshot_as_it_is() -> None:
+    """Labels are kept, numbers are not; a block that has gone, and one that has come, are noticed."""
+    view, first, second = SeriesView(), Layout([of_link(STATE), of_link(STATE, "4")]), Layout([of_link(STATE, "5")])
+
+    def shown(*blocks: Block) -> list[tuple[str, float]]:
+        view.show(Snapshot(blocks))
+        found = [(labels["link"], number) for labels, number in view.samples(STATE)]
+        assert found == [(labels["link"], number) for labels, number in Snapshot(blocks).samples(STATE)]
+        single = [(link, view.value(STATE, "0", "0000:17:00.0", link)) for link in ("3", "4", "5")]
+        assert [(link, number) for link, number in single if number is not None] == found
+        return found
+
+    assert shown(Block(first, [1, None], 0.0)) == [("3", 1)]
+    assert shown(Block(first, [0, 2], 1.0), Block(second, [3], 1.0)) == [("3", 0), ("4", 2), ("5", 3)]
+    assert shown(Block(second, [1], 2.0)) == [("5", 1)]
+    assert shown(Block(first, [1, 1], 3.0)) == [("3", 1), ("4", 1)]
+    assert view.asked == {STATE}
+
+
+def test_a_view_hides_what_is_not_exposed() -> None:
+    """Rules read what users can see."""
+    view = SeriesView()
+    view.show(Snapshot([Block(Layout([of_link(STATE)]), [1], 0.0)], hidden={STATE}))
+
+    assert list(view.samples(STATE)) == []
+    assert view.value(STATE, "0", "0000:17:00.0", "3") is None
+
+
+def test_rules_have_names_of_their_own() -> None:
+    """Their failures are counted by name."""
+    names = [rule_name(look) for rules in RULE_SETS for look in rules.looks]
+
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_healthy_node_has_no_fault(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every simulated node while it works: no rule fails, none sights a fault, and none changes the shared labels."""
+    failures: list[tuple[str, Exception]] = []
+    look = Looking(
+        RULE_SETS, shipped(), CounterHistory(WATCHED, EVENTS), lambda name, error: failures.append((name, error))
+    )
+    seen = set()
+    with whole_node(preset, tmp_path, monkeypatch) as node:
+        for _ in range(4):
+            node.time += 10.0
+            node.run()
+            sighted = look.at(node.snapshot(), 1.7e9 + node.time)
+            seen |= {one.code for one in sighted if CODES[one.code].severity != "info"}
+        for metric in {metric for rule in look.asked.values() for metric in rule}:
+            assert list(look.facts.series(metric)) == list(node.snapshot().samples(metric)), "a rule changed labels"
+
+    assert failures == []
+    assert seen == set()

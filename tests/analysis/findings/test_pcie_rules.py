@@ -1,0 +1,113 @@
+"""PCIe links: lanes that were lost, links that stay slow under load, adapters and switches, and what a slot lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.rules.pcie import below_maximum, degraded_devices, narrow, slow
+from support.facts import Numbers, codes_of, facts_of, is_judged, seen_by
+
+ADDRESS = "0000:17:00.0"
+GPU0 = ("0", ADDRESS)
+IDENTITY = f"pcie_link/{ADDRESS}"
+LANES = "commwatch_pcie_link_width_lanes"
+EXPECTED = "commwatch_pcie_link_width_expected_lanes"
+DEGRADED = "commwatch_pcie_link_degraded"
+DEVICE_DEGRADED = "commwatch_pcie_device_link_degraded"
+INFO: Numbers = {"commwatch_gpu_info": {(*GPU0, "GPU-1", "", "H100", "Hopper"): 1.0}}
+
+
+@pytest.mark.parametrize(("lanes", "codes"), [(16, []), (15, ["pcie_width_dropped"]), (8, ["pcie_width_dropped"])])
+def test_lanes_that_were_stable_and_are_lost_page(lanes: int, codes: list[str]) -> None:
+    """One lane is enough."""
+    found = seen_by(narrow, facts_of({LANES: {GPU0: lanes}, EXPECTED: {GPU0: 16}}))
+
+    assert [one.code for one in found] == codes
+    assert all((one.component.identity, one.evidence[0].threshold) == (IDENTITY, 16) for one in found)
+
+
+def test_lanes_that_were_not_learned_or_not_read_are_not_lost() -> None:
+    """Only what was there can be lost."""
+    assert seen_by(narrow, facts_of({LANES: {GPU0: 8}})) == []
+    assert seen_by(narrow, facts_of({EXPECTED: {GPU0: 16}})) == []
+
+
+def test_a_link_that_stays_slow_under_load_is_found() -> None:
+    """The evidence has the generations; the width is another finding."""
+    numbers: Numbers = {
+        DEGRADED: {(*GPU0, "generation"): 1, (*GPU0, "width"): 1},
+        "commwatch_pcie_link_generation": {GPU0: 3},
+        "commwatch_pcie_link_generation_max": {GPU0: 5},
+    }
+
+    [sighting] = seen_by(slow, facts_of(numbers))
+    assert (sighting.code, sighting.component.identity) == ("pcie_generation_low", IDENTITY)
+    assert (sighting.evidence[0].value, sighting.evidence[0].threshold) == (3, 5)
+    assert seen_by(slow, facts_of({DEGRADED: {(*GPU0, "generation"): 0}})) == []
+
+
+def test_an_idle_gpu_says_nothing_of_its_speed() -> None:
+    """Neither that the link is slow nor that it is well again."""
+    [sighting] = seen_by(slow, facts_of({DEGRADED: {(*GPU0, "generation"): 1}}))
+    idle = facts_of({DEGRADED: {(*GPU0, "width"): 0}})
+
+    assert seen_by(slow, idle) == []
+    assert not is_judged(sighting, idle)
+    assert is_judged(sighting, facts_of({DEGRADED: {(*GPU0, "generation"): 0}}))
+
+
+@pytest.mark.parametrize(
+    ("aspect", "code", "metric"),
+    [
+        ("width", "pcie_device_narrow", "commwatch_pcie_device_link_width_lanes"),
+        ("generation", "pcie_device_slow", "commwatch_pcie_device_link_generation"),
+    ],
+)
+def test_links_of_adapters_are_found_by_aspect(aspect: str, code: str, metric: str) -> None:
+    """With what the link has now, where that is read."""
+    bad: Numbers = {DEVICE_DEGRADED: {("0000:1a:00.0", "nic", aspect): 1}}
+
+    assert codes_of(seen_by(degraded_devices, facts_of(bad))) == [(code, "pcie_link/0000:1a:00.0")]
+    [sighting] = seen_by(degraded_devices, facts_of({**bad, metric: {("0000:1a:00.0",): 4}}))
+    assert sighting.evidence[0].value == 4
+    assert seen_by(degraded_devices, facts_of({DEVICE_DEGRADED: {("0000:1a:00.0", "nic", aspect): 0}})) == []
+
+
+def test_a_link_above_a_switch_touches_all_that_stands_below() -> None:
+    """A slow probe of a GPU below it can have its cause there."""
+    tree = [("0000:15:00.0", "switch_port", "0000:14:00.0"), ("0000:16:00.0", "switch_port", "0000:15:00.0"),
+            (ADDRESS, "gpu", "0000:16:00.0"), ("0000:99:00.0", "gpu", "0000:98:00.0")]  # fmt: skip
+    infos = {(device, role, parent, "0", "0x10de", "0x2330"): 1.0 for device, role, parent in tree}
+    bad = {DEVICE_DEGRADED: {("0000:15:00.0", "switch_port", "width"): 1.0}}
+
+    [sighting] = seen_by(degraded_devices, facts_of({**bad, "commwatch_pcie_device_info": infos}))
+    assert sighting.component.parts == {"0000:15:00.0", "0000:16:00.0", ADDRESS}
+
+
+def slot(lanes: float, own_lanes: float, generation: float, own_generation: float) -> Numbers:
+    return {
+        **INFO,
+        LANES: {GPU0: lanes},
+        "commwatch_pcie_device_link_width_max_lanes": {(ADDRESS,): own_lanes},
+        "commwatch_pcie_link_generation_max": {GPU0: generation},
+        "commwatch_pcie_gpu_link_generation_max": {GPU0: own_generation},
+    }
+
+
+def test_a_slot_that_gives_less_than_the_gpu_can_use_is_information() -> None:
+    """By lanes, by generation, or both; nobody is woken."""
+    assert CODES["pcie_below_maximum"].severity == "info"
+    assert seen_by(below_maximum, facts_of(slot(16, 16, 5, 5))) == []
+    for numbers, what in ((slot(8, 16, 5, 5), ["lanes"]), (slot(16, 16, 4, 5), ["generation"])):
+        [sighting] = seen_by(below_maximum, facts_of(numbers))
+        assert [one.what for one in sighting.evidence] == what
+    assert seen_by(below_maximum, facts_of(INFO)) == []
+
+
+def test_a_link_that_has_always_been_narrower_than_both_ends_is_information() -> None:
+    """What was learned counts: lanes lost since then are a fault of their own."""
+    both: Numbers = {**INFO, "commwatch_pcie_link_width_max_lanes": {GPU0: 16}}
+
+    assert len(seen_by(below_maximum, facts_of({**both, LANES: {GPU0: 8}, EXPECTED: {GPU0: 8}}))) == 1
+    assert seen_by(below_maximum, facts_of({**both, LANES: {GPU0: 8}, EXPECTED: {GPU0: 16}})) == []

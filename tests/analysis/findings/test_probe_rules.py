@@ -1,0 +1,286 @@
+"""What probes find: each rule fires at its edge, is silent just below it, and says nothing of what was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import pytest
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.finding import Sighting
+from commwatch.analysis.findings.rules import probe as rules
+from commwatch.analysis.findings.rules.rule_set import DAY, HOUR
+from support.facts import NOW, Numbers, codes_of, facts_of, seen_by, shipped
+from support.machines import CARDS, HGX, four_cards, four_on_nvswitch, merged
+
+KEY = ("all_reduce", "nccl")
+LIMITS = shipped()
+Rows: TypeAlias = dict[tuple[str, ...], float]
+
+
+def gauge(name: str, value: float, key: tuple[str, ...] = KEY) -> Numbers:
+    return {f"commwatch_probe_{name}": {key: value}}
+
+
+def info(source: str = "reference", measure: str = "all_reduce", key: tuple[str, str] = KEY) -> Numbers:
+    return {"commwatch_probe_info": {(*key, measure, "8", "67108864", "4", "", "", "", source): 1.0}}
+
+
+def counts(attempts: float, failures: Mapping[str, float], key: tuple[str, str] = KEY) -> Numbers:
+    return {
+        "commwatch_probe_attempts_total": {key: attempts},
+        "commwatch_probe_failures_total": {(*key, reason): count for reason, count in failures.items()},
+    }
+
+
+def seen(facts: Facts) -> list[Sighting]:
+    return [one for look in rules.PROBE.looks for one in seen_by(look, facts)]
+
+
+# --- latency and bandwidth ---
+
+
+def test_a_latency_streak_counts_from_three_on() -> None:
+    """Two spikes in a row are none; the latencies stand beside the streak."""
+    numbers = merged(gauge("last_latency_seconds", 90e-6), gauge("baseline_latency_seconds", 30e-6))
+    below, at = (
+        facts_of(merged(numbers, gauge("latency_spike_streak", streak)))
+        for streak in (LIMITS.probe_latency_spike_streak - 1, LIMITS.probe_latency_spike_streak)
+    )
+
+    assert seen_by(rules.latency, below) == []
+    [found] = seen_by(rules.latency, at)
+    assert (found.code, found.component.identity) == ("probe_latency_high", "probe/all_reduce")
+    assert [fact.value for fact in found.evidence] == [3, 90e-6, 30e-6]
+
+
+def test_a_low_bandwidth_streak_counts_from_three_on() -> None:
+    """The share that was reached and the rates are evidence where they are current."""
+    numbers = merged(
+        info(), gauge("bandwidth_utilization_ratio", 0.4), gauge("last_bus_bandwidth_bytes_per_second", 4e10)
+    )
+    below, at = (
+        facts_of(merged(numbers, gauge("low_bandwidth_streak", streak)))
+        for streak in (LIMITS.probe_low_bandwidth_streak - 1, LIMITS.probe_low_bandwidth_streak)
+    )
+
+    assert seen_by(rules.bandwidth, below) == []
+    [found] = seen_by(rules.bandwidth, at)
+    assert found.code == "probe_bandwidth_low"
+    assert [(fact.value, fact.unit) for fact in found.evidence] == [(3, ""), (0.4, "ratio"), (4e10, "bytes_per_second")]
+
+
+@pytest.mark.parametrize(("source", "codes"), [("model", ["probe_below_model"]), ("reference", []), ("none", [])])
+def test_below_a_model_is_a_finding_of_its_own(source: str, codes: list[str]) -> None:
+    """What is configured or published has its streak; a model is only a hint."""
+    low = LIMITS.probe_bandwidth_utilization_low_ratio
+
+    at, below = (
+        seen_by(rules.below_model, facts_of(merged(info(source), gauge("bandwidth_utilization_ratio", ratio))))
+        for ratio in (low, low - 0.001)
+    )
+    assert at == []
+    assert [one.code for one in below] == codes
+
+
+def test_what_is_too_old_is_not_judged() -> None:
+    """A probe without current results has counts and a completion, and nothing is slow."""
+    facts = facts_of(merged(info("model"), counts(5, {"crashed": 0}), gauge("last_completion_timestamp_seconds", NOW)))
+
+    for look in rules.PROBE.looks:
+        assert seen_by(look, facts) == []
+
+
+# --- failures ---
+
+
+def failing(failures: Mapping[str, float], completed: float | None = None, *, ago: float = 600.0) -> Facts:
+    """So many failures in one look, with the last good result so many seconds ago."""
+    now = counts(20, failures)
+    if completed is not None:
+        now = merged(now, gauge("last_completion_timestamp_seconds", NOW - completed))
+    before = counts(10, dict.fromkeys(failures, 0.0))
+    return facts_of(now, history={ago + 60.0: before, ago: now})
+
+
+def test_three_failures_in_a_row_are_failing() -> None:
+    """Of whatever reasons; the reasons are named, the most frequent first."""
+    assert seen_by(rules.failing, failing({"nccl_error": 1, "crashed": 1})) == []
+    [found] = seen_by(rules.failing, failing({"crashed": 1, "nccl_error": 2}))
+
+    assert (found.code, found.detail) == ("probe_failing", "nccl_error 2, crashed 1")
+
+
+def test_a_good_result_ends_a_row_of_failures() -> None:
+    """Failures before the last good result do not count, those after it do."""
+    assert seen_by(rules.failing, failing({"nccl_error": 3}, completed=300.0, ago=600.0)) == []
+    assert codes_of(seen_by(rules.failing, failing({"nccl_error": 3}, completed=900.0, ago=600.0))) == [
+        ("probe_failing", "probe/all_reduce")
+    ]
+
+
+def test_failures_are_forgotten_after_a_day() -> None:
+    """A probe that was taken out of the configuration does not stay failing."""
+    assert len(seen_by(rules.failing, failing({"nccl_error": 3}, ago=DAY - 60))) == 1
+    assert seen_by(rules.failing, failing({"nccl_error": 3}, ago=DAY + 60)) == []
+
+
+def rates(earlier: tuple[float, float], later: tuple[float, float]) -> list[Sighting]:
+    """Attempts and failures in the window before, and in the last one."""
+    window = LIMITS.probe_error_rate_window_seconds
+    looks = {
+        2.5 * window: counts(100, {"nccl_error": 10}),
+        1.5 * window: counts(100 + earlier[0], {"nccl_error": 10 + earlier[1]}),
+        0.5 * window: counts(100 + earlier[0] + later[0], {"nccl_error": 10 + earlier[1] + later[1]}),
+    }
+    return seen_by(rules.error_rate, facts_of(looks[0.5 * window], history=looks))
+
+
+def test_the_share_of_failures_rises_by_more_than_five_points() -> None:
+    """Exactly five points are not more; the rise is the evidence."""
+    assert rates((20, 2), (20, 3)) == []
+    [found] = rates((20, 2), (20, 4))
+
+    assert found.code == "probe_error_rate_rise"
+    assert found.evidence[0].value == pytest.approx(0.1)
+    assert found.evidence[1].value == pytest.approx(0.2)
+
+
+def test_a_rate_needs_events() -> None:
+    """Fewer than three failures, or fewer than six attempts in either window, are no rate; a falling rate is none."""
+    assert rates((8, 0), (8, 2)) == []
+    assert len(rates((8, 0), (8, 3))) == 1
+    assert rates((5, 0), (8, 3)) == []
+    assert rates((8, 0), (5, 3)) == []
+    assert rates((20, 10), (20, 4)) == []
+
+
+def test_a_wrong_result_is_told_at_once() -> None:
+    """One is enough; other failures are none of it."""
+    assert seen_by(rules.wrong_result, failing({"nccl_error": 5, "wrong_result": 0})) == []
+    assert codes_of(seen_by(rules.wrong_result, failing({"wrong_result": 1}))) == [
+        ("probe_wrong_result", "probe/all_reduce")
+    ]
+
+
+# --- changes and balance ---
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "limit"),
+    [("step", "probe_step", LIMITS.probe_step_min_factor), ("drift", "probe_drift", LIMITS.probe_drift_max_factor)],
+)
+def test_slower_than_before(kind: str, code: str, limit: float) -> None:
+    """At the mark and above; latency and bandwidth of one probe are one finding."""
+    below, at, both = (
+        facts_of(merged(gauge(f"latency_{kind}_ratio", late), gauge(f"bandwidth_{kind}_ratio", low)))
+        for late, low in ((limit - 0.001, 0.9), (0.9, limit), (limit, limit + 1))
+    )
+
+    assert seen(below) == []
+    assert [(one.code, len(one.evidence)) for one in seen(at)] == [(code, 1)]
+    assert [(one.code, len(one.evidence)) for one in seen(both)] == [(code, 2)]
+
+
+def test_uneven_ranks() -> None:
+    """Below the mark, with the rank that is behind; gloo's processes of one host say nothing of GPUs."""
+    least = LIMITS.probe_balance_low_ratio
+    slowest: Numbers = {"commwatch_probe_slowest_rank_info": {(*KEY, "3", CARDS[3]): 1.0}}
+
+    assert seen_by(rules.imbalance, facts_of(merged(slowest, gauge("rank_balance_ratio", least)))) == []
+    [found] = seen_by(rules.imbalance, facts_of(merged(slowest, gauge("rank_balance_ratio", least - 0.01))))
+    assert found.detail == f"rank 3 ({CARDS[3]}) takes longest"
+    assert seen_by(rules.imbalance, facts_of(gauge("rank_balance_ratio", 0.1, ("loop", "gloo")))) == []
+
+
+# --- starved ---
+
+
+def chances(reasons: Mapping[str, float], completed: float | None, first: float = DAY - 60) -> Facts:
+    """One miss of each reason so many seconds ago, and the rest an hour ago."""
+
+    def skips(share: Mapping[str, float]) -> Numbers:
+        return {"commwatch_probe_skips_total": {(*KEY, reason): count for reason, count in share.items()}}
+
+    none, one = dict.fromkeys(reasons, 0.0), dict.fromkeys(reasons, 1.0)
+    now = skips(reasons)
+    if completed is not None:
+        now = merged(now, gauge("last_completion_timestamp_seconds", NOW - completed))
+    return facts_of(now, history={first + 60: skips(none), first: skips(one), HOUR: now})
+
+
+def test_a_probe_that_gets_no_chance() -> None:
+    """A day without a result and four chances missed; younger results, or fewer chances, are none of it."""
+    assert [one.code for one in seen_by(rules.starved, chances({"budget": 4}, DAY))] == ["probe_starved"]
+    assert seen_by(rules.starved, chances({"budget": 4}, DAY - 1)) == []
+    assert seen_by(rules.starved, chances({"budget": 3}, DAY)) == []
+
+
+def test_a_node_with_jobs_starves_no_probe() -> None:
+    """Nor does one that is paused, held or has nothing to probe."""
+    reasons = (
+        "gpu_busy",
+        "gpu_memory_used",
+        "scheduler_busy",
+        "maintenance",
+        "yielded",
+        "single_gpu",
+        "no_torch",
+        "mig",
+    )
+
+    assert seen_by(rules.starved, chances(dict.fromkeys(reasons, 50), 9 * DAY)) == []
+
+
+def test_a_probe_without_any_result_starves_after_a_day_of_chances() -> None:
+    """A node that has just been set up is given its day."""
+    assert seen_by(rules.starved, chances({"scheduler_unknown": 9}, None, first=20 * HOUR)) == []
+    [found] = seen_by(rules.starved, chances({"scheduler_unknown": 9}, None))
+
+    assert found.detail == "scheduler_unknown 9"
+
+
+# --- the parts of a probe ---
+
+
+def parts(numbers: Numbers, key: tuple[str, str] = KEY) -> frozenset[str]:
+    facts = facts_of(merged(numbers, gauge("low_bandwidth_streak", 3, key)))
+    [found] = seen_by(rules.bandwidth, facts)
+    return found.component.parts
+
+
+def test_a_collective_uses_what_lies_between_all_gpus() -> None:
+    """On NVSwitches that is no PCIe."""
+    assert {f"{card}/pcie" for card in CARDS} <= parts(merged(four_cards(), info()))
+    assert {f"{gpu}/nvlink" for gpu in HGX} <= parts(merged(four_on_nvswitch(), info()))
+    assert not any("pcie" in part for part in parts(merged(four_on_nvswitch(), info())))
+
+
+def test_copies_use_the_way_of_the_low_gpu_to_the_host() -> None:
+    """Those that are as they should be are none of its parts, also where the GPUs have NVLink."""
+    key = ("host_copies", "nccl")
+    rows: Rows = {(*key, str(index), gpu, "to_gpu"): 2.4e10 for index, gpu in enumerate(HGX)}
+    low: Rows = {**rows, (*key, "2", HGX[2], "to_gpu"): 6e9}
+    copies: Numbers = {
+        "commwatch_probe_copy_bandwidth_bytes_per_second": low,
+        "commwatch_probe_copy_expected_bandwidth_bytes_per_second": rows,
+    }
+    found = parts(merged(four_on_nvswitch(), info(measure="host_copies", key=key), copies), key)
+
+    assert found == {f"{HGX[2]}/pcie", "0000:97:01.0/pcie"}
+
+
+def test_uneven_copies_are_those_of_the_slowest_gpu() -> None:
+    """What goes to the host from one GPU uses no part of another."""
+    key = ("host_copies", "nccl")
+    slowest: Numbers = {"commwatch_probe_slowest_rank_info": {(*key, "2", HGX[2]): 1.0}}
+    uneven = gauge("rank_balance_ratio", 0.5, key)
+    [found] = seen(facts_of(merged(four_on_nvswitch(), info(measure="host_copies", key=key), slowest, uneven)))
+
+    assert found.component.parts == {f"{HGX[2]}/pcie", "0000:97:01.0/pcie"}
+
+
+def test_gloo_uses_no_part_of_a_gpu() -> None:
+    """It runs over the loopback interface."""
+    assert parts(merged(four_cards(), info(key=("loop", "gloo"))), ("loop", "gloo")) == {"lo"}

@@ -1,0 +1,215 @@
+"""RDMA ports: down, gone, flapping and slow; errors of the link; counters that are full."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.finding import Evidence, Sighting
+from commwatch.analysis.findings.rules.rdma import RDMA_PORTS, down, flapping, missing, slow
+from commwatch.analysis.findings.rules.rdma_errors import errors, refused, saturated, upstream
+from support.facts import Numbers, before, codes_of, facts_of, seen_by, shipped
+from support.machines import merged
+
+PORT = ("mlx5_0", "1")
+OTHER = ("mlx5_1", "1")
+IDENTITY = "rdma_port/mlx5_0/1"
+HOUR = 3600.0
+STATE, PHYS = "commwatch_rdma_port_state", "commwatch_rdma_port_phys_state"
+EXPECTED, INFO = "commwatch_rdma_port_expected", "commwatch_rdma_port_info"
+SPEED, SPEED_EXPECTED = (f"commwatch_rdma_port_speed_{what}bytes_per_second" for what in ("", "expected_"))
+FLAPS, DOWNED = "commwatch_rdma_port_flaps_total", "commwatch_rdma_port_link_downed_total"
+ANOMALY = "commwatch_counter_anomaly"
+
+
+def is_judged(sighting: Sighting, facts: Facts) -> bool:
+    """Whether what was sighted could be sighted now."""
+    return RDMA_PORTS.judged[sighting.code](facts, shipped(), sighting.component)
+
+
+def port(state: float | None = 4.0, physical: float = 5.0, is_expected: bool = True) -> Numbers:
+    """A RoCE port as the page has it."""
+    found: dict[str, dict[tuple[str, ...], float]] = {
+        INFO: {(*PORT, "Ethernet", "0x0", "0x0", "28.39", "MT4129", "0000:18:00.0", "ens1np0"): 1.0},
+        PHYS: {PORT: physical},
+    }
+    if state is not None:
+        found[STATE] = {PORT: state}
+    return {**found, **({EXPECTED: {PORT: 1.0}} if is_expected else {})}
+
+
+@pytest.mark.parametrize(
+    ("state", "physical", "words", "why"),
+    [
+        (1, 2, ("down", "polling"), "cable"),
+        (1, 3, ("down", "disabled"), "switched off"),
+        (2, 5, ("initialising", "link up"), "subnet manager"),
+        (1, 4, ("down", "training"), ""),
+        (0, 9, ("no change", "9"), ""),
+    ],
+)
+def test_a_port_that_was_active_and_is_not_is_down(
+    state: float, physical: float, words: tuple[str, str], why: str
+) -> None:
+    """The evidence says how far the link came, and the detail whose turn it is."""
+    [sighting] = seen_by(down, facts_of(port(state, physical)))
+
+    assert codes_of([sighting]) == [("rdma_port_down", IDENTITY)]
+    assert sighting.evidence == (Evidence("state", words[0]), Evidence("physical state", words[1]))
+    assert why in sighting.detail
+    assert bool(why) == bool(sighting.detail)
+
+
+def test_ports_that_are_active_or_without_a_cable_or_not_read_are_not_down() -> None:
+    """Nor is one that was not there for long."""
+    assert seen_by(down, facts_of(port())) == []
+    assert seen_by(down, facts_of(port(1.0, is_expected=False))) == []
+    assert seen_by(down, facts_of(port(None))) == []
+    assert seen_by(down, facts_of({})) == []
+
+
+def test_a_port_stands_on_its_function_and_its_interface() -> None:
+    """A fault of either can explain what is wrong with it; a fault of the adapter's other port cannot."""
+    [sighting] = seen_by(down, facts_of(port(1.0)))
+
+    assert sighting.component.parts == {"mlx5_0/1", "ens1np0", "0000:18:00.0/port/1"}
+
+
+def reading(info: bool = False, success: float | None = 1.0, present: float | None = 0.0) -> Numbers:
+    """A port that should be here, and what is known of the reading of all."""
+    found = merged({EXPECTED: {PORT: 1.0}}, port(1.0) if info else {})
+    if success is not None:
+        found = merged(found, {"commwatch_collector_success": {("rdma",): success}})
+    return found if present is None else merged(found, {"commwatch_present": {("rdma_port",): present}})
+
+
+def test_a_port_that_is_not_on_the_node_is_missing() -> None:
+    """Only where all ports were read: one that cannot be read is not gone, and what was gone then stays so."""
+    gone = seen_by(missing, facts_of(reading()))
+
+    assert codes_of(gone) == [("rdma_port_missing", IDENTITY)]
+    assert seen_by(missing, facts_of(reading(info=True))) == []
+    for unread in (reading(success=0.0), reading(success=None), reading(present=None)):
+        assert seen_by(missing, facts_of(unread)) == []
+        assert not is_judged(gone[0], facts_of(unread))
+    assert is_judged(gone[0], facts_of(reading(info=True)))
+
+
+@pytest.mark.parametrize("metric", [FLAPS, DOWNED])
+def test_a_port_that_came_back_is_told_for_an_hour(metric: str) -> None:
+    """Whoever counted the drop; one of before the hour is over."""
+    now = merged(port(), {metric: {PORT: 3.0}})
+    once: Numbers = {metric: {PORT: 1.0}}
+
+    assert codes_of(seen_by(flapping, facts_of(now, {10.0: before(now, once)}))) == [("rdma_port_flapping", IDENTITY)]
+    assert seen_by(flapping, facts_of(now, {HOUR + 10: before(now, once), HOUR: now})) == []
+    assert seen_by(flapping, facts_of(now, {10.0: now})) == []
+    assert seen_by(flapping, facts_of(port())) == []
+
+
+def test_a_drop_that_both_counted_is_one() -> None:
+    """The adapter sees short drops, the readings those of which its counter is full."""
+    now = merged(port(), {FLAPS: {PORT: 2.0}, DOWNED: {PORT: 5.0}})
+    [sighting] = seen_by(flapping, facts_of(now, {10.0: before(now, {FLAPS: {PORT: 1.0}, DOWNED: {PORT: 3.0}})}))
+
+    assert sighting.evidence == (Evidence("times it went down in the last hour", 3.0),)
+
+
+def test_a_port_that_went_down_and_stays_down_does_not_flap() -> None:
+    """It is told as down; it flaps from the second time on."""
+    now = merged(port(1.0), {DOWNED: {PORT: 5.0}})
+
+    assert seen_by(flapping, facts_of(now, {10.0: before(now, {DOWNED: {PORT: 1.0}})})) == []
+    assert len(seen_by(flapping, facts_of(now, {10.0: before(now, {DOWNED: {PORT: 2.0}})}))) == 1
+
+
+def test_a_port_below_its_own_speed_is_slow() -> None:
+    """Held against the fastest that was stable here; while it is down nothing is said, and what was said stays."""
+    fast, half = 50e9, 25e9
+    now = merged(
+        port(), {SPEED: {PORT: half}, SPEED_EXPECTED: {PORT: fast}, "commwatch_rdma_port_width_lanes": {PORT: 2}}
+    )
+    [sighting] = seen_by(slow, facts_of(now))
+
+    assert codes_of([sighting]) == [("rdma_port_slow", IDENTITY)]
+    assert sighting.evidence[0] == Evidence("speed", half, "bytes_per_second", fast, "the fastest that was stable here")
+    assert sighting.evidence[1] == Evidence("lanes", 2.0, "lanes")
+    assert seen_by(slow, facts_of({**now, SPEED: {PORT: fast}})) == []
+    without = facts_of({metric: series for metric, series in now.items() if metric != SPEED})
+    assert seen_by(slow, without) == []
+    assert not is_judged(sighting, without)
+    assert is_judged(sighting, facts_of(now))
+
+
+@pytest.mark.parametrize(
+    ("metric", "window", "allowed"),
+    [
+        ("rdma_port_symbol_errors", HOUR, 120),
+        ("rdma_port_link_error_recovery", 60.0, 5),
+        ("rdma_port_link_error_recovery", HOUR, 10),
+        ("rdma_port_local_link_integrity_errors", HOUR, 0),
+        ("rdma_port_excessive_buffer_overrun_errors", HOUR, 0),
+        ("rdma_port_receive_errors", HOUR, 10),
+        ("rdma_icrc_errors", HOUR, 10),
+    ],
+)
+def test_errors_of_the_link_count_in_their_window(metric: str, window: float, allowed: int) -> None:
+    """More than the limit is told, the limit is not, nor are errors of before the window, nor the number as such."""
+    name = f"commwatch_{metric}_total"
+    now: Numbers = {name: {PORT: 1000.0, OTHER: 1000.0}}
+
+    def after(rise: float, ago: float) -> list[tuple[str, str]]:
+        earlier = before(now, {name: {PORT: rise}})
+        return codes_of(seen_by(errors, facts_of(now, {ago + 5.0: earlier, ago: now})))
+
+    assert after(allowed + 1, window - 1.0) == [("rdma_errors", IDENTITY)]
+    assert after(allowed, window - 1.0) == []
+    assert after(allowed + 1, window) == []
+    assert seen_by(errors, facts_of(now)) == []
+
+
+def test_the_kinds_of_errors_of_a_port_are_one_finding() -> None:
+    """Each with what was counted and the limit it passed."""
+    symbols, integrity = (
+        "commwatch_rdma_port_symbol_errors_total",
+        "commwatch_rdma_port_local_link_integrity_errors_total",
+    )
+    now: Numbers = {symbols: {PORT: 500.0}, integrity: {PORT: 2.0}}
+    [sighting] = seen_by(errors, facts_of(now, {10.0: {symbols: {PORT: 0.0}, integrity: {PORT: 0.0}}}))
+
+    assert sighting.evidence == (
+        Evidence("symbol errors in the last hour", 500.0, "", 120.0, "rdma_symbol_errors_per_hour"),
+        Evidence("times the link passed its own error threshold in the last hour", 2.0),
+    )
+
+
+def test_what_was_damaged_elsewhere_or_refused_is_told_apart() -> None:
+    """The link of this node is not at fault then."""
+    remote = "commwatch_rdma_port_receive_remote_physical_errors_total"
+    constraint = "commwatch_rdma_port_receive_constraint_errors_total"
+    now: Numbers = {remote: {PORT: 11.0}, constraint: {OTHER: 11.0}}
+    zero: Numbers = {remote: {PORT: 0.0}, constraint: {OTHER: 0.0}}
+    one: Numbers = {remote: {PORT: 1.0}, constraint: {OTHER: 1.0}}
+
+    assert codes_of(seen_by(upstream, facts_of(now, {10.0: zero}))) == [("rdma_errors_upstream", IDENTITY)]
+    assert codes_of(seen_by(refused, facts_of(now, {10.0: zero}))) == [("rdma_packets_refused", "rdma_port/mlx5_1/1")]
+    assert seen_by(upstream, facts_of(now, {10.0: one})) == seen_by(refused, facts_of(now, {10.0: one})) == []
+    assert seen_by(errors, facts_of(now, {10.0: zero})) == []
+
+
+def test_a_full_error_counter_is_told_and_one_of_congestion_only_noted() -> None:
+    """Counters of the wait for credit fill up on healthy ports; blank ones and those of GPUs are not full."""
+    overruns = "rdma_port_excessive_buffer_overrun_errors_total"
+    now: Numbers = {
+        ANOMALY: {
+            ("rdma", "mlx5_0/1", overruns): 4.0,
+            ("rdma", "mlx5_0/1", "rdma_port_transmit_wait_ticks_total"): 4.0,
+            ("rdma", "mlx5_1/1", "rdma_port_transmit_packets_total"): 3.0,
+            ("nvml", "0000:17:00.0", overruns): 4.0,
+        }
+    }
+    found = seen_by(saturated, facts_of(now))
+
+    assert codes_of(found) == [("rdma_counter_saturated", IDENTITY), ("rdma_side_counter_saturated", IDENTITY)]
+    assert found[0].evidence == (Evidence(overruns, 15.0),)
+    assert seen_by(saturated, facts_of({})) == []

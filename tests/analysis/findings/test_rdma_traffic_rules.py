@@ -1,0 +1,125 @@
+"""RDMA traffic: what goes on for minutes is told, what a network may do for a moment is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.finding import Evidence
+from commwatch.analysis.findings.register import Register
+from commwatch.analysis.findings.rules.rdma_traffic import congested, connections, dropping, retransmitting
+from commwatch.analysis.findings.rules.rule_set import Look
+from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by
+
+PORT = ("mlx5_0", "1")
+IDENTITY = "rdma_port/mlx5_0/1"
+WINDOW = 120.0
+WAIT, SENT = "commwatch_rdma_port_transmit_wait_ticks_total", "commwatch_rdma_port_transmit_packets_total"
+
+
+@pytest.mark.parametrize(
+    ("look", "metric", "code", "allowed"),
+    [
+        (retransmitting, "ack_timeouts", "rdma_retransmitting", 20),
+        (retransmitting, "retransmission_timeouts", "rdma_retransmitting", 20),
+        (retransmitting, "packet_sequence_errors", "rdma_retransmitting", 1200),
+        (retransmitting, "implied_nak_sequence_errors", "rdma_retransmitting", 1200),
+        (retransmitting, "adaptive_retransmissions", "rdma_retransmitting", 1200),
+        (retransmitting, "rnr_retries", "rdma_retransmitting", 2),
+        (retransmitting, "slow_restarts", "rdma_retransmitting", 1200),
+        (dropping, "port_transmit_discards", "rdma_dropping", 120),
+        (dropping, "receive_drops", "rdma_dropping", 120),
+        (congested, "cnp_handled", "rdma_congested", 12_000),
+        (congested, "ecn_marked", "rdma_congested", 12_000),
+    ],
+)
+def test_rates_are_those_of_the_last_two_minutes(look: Look, metric: str, code: str, allowed: int) -> None:
+    """More than the limit is told; the limit, older ones, and the number as such are not."""
+    name = f"commwatch_rdma_{metric}_total"
+    now: Numbers = {name: {PORT: 1e6}}
+
+    def after(rise: float, ago: float) -> list[tuple[str, str]]:
+        history = {ago + 5.0: before(now, {name: {PORT: rise}}), ago: now}
+        return codes_of(seen_by(look, facts_of(now, history)))
+
+    assert after(allowed + 1, WINDOW - 1.0) == [(code, IDENTITY)]
+    assert after(allowed, WINDOW - 1.0) == []
+    assert after(allowed + 1, WINDOW) == []
+    assert seen_by(look, facts_of(now)) == []
+
+
+@pytest.mark.parametrize("code", ["rdma_retransmitting", "rdma_dropping"])
+def test_one_burst_opens_nothing(code: str) -> None:
+    """It is out of the window before it has lasted long enough: a job that dies makes one on every other node."""
+    assert CODES[code].opens_after > WINDOW
+
+
+def test_what_goes_on_opens_and_closes() -> None:
+    """Timeouts at twice the limit, from the first minute to the tenth, open 5 min later and close 6 min later."""
+    name = "commwatch_rdma_ack_timeouts_total"
+    register, opened, closed = Register(), None, None
+    counts = [min(second, 600) // 60 * 20 for second in range(0, 1800, 60)]
+    for at, count in enumerate(counts):
+        history: dict[float, Numbers] = {60.0 * (at - i): {name: {PORT: counts[i]}} for i in range(at)}
+        now = NOW + 60.0 * at
+        sightings = seen_by(retransmitting, facts_of({name: {PORT: count}}, history, now))
+        for event, _ in register.update(sightings, lambda sighting: True, now):
+            opened, closed = (at, closed) if event == "opened" else (opened, at)
+
+    assert (opened, closed) == (6, 16)
+
+
+def test_adapters_that_always_lose_some_are_judged_by_the_share() -> None:
+    """More than one packet in a hundred; without packets there is no share."""
+    again, sent = "commwatch_rdma_retransmitted_packets_total", "commwatch_rdma_transmit_packets_total"
+    zero: Numbers = {again: {PORT: 0.0}, sent: {PORT: 0.0}}
+
+    def after(count: float) -> list[Evidence]:
+        now: Numbers = {again: {PORT: count}, sent: {PORT: 10_000.0}}
+        return [one for sighting in seen_by(retransmitting, facts_of(now, {60.0: zero})) for one in sighting.evidence]
+
+    [evidence] = after(101.0)
+    assert (evidence.value, evidence.unit, evidence.threshold) == (0.0101, "ratio", 0.01)
+    assert after(100.0) == []
+    assert seen_by(retransmitting, facts_of({again: {PORT: 101.0}}, {60.0: {again: {PORT: 0.0}}})) == []
+
+
+def test_connections_that_were_given_up_are_told_for_an_hour() -> None:
+    """By the kernel's reason; none is a fault of this node by itself."""
+    name = "commwatch_rdma_retries_exceeded_total"
+    now: Numbers = {name: {(*PORT, "transport"): 1.0, (*PORT, "rnr"): 0.0}}
+    zero = before(now, {name: {(*PORT, "transport"): 1.0}})
+    [sighting] = seen_by(connections, facts_of(now, {10.0: zero}))
+
+    assert sighting.code == "rdma_connections_lost"
+    assert sighting.evidence == (Evidence("connections given up (transport) in the last hour", 1.0),)
+    assert seen_by(connections, facts_of(now, {3700.0: zero, 3600.0: now})) == []
+    assert seen_by(connections, facts_of(now)) == []
+
+
+def waits(ticks: float, packets: float, ticks_before: float, packets_before: float) -> list[Evidence]:
+    """What is said of a port that waited so long in the last minute, and so long in the 10 min before."""
+    history: dict[float, Numbers] = {
+        700.0: {WAIT: {PORT: 1e9}, SENT: {PORT: 1e9}},
+        300.0: {WAIT: {PORT: 1e9 + ticks_before}, SENT: {PORT: 1e9 + packets_before}},
+    }
+    now: Numbers = {
+        WAIT: {PORT: 1e9 + ticks_before + ticks},
+        SENT: {PORT: 1e9 + packets_before + packets},
+    }
+    return [one for sighting in seen_by(congested, facts_of(now, history)) for one in sighting.evidence]
+
+
+def test_the_wait_for_credit_is_held_against_the_ports_own() -> None:
+    """More than four times as long for each packet as before; how long a tick is nobody knows."""
+    [evidence] = waits(ticks=4100.0, packets=1000.0, ticks_before=2000.0, packets_before=2000.0)
+
+    assert (evidence.value, evidence.threshold, evidence.threshold_origin) == (4.1, 4.0, "rdma_wait_rise_factor")
+    assert waits(4000.0, 1000.0, 2000.0, 2000.0) == []
+
+
+def test_more_traffic_than_before_says_nothing_of_the_wait() -> None:
+    """A job has begun: a port that carried little before has nothing to be held against."""
+    assert waits(1e6, 1000.0, 0.0, 999.0) == []
+    assert len(waits(1e6, 1000.0, 0.0, 1000.0)) == 1
+    assert waits(1e6, 0.0, 2000.0, 2000.0) == []

@@ -1,0 +1,154 @@
+"""Findings open when they last, close when they are gone for long enough, and outlive a restart."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.finding import Component, Evidence, Sighting
+from commwatch.analysis.findings.register import UNSEEN_CLOSES_AFTER, Register, RegisterState
+
+LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
+DOWN = Sighting("nvlink_down", LINK, (Evidence("link state", "inactive"),))
+OPENS, CLOSES = CODES["nvlink_down"].opens_after, CODES["nvlink_down"].closes_after
+
+
+def see(sighting: Sighting) -> bool:
+    return True
+
+
+def blind(sighting: Sighting) -> bool:
+    return False
+
+
+def opened(now: float = 1000.0) -> Register:
+    register = Register()
+    register.update([DOWN], see, now)
+    register.update([DOWN], see, now + OPENS)
+    return register
+
+
+def test_a_sighting_opens_when_it_lasts() -> None:
+    """One bad sample opens nothing; the same one when its time is over does, and tells since when."""
+    register = Register()
+
+    assert register.update([DOWN], see, 1000.0) == []
+    assert register.update([DOWN], see, 1000.0 + OPENS - 0.1) == []
+    assert register.open_findings() == []
+    [(event, finding)] = register.update([DOWN], see, 1000.0 + OPENS)
+
+    assert (event, finding.code, finding.component, finding.since) == ("opened", "nvlink_down", LINK, 1000.0)
+    assert register.open_findings() == [finding]
+    assert register.update([DOWN], see, 1100.0) == [], "an open finding opens once"
+
+
+def test_what_goes_before_it_opened_starts_again() -> None:
+    """Two samples with a gap are two beginnings."""
+    register = Register()
+    register.update([DOWN], see, 1000.0)
+    register.update([], see, 1005.0)
+
+    assert register.update([DOWN], see, 1000.0 + OPENS) == []
+
+
+def test_a_finding_closes_when_it_is_gone_for_long_enough() -> None:
+    """What comes back before is the same spell."""
+    register = opened()
+
+    assert register.update([], see, 1100.0) == []
+    assert register.update([DOWN], see, 1100.0 + CLOSES - 0.1) == []
+    assert register.update([], see, 1300.0) == []
+    [(event, finding)] = register.update([], see, 1300.0 + CLOSES)
+
+    assert (event, finding.since) == ("closed", 1000.0)
+    assert register.open_findings() == []
+
+
+def test_what_cannot_be_looked_at_stays_as_it_is() -> None:
+    """A driver that does not answer neither opens nor closes."""
+    register = opened()
+
+    assert register.update([], blind, 1100.0) == []
+    assert register.update([], blind, 9000.0) == []
+    assert len(register.open_findings()) == 1
+
+
+def test_what_no_one_reads_any_more_closes_in_the_end() -> None:
+    """A part that was taken out for good, or a collector that was switched off, leaves no finding for ever."""
+    register = opened(1000.0)
+    week = 1000.0 + OPENS + UNSEEN_CLOSES_AFTER
+
+    assert register.update([], blind, week - 1.0) == []
+    assert register.update([], blind, week) == []
+    assert [event for event, _ in register.update([], blind, week + CLOSES)] == ["closed"]
+
+
+def test_two_samples_around_a_blind_hour_are_two_beginnings() -> None:
+    """What was not looked at in between did not last."""
+    register = Register()
+    register.update([DOWN], see, 1000.0)
+    register.update([], blind, 1010.0)
+
+    assert register.update([DOWN], see, 4600.0) == []
+    [(_, finding)] = register.update([DOWN], see, 4600.0 + OPENS)
+    assert finding.since == 4600.0
+
+
+def test_a_clock_that_was_set_back_holds_nothing_up() -> None:
+    """A spell that began in what is now the future begins now."""
+    register = Register()
+    register.update([DOWN], see, 9000.0)
+    register.update([DOWN], see, 1000.0)
+
+    assert [event for event, _ in register.update([DOWN], see, 1000.0 + OPENS)] == ["opened"]
+    register.update([], see, 5000.0)
+    register.update([], see, 2000.0)
+    assert [event for event, _ in register.update([], see, 2000.0 + CLOSES)] == ["closed"]
+
+
+def test_when_a_finding_was_seen_last() -> None:
+    """Freshness is told for each, also while it cannot be looked at."""
+    register = opened(1000.0)
+    register.update([], blind, 2000.0)
+
+    assert register.last_seen() == {("nvlink_down", LINK.identity): 1000.0 + OPENS}
+
+
+def test_findings_outlive_a_restart() -> None:
+    """The state comes back from JSON, with the time of the first sighting."""
+    kept = msgspec.json.encode(opened().state)
+
+    register = Register(msgspec.json.decode(kept, type=RegisterState))
+
+    [finding] = register.open_findings()
+    assert (finding.component, finding.since) == (LINK, 1000.0)
+    assert register.update([DOWN], see, 2000.0) == [], "it is not announced twice"
+
+
+def test_a_code_that_is_no_more_is_dropped() -> None:
+    """A newer version may have fewer codes than the one that wrote the state."""
+    state = opened().state
+    state.spells[0].sighting = msgspec.structs.replace(DOWN, code="nvlink_of_old")
+
+    assert Register(state).open_findings() == []
+
+
+def test_an_unknown_code_is_an_error_of_the_rule() -> None:
+    """A rule can only sight what is on the list."""
+    with pytest.raises(KeyError):
+        Register().update([msgspec.structs.replace(DOWN, code="nonsense")], see, 0.0)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0.1, 200.0)), max_size=40))
+def test_events_alternate(looks: list[tuple[bool, float]]) -> None:
+    """Whatever is seen when: a finding opens before it closes, and never twice in a row."""
+    register, now, events = Register(), 0.0, []
+    for there, wait in looks:
+        now += wait
+        events += [event for event, _ in register.update([DOWN] if there else [], see, now)]
+
+    assert events == ["opened", "closed"] * (len(events) // 2) + ["opened"] * (len(events) % 2)
+    assert len(register.open_findings()) == len(events) % 2

@@ -1,0 +1,147 @@
+"""nccl.conf files as NCCL reads them, hostile ones too."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from analysis.nccl_settings.cases import HGX, KNOWN
+from commwatch.analysis.nccl_settings import (
+    ConfFile,
+    ProcessSettings,
+    Setting,
+    effective_settings,
+    judge_settings,
+    kept_name,
+    parse_conf_file,
+)
+from commwatch.analysis.nccl_settings.view import read_number
+
+
+def parsed(content: bytes) -> ConfFile:
+    return parse_conf_file(content, "system_file", kept_name)
+
+
+def values(content: bytes) -> dict[str, str | None]:
+    return {one.name: one.value for one in parsed(content).settings}
+
+
+def test_lines_are_names_and_values() -> None:
+    """The value is all behind the first equals sign; comments and what is not wanted are left out."""
+    content = b"# NCCL_DEBUG=INFO\nNCCL_DEBUG=WARN\n\nNCCL_SOCKET_IFNAME==ens1f0\nPATH=/bin\nNCCL_PROTO=\n"
+
+    assert values(content) == {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "=ens1f0", "NCCL_PROTO": ""}
+    assert parsed(content).malformed == ()
+
+
+def test_the_first_line_of_a_name_counts() -> None:
+    """NCCL does not set what is set."""
+    assert values(b"NCCL_DEBUG=WARN\nNCCL_DEBUG=INFO") == {"NCCL_DEBUG": "WARN"}
+
+
+@pytest.mark.parametrize(
+    "line", [b"export NCCL_DEBUG=WARN", b" NCCL_DEBUG=WARN", b"NCCL_DEBUG =WARN", b"NCCL_DEBUG", b"NCCL_DEBUG: WARN"]
+)
+def test_a_line_that_sets_another_name_than_was_meant_is_malformed(line: bytes) -> None:
+    """Blanks and export become part of the name, which nothing reads."""
+    assert parsed(b"NCCL_PROTO=LL\n" + line).malformed == (2,)
+    assert values(b"NCCL_PROTO=LL\n" + line) == {"NCCL_PROTO": "LL"}
+
+
+def test_malformed_lines_and_unread_files_are_said() -> None:
+    """With the number of the line, and why a file was not read."""
+    process = ProcessSettings((), malformed=(("system_file", 3),), files_not_read=(("home_file", "permission denied"),))
+
+    found = judge_settings([process], HGX, KNOWN)
+
+    assert [(one.code, one.severity, one.variable) for one in found] == [
+        ("malformed_line", "useless", "/etc/nccl.conf"),
+        ("file_not_read", "note", "~/.nccl.conf"),
+    ]
+    assert "Line 3 " in found[0].words
+    assert "permission denied" in found[1].words
+
+
+def test_the_environment_comes_before_the_files_in_their_order() -> None:
+    """What is overridden with another value is told, with the origin that wins."""
+    environment = [Setting("NCCL_DEBUG", "WARN", "environment"), Setting("NCCL_ALGO", "", "environment")]
+    home = ConfFile("home_file", (Setting("NCCL_DEBUG", "INFO", "home_file"), Setting("NCCL_PROTO", "LL", "home_file")))
+    system = ConfFile(
+        "system_file", (Setting("NCCL_PROTO", "LL", "system_file"), Setting("NCCL_ALGO", "Ring", "system_file"))
+    )
+
+    settings, shadowed = effective_settings(environment, [home, system])
+
+    assert [(one.name, one.value, one.origin) for one in settings] == [
+        ("NCCL_ALGO", "", "environment"),
+        ("NCCL_DEBUG", "WARN", "environment"),
+        ("NCCL_PROTO", "LL", "home_file"),
+    ]
+    assert [(one.name, one.origin) for one in shadowed] == [("NCCL_DEBUG", "home_file"), ("NCCL_ALGO", "system_file")]
+    found = judge_settings([ProcessSettings(settings, shadowed)], HGX, KNOWN)
+    assert {one.variable for one in found if one.code == "shadowed"} == {"NCCL_DEBUG", "NCCL_ALGO"}
+
+
+def as_nccl_reads(content: bytes) -> dict[bytes, bytes]:
+    """NCCL's own loop, written down letter by letter from ``src/misc/param.cc`` as the judge of the parser."""
+    found: dict[bytes, bytes] = {}
+    for line in content.splitlines(keepends=True) if b"\r" not in content else content.split(b"\n"):
+        text = line.removesuffix(b"\n") + b"\0"
+        if text[:1] == b"#":
+            continue
+        size = 0
+        while text[size] not in (0, ord("=")):
+            size += 1
+        if text[size] == 0:
+            continue
+        name = text[: min(1023, size)]
+        value = text[size + 1 :].split(b"\0")[0][:1023]
+        found.setdefault(name, value)
+    return found
+
+
+lines = st.lists(
+    st.one_of(
+        st.sampled_from([b"NCCL_DEBUG=WARN", b"#NCCL_X=1", b"NCCL_X==a=b", b"NCCL_LONG=" + b"x" * 2000, b"="]),
+        st.binary(max_size=40).filter(lambda line: not set(line) & set(b"\n\v\f\x1c\x1d\x1e\x85")),
+    ),
+    max_size=20,
+)
+
+
+@hypothesis_settings(deadline=None)
+@given(lines)
+def test_any_file_is_read_as_nccl_reads_it(content: list[bytes]) -> None:
+    """Bytes of any kind: NUL, no UTF-8, lines without end."""
+    whole = b"\n".join(content)
+    expected = {
+        name.decode(): value.decode("utf-8", "backslashreplace")
+        for name, value in as_nccl_reads(whole).items()
+        if name.startswith(b"NCCL_") and name.isascii() and name == name.strip()
+    }
+
+    assert {name: value for name, value in values(whole).items() if name.isascii() and "\\x" not in name} == expected
+
+
+@hypothesis_settings(deadline=None)
+@given(st.binary(max_size=3000))
+def test_no_file_makes_the_parser_fail(content: bytes) -> None:
+    """And of none is anything kept that is not wanted."""
+    assert all(kept_name(one.name) for one in parsed(content).settings)
+
+
+@hypothesis_settings(deadline=None)
+@given(
+    st.one_of(st.integers(-(2**62), 2**62).map(str), st.from_regex(r"[ +-]?(0x)?[0-9a-fA-FMx]{1,8}", fullmatch=True))
+)
+def test_numbers_are_read_as_the_c_library_reads_them(text: str) -> None:
+    """Octal, hexadecimal, trailing units, and words."""
+    library = ctypes.CDLL(None)
+    library.strtoll.restype = ctypes.c_longlong
+    library.strtoll.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int]
+
+    assert read_number(text).value == library.strtoll(text.encode(), None, 0)

@@ -1,0 +1,175 @@
+"""Names that NCCL reads, once read, never read, or that were mistyped."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from analysis.nccl_settings.cases import HGX, KNOWN, judged, said
+from commwatch.analysis.nccl_settings import CODES, SEVERITIES, kept_name, public_name, secret_name
+from commwatch.analysis.nccl_settings.names import edit_distance
+from commwatch.analysis.nccl_settings.variables import parse_version
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("NCCL_TIMEOUT", "init_process_group"),
+        ("NCCL_IB_MTU", "MTU of the port"),
+        ("NCCL_GDR_COPY", "NCCL_GDRCOPY_ENABLE"),
+        ("NCCL_NVLS_DISABLE", "NCCL_NVLS_ENABLE"),
+    ],
+)
+def test_a_name_that_nothing_ever_read_is_useless_and_told_what_to_use(name: str, instead: str) -> None:
+    """Such names circulate on the web."""
+    (remark,) = judged(HGX, {name: "1800"})
+
+    assert (remark.code, remark.severity, remark.label) == ("never_read", "useless", name)
+    assert instead in remark.next_step
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("NCCL_SOCKET_IFNAM", "NCCL_SOCKET_IFNAME"),
+        ("NCCL_P2P_DISABEL", "NCCL_P2P_DISABLE"),
+        ("NCCL_IBDISABLE", "NCCL_IB_DISABLE"),
+        ("NCCL_IB_HCAS", "NCCL_IB_HCA"),
+        ("NCCL_ib_disable", "NCCL_IB_DISABLE"),
+        ("TORCH_NCCL_BLOCKNG_WAIT", "TORCH_NCCL_BLOCKING_WAIT"),
+    ],
+)
+def test_a_mistyped_name_is_told_which_was_meant(written: str, meant: str) -> None:
+    """Letters missing, swapped or too many, underscores and case."""
+    (remark,) = judged(HGX, {written: "0"})
+
+    assert (remark.code, remark.severity) == ("misspelt", "useless")
+    assert meant in remark.next_step
+    assert remark.label == "other"
+
+
+@pytest.mark.parametrize("name", ["NCCL_SOMETHING_ELSE", "NCCL_QRS", "NCCL_", "NCCL_" + "A" * 5000])
+def test_a_name_like_no_other_is_a_note(name: str) -> None:
+    """A plugin may read it; a long one is shown cut."""
+    (remark,) = judged(HGX, {name: "1"})
+
+    assert (remark.code, remark.severity, remark.label) == ("unknown_name", "note", "other")
+    assert len(remark.variable) <= 201
+
+
+@pytest.mark.parametrize("name", ["NCCL_INSPECTOR_ENABLE", "NCCL_OFI_ANY", "NCCL_FASTRAK_NUM_FLOWS"])
+def test_the_names_of_plugins_are_let_be(name: str) -> None:
+    """NCCL does not read them, and should not."""
+    assert said(HGX, {name: "1"}) == set()
+
+
+def test_a_removed_name_is_useless_for_a_newer_nccl_only() -> None:
+    """Where the version is not known the newest counts, and it is said up to when the name was read."""
+    settings = {"NCCL_WORK_FIFO_DEPTH": "65536"}
+
+    assert said(HGX, settings, nccl_version=(2, 21, 5)) == {("old_name", "NCCL_WORK_FIFO_DEPTH", "note")}
+    assert said(HGX, settings, nccl_version=(2, 22, 3)) == {("removed", "NCCL_WORK_FIFO_DEPTH", "useless")}
+    assert said(HGX, settings) == {("removed", "NCCL_WORK_FIFO_DEPTH", "useless")}
+
+
+def test_a_name_newer_than_the_library_is_useless() -> None:
+    """The process has a version that does not know it yet; then its value does no harm either."""
+    settings = {"NCCL_NVLS_ENABLE": "0"}
+
+    assert said(HGX, settings, nccl_version=(2, 16, 5)) == {("not_in_version", "NCCL_NVLS_ENABLE", "useless")}
+    assert said(HGX, settings, nccl_version=(2, 17, 1)) == {("nvls_off", "NCCL_NVLS_ENABLE", "suspicious")}
+    assert said(HGX, settings) == {("nvls_off", "NCCL_NVLS_ENABLE", "suspicious")}
+
+
+def test_a_removed_name_does_no_harm_by_its_value() -> None:
+    """NCCL_IB_GDR_LEVEL=0 once turned GPUDirect off; now it is only useless."""
+    (remark,) = judged(HGX, {"NCCL_IB_GDR_LEVEL": "0"})
+
+    assert remark.code == "removed"
+    assert "NCCL_NET_GDR_LEVEL" in remark.next_step
+
+
+def test_names_that_torch_gave_up_are_notes() -> None:
+    """They still work; the value is judged as that of the new name."""
+    assert said(HGX, {"NCCL_ASYNC_ERROR_HANDLING": "1"}) == {("old_name", "NCCL_ASYNC_ERROR_HANDLING", "note")}
+    assert ("waits_block", "NCCL_BLOCKING_WAIT", "suspicious") in said(HGX, {"NCCL_BLOCKING_WAIT": "1"})
+
+
+def test_secrets_are_known_by_name() -> None:
+    """The key of NCCL's encryption, and whatever sounds like one; a partition key's index is none."""
+    assert secret_name("NCCL_PSK", KNOWN)
+    assert secret_name("NCCL_SITE_TOKEN", KNOWN)
+    assert secret_name("NCCL_my_password", KNOWN)
+    assert not secret_name("NCCL_IB_PKEY", KNOWN)
+
+
+def test_only_settings_are_kept() -> None:
+    """Not what happens to begin alike."""
+    assert all(map(kept_name, ["NCCL_X", "TORCH_NCCL_X", "TORCH_FR_BUFFER_SIZE", "CUDA_LAUNCH_BLOCKING"]))
+    assert not any(map(kept_name, ["AWS_SECRET", "CUDA_HOME", "MY_NCCL_X", "nccl_x", "TORCH_HOME", ""]))
+
+
+@hypothesis_settings(deadline=None)
+@given(st.text(max_size=40))
+def test_what_may_be_a_label_is_bounded(name: str) -> None:
+    """A name that is not known becomes other, whatever it is."""
+    assert public_name(f"NCCL_{name}!", KNOWN) == "other"
+
+
+def test_control_characters_in_a_name_do_not_reach_the_terminal() -> None:
+    """Whoever starts a job chooses its variables."""
+    (remark,) = judged(HGX, {"NCCL_\x1b[2J\n": "\x1b]0;title\x07"})
+
+    assert remark.variable == "NCCL_\\x1b[2J\\n"
+    assert remark.value == "\\x1b]0;title\\x07"
+
+
+words = st.text(alphabet="ABC", max_size=6)
+
+
+@hypothesis_settings(deadline=None)
+@given(words, words)
+def test_the_distance_of_two_names_is_symmetric_and_bounded(first: str, second: str) -> None:
+    """Zero for equal ones only, and never more than the limit."""
+    distance = edit_distance(first, second)
+
+    assert distance == edit_distance(second, first)
+    assert (distance == 0) == (first == second)
+    assert 0 <= distance <= 3
+
+
+def test_the_list_of_variables_is_sound() -> None:
+    """Versions are versions, what replaces a name is a known name, no name is both read and never read."""
+    for name, variable in KNOWN.variables.items():
+        assert kept_name(name), name
+        for version in (variable.since, variable.until, variable.seen):
+            assert not version or parse_version(version), name
+        if variable.since and variable.until:
+            assert parse_version(variable.since) <= parse_version(variable.until), name
+        assert not variable.until or variable.use or variable.seen or not variable.meaning, name
+        for used in re.findall(r"\b(?:TORCH_)?NCCL_[A-Z0-9_]+", variable.use):
+            assert used in KNOWN.variables, name
+        assert (variable.kind in ("words", "level", "choices")) == bool(variable.accepted), name
+    assert not KNOWN.variables.keys() & KNOWN.never_read.keys()
+    assert len(KNOWN.variables) > 300
+
+
+def test_every_setting_does_no_harm_at_its_default() -> None:
+    """Where the default is a number or a word, setting it is at worst needless."""
+    for name, variable in KNOWN.variables.items():
+        default = variable.default if re.fullmatch(r"-?[0-9]+|[A-Z]+", variable.default) else ""
+        grave = {one for one in said(HGX, {name: default}) if one[2] in ("harmful", "suspicious")}
+        assert grave == set(), name
+
+
+def test_every_code_and_severity_is_documented() -> None:
+    """Each with a line of its own; and nothing is documented that is not there."""
+    document = (Path(__file__).resolve().parents[3] / "docs/nccl-settings.md").read_text(encoding="utf-8")
+
+    assert sorted(re.findall(r"^\| `([a-z0-9_]+)` \|", document, re.MULTILINE)) == sorted(CODES)
+    assert all(f"**{severity}**" in document for severity in SEVERITIES)

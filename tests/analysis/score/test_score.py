@@ -1,0 +1,153 @@
+"""How the parts make the score: weights, words, what is missing, and where the points went."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.score.cases import (
+    BASELINE,
+    COPY,
+    FAILURES,
+    LANES,
+    LATENCY,
+    LATENCY_DRIFT,
+    LATENCY_STEP,
+    PAIR,
+    RANK_BALANCE,
+    SPIKE_STREAK,
+    SPIKES,
+    SUSPECT,
+    UTILIZATION,
+    Key,
+    only,
+    part,
+    score,
+)
+from commwatch.analysis.score.model import WEIGHTS, PartName, PartReadings, Reading, Score, weighted
+from commwatch.analysis.score.score import readings_of
+from commwatch_exporters.catalogue import CATALOGUE
+
+PARTS: tuple[PartName, ...] = ("bandwidth", "latency", "balance", "stability")
+
+
+def of_values(*values: float | None) -> Score:
+    """A score of parts with these values."""
+    parts = [
+        PartReadings(name, () if value is None else (Reading("", value, ""),), least_counts=False, needs="a probe")
+        for name, value in zip(PARTS, values, strict=True)
+    ]
+    return weighted(parts, excellent=0.85, good=0.70)
+
+
+def test_the_weights_are_those_of_the_documentation() -> None:
+    """30, 25, 25 and 20 %."""
+    assert [WEIGHTS[name] for name in PARTS] == [0.30, 0.25, 0.25, 0.20]
+    assert sum(WEIGHTS.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_part_that_is_nothing_costs_its_weight(place: int) -> None:
+    """And no more."""
+    values = [0.0 if at == place else 1.0 for at in range(4)]
+
+    assert of_values(*values).ratio == pytest.approx(1 - WEIGHTS[PARTS[place]])
+
+
+def test_a_part_without_data_gives_its_weight_to_the_others() -> None:
+    """Visibly: its own is 0, it says what it takes, and the others' shares add up to 1."""
+    found = of_values(0.5, None, 1.0, None)
+
+    assert found.ratio == pytest.approx((0.30 * 0.5 + 0.25 * 1.0) / 0.55)
+    assert [one.weight for one in found.parts] == pytest.approx([0.30 / 0.55, 0, 0.25 / 0.55, 0])
+    assert [one.missing for one in found.parts] == ["", "a probe", "", "a probe"]
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        (1.0, "excellent"),
+        (0.85, "excellent"),
+        (0.8499, "good"),
+        (0.70, "good"),
+        (0.6999, "needs work"),
+        (0.0, "needs work"),
+    ],
+)
+def test_the_word_changes_at_its_mark(value: float, word: str) -> None:
+    """0.85 is excellent, 0.70 is good."""
+    assert of_values(value, None, None, None).word == word
+
+
+def test_a_node_on_which_nothing_was_measured_has_no_score() -> None:
+    """Absent, never 1; and its metrics are absent too."""
+    found = score(only())
+
+    assert (found.ratio, found.word, found.losses) == (None, "not measured", ())
+    assert all(one.missing and one.ratio is None for one in found.parts)
+    assert {value for _, _, value in readings_of(found)} == {None}
+
+
+def test_a_healthy_node_loses_nothing() -> None:
+    """Every part is measured and is 1."""
+    found = score()
+
+    assert found.ratio == pytest.approx(1.0)
+    assert found.word == "excellent"
+    assert [one.ratio for one in found.parts] == pytest.approx([1.0] * 4)
+    assert found.losses == ()
+
+
+def test_the_metrics_are_in_the_catalogue_and_always_the_same() -> None:
+    """One series of the score and one of each part, whatever was measured."""
+    series = [[(metric, labels) for metric, labels, _ in readings_of(one)] for one in (score(), score(only()))]
+
+    assert series[0] == series[1]
+    assert [labels for _, labels in series[0]] == [(), *((name,) for name in PARTS)]
+    assert all(metric in CATALOGUE for metric, _ in series[0])
+
+
+def test_losses_name_what_they_went_to() -> None:
+    """The greatest first, with units: the narrowed link costs half the balance, and the pair waits behind it."""
+    found = score({LANES: 8, PAIR: 180e9, UTILIZATION: 0.7})
+
+    assert [(one.part, one.subject, round(one.lost, 4)) for one in found.losses] == [
+        ("balance", "PCIe link of GPU0", 0.125),
+        ("bandwidth", "probe ring", 0.03),
+        ("bandwidth", "pairs", 0.02),
+        ("balance", "GPU0 to GPU1", 0.0),
+    ]
+    assert [one.words for one in found.losses[:2]] == [
+        "8 of 16 lanes",
+        "reaches 70 % of what is expected: 100 GB/s of 100 GB/s",
+    ]
+
+
+_SHORT: dict[Key, st.SearchStrategy[float]] = {
+    UTILIZATION: st.floats(0.0, 1.5),
+    LATENCY: st.floats(1e-6, 1e-3),
+    BASELINE: st.floats(1e-6, 1e-3),
+    LATENCY_DRIFT: st.floats(0.5, 3.0),
+    LATENCY_STEP: st.floats(0.5, 3.0),
+    RANK_BALANCE: st.floats(0.01, 1.0),
+    COPY: st.floats(0.0, 100e9),
+    PAIR: st.floats(0.0, 600e9),
+    SUSPECT: st.floats(0.0, 1.0),
+    SPIKE_STREAK: st.integers(0, 9),
+    LANES: st.sampled_from([1, 2, 4, 8, 16]),
+}
+
+
+@given(st.fixed_dictionaries({}, optional=_SHORT), st.integers(0, 20), st.integers(0, 20))
+def test_losses_add_up(changes: dict[Key, float], failures: int, spikes: int) -> None:
+    """Score and losses are 1 together; each part lies between 0 and 1, and so does the score."""
+    found = score(changes, {FAILURES: failures, SPIKES: spikes})
+
+    assert found.ratio is not None
+    assert found.ratio + sum(one.lost for one in found.losses) == pytest.approx(1.0)
+    assert all(one.ratio is not None and 0.0 <= one.ratio <= 1.0 for one in found.parts)
+    assert 0.0 <= found.ratio <= 1.0
+    for name in PARTS:
+        lost = sum(one.lost for one in found.losses if one.part == name)
+        assert lost == pytest.approx(WEIGHTS[name] * (1 - (part(found, name).ratio or 0.0)))

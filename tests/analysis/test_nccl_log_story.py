@@ -1,0 +1,138 @@
+"""What happened first: lines with and without times, of one log or of several, put together by the minute."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from commwatch.analysis.nccl_log_event import LogEvent, event_in_line, time_of
+from commwatch.analysis.nccl_log_rules import SIDES, Category
+from commwatch.analysis.nccl_log_story import Chapter, Told, tell
+from commwatch.analysis.nccl_log_words import WORDS
+
+NOON = 1_772_452_800.0
+"""2026-03-02 12:00:00."""
+
+
+def told(
+    category: Category, time: float | None = None, *, waited: float | None = None, line: int = 1, rank: str = "",
+    certain: bool = True, before: float | None = None,
+) -> Told:  # fmt: skip
+    at = None if time is None else NOON + time
+    event = LogEvent(category, certain, f"{category} {line}", "", rank, None, None, at, waited)
+    return Told(event, "job.log", line, None if before is None else NOON + before)
+
+
+def blamed(chapters: list[Chapter]) -> list[str]:
+    return [chapter.culprit.event.category for chapter in chapters]
+
+
+@pytest.mark.parametrize(
+    ("line", "time"),
+    [
+        ("[2026-03-02 12:00:01] node1:41:77 [1] init.cc:1 NCCL WARN x", NOON + 1),
+        ("2026-03-02T12:00:01.250Z stderr F node1:41:77 [1] init.cc:1 NCCL WARN x", NOON + 1.25),
+        ("2026-03-02 12:00:01,500 - trainer - ERROR - KeyError: 'x'", NOON + 1.5),
+        ("  time      : 2026-03-02_12:00:02", NOON + 2),
+        ("[rank0]:[E302 12:00:01.061000000 ProcessGroupNCCL.cpp:683] x", NOON + 1.061),
+        ("[rank0]:[E1206 18:44:12.715298746 ProcessGroupNCCL.cpp:607] x", 1_796_582_652.715298746),
+        ("[E ProcessGroupNCCL.cpp:828] [Rank 1] x", None),
+        ("[2026-13-41 25:00:01] x", None),
+        ("", None),
+    ],
+)
+def test_a_line_says_when_it_was_written(line: str, time: float | None) -> None:
+    """In the forms of NCCL, torch, Python and container runtimes; torch names no year."""
+    assert time_of(line, 2026) == (None if time is None else pytest.approx(time))
+
+
+def test_an_event_holds_all_that_its_line_says() -> None:
+    """Who, where, when, and for how long a call had waited."""
+    line = (
+        "[rank5]:[E302 12:10:00.5 ProcessGroupNCCL.cpp:683] [Rank 5] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=78, OpType=BROADCAST, Timeout(ms)=600000) ran for 600096 milliseconds before timing out."
+    )
+    event = event_in_line(line, 2026)
+    assert event is not None
+    assert (event.category, event.rank, event.waited, event.time) == ("timeout", "5", 600.096, NOON + 600.5)
+
+    event = event_in_line("node1:41:77 [2] init.cc:9 (f) NCCL WARN Duplicate GPU detected : rank 1 and rank 0", 2026)
+    assert event is not None
+    assert (event.category, event.host, event.pid, event.device, event.time) == ("dup_gpu", "node1", 41, 2, None)
+    assert event.text == "init.cc:9 NCCL WARN Duplicate GPU detected : rank 1 and rank 0"
+    assert event_in_line("step 1 loss 2.0", 2026) is None
+
+
+def test_what_is_a_minute_apart_is_told_apart() -> None:
+    """The first incident comes first, whatever the order of the lines."""
+    chapters = tell([[told("cuda", 300)], [told("socket", 0), told("ib_retry", 59)]])
+
+    assert blamed(chapters) == ["ib_retry", "cuda"]
+    assert chapters[0].first.event.category == "socket"
+    assert blamed(tell([[told("socket", 0), told("cuda", 60)]])) == ["socket", "cuda"]
+
+
+def test_a_call_that_gave_up_began_to_wait_long_before() -> None:
+    """So what happened when it began is why, though its own line comes ten minutes later."""
+    waiting = [told("timeout", 600 + rank, waited=600.0, rank=str(rank)) for rank in (0, 1, 2)]
+    (chapter,) = tell([[told("crash", 5), *waiting, told("teardown", 605)]])
+
+    assert chapter.culprit.event.category == "crash"
+    assert chapter.counts == {"crash": 1, "timeout": 3, "teardown": 1}
+    assert chapter.ranks("timeout") == ("0", "1", "2")
+
+
+def test_what_came_while_calls_were_waiting_may_be_why() -> None:
+    """A rank that worked on for five minutes before it crashed."""
+    waiting = [told("timeout", 600, waited=600.0)]
+
+    assert blamed(tell([waiting, [told("crash", 300)]])) == ["crash"]
+    assert blamed(tell([waiting, [told("crash", 700)]])) == ["timeout", "crash"]
+
+
+def test_connections_that_break_after_the_time_out_are_no_cause() -> None:
+    """The watchdog ends the process; its peers see that."""
+    waiting = [told("timeout", 600, waited=600.0)]
+
+    assert blamed(tell([[*waiting, told("ib_retry", 601)]])) == ["timeout"]
+    assert blamed(tell([[told("ib_retry", 599), *waiting]])) == ["ib_retry"]
+    assert blamed(tell([[told("oom", 1), *waiting, told("socket", 601)]])) == ["oom"]
+
+
+def test_lines_without_a_time_stay_where_they_stand() -> None:
+    """They belong to the time before them, or to the first one after."""
+    chapters = tell([[told("oom"), told("timeout", 600, waited=600.0), told("teardown")]])
+
+    assert blamed(chapters) == ["oom"]
+    assert [one.event.category for one in chapters[0].told] == ["oom", "timeout", "teardown"]
+    assert chapters[0].culprit.event.time is None
+
+
+def test_a_time_of_a_line_before_tells_two_things_apart() -> None:
+    """The line itself has none, but its place is known."""
+    assert blamed(tell([[told("cuda", before=0), told("socket", before=500)]])) == ["cuda", "socket"]
+
+
+def test_without_any_time_all_is_one_chapter_in_the_order_given() -> None:
+    """Nothing is made up: only times tell things apart."""
+    (chapter,) = tell([[told("timeout"), told("teardown")], [told("shm", line=7)]])
+
+    assert chapter.culprit.line == 7
+    assert tell([]) == []
+    assert tell([[], []]) == []
+
+
+def test_the_line_that_names_the_cause_is_shown() -> None:
+    """Not the status before it."""
+    (chapter,) = tell([[told("cuda", 0, certain=False, line=1), told("cuda", 1, line=2)]])
+
+    assert chapter.culprit.line == 2
+
+
+def test_every_category_has_words() -> None:
+    """What happened is a sentence, and so is what to do."""
+    assert set(WORDS) == set(SIDES) == set(get_args(Category))
+    for happened, next_step in WORDS.values():
+        assert happened.endswith(".")
+        assert next_step.endswith(".")

@@ -1,0 +1,177 @@
+"""commwatch diagnose --log: what logs say happened first, as text and as JSON, whatever the files hold."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from commwatch.commands.diagnose_log import LogUnreadable, answer_from, run_log
+from commwatch.sources.log_reading import MOST_TOLD
+
+TIMEOUT = (
+    "[rank{rank}]:[E302 12:10:01.061 ProcessGroupNCCL.cpp:683] [Rank {rank}] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=78, OpType=BROADCAST, Timeout(ms)=600000) ran for 600096 milliseconds before timing "
+    "out.\n"
+)
+JOB = (
+    "NCCL version 2.27.3+cuda12.9\n"
+    "node7:41:77 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+    "step 1 loss 2.31\r step 2 loss 2.30\n"
+    "[2026-03-02 12:00:01] node7:43:79 [2] transport/net_ib.cc:2453 NCCL WARN NET/IB: Got completion from peer "
+    "10.2.0.5<33092> with status=12 opcode=129 len=524288 vendor err 129\n"
+    + "".join(TIMEOUT.format(rank=rank) for rank in (0, 1, 3))
+)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    file = tmp_path / "job.log"
+    file.write_text(JOB, newline="")
+    return file
+
+
+def printed(capsys: pytest.CaptureFixture[str], *names: object) -> tuple[int, str]:
+    code = run_log([str(name) for name in names], as_json=False)
+    return code, capsys.readouterr().out
+
+
+def test_the_first_cause_is_said_in_plain_words(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """When, what, where it stands, what came of it, and what to do."""
+    code, out = printed(capsys, log)
+
+    assert code == 1
+    assert out.splitlines() == [
+        "1 log, 7 lines, 4 of them of trouble",
+        "",
+        "What happened first, 2026-03-02 12:00:01: An RDMA transfer was given up, because the other end never "
+        "answered.",
+        f"  {log}:4, host node7",
+        "    transport/net_ib.cc:2453 NCCL WARN NET/IB: Got completion from peer 10.2.0.5<33092> with status=12 "
+        "opcode=129 len=524288 vendor err 129",
+        "  lines beside ib_retry (1): timeout 3",
+        "  side: network",
+        "  next: Look whether the peer had ended before; if not, at cable, switch and route between the two, on RoCE "
+        "also at GID index, MTU and flow control.",
+    ]
+
+
+def test_json_has_the_same(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Under a schema with a version."""
+    assert run_log([str(log)], as_json=True) == 1
+    answer = json.loads(capsys.readouterr().out)
+
+    assert answer["schema"] == "commwatch-log/1"
+    assert answer["logs"] == [{"name": str(log), "lines": 7, "told": 4, "is_cut": False}]
+    (incident,) = answer["incidents"]
+    assert (incident["category"], incident["side"], incident["line"], incident["certain"]) == (
+        "ib_retry", "network", 4, True,
+    )  # fmt: skip
+    assert incident["counts"] == {"ib_retry": 1, "timeout": 3}
+
+
+def test_ranks_that_did_not_give_up_are_named(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of them is what the others waited for."""
+    log.write_text("".join(TIMEOUT.format(rank=rank) for rank in (0, 1, 2, 4, 5)))
+    _, out = printed(capsys, log)
+
+    assert "  ranks that do not tell of it: 3\n" in out
+    assert "ranks 0, 1, 2, 4, 5" in out
+
+
+def test_a_time_without_a_year_is_of_the_year_that_another_line_names(log: Path) -> None:
+    """A log that was copied has lost the time at which it was written."""
+    os.utime(log, (1.9e9, 1.9e9))
+    (incident,) = answer_from([str(log)]).incidents
+
+    assert incident.counts == {"ib_retry": 1, "timeout": 3}
+
+
+def test_several_logs_are_one_story(tmp_path: Path, log: Path) -> None:
+    """A folder stands for the logs in it; the cause is in the log of another rank."""
+    (tmp_path / "rank2.log").write_text("2026-03-02 12:00:00,100 INFO step 7\n[rank2]: KeyError: 'labels'\n")
+    answer = answer_from([str(tmp_path)])
+
+    (incident,) = answer.incidents
+    assert (incident.category, incident.file, incident.line) == ("crash", f"{tmp_path}/rank2.log", 2)
+    assert incident.ranks == ("2",)
+    assert incident.began is None
+
+
+def test_a_log_without_trouble_is_said_to_be_one(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And where NCCL wrote nothing at all, why that may be."""
+    log.write_text("NCCL version 2.27.3+cuda12.9\nstep 1\n")
+    assert printed(capsys, log) == (0, "1 log, 2 lines, 0 of them of trouble\nNothing in it tells of trouble.\n")
+    log.write_text("step 1\n")
+    code, out = printed(capsys, log)
+    assert code == 0
+    assert "NCCL_DEBUG=WARN" in out
+
+
+def test_the_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As other commands do with a dash."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(JOB.encode())))
+    answer = answer_from(["-"])
+
+    assert answer.logs[0].name == "standard input"
+    assert answer.incidents[0].category == "ib_retry"
+
+
+def test_a_name_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
+    """With the name and the reason; exit code 2."""
+    with pytest.raises(LogUnreadable) as caught:
+        answer_from([str(tmp_path / "missing.log")])
+    assert caught.value.exit_code == 2
+    assert str(caught.value) == f"{tmp_path}/missing.log: no log of this name; name logs that can be read"
+
+
+def test_a_pipe_no_one_writes_to_does_not_hold_the_command(tmp_path: Path) -> None:
+    """Only regular files are logs."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(LogUnreadable):
+        answer_from([str(tmp_path / "pipe")])
+
+
+def test_a_log_full_of_trouble_is_cut_and_says_so(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What happened first is among what was read."""
+    log.write_text(JOB + "node7:41:77 [0] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'\n" * (MOST_TOLD + 50))
+    answer = answer_from([str(log)])
+
+    assert answer.logs[0].is_cut
+    assert answer.logs[0].told == MOST_TOLD
+    assert "so much of it is trouble" in printed(capsys, log)[1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x00" * 2_000_000, b"NCCL WARN " * 200_000, os.urandom(1_000_000), b"\r" * 2_000_000, b"x" * 5_000_000],
+    ids=["empty", "zeros", "marks", "noise", "returns", "one_line"],
+)
+def test_hostile_files_do_no_harm(log: Path, data: bytes) -> None:
+    """Nothing is raised and it is over soon; 2 s of the processor are far above what it takes."""
+    log.write_bytes(data)
+    started = time.process_time()
+    answer_from([str(log)])
+
+    assert time.process_time() - started < 2
+
+
+def test_text_of_a_log_moves_no_cursor(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Escape sequences in a line, or in the name of a file, are shown as question marks."""
+    log.write_text("node7:41:77 [0] init.cc:1 NCCL WARN Cuda failure \x1b[2J\x07 'unknown error'\n")
+    renamed = log.rename(log.with_name("a\x1b[2Jb.log"))
+    _, out = printed(capsys, renamed)
+
+    assert "\x1b" not in out
+    assert "Cuda failure ?[2J? 'unknown error'" in out
+
+
+def test_a_long_line_is_looked_at_and_the_next_one_has_its_number(log: Path) -> None:
+    """Line numbers are those of an editor."""
+    log.write_text("x" * 3_000_000 + "\nstep\n" + JOB, newline="")
+    assert answer_from([str(log)]).incidents[0].line == 6

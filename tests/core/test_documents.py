@@ -1,0 +1,120 @@
+"""The documents of the API: what is in them, and that they come back from JSON as they were."""
+
+from __future__ import annotations
+
+import msgspec
+
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.finding import Cause, Component, Evidence, Finding
+from commwatch.analysis.findings.history import CounterHistory
+from commwatch.documents import (
+    FindingRecord,
+    FindingsDocument,
+    SnapshotDocument,
+    finding_record,
+    metric_records,
+)
+from commwatch_exporters.snapshot import Series, Snapshot, Value
+from support.core import block
+
+LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0/nvlink/3", "0000:17:00.0"}))
+PROBE = Component("probe", "all_reduce", "probe all_reduce", frozenset({"0000:17:00.0/nvlink"}))
+DOWN = (Evidence("link state", "inactive"),)
+SLOW = (Evidence("utilisation", 0.5, "ratio", 0.6, "probe_bandwidth_utilization_low_ratio"),)
+STATE = "commwatch_nvlink_link_state"
+
+
+def findings_document(*findings: FindingRecord) -> FindingsDocument:
+    return FindingsDocument(
+        version="1.2.3", time=2000.0, simulated=None, maintenance="swap", thresholds="abc", looked_at=1990.0,
+        failing_rules=("gpu.states",), findings=findings,
+    )  # fmt: skip
+
+
+def snapshot_document(snapshot: Snapshot) -> SnapshotDocument:
+    return SnapshotDocument(
+        version="1.2.3", time=2000.0, simulated="h100x8", maintenance=None, metrics=metric_records(snapshot)
+    )
+
+
+def test_a_finding_with_its_cause() -> None:
+    """All that a reader needs without the list of codes: words, identity, evidence, next step, freshness."""
+    cause = Cause("nvlink_down", LINK, DOWN, 0.9, "Traffic has fewer links.", "the link is inactive")
+    finding = Finding("probe_bandwidth_low", PROBE, "critical", 1000.0, SLOW, "50 %", (cause,))
+    seen = {("probe_bandwidth_low", "probe/all_reduce"): 1990.0, ("nvlink_down", "nvlink/0000:17:00.0/3"): 1980.0}
+    record = finding_record(finding, seen)
+
+    code, fault = CODES["probe_bandwidth_low"], CODES["nvlink_down"]
+    assert (record.code, record.title, record.role) == (code.name, code.title, code.role)
+    assert (record.severity, record.since, record.last_seen) == ("critical", 1000.0, 1990.0)
+    assert (record.meaning, record.next_step, record.alert) == (code.meaning, code.next_step, code.alert)
+    assert record.evidence == SLOW
+    assert record.component.identity == "probe/all_reduce"
+    (told,) = record.causes
+    assert (told.code, told.title, told.severity, told.last_seen) == (fault.name, fault.title, "critical", 1980.0)
+    assert (told.weight, told.reason, told.detail) == (0.9, "Traffic has fewer links.", "the link is inactive")
+    assert told.component.parts == ("0000:17:00.0", "0000:17:00.0/nvlink/3")
+    assert told.component.component == LINK
+
+
+def test_what_was_never_seen_has_no_time() -> None:
+    """A finding of which no look is known, such as one of another daemon."""
+    assert finding_record(Finding("nvlink_down", LINK, "critical", 1000.0, DOWN), {}).last_seen is None
+
+
+def test_documents_come_back_from_json() -> None:
+    """What a command decodes is what the daemon said; the schema stands in it."""
+    findings = findings_document(finding_record(Finding("nvlink_down", LINK, "critical", 1000.0, DOWN), {}))
+    text = msgspec.json.encode(findings)
+    assert msgspec.json.decode(text, type=FindingsDocument) == findings
+    assert msgspec.json.decode(text)["schema"] == "commwatch-findings/1"
+
+    snapshot = snapshot_document(Snapshot([block({(STATE, ("0", "0000:17:00.0", "3")): 1})]))
+    text = msgspec.json.encode(snapshot)
+    assert msgspec.json.decode(text, type=SnapshotDocument) == snapshot
+    assert msgspec.json.decode(text)["schema"] == "commwatch-snapshot/1"
+
+
+def test_a_later_daemon_may_say_more() -> None:
+    """Fields that this version does not know are passed over."""
+    more = {**msgspec.to_builtins(findings_document()), "cluster": "a"}
+
+    assert msgspec.json.decode(msgspec.json.encode(more), type=FindingsDocument) == findings_document()
+
+
+def test_a_snapshot_holds_what_the_page_shows() -> None:
+    """Absent series and hidden metrics are not in it, histograms have the names of their series, NaN is null."""
+    histogram = "commwatch_probe_latency_seconds"
+    values: dict[Series, Value] = {
+        (STATE, ("0", "0000:17:00.0", "3")): 1,
+        (STATE, ("0", "0000:17:00.0", "4")): None,
+        ("commwatch_gpu_busy", ("0", "0000:17:00.0")): 1,
+        (f"{histogram}_bucket", ("all_reduce", "nccl", "+Inf")): 7,
+        (f"{histogram}_count", ("all_reduce", "nccl")): 7,
+        ("commwatch_gpu_utilization_ratio", ("0", "0000:17:00.0")): float("nan"),
+    }
+    document = snapshot_document(Snapshot([block(values)], hidden={"commwatch_gpu_busy"}))
+    again = msgspec.json.decode(msgspec.json.encode(document), type=SnapshotDocument)
+    told = {metric.name: metric for metric in again.metrics}
+
+    assert told.keys() == {STATE, histogram, "commwatch_gpu_utilization_ratio"}
+    (state,) = told[STATE].series
+    assert (state.labels, state.value, state.name) == ({"gpu": "0", "pci_bus_id": "0000:17:00.0", "link": "3"}, 1, "")
+    assert (told[STATE].type, told[histogram].unit) == ("gauge", "seconds")
+    assert [(one.name, one.labels.get("le")) for one in told[histogram].series] == [
+        (f"{histogram}_bucket", "+Inf"), (f"{histogram}_count", None)]  # fmt: skip
+    assert told["commwatch_gpu_utilization_ratio"].series[0].value is None
+
+
+def test_rules_can_read_a_snapshot_document() -> None:
+    """A command sees what the daemon's rules see."""
+    values: dict[Series, Value] = {(STATE, ("0", "0000:17:00.0", str(link))): link for link in range(3)}
+    snapshot = Snapshot([block(values)])
+    document = snapshot_document(snapshot)
+
+    assert list(document.samples(STATE)) == list(snapshot.samples(STATE))
+    assert list(document.samples("commwatch_gpu_busy")) == []
+    assert document.value(STATE, "0", "0000:17:00.0", "2") == 2
+    assert document.value(STATE, "0", "0000:17:00.0", "7") is None
+    assert Facts(document, CounterHistory({}), 0.0).value(STATE, link="2") == 2

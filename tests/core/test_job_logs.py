@@ -1,0 +1,114 @@
+"""Errors in the logs of jobs on their way from a run of the source to the page, the log and the state directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch import job_logs
+from commwatch.collection import Outcome
+from commwatch.job_logs import JobLogs
+from commwatch.sources.base import LogErrors, SourceUnavailable
+from commwatch.state import StateDirectory
+from commwatch.store import Store
+from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Value
+from support.core import Clock, collector
+
+RETRY = LogErrors("ib_retry", True, 2, "/log/job.log", "NCCL WARN NET/IB : Got completion with error 12")
+TIMEOUT = LogErrors("timeout", True, 8, "/log/job.log", "Watchdog caught collective operation timeout")
+
+
+class Node:
+    """What keeps the totals, over a state directory."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self.state = StateDirectory(folder)
+        self.clock = clock
+        self.start()
+
+    def start(self) -> None:
+        """A daemon that has just been started."""
+        self.store = Store()
+        self.logs = JobLogs(self.state, self.store)
+
+    def run(self, *errors: LogErrors, seconds: float = 5.0, resume: bytes | None = b"{}") -> list[Any]:
+        """One run after so many seconds; returns what was logged."""
+        self.clock.now += seconds
+        found = Collected({}, [], 0.0, log_errors=list(errors), resume=resume)
+        with capture_logs() as logged:
+            self.logs.after(Outcome(collector("nccl_logs"), found, None, self.clock.now))
+        return logged
+
+    def total(self, metric: str, category: str) -> Value:
+        return self.store.snapshot().value(f"commwatch_nccl_log_{metric}_total", category)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    clock = Clock()
+    monkeypatch.setattr(job_logs, "time", clock)
+    return Node(tmp_path, clock)
+
+
+def test_errors_are_on_the_page_after_the_run_that_found_them(node: Node) -> None:
+    """And nothing is there before the logs were read for the first time."""
+    assert node.total("errors", "ib_retry") is None
+    node.run()
+    assert node.total("errors", "ib_retry") == 0
+    node.run(RETRY, TIMEOUT)
+    assert (node.total("errors", "ib_retry"), node.total("errors", "timeout")) == (2, 8)
+
+
+def test_an_incident_is_one_line_of_the_log_with_its_first_culprit(node: Node) -> None:
+    """A minute after it began: what to blame, the line that says so, and how much was seen."""
+    assert node.run(TIMEOUT, RETRY) == []
+    (line,) = node.run(seconds=60.0)
+
+    assert (line["log_level"], line["category"], line["side"]) == ("warning", "ib_retry", "network")
+    assert (line["file"], line["text"]) == (RETRY.file, RETRY.text)
+    assert line["counts"] == {"timeout": 8, "ib_retry": 2}
+    assert (node.total("incidents", "ib_retry"), node.total("incidents", "timeout")) == (1, 0)
+    assert node.run() == []
+
+
+def test_trouble_of_the_program_is_no_warning(node: Node) -> None:
+    """The node is not to blame."""
+    node.run(LogErrors("crash", True, 1, "/log/job.log", "KeyError: 'x'"))
+    (line,) = node.run(seconds=60.0)
+
+    assert line["log_level"] == "info"
+
+
+def test_totals_and_the_place_in_the_logs_survive_a_restart_together(node: Node) -> None:
+    """So nothing is counted twice, and nothing is lost."""
+    node.run(RETRY, resume=b'{"files": {}}')
+    node.logs.save()
+    node.start()
+
+    assert node.logs.resume == {"nccl_logs": b'{"files": {}}'}
+    node.run(resume=None)
+    assert node.total("errors", "ib_retry") == 2
+    assert node.logs.resume == {"nccl_logs": b'{"files": {}}'}
+
+
+def test_a_node_without_logs_writes_no_file(node: Node, tmp_path: Path) -> None:
+    """There is nothing to keep."""
+    node.logs.save()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_of_other_sources_and_failed_runs_change_nothing(node: Node) -> None:
+    """Also not the place from which a new process goes on."""
+    node.run(resume=b"here")
+    found = Collected({}, [], 0.0, log_errors=[RETRY], resume=b"elsewhere")
+    node.logs.after(Outcome(collector("network"), found, None, 0.0))
+    failed = SourceUnavailable("unreadable", "nothing")
+    node.logs.after(Outcome(collector("nccl_logs"), found, failed, 0.0))
+
+    assert node.total("errors", "ib_retry") == 0
+    assert node.logs.resume == {"nccl_logs": b"here"}

@@ -1,0 +1,204 @@
+"""Whether a fault could be seen now: what was read of its component, by whom, and what is known without reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from commwatch.analysis.findings.finding import Component
+from commwatch.collection import Collection, Collector
+from commwatch.collectors import COLLECTORS
+from commwatch.instruments import Instruments
+from commwatch.observability import FEEDS, PROBES, Observability
+from commwatch.sources.base import Absence
+from commwatch.store import Store
+from commwatch_exporters.snapshot import Series, Value
+from support.core import SLOTS, PlannedJobs, block, collector
+from support.whole_node import whole_node
+
+GPU = Component("gpu", SLOTS[0], parts=frozenset({SLOTS[0]}))
+LINK = Component("nvlink", f"{SLOTS[0]}/3", parts=frozenset({SLOTS[0]}))
+PORT = Component("rdma_port", "mlx5_0/1", parts=frozenset({"mlx5_0"}))
+STATE, INFO = "commwatch_nvlink_link_state", "commwatch_nvlink_info"
+ANOMALY = "commwatch_counter_anomaly"
+FLAPS = "commwatch_rdma_port_flaps_total"
+STREAK = "commwatch_probe_latency_spike_streak"
+PROBE = Component("probe", "all_reduce", parts=frozenset({SLOTS[0]}))
+
+
+class Node:
+    """Collectors of which a test says what they did, and the store that they fill."""
+
+    def __init__(self, *names: str) -> None:
+        self.store = Store()
+        self.absent: set[str] = set()
+        self.collection = Collection(
+            [collector(name) for name in names], self.store, Instruments(), PlannedJobs(), lambda outcome: None,
+            lambda source: None,
+        )  # fmt: skip
+        self.observability = Observability(self.store, self.collection)
+
+    def collector(self, name: str) -> Collector:
+        return self.collection.collectors[name]
+
+    def ran(self, name: str, *absences: Absence) -> None:
+        self.collector(name).attempted = True
+        self.collector(name).failing = frozenset(absences)
+
+    def put(self, group: str, device: str, values: Mapping[Series, Value]) -> None:
+        self.store.put(group, device, block(values), float("inf"))
+
+    def sees(self, component: Component, metrics: Iterable[str]) -> bool:
+        self.observability.take(self.store.snapshot())
+        return self.observability.sees(component, metrics)
+
+
+def states(*links: str) -> dict[Series, Value]:
+    return {(STATE, ("0", SLOTS[0], link)): 1 for link in links}
+
+
+def test_what_was_never_read_cannot_be_seen() -> None:
+    """Neither before the first run nor of a rule that has not asked for anything."""
+    node = Node("nvml_nvlink")
+
+    assert not node.sees(LINK, [STATE])
+    node.ran("nvml_nvlink")
+    assert not node.sees(LINK, [STATE])
+    assert not node.sees(LINK, [])
+
+
+def test_what_is_shown_is_seen() -> None:
+    """A series of the very component is enough, whatever its collector said of others."""
+    node = Node("nvml_nvlink")
+    node.ran("nvml_nvlink", Absence(SLOTS[0], "deadline", ""))
+    node.put("nvml_nvlink", SLOTS[0], states("3"))
+
+    assert node.sees(LINK, [STATE])
+    assert node.sees(GPU, [STATE])
+
+
+def test_another_link_or_port_is_not_it() -> None:
+    """Link 2 says nothing of link 3 of a GPU that was not read to the end; nor does the index of a GPU."""
+    node = Node("nvml_nvlink")
+    node.ran("nvml_nvlink", Absence(SLOTS[0], "deadline", ""))
+    node.put("nvml_nvlink", SLOTS[0], {**states("2"), (STATE, ("3", SLOTS[0], "1")): 1})
+
+    assert not node.sees(LINK, [STATE])
+
+
+@pytest.mark.parametrize(("device", "seen"), [("mlx5_0:1", False), ("mlx5_0:2", True), ("mlx5_1:1", True)])
+def test_a_port_that_failed_cannot_be_seen(device: str, seen: bool) -> None:
+    """The source names it as NCCL does; the adapter's other port and other adapters do not matter."""
+    node = Node("rdma")
+    node.put("rdma", "mlx5_0:1", {("commwatch_rdma_port_state", ("mlx5_0", "1")): 1})
+    port = Component("rdma_port", "mlx5_0/1", parts=frozenset({"mlx5_0/1", "ens1np0", "0000:18:00.0/port/1"}))
+    assert node.sees(port, ["commwatch_rdma_port_state"])
+    node.store.drop("rdma", "mlx5_0:1")
+
+    node.ran("rdma", Absence(device, "unreadable", ""))
+    assert node.sees(port, ["commwatch_rdma_port_state"]) == seen
+
+
+def test_all_that_a_rule_reads_must_be_read() -> None:
+    """A fault that shows in two metrics is not gone while one of them is not read; one that never was is left out."""
+    node = Node("nvml_nvlink", "nvml_identity")
+    node.put("nvml_nvlink", SLOTS[0], states("3"))
+    node.put("nvml_identity", SLOTS[0], {(INFO, ("0", SLOTS[0], "3", *[""] * 4)): 1})
+    node.ran("nvml_nvlink")
+    node.ran("nvml_identity")
+    metrics = [STATE, INFO, "commwatch_nvlink_recoveries_total"]
+
+    assert node.sees(LINK, metrics)
+    node.store.drop_group("nvml_identity")
+    assert node.sees(LINK, metrics), "the driver lists no such link"
+    node.ran("nvml_identity", Absence("", "no_driver", ""))
+    assert not node.sees(LINK, metrics)
+
+
+@pytest.mark.parametrize("device", [SLOTS[0], f"{SLOTS[0]}/3", ""])
+def test_a_device_that_failed_cannot_be_seen(device: str) -> None:
+    """The link itself, its GPU, or the whole source; another GPU's failure does not matter."""
+    node = Node("nvml_nvlink")
+    node.put("nvml_nvlink", SLOTS[0], states("3"))
+    assert node.sees(LINK, [STATE])
+    node.store.drop("nvml_nvlink", SLOTS[0])
+
+    node.ran("nvml_nvlink", Absence(device, "deadline", ""))
+    assert not node.sees(LINK, [STATE])
+    node.ran("nvml_nvlink", Absence(SLOTS[1], "deadline", ""))
+    assert node.sees(LINK, [STATE])
+
+
+def test_a_fault_of_the_node_needs_all_devices() -> None:
+    """What is about the whole node is not gone while part of it is not read."""
+    node = Node("services")
+    whole = Component("node", "")
+    node.put("services", "", {("commwatch_service_running", ("nv-fabricmanager",)): 1})
+    node.ran("services")
+    assert node.sees(whole, ["commwatch_service_running"])
+    node.store.drop_group("services")
+
+    node.ran("services", Absence("x", "unreadable", ""))
+    assert not node.sees(whole, ["commwatch_service_running"])
+
+
+def test_an_analysis_is_as_good_as_its_collector() -> None:
+    """Flaps of a port are known while the port is read."""
+    node = Node("rdma", "nvml_nvlink")
+    node.put("rdma_port_flaps", "mlx5_0/1", {(FLAPS, ("mlx5_0", "1")): 0})
+    node.ran("rdma")
+    assert node.sees(PORT, [FLAPS])
+    node.store.drop_group("rdma_port_flaps")
+
+    assert node.sees(PORT, [FLAPS])
+    node.ran("rdma", Absence("mlx5_0/1", "unreadable", ""))
+    assert not node.sees(PORT, [FLAPS])
+
+
+def test_an_anomaly_is_over_when_its_source_was_read() -> None:
+    """There is no series of a counter that can be believed again."""
+    node = Node("rdma", "nvml_nvlink")
+    node.put("counter_anomaly", "rdma", {(ANOMALY, ("rdma", "mlx5_0/1", "rdma_port_link_downed_total")): 4})
+    assert not node.sees(PORT, [ANOMALY])
+    node.ran("rdma")
+    assert node.sees(PORT, [ANOMALY])
+    assert not node.sees(LINK, [ANOMALY]), "the driver was not read"
+    node.store.drop_group("counter_anomaly")
+
+    assert node.sees(PORT, [ANOMALY])
+    node.ran("rdma", Absence("", "crashed", ""))
+    assert not node.sees(PORT, [ANOMALY])
+
+
+def test_results_of_probes_grow_old_but_not_in_maintenance() -> None:
+    """A streak is gone with its result; in a pause no probe could have shown another."""
+    node = Node("nvml_nvlink")
+    node.put(PROBES, "all_reduce", {(STREAK, ("all_reduce", "nccl")): 3})
+    assert node.sees(PROBE, [STREAK])
+    node.store.drop_group(PROBES)
+
+    assert node.sees(PROBE, [STREAK])
+    node.collection.pause()
+    assert not node.sees(PROBE, [STREAK])
+
+
+def test_a_group_that_reads_nothing_is_known_at_any_time() -> None:
+    """The daemon's own record needs no reading: a collector that rests does not fail."""
+    node = Node("nvml_nvlink")
+    node.put("daemon", "", {("commwatch_worker_stuck", ("nvml",)): 1})
+    assert node.sees(Component("service", "nvml"), ["commwatch_worker_stuck"])
+    node.store.drop_group("daemon")
+
+    assert node.sees(Component("service", "nvml"), ["commwatch_worker_stuck"])
+
+
+def test_every_group_of_a_node_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new analysis must say which collectors stand behind it, and each of these is one."""
+    collectors = {plan.name for plan in COLLECTORS}
+    with whole_node("h100x8ndr", tmp_path, monkeypatch) as node:
+        groups = {group for group, _ in node.store.blocks()}
+
+    assert groups - collectors - {"counter_anomaly"} <= FEEDS.keys()
+    assert {name for names in FEEDS.values() for name in names} <= collectors

@@ -1,0 +1,399 @@
+"""The verdict in the daemon: findings open, are told and kept, and close only where someone looked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch import verdict as verdict_module
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.finding import Component, Evidence, Sighting
+from commwatch.analysis.findings.register import RegisterState
+from commwatch.analysis.findings.rules import RULE_SETS
+from commwatch.analysis.findings.rules.rule_set import Look, RuleSet
+from commwatch.collection import Collection
+from commwatch.instruments import Instruments
+from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.state import StateDirectory
+from commwatch.store import Store
+from commwatch.thresholds import Thresholds, load_thresholds
+from commwatch.verdict import NAMED_MAX, Readings, Verdict
+from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
+from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, collected, collector, in_loop
+
+LINKS = "nvml_nvlink"
+STATE, EXPECTED = "commwatch_nvlink_link_state", "commwatch_nvlink_link_expected"
+DOWN = "nvlink_down"
+OPENS, CLOSES = CODES[DOWN].opens_after, CODES[DOWN].closes_after
+ERRORS = "commwatch_finding_rule_errors_total"
+
+
+class Node:
+    """A daemon's collection and verdict over two GPUs with one NVLink each, at a time that the test sets."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self.clock = clock
+        self.state = StateDirectory(folder)
+        self._layouts: dict[tuple[Series, ...], Layout] = {}
+        self.start()
+
+    def start(self, rule_sets: Iterable[RuleSet] = RULE_SETS, readings: Iterable[Readings] = ()) -> None:
+        """A daemon that has just been started, with what the state directory holds."""
+        self.store, self.instruments = Store(), Instruments()
+        self.reader = ScriptedReader()
+        self.absent: str | None = None
+        self.collection = Collection(
+            [collector(LINKS, self.reader)], self.store, self.instruments, PlannedJobs(), lambda outcome: None,
+            lambda source: self.absent,
+        )  # fmt: skip
+        expected: dict[Series, Value] = {(EXPECTED, (str(index), slot, "0")): 1 for index, slot in enumerate(SLOTS)}
+        self.store.put("inventory", "", self.block(expected), float("inf"))
+        self.verdict = Verdict(
+            load_thresholds(None), self.state, self.store, self.instruments, self.collection, tuple(rule_sets),
+            tuple(readings),
+        )  # fmt: skip
+
+    def block(self, values: Mapping[Series, Value]) -> Block:
+        layout = self._layouts.setdefault(tuple(values), Layout(values))
+        return Block(layout, list(values.values()), self.clock.now)
+
+    def links(self, *states: int | None, absences: tuple[Absence, ...] = ()) -> None:
+        """One run of the collector: the state of the link of each GPU; None for a GPU that was not read."""
+        blocks = {
+            slot: self.block({(STATE, (str(index), slot, "0")): state})
+            for index, (slot, state) in enumerate(zip(SLOTS, states, strict=False))
+            if state is not None
+        }
+        self.answer(collected(blocks, *absences))
+
+    def answer(self, answer: Collected | SourceUnavailable) -> None:
+        self.reader.answers.append(answer)
+        in_loop(lambda: self.collection.run(self.collection.collectors[LINKS]))
+
+    def look(self, after: float = 0.0) -> list[tuple[str, str]]:
+        """A look some seconds later; the findings that are open then."""
+        self.clock.now += after
+        self.verdict.look(self.snapshot(), self.clock.time())
+        return [finding.key for finding in self.verdict.findings]
+
+    def snapshot(self) -> Snapshot:
+        return self.store.snapshot()
+
+    def exposed(self) -> list[tuple[str, ...]]:
+        """Labels of the findings on the page."""
+        return [tuple(labels.values()) for labels, _ in self.snapshot().samples("commwatch_finding")]
+
+    def failures(self, rule: str) -> Value:
+        return self.instruments.block(0.0).get(ERRORS, rule)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """Two links that were learned, nothing read yet."""
+    clock = Clock()
+    monkeypatch.setattr(verdict_module, "time", clock)
+    return Node(tmp_path, clock)
+
+
+def link(gpu: int) -> tuple[str, str]:
+    return (DOWN, f"nvlink/{SLOTS[gpu]}/0")
+
+
+def open_on(node: Node, *states: int) -> None:
+    """Until the links that are down are findings."""
+    node.links(*states)
+    node.look()
+    node.look(OPENS)
+
+
+def events(logs: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    return [(entry["event"], entry["component"]) for entry in logs if entry["event"].startswith("finding ")]
+
+
+def test_a_fault_is_found_told_and_over(node: Node) -> None:
+    """It opens when it has lasted and closes when it has been gone for long enough: one event for each, one series."""
+    with capture_logs() as logs:
+        node.links(1, 0)
+        assert node.look() == []
+        assert node.exposed() == []
+        assert node.look(OPENS) == [link(1)]
+        assert node.exposed() == [link(1)]
+        assert node.look(600.0) == [link(1)]
+        node.links(1, 1)
+        assert node.look(10.0) == [link(1)]
+        assert node.look(CLOSES) == []
+
+    assert node.exposed() == []
+    assert events(logs) == [("finding opened", link(1)[1]), ("finding closed", link(1)[1])]
+    (opened, closed) = [entry for entry in logs if entry["event"].startswith("finding ")]
+    assert (opened["log_level"], opened["severity"], opened["name"]) == (
+        "error", "critical", "GPU1 link 0 (0000:18:00.0/0)")  # fmt: skip
+    assert opened["evidence"] == ["link state: inactive"]
+    assert opened["next_step"] == CODES[DOWN].next_step
+    assert closed["open_seconds"] == OPENS + 600.0 + 10.0 + CLOSES
+
+
+def test_a_healthy_node_has_nothing_to_tell(node: Node) -> None:
+    """No finding, no event; the page says that none was left out, and keeps its text from look to look."""
+    node.links(1, 1)
+    with capture_logs() as logs:
+        assert node.look() == []
+        before = node.snapshot()
+        assert node.look(10.0) == []
+
+    assert node.snapshot() is before
+    assert before.value("commwatch_findings_left_out") == 0
+    assert logs == []
+
+
+def test_findings_outlive_a_restart(node: Node) -> None:
+    """What was open is open at once, with its beginning, and is not announced again."""
+    open_on(node, 1, 0)
+    since = node.verdict.findings[0].since
+    node.verdict.save()
+    node.start()
+
+    assert [finding.since for finding in node.verdict.findings] == [since]
+    node.links(1, 0)
+    with capture_logs() as logs:
+        assert node.look(10.0) == [link(1)]
+    assert events(logs) == []
+
+
+def test_what_was_repaired_while_no_daemon_ran_closes(node: Node) -> None:
+    """Only after it has been read: before, no one knows."""
+    open_on(node, 1, 0)
+    node.verdict.save()
+    node.start()
+
+    assert node.look(600.0) == [link(1)]
+    node.links(1, 1)
+    assert node.look(10.0) == [link(1)]
+    assert node.look(CLOSES) == []
+
+
+def test_a_pause_neither_opens_nor_closes(node: Node) -> None:
+    """The driver is not read during maintenance; what is well again closes once it has been read after it."""
+    open_on(node, 1, 0)
+    node.collection.pause()
+    assert node.look(3600.0) == [link(1)]
+    assert node.exposed() == [link(1)]
+
+    node.collection.resume()
+    assert node.look(3600.0) == [link(1)]
+    node.links(1, 1)
+    node.look(10.0)
+    assert node.look(CLOSES) == []
+
+
+def test_a_gpu_that_is_not_read_keeps_its_findings(node: Node) -> None:
+    """Those of the other GPU close as ever."""
+    open_on(node, 0, 0)
+    node.links(1, None, absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
+    node.look(10.0)
+
+    assert node.look(CLOSES) == [link(1)]
+    node.links(1, 1)
+    node.look(10.0)
+    assert node.look(CLOSES) == []
+
+
+def test_a_source_that_fails_keeps_all_findings(node: Node) -> None:
+    """A driver that cannot be opened says nothing about links."""
+    open_on(node, 0, 1)
+    node.answer(SourceUnavailable("no_driver", "driver not loaded"))
+    node.look(10.0)
+
+    assert node.look(CLOSES) == [link(0)]
+
+
+def test_a_part_that_a_whole_run_does_not_name_any_more_is_gone(node: Node) -> None:
+    """A card that was taken out for good leaves no finding behind."""
+    open_on(node, 1, 0)
+    node.links(1)
+    node.look(10.0)
+
+    assert node.look(CLOSES) == []
+
+
+def test_a_source_that_is_not_on_this_node_any_more_has_no_faults(node: Node) -> None:
+    """Its absence is known, and no failure."""
+    open_on(node, 1, 0)
+    node.absent = "no NVIDIA driver is loaded and no GPU is on the PCI bus"
+    in_loop(lambda: node.collection.run(node.collection.collectors[LINKS]))
+    node.look(10.0)
+
+    assert node.look(CLOSES) == []
+
+
+def rules_with(*looks: Look) -> tuple[RuleSet, ...]:
+    """The codes of the real rules, sighted by others."""
+    codes = tuple(code for rules in RULE_SETS for code in rules.codes)
+    return (RuleSet("test", codes, looks),)
+
+
+def down_anywhere(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Links that are inactive."""
+    for labels, state in facts.series(STATE):
+        if state == 0:
+            key = f"{labels['pci_bus_id']}/0"
+            yield Sighting(DOWN, Component("nvlink", key, parts=frozenset({key})), (Evidence("state", state),))
+
+
+class Flaky:
+    """A rule that works until it is told to fail."""
+
+    __name__ = "flaky"
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    def __call__(self, facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+        yield from down_anywhere(facts, thresholds)
+        if self.fails:
+            raise ZeroDivisionError("no denominator")
+
+
+def test_a_rule_that_fails_stops_no_other(node: Node) -> None:
+    """It is logged once, counted each time and named; the findings of the others open."""
+    flaky = Flaky()
+    flaky.fails = True
+    node.start(rules_with(flaky, down_anywhere))
+    node.links(1, 0)
+    with capture_logs() as logs:
+        node.look()
+        assert node.look(OPENS) == [link(1)]
+
+    (name,) = node.verdict.failing_rules
+    assert name.endswith(".flaky")
+    assert node.failures(name) == 2
+    assert [entry["rule"] for entry in logs if entry["event"].startswith("a rule failed")] == [name]
+
+
+def test_findings_of_a_rule_that_fails_stay(node: Node) -> None:
+    """What it would have seen is not known; once it works again, it closes."""
+    flaky = Flaky()
+    node.start(rules_with(flaky))
+    open_on(node, 1, 0)
+    flaky.fails = True
+    node.links(1, 1)
+    node.look(10.0)
+    assert node.look(CLOSES) == [link(1)]
+
+    flaky.fails = False
+    assert node.verdict.failing_rules
+    node.look(10.0)
+    assert node.look(CLOSES) == []
+    assert not node.verdict.failing_rules
+
+
+def test_a_rule_that_sights_what_is_on_no_list_has_failed(node: Node) -> None:
+    """A code without documentation is a defect of the rule, and takes nothing with it."""
+
+    def unlisted(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+        yield Sighting("nonsense", Component("node", ""), ())
+
+    node.start(rules_with(unlisted, down_anywhere))
+    open_on(node, 1, 0)
+
+    assert [name.rpartition(".")[2] for name in node.verdict.failing_rules] == ["unlisted"]
+    assert node.exposed() == [link(1)]
+
+
+def many(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """More than anyone reads."""
+    for number in range(NAMED_MAX + 7):
+        yield Sighting(DOWN, Component("nvlink", f"{number:03}", parts=frozenset({str(number)})), ())
+
+
+def test_the_page_names_a_bounded_number(node: Node) -> None:
+    """The rest is counted on the page, summed up in the log, and in full at the API."""
+    node.start(rules_with(many))
+    node.look()
+    with capture_logs() as logs:
+        assert len(node.look(OPENS)) == NAMED_MAX + 7
+
+    assert len(node.exposed()) == NAMED_MAX
+    assert node.snapshot().value("commwatch_findings_left_out") == 7
+    assert len(node.verdict.records()) == NAMED_MAX + 7
+    assert len(events(logs)) == verdict_module.LOGGED_PER_LOOK
+    assert [entry["count"] for entry in logs if entry["event"].startswith("more findings")] == [
+        NAMED_MAX + 7 - verdict_module.LOGGED_PER_LOOK]  # fmt: skip
+
+
+def test_further_readings_stand_beside_the_findings(node: Node) -> None:
+    """One set of them that fails is counted, and takes neither the findings nor the others with it."""
+
+    def ratio(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[str, tuple[str, ...], Value]]:
+        yield ("commwatch_gpu_busy", ("0", SLOTS[0]), len(list(facts.series(STATE))))
+
+    def broken(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[str, tuple[str, ...], Value]]:
+        raise KeyError("no such part")
+
+    node.start(readings=(broken, ratio))
+    open_on(node, 1, 0)
+
+    assert node.exposed() == [link(1)]
+    assert node.snapshot().value("commwatch_gpu_busy", "0", SLOTS[0]) == 2
+    assert node.failures("broken") == 2
+
+
+def test_state_is_written_where_it_changed(node: Node) -> None:
+    """A healthy node writes once; the history of counters, which always changes, seldom and at the end."""
+    folder = node.state.path
+    node.links(1, 1)
+    node.look()
+    node.verdict.save()
+    assert sorted(file.name for file in folder.iterdir()) == ["finding_rules.json", "findings.json"]
+    (folder / "findings.json").unlink()
+
+    node.look(60.0)
+    node.verdict.save()
+    assert not (folder / "findings.json").exists()
+    open_on(node, 1, 0)
+    node.verdict.save()
+    assert len(json.loads((folder / "findings.json").read_text())["spells"]) == 1
+    assert not (folder / "counter_history.json").exists()
+    node.verdict.save(at_end=True)
+    assert (folder / "counter_history.json").exists()
+
+
+def test_the_history_is_written_now_and_then(node: Node) -> None:
+    """A daemon that is killed loses ten minutes of it at most."""
+    node.clock.now += verdict_module.SAVE_HISTORY_SECONDS
+    node.verdict.save()
+
+    assert (node.state.path / "counter_history.json").exists()
+
+
+def test_a_damaged_state_begins_anew(node: Node) -> None:
+    """It is set aside; what is wrong is found again."""
+    (node.state.path / "findings.json").write_text('{"spells": 7}')
+    node.start()
+
+    assert node.verdict.findings == []
+    open_on(node, 1, 0)
+    assert node.state.load("findings", RegisterState) is None
+    assert node.exposed() == [link(1)]
+
+
+def test_a_defect_of_the_verdict_itself_is_seen(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon goes on, and the failure is counted."""
+
+    def broken(findings: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(verdict_module, "join", broken)
+    with capture_logs() as logs:
+        node.look()
+        node.look(10.0)
+
+    assert node.failures("engine") == 2
+    assert len(logs) == 1

@@ -1,0 +1,182 @@
+"""From a fault of the simulated hardware through reader and analysis to the finding that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from commwatch.analysis.findings.codes import CODES, EVENTS, WATCHED
+from commwatch.analysis.findings.finding import Sighting
+from commwatch.analysis.findings.history import CounterHistory
+from commwatch.analysis.findings.looking import Looking
+from commwatch.analysis.findings.rules import RULE_SETS
+from commwatch.analysis.findings.rules.fabric import FABRIC
+from commwatch.analysis.findings.rules.gpu import GPU
+from commwatch.analysis.findings.rules.kernel import KERNEL
+from commwatch.analysis.findings.rules.nvlink import NVLINK
+from commwatch.analysis.findings.rules.nvlink_errors import NVLINK_ERRORS
+from commwatch.analysis.findings.rules.pcie import PCIE_LINKS
+from commwatch.analysis.findings.rules.pcie_errors import PCIE_ERRORS
+from commwatch.analysis.findings.rules.rule_set import RuleSet
+from commwatch.simulation.presets import PRESETS
+from support.facts import shipped
+from support.whole_node import STARTED_AT, WholeNode, whole_node
+
+HARDWARE = (GPU, FABRIC, NVLINK, NVLINK_ERRORS, PCIE_LINKS, PCIE_ERRORS, KERNEL)
+"""The rules of the hardware on the side of the GPUs."""
+
+STEP = 30.0
+"""Seconds between two looks."""
+LEARNED = 720.0
+"""Seconds after the first reading at which the inventory knows what is stable."""
+
+
+def failed(rule: str, error: Exception) -> None:
+    raise AssertionError(rule) from error
+
+
+class Watched:
+    """A node under the rules."""
+
+    def __init__(self, node: WholeNode, rule_sets: Sequence[RuleSet] = RULE_SETS) -> None:
+        self._node = node
+        self._looking = Looking(rule_sets, shipped(), CounterHistory(WATCHED, EVENTS), failed)
+        self._look()
+
+    def _look(self) -> list[Sighting]:
+        return self._looking.at(self._node.snapshot(), STARTED_AT + self._node.time)
+
+    def after(self, seconds: float, step: float = STEP) -> dict[tuple[str, str], Sighting]:
+        """What is sighted after some time, by code and component."""
+        until, seen = self._node.time + seconds, []
+        while self._node.time < until:
+            self._node.time += step
+            self._node.run()
+            seen = self._look()
+        return {(one.code, one.component.identity): one for one in seen}
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_nothing_is_wrong_with_a_healthy_node_at_work(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither with what it shows nor with how its counters move; what is worth knowing is told as that."""
+    job = "- {fault: job, at: 1h, for: 1d, nvlink_utilization: 0.5}\n"
+    with whole_node(preset, tmp_path, monkeypatch, faults=job) as node:
+        seen = Watched(node).after(LEARNED, step=60.0)
+
+    assert {code for code, _ in seen if CODES[code].severity != "info"} == set()
+
+
+A100X4 = (
+    "fault: job, nvlink_utilization: 0.5",
+    "fault: nvlink_down, gpu: 3, link: 5",
+    "fault: nvlink_slow, gpu: 0, link: 1, factor: 0.4",
+    "fault: nvlink_crc, gpu: 1, link: 2, rate: 200/s",
+    "fault: nvlink_recovery, gpu: 1, link: 3, rate: 4/min",
+    "fault: nvlink_replay, gpu: 1, link: 0, rate: 2/min",
+    "fault: pcie_generation, gpu: 2, generation: 1",
+    "fault: gpu_throttled, gpu: 2, reason: hw_power_brake",
+)
+A100X4_FOUND = {
+    "gpu_slowed_down gpu/0000:81:00.0",
+    "nvlink_below_siblings gpu/0000:01:00.0",
+    "nvlink_bit_errors nvlink/0000:41:00.0/2",
+    # Both ends of the link between two GPUs are down.
+    "nvlink_down nvlink/0000:41:00.0/9",
+    "nvlink_down nvlink/0000:c1:00.0/5",
+    "nvlink_recovering nvlink/0000:41:00.0/3",
+    "nvlink_replays nvlink/0000:41:00.0/0",
+    "pcie_generation_low pcie_link/0000:81:00.0",
+    "xid_fabric gpu/0000:41:00.0",
+    "xid_fabric gpu/0000:c1:00.0",
+}
+
+B200X8 = (
+    "fault: nvlink_recovery_failed, gpu: 3, link: 5",
+    "fault: nvlink_bit_errors, gpu: 1, link: 1, rate: 2/s, effective: 1e-11",
+    "fault: nvlink_packet_errors, gpu: 0, link: 2, counter: malformed, rate: 2/min",
+    "fault: nvlink_packet_errors, gpu: 0, link: 3, counter: receive_remote, rate: 2/min",
+    "fault: xid, gpu: 4, xid: 119",
+    "fault: xid, gpu: 5, xid: 31",
+)
+B200X8_FOUND = {
+    "nvlink_bit_errors nvlink/0000:18:00.0/1",
+    "nvlink_down nvlink/0000:3b:00.0/5",
+    "nvlink_packet_errors nvlink/0000:17:00.0/2",
+    "nvlink_recovery_failed nvlink/0000:3b:00.0/5",
+    "nvlink_remote_errors nvlink/0000:17:00.0/3",
+    "xid_fabric gpu/0000:3b:00.0",
+    "xid_gpu gpu/0000:9a:00.0",
+}
+
+H100X8 = (
+    "fault: p2p_broken, gpu: 2",
+    "fault: fabric_unhealthy, gpu: 1, check: route",
+    "fault: fabric_unhealthy, gpu: 4, check: configuration",
+    "fault: fabric_unhealthy, gpu: 5, check: bandwidth",
+    "fault: service_stopped, service: nv-fabricmanager",
+    "fault: sxid, nvswitch: 0, sxid: 20034, link: 30, severity: Fatal",
+    "fault: sxid, nvswitch: 1, sxid: 12028, link: 30",
+    "fault: sxid, nvswitch: 2, sxid: 20034, link: 30, severity: Non-fatal",
+    "fault: recovery_needed, gpu: 0, action: gpu_reset",
+    "fault: gpu_lost, gpu: 6",
+    "fault: gpu_reset_required, gpu: 3",
+    # Its NVLinks are reported down, and nothing is broken.
+    "fault: mig_enabled, gpu: 7",
+)
+H100X8_FOUND = {
+    "fabric_limited gpu/0000:9b:00.0",
+    "fabric_manager_down service/nvidia-fabricmanager",
+    "fabric_misconfigured gpu/0000:9a:00.0",
+    "fabric_unhealthy gpu/0000:18:00.0",
+    "gpu_lost gpu/0000:ba:00.0",
+    "gpu_recovery_needed gpu/0000:17:00.0",
+    "gpu_reset_required gpu/0000:3b:00.0",
+    "nvlink_p2p_refused gpu/0000:3a:00.0",
+    "sxid_fatal nvswitch/0000:08:00.0",
+    "sxid_warning nvswitch/0000:09:00.0",
+    "sxid_warning nvswitch/0000:0a:00.0",
+    "xid_fabric gpu/0000:ba:00.0",
+}
+
+A10X2 = (
+    "fault: pcie_width, gpu: 1, lanes: 8",
+    "fault: pcie_replay, gpu: 0, rate: 20/s",
+    "fault: pcie_aer, gpu: 0, severity: fatal, error: DLP, rate: 1/min",
+    "fault: pcie_aer, gpu: 1, severity: correctable, error: BadTLP, rate: 10/s",
+    "fault: pcie_errors, gpu: 1, counter: nonfatal, rate: 1/min",
+)
+A10X2_FOUND = {
+    "pcie_corrected pcie_link/0000:99:00.0",
+    "pcie_fatal pcie_link/0000:17:00.0",
+    "pcie_nonfatal pcie_link/0000:99:00.0",
+    "pcie_replays pcie_link/0000:17:00.0",
+    "pcie_width_dropped pcie_link/0000:99:00.0",
+}
+
+
+@pytest.mark.parametrize(
+    ("preset", "faults", "found"),
+    [
+        ("a100x4", A100X4, A100X4_FOUND),
+        ("b200x8", B200X8, B200X8_FOUND),
+        ("h100x8", H100X8, H100X8_FOUND),
+        ("a10x2", A10X2, A10X2_FOUND),
+    ],
+)
+def test_each_fault_of_the_hardware_is_found_where_it_is(
+    preset: str, faults: tuple[str, ...], found: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each fault that begins on a known node is named at its part, and nothing else is."""
+    start = 3600.0 + LEARNED + STEP
+    text = "".join(f"- {{{fault}, at: {start:.0f}s}}\n" for fault in faults)
+    with whole_node(preset, tmp_path, monkeypatch, faults=text) as node:
+        watched = Watched(node, HARDWARE)
+        before = watched.after(LEARNED, step=LEARNED / 6)
+        seen = watched.after(5 * STEP)
+
+    assert {code for code, _ in before if CODES[code].severity != "info"} == set()
+    assert {f"{code} {component}" for code, component in seen if CODES[code].severity != "info"} == found

@@ -1,0 +1,309 @@
+"""commwatch estimate: the published case, rates from the daemon's last results, output, and bad input."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from commwatch.analysis.pair_matrix import PairEndpoint, PairMatrix
+from commwatch.commands import estimate
+from commwatch.config import Config, Paths, Simulation
+from commwatch.errors import CommwatchError
+from commwatch.probes.history import Conditions, LastResult, ProbeHistory, ScalingRate
+
+Output = pytest.CaptureFixture[str]
+CASE = (
+    "--parameters 1.5B --strategy zero3 --nodes 2 --gpus-per-node 2 --micro-batches 2 --step-time 1.03s "
+    "--network 8.74Gbit/s 9.28Gbit/s"
+)
+"""Two nodes with two A10 each: the published analysis of a slow run, with what was measured there."""
+HOUR = 3600
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A machine with an empty state directory."""
+    return Config(paths=Paths(state=str(tmp_path)))
+
+
+def run(config: Config, arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    estimate.add_parser(parser.add_subparsers(), [])
+    args = parser.parse_args(["estimate", *shlex.split(arguments)])
+    return int(args.run(args, config))
+
+
+def document(config: Config, arguments: str, capsys: Output) -> dict[str, Any]:
+    assert run(config, f"{arguments} --json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return found
+
+
+def error_of(config: Config, arguments: str) -> str:
+    with pytest.raises(CommwatchError) as caught:
+        run(config, arguments)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def text(config: Config, arguments: str, capsys: Output) -> str:
+    """What is printed, in one line."""
+    assert run(config, arguments) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+# --- the published case ---
+
+
+@pytest.mark.parametrize("more", ["", "--intra-node 10GB/s"])
+def test_the_published_case(config: Config, more: str, capsys: Output) -> None:
+    """The range holds what was observed, the network is the bottleneck, and one node with DDP is chosen."""
+    found = document(config, f"{CASE} {more}", capsys)
+
+    waiting, step = found["waiting_per_micro_batch_seconds"], found["step_seconds"]
+    assert waiting["low"] <= 3.1
+    assert waiting["high"] >= 4.1
+    assert step["low"] <= 8.68 <= step["high"]
+    assert found["communication_per_micro_batch_seconds"]["low"] == pytest.approx(3 * 1.5 / 1.16)
+    assert found["bottleneck"] == {"part": "network", "certain": True}
+    assert found["choice"] == {"strategy": "ddp", "nodes": 1, "gpus_per_node": 2}
+    (asked,) = [one for one in found["scaling"] if one["nodes"] == 2]
+    assert asked["speedup_over_one_node_ratio"]["high"] < 1
+
+
+def test_the_published_case_in_words(config: Config, capsys: Output) -> None:
+    """With every unit and byte count, so that nobody takes a billion for 10⁸."""
+    shown = text(config, CASE, capsys)
+
+    assert "The network is the bottleneck: busy for at least 7.76 s of a step" in shown
+    assert "times the work of one node with ZeRO-3: slower than one node." in shown
+    assert "Choose one node × 2 GPUs, DDP" in shown
+    assert "1,500,000,000 × 2 bytes = 3,000,000,000 bytes = 3 GB" in shown
+    assert "1B is 10^9 parameters: 1.5B is 1,500,000,000." in shown
+    assert "8.74 Gbit/s to 9.28 Gbit/s = 1.0925 GB/s to 1.16 GB/s" in shown
+    assert "GPU unknown" in shown
+    assert "fits unknown" in shown
+
+
+def test_the_documentation_shows_what_is_printed(config: Config, capsys: Output) -> None:
+    """The example of docs/estimate.md is the whole output."""
+    written = (Path(__file__).parents[2] / "docs/estimate.md").read_text(encoding="utf-8")
+    command, whole = re.findall(r"^```(?:sh)?\n(.*?)^```$", written, re.DOTALL | re.MULTILINE)[:2]
+
+    assert run(config, command.replace("\\\n", " ").strip().removeprefix("commwatch estimate ")) == 0
+    assert capsys.readouterr().out == whole
+
+
+def test_memory_that_is_known_is_judged(config: Config, capsys: Output) -> None:
+    """DDP with fp32 Adam takes all of an A10; with the moments in bf16 it fits."""
+    full = document(config, f"{CASE} --gpu A10", capsys)
+    pure = document(config, f"{CASE} --gpu A10 --optimizer adam-pure", capsys)
+    shown = text(config, f"{CASE} --gpu-memory 5GB", capsys)
+
+    assert full["choice"] == {"strategy": "zero1", "nodes": 1, "gpus_per_node": 2}
+    assert any("DDP on the same GPUs does not fit: 24 GB of model state" in one for one in full["verdict"])
+    assert pure["choice"]["strategy"] == "ddp"
+    assert full["memory"]["left_bytes"] == 23028 * 2**20 - 6_000_000_000 - full["memory"]["reserved_bytes"]
+    assert "fits no; 2.2 GB too much even without activations" in shown
+    assert "does not fit on these GPUs with any strategy" in shown
+
+
+# --- where the rates come from ---
+
+
+def save(folder: Path, name: str, *, ranks: int, rate: float, age: float = 60, backend: str = "nccl",
+         scaling: dict[int, float] | None = None) -> None:  # fmt: skip
+    points = tuple(ScalingRate(count, one, 0.1) for count, one in (scaling or {}).items())
+    last = LastResult(finished_at=time.time() - age, setup_seconds=1.0, bus_bandwidth=rate, scaling=points)
+    history = ProbeHistory(backend, conditions=Conditions(name, 8, 2**26, ranks, "2.30.7"), last=last)
+    (folder / f"probe-{name}.json").write_bytes(msgspec.json.encode(history))
+
+
+def test_rates_of_the_last_results(config: Config, tmp_path: Path, capsys: Output) -> None:
+    """By number of GPUs, slowest to fastest of the collectives; the GPUs that were measured are the default."""
+    save(tmp_path, "all_reduce", ranks=4, rate=22e9)
+    save(tmp_path, "all_gather", ranks=4, rate=20e9)
+    save(tmp_path, "scaling", ranks=4, rate=21e9, scaling={2: 50e9, 4: 21e9})
+
+    found = document(config, "--parameters 1.5B --step-time 1s", capsys)
+
+    assert found["layout"]["gpus_per_node"] == 4
+    assert found["in_node_bytes_per_second"] == {"2": {"low": 50e9, "high": 50e9}, "4": {"low": 20e9, "high": 22e9}}
+    assert found["communication_seconds"]["low"] == pytest.approx(1.5 * 3 / 22)
+    assert found["communication_seconds"]["high"] == pytest.approx(1.5 * 3 / 20)
+    assert any(
+        one.startswith("within a node: all_gather over 4 GPUs: 20 GB/s, measured 60 s ago") for one in found["rates"]
+    )
+
+
+def test_results_that_do_not_count(config: Config, tmp_path: Path, capsys: Output) -> None:
+    """Too old, of gloo, damaged, no rate: not used, and why; nothing is changed in the state directory."""
+    save(tmp_path, "all_reduce", ranks=2, rate=22e9, age=HOUR)
+    save(tmp_path, "all_gather", ranks=2, rate=1e9, backend="gloo")
+    (tmp_path / "probe-scaling.json").write_bytes(b"{")
+    save(tmp_path, "reduce_scatter", ranks=2, rate=0.0)
+    before = sorted(one.name for one in tmp_path.iterdir())
+
+    found = document(config, "--parameters 1.5B --step-time 1s --gpus 2", capsys)
+
+    assert found["in_node_bytes_per_second"] == {"2": {"low": 6e9, "high": None}}
+    assert [one.partition(":")[0] for one in found["not_used"]] == [
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "scaling",
+    ]
+    assert "the last result is 60 min old" in found["not_used"][0]
+    assert sorted(one.name for one in tmp_path.iterdir()) == before
+
+
+def test_given_rates_win_over_measured_ones(config: Config, tmp_path: Path, capsys: Output) -> None:
+    """Of several the range takes the slowest and the fastest."""
+    save(tmp_path, "all_reduce", ranks=2, rate=22e9)
+
+    found = document(config, "--parameters 1.5B --step-time 1s --intra-node 12GB/s 10GB/s", capsys)
+
+    assert found["in_node_bytes_per_second"] == {"2": {"low": 10e9, "high": 12e9}}
+
+
+def test_more_gpus_than_were_measured_need_a_rate(config: Config, tmp_path: Path) -> None:
+    """What two GPUs reach says nothing of eight."""
+    save(tmp_path, "all_reduce", ranks=2, rate=22e9)
+
+    message = error_of(config, "--parameters 1.5B --step-time 1s --gpus 8")
+
+    assert message == (
+        "estimate: --intra-node: is missing: measured here over at most 2 GPUs, not 8; give it, such as 20GB/s"
+    )
+
+
+def test_the_gpus_of_this_node_are_known_by_name(config: Config, tmp_path: Path, capsys: Output) -> None:
+    """From the last pair matrix: memory, and the peak that tokens are reckoned with; a simulated node is named."""
+    simulated = msgspec.structs.replace(config, simulation=Simulation(preset="a10x2"))
+    state = tmp_path / "simulated-a10x2"
+    state.mkdir()
+    ends = tuple(PairEndpoint(label=str(index), name="NVIDIA A10") for index in range(2))
+    matrix = PairMatrix(
+        taken_at=1e9, backend="simulated", latency_bytes=8, bandwidth_bytes=2**24, endpoints=ends, cells=()
+    )
+    (state / "probe-pairs.json").write_bytes(
+        b'{"backend": "simulated", "matrices": [%s]}' % msgspec.json.encode(matrix)
+    )
+
+    found = document(simulated, "--parameters 1.5B --tokens 4096 --gpus 2", capsys)
+
+    assert found["simulated_node"] == "a10x2"
+    assert found["memory"]["gpu_bytes"] == 23028 * 2**20
+    assert found["compute_seconds"]["low"] == pytest.approx(6 * 1.5e9 * 4096 / (0.4 * 125e12))
+    assert "the share is assumed" in found["assumptions"][0]
+
+
+# --- output ---
+
+
+def test_plain_text_in_a_pipe(config: Config, capsys: Output) -> None:
+    """No escape sequence, nothing wider than 80 columns, every assumption."""
+    assert run(config, CASE) == 0
+
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+    assert "Assumptions\n  - One GPU alone computes 1.03 s on a micro-batch" in out
+
+
+def test_a_terminal_gets_colour(config: Config, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    """The bottleneck and the choice stand out."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    assert run(config, CASE) == 0
+
+    out = capsys.readouterr().out
+    assert "\x1b[33mThe network is the bottleneck" in out
+    assert "\x1b[32mChoose one node" in out
+
+
+def test_help_has_an_example_that_works(config: Config, capsys: Output) -> None:
+    """What the last line of --help says can be run as it is."""
+    with pytest.raises(SystemExit):
+        run(config, "--help")
+    example = " ".join(capsys.readouterr().out.split()).partition("example: commwatch estimate ")[2]
+
+    assert run(config, example) == 0
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp", "tp"])
+def test_every_strategy_is_printed(config: Config, strategy: str, capsys: Output) -> None:
+    """Over nodes, as text and as JSON."""
+    arguments = (
+        f"--parameters 7B --strategy {strategy} --nodes 4 --gpus 8 --tokens 4096 --hidden 4096 --layers 32 --gpu-flops "
+        "989TFLOP/s --mfu 50% --network 50GB/s --intra-node 300GB/s"
+    )
+
+    found = document(config, arguments, capsys)
+    shown = text(config, arguments, capsys)
+
+    assert found["layout"] == {"strategy": strategy, "nodes": 4, "gpus_per_node": 8}
+    assert [one["nodes"] for one in found["scaling"]] == [1, 1, 1, 1, 2, 4, 8]
+    assert "50 % of 989 TFLOP/s, given); the share is given" in shown
+
+
+def test_one_gpu_communicates_with_nobody(config: Config, capsys: Output) -> None:
+    """No rate is needed, and nothing is chosen."""
+    shown = text(config, "--parameters 350M --step-time 100ms --gpus 1", capsys)
+
+    assert "One GPU communicates with nobody." in shown
+    assert "Choose" not in shown
+
+
+# --- bad input ---
+
+_GOOD = "--parameters 1.5B --step-time 1s --gpus 2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "--parameters: is missing; give their number with its unit, such as --parameters 1.5B"),
+        ("--parameters 7", "--parameters: 7 has no unit: write 7B for 7 × 10^9 parameters, or M for 10^6"),
+        ("--parameters 1.5G --gpus 2", "--parameters: expected a whole number of parameters such as 1.5B ("),
+        ("--parameters 1.5B --step-time 1s", "--gpus-per-node: is missing, and nothing was measured here; give it"),
+        ("--parameters 1.5B --gpus two", "--gpus-per-node: expected a whole number from 1 to 1024, got 'two'"),
+        ("--parameters 1.5B --gpus 2", "--step-time: is missing; give what one GPU alone computes on a micro-batch"),
+        (f"{_GOOD} --nodes 0", "--nodes: expected a whole number from 1 to 10000, got '0'"),
+        (f"{_GOOD} --nodes 2", "--network: is missing: what lies between nodes is not measured here; give"),
+        (f"{_GOOD} --network 9Gbps", "--network: expected a rate with a unit (B/s, kB/s, MB/s, GB/s, Mbit/s, Gbit/s)"),
+        (f"{_GOOD} --network 0Gbit/s", "--network: expected a rate from 1kB/s on such as 9Gbit/s, got '0Gbit/s'"),
+        (f"{_GOOD} --intra-node 20", "--intra-node: expected a rate with a unit"),
+        (f"{_GOOD} --strategy zero4", "--strategy: expected one of ddp, zero1, zero2, zero3, fsdp, fsdp-grad-op"),
+        (f"{_GOOD} --strategy tp", "--strategy tp: needs --tokens, --hidden and --layers"),
+        (f"{_GOOD} --precision fp8", "--precision: expected one of bf16, fp16, fp32, got 'fp8'"),
+        (f"{_GOOD} --optimizer lion", "--optimizer: expected one of adam, adam-pure, sgd, got 'lion'"),
+        (f"{_GOOD} --gpu-memory 24", "--gpu-memory: expected a size with a unit"),
+        (f"{_GOOD} --gpu-memory 0GB", "--gpu-memory: expected a size above 0 such as 24GB, got '0GB'"),
+        (f"{_GOOD} --gpu A11", "--gpu: 'A11' is not known; expected the driver's name such as A10"),
+        (f"{_GOOD} --micro-batches -1", "--micro-batches: expected a whole number from 1 to 1000000, got '-1'"),
+        ("--parameters 1.5B --gpus 2 --step-time 0s", "--step-time: expected a time from 1us on such as 1.03s"),
+        ("--parameters 1.5B --gpus 2 --step-time 1", "--step-time: expected a duration with a unit"),
+        ("--parameters 1.5B --gpus 2 --tokens many", "--tokens: expected a whole number of tokens such as 4096 or 8K"),
+        ("--parameters 1.5B --gpus 2 --tokens 8K", "--gpu-flops: is missing: the peak is not known without the GPU's"),
+        ("--parameters 1.5B --gpus 2 --tokens 8K --gpu-flops 125T", "--gpu-flops: expected a rate such as 125TFLOP/s"),
+        ("--parameters 1.5B --gpus 2 --tokens 8K --gpu A10 --mfu 140%", "--mfu: expected a share of the peak above 0"),
+        ("--parameters 1.5B --gpus 2 --tokens 8K --gpu A10 --precision fp32", "--gpu-flops: is missing: the peak of"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_clear_line(config: Config, arguments: str, message: str) -> None:
+    """With the option, and what would be right; exit code 2."""
+    assert error_of(config, arguments).startswith(f"estimate: {message}")

@@ -1,0 +1,101 @@
+"""Reports of a daemon and documents on its control socket, made by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.finding import Cause, Component, Evidence, Finding
+from commwatch.analysis.health import Fault, Report
+from commwatch.control import SOCKET_NAME, _short_path
+from commwatch.documents import FindingsDocument, finding_record
+
+NOW = 1_700_000_000.0
+LOOKED = NOW - 4.0
+LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
+
+
+def fault(code: str, *, last_seen: float | None = LOOKED, is_cause: bool = False, facts: tuple[str, ...] = ()) -> Fault:
+    """A finding of a code at link 3 of GPU0, seen at the last look."""
+    known = CODES[code]
+    since = None if is_cause else NOW - 300
+    return Fault(code, known.title, known.severity, LINK.words, since, last_seen, is_cause, facts)
+
+
+def report(*faults: Fault, **changes: Any) -> Report:
+    """What a daemon says that looked four seconds ago."""
+    known: dict[str, Any] = {"looked_at": LOOKED, "simulated": None, "maintenance": None, "failing_rules": ()}
+    return Report(**{**known, **changes}, faults=faults)
+
+
+def document(*codes: str, cause: str = "", age: float = 4.0, **about: Any) -> dict[str, Any]:
+    """What the daemon's control socket answers now.
+
+    Args:
+        codes: of the findings.
+        cause: code of what explains the first.
+        age: seconds since the last look.
+        about: other fields of the document.
+    """
+    now = time.time()
+    evidence = (Evidence("links down", 1.0),)
+    causes = (Cause(cause, LINK, evidence, 0.9, "it is on the path"),) if cause else ()
+    findings = [
+        Finding(code, LINK, CODES[code].severity, now - 300, evidence, causes=causes if not place else ())
+        for place, code in enumerate(codes)
+    ]
+    seen = {(code, LINK.identity): now - age for code in (*codes, cause)}
+    known: dict[str, Any] = {"version": "1", "time": now, "simulated": None, "maintenance": None}
+    known |= {"thresholds": "0" * 12, "looked_at": now - age, "failing_rules": ()}
+    answer = FindingsDocument(**{**known, **about}, findings=tuple(finding_record(one, seen) for one in findings))
+    return msgspec.json.decode(msgspec.json.encode(answer), type=dict[str, Any])
+
+
+@contextlib.contextmanager
+def answering(state: Path, answer: Callable[[socket.socket], None]) -> Iterator[None]:
+    """A control socket whose every connection is handled by a function, in a thread of its own."""
+    state.mkdir(exist_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    with _short_path(state) as path:
+        listening.bind(path)
+    listening.listen()
+    stop = threading.Event()
+
+    def serve() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                connection, _ = listening.accept()
+                with connection:
+                    answer(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        with contextlib.suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join(10)
+        (state / SOCKET_NAME).unlink()
+
+
+@contextlib.contextmanager
+def daemon_saying(state: Path, told: dict[str, Any]) -> Iterator[None]:
+    """A daemon that gives this document, whatever it is asked."""
+
+    def answer(connection: socket.socket) -> None:
+        connection.recv(1024)
+        connection.sendall(msgspec.json.encode(told) + b"\n")
+
+    with answering(state, answer):
+        yield

@@ -1,0 +1,109 @@
+"""How unknown answers are counted, and how the daemon exposes them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from commwatch.errors import StateError
+from commwatch.health_counts import FILE_NAME, count_unknown, read_counts
+from commwatch.instruments import Instruments
+from commwatch.state import write_atomically
+
+
+def test_answers_are_counted_by_reason(tmp_path: Path) -> None:
+    """Over several runs of the command."""
+    for because in ("stale", "paused", "stale"):
+        count_unknown(tmp_path, because)
+
+    assert read_counts(tmp_path) == {"stale": 2, "paused": 1}
+
+
+def test_checks_at_the_same_time_are_all_counted(tmp_path: Path) -> None:
+    """The prolog of a job and the periodic check may meet."""
+    threads = [threading.Thread(target=count_unknown, args=(tmp_path, "stale")) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert read_counts(tmp_path) == {"stale": 8}
+
+
+def test_a_lock_that_is_held_is_not_waited_for(tmp_path: Path) -> None:
+    """The answer is due within seconds; it is said that it was not counted."""
+    held = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(StateError, match=FILE_NAME):
+            count_unknown(tmp_path, "stale")
+    finally:
+        os.close(held)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"unknown": {"stale": "x"}}', b"\xff", b"[" * 50_000], ids=range(5)
+)  # fmt: skip
+def test_a_damaged_file_counts_anew(tmp_path: Path, content: bytes) -> None:
+    """Nothing is told of it, and the next answer is counted."""
+    (tmp_path / FILE_NAME).write_bytes(content)
+
+    assert read_counts(tmp_path) == {}
+    count_unknown(tmp_path, "stale")
+    assert read_counts(tmp_path) == {"stale": 1}
+
+
+def test_only_sensible_reasons_become_labels(tmp_path: Path) -> None:
+    """The file may come from another hand."""
+    (tmp_path / FILE_NAME).write_text('{"unknown": {"stale": 1, "a b": 2, "paused": -1}}')
+
+    assert read_counts(tmp_path) == {"stale": 1}
+
+
+@pytest.mark.parametrize("name", [FILE_NAME, "healthcheck.new"])
+def test_root_is_not_led_astray_by_a_link(tmp_path: Path, name: str) -> None:
+    """The directory belongs to the daemon's user, and root runs the check."""
+    target = tmp_path / "elsewhere"
+    target.write_text("precious")
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / name).symlink_to(target)
+
+    with pytest.raises(StateError):
+        count_unknown(state, "stale")
+
+    assert target.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", [FILE_NAME, "healthcheck.new"])
+def test_a_pipe_holds_nobody_up(tmp_path: Path, name: str) -> None:
+    """Opening one for good would hang the check."""
+    os.mkfifo(tmp_path / name)
+    if name == FILE_NAME:
+        assert read_counts(tmp_path) == {}
+    else:
+        with pytest.raises(StateError):
+            count_unknown(tmp_path, "stale")
+
+
+def test_nobody_makes_a_file_through_a_link(tmp_path: Path) -> None:
+    """The same of all state files."""
+    (tmp_path / "a.new").symlink_to(tmp_path / "made")
+
+    with pytest.raises(OSError, match="symbolic links"):
+        write_atomically(tmp_path / "a.json", b"{}")
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_daemon_exposes_the_counts() -> None:
+    """One series for each reason."""
+    instruments = Instruments()
+    instruments.show_healthchecks({"stale": 3, "paused": 1})
+
+    block = instruments.block(0.0)
+    assert block.get("commwatch_healthcheck_unknown_total", "stale") == 3
+    assert block.get("commwatch_healthcheck_unknown_total", "paused") == 1

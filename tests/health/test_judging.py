@@ -1,0 +1,242 @@
+"""What a daemon's report means for a scheduler: the pure part of healthcheck."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.rules.kernel import driver_errors
+from commwatch.analysis.health import (
+    BLIND,
+    DRAIN_LIST,
+    PROGRAM_XIDS,
+    Asked,
+    Fault,
+    Report,
+    drain_reason,
+    exit_code_of,
+    judge,
+    one_line,
+    unknown,
+)
+from health.reports import LINK, LOOKED, NOW, fault, report
+from support.facts import facts_of, seen_by
+
+PLAIN = Asked(NOW, 60.0)
+SLURM = Asked(NOW, 60.0, slurm=True)
+LISTED = "nvlink_down"
+UNLISTED = "probe_bandwidth_low"
+
+
+def test_the_drain_list_names_critical_faults_that_exist() -> None:
+    """No symptom, no state, no warning; and no code that no rule can sight."""
+    for code in DRAIN_LIST:
+        assert (CODES[code].severity, CODES[code].role) == ("critical", "fault"), code
+    assert set(CODES) >= BLIND
+
+
+def test_a_healthy_node_is_fine_for_both() -> None:
+    """Exit code 0, and information is no problem."""
+    for asked in (PLAIN, SLURM):
+        health = judge(report(fault("nvlink_recovered")), asked)
+        assert (health.verdict, health.exit_code, health.because) == ("ok", 0, None)
+
+
+@pytest.mark.parametrize("code", [LISTED, UNLISTED, "collector_failing"])
+def test_for_a_detector_every_warning_is_a_problem(code: str) -> None:
+    """Exit code 1 and what it is first: node-problem-detector cuts the line after 80 characters."""
+    health = judge(report(fault(code)), PLAIN)
+
+    assert (health.verdict, health.exit_code) == ("problem", 1)
+    assert health.line.startswith(f"problem: {CODES[code].title}: GPU0 link 3")
+    assert not health.drain_for
+
+
+def test_a_detector_is_told_of_a_finding_that_is_about_to_close() -> None:
+    """It is open until it closes; only a drain asks for more."""
+    assert judge(report(fault(LISTED, last_seen=LOOKED - 30)), PLAIN).verdict == "problem"
+
+
+@pytest.mark.parametrize("code", sorted(DRAIN_LIST))
+def test_for_slurm_a_fresh_fault_of_the_drain_list_is_a_problem(code: str) -> None:
+    """Exit code 1, with the fault to drain for; as a finding or as the cause of one."""
+    for one in (fault(code), fault(code, is_cause=True)):
+        health = judge(report(fault(UNLISTED), one), SLURM)
+        assert (health.verdict, health.exit_code, health.drain_for) == ("problem", 1, (one,))
+
+
+@pytest.mark.parametrize("code", sorted(CODES.keys() - DRAIN_LIST.keys()))
+def test_for_slurm_no_other_finding_is_a_problem(code: str) -> None:
+    """Exit code 0 whatever is open; what blinds commwatch is unknown, the rest is named."""
+    health = judge(report(fault(code)), SLURM)
+
+    assert (health.exit_code, health.drain_for) == (0, ())
+    assert health.verdict == ("unknown" if code in BLIND else "ok")
+    assert CODES[code].title in health.reason
+
+
+DOUBTFUL = {
+    "simulated": report(fault(LISTED), simulated="h100x8"),
+    "paused": report(fault(LISTED), maintenance="driver-upgrade"),
+    "not_looked_yet": report(fault(LISTED), looked_at=None),
+    "stale": report(fault(LISTED, last_seen=NOW - 61), looked_at=NOW - 61),
+    "a look in the future": report(fault(LISTED, last_seen=NOW + 10), looked_at=NOW + 10),
+}
+BECAUSE = {"a look in the future": "stale"}
+
+
+@pytest.mark.parametrize("doubt", DOUBTFUL)
+def test_what_is_in_doubt_is_unknown_and_never_drains(doubt: str) -> None:
+    """2 for a detector, 0 for Slurm, 1 where the operator wants it closed; in no case anything to drain for."""
+    for asked, code in (
+        (PLAIN, 2),
+        (SLURM, 0),
+        (dataclasses.replace(PLAIN, fail_closed=True), 1),
+        (dataclasses.replace(SLURM, fail_closed=True), 1),
+    ):
+        health = judge(DOUBTFUL[doubt], asked)
+        assert (health.verdict, health.because) == ("unknown", BECAUSE.get(doubt, doubt))
+        assert (health.exit_code, health.drain_for) == (code, ())
+
+
+def test_a_simulated_node_says_what_it_has() -> None:
+    """A rehearsal shows the finding, and that nothing of it is real."""
+    reason = judge(DOUBTFUL["simulated"], SLURM).reason
+
+    assert "simulated (h100x8)" in reason
+    assert "NVLink is down: GPU0 link 3" in reason
+
+
+def test_a_look_is_fresh_up_to_the_limit() -> None:
+    """Exactly as old as allowed is not stale."""
+    assert judge(report(looked_at=NOW - 60), SLURM).verdict == "ok"
+    assert judge(report(looked_at=NOW - 60.1), SLURM).verdict == "unknown"
+
+
+@pytest.mark.parametrize("last_seen", [LOOKED - 10, LOOKED + 20, None])
+def test_a_fault_that_the_last_look_did_not_see_drains_nothing(last_seen: float | None) -> None:
+    """It is gone and about to close, or its part is not read: unknown, and stale."""
+    health = judge(report(fault(LISTED, last_seen=last_seen)), SLURM)
+
+    assert (health.verdict, health.because, health.exit_code) == ("unknown", "stale", 0)
+    assert health.drain_for == ()
+
+
+def test_a_failing_rule_is_unknown() -> None:
+    """What it would sight cannot be ruled out; what others sight still counts."""
+    failing = {"failing_rules": ("down",)}
+
+    assert judge(report(**failing), PLAIN).exit_code == 2
+    assert judge(report(**failing), SLURM).because == "not_read"
+    assert judge(report(fault(LISTED), **failing), SLURM).exit_code == 1
+
+
+def xid_fault(*xids: str) -> Fault:
+    """What the rules make of Xids, as healthcheck gets it."""
+    name = "commwatch_gpu_xid_events_total"
+    counts = {("0", "0000:17:00.0", xid): 1.0 for xid in xids}
+    facts = facts_of({name: counts}, {60.0: {name: dict.fromkeys(counts, 0.0)}})
+    [sighting] = [one for one in seen_by(driver_errors, facts) if one.code == "xid_fabric"]
+    return fault("xid_fabric", facts=tuple(fact.what for fact in sighting.evidence))
+
+
+@pytest.mark.parametrize("xid", sorted(PROGRAM_XIDS))
+def test_an_xid_that_a_program_can_bring_about_drains_nothing(xid: str) -> None:
+    """A job with a wrong address would drain one node after another."""
+    health = judge(report(xid_fault(xid)), SLURM)
+
+    assert (health.verdict, health.exit_code, health.drain_for) == ("ok", 0, ())
+    assert judge(report(xid_fault(xid)), PLAIN).exit_code == 1
+
+
+def test_an_xid_of_the_hardware_drains() -> None:
+    """Alone, and beside one that a program can bring about."""
+    for one in (xid_fault("74"), xid_fault("79"), xid_fault("74", "137")):
+        assert judge(report(one), SLURM).drain_for == (one,)
+
+
+def test_several_faults_are_counted() -> None:
+    """The gravest by name, the others by number."""
+    reason = judge(report(fault(LISTED), fault("gpu_lost"), fault(UNLISTED)), SLURM).reason
+
+    assert reason == f"NVLink is down: {LINK.words}; and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "slurm", "closed", "code"),
+    [
+        ("ok", False, False, 0), ("ok", True, False, 0), ("ok", True, True, 0), ("ok", False, True, 0),
+        ("problem", False, False, 1), ("problem", True, False, 1), ("problem", True, True, 1),
+        ("unknown", False, False, 2), ("unknown", True, False, 0), ("unknown", True, True, 1),
+        ("unknown", False, True, 1),
+    ],
+)  # fmt: skip
+def test_exit_codes(verdict: str, slurm: bool, closed: bool, code: int) -> None:
+    """The table of docs/healthcheck.md."""
+    assert exit_code_of(verdict, slurm=slurm, fail_closed=closed) == code  # type: ignore[arg-type]  # of the table
+
+
+REPORTS = st.builds(
+    Report,
+    looked_at=st.none() | st.floats(NOW - 1000, NOW + 1000),
+    simulated=st.sampled_from([None, "h100x8"]),
+    maintenance=st.sampled_from([None, "upgrade"]),
+    failing_rules=st.sampled_from([(), ("down",)]),
+    faults=st.lists(
+        st.builds(
+            fault,
+            st.sampled_from(sorted(CODES)),
+            last_seen=st.none() | st.floats(NOW - 1000, NOW + 1000),
+            is_cause=st.booleans(),
+        ),
+        max_size=4,
+    ).map(tuple),
+)
+
+
+@given(said=REPORTS, fail_closed=st.booleans())
+def test_nothing_is_drained_for_but_a_fresh_listed_fault_of_a_real_node_at_work(
+    said: Report, fail_closed: bool
+) -> None:
+    """Whatever a daemon says: written without a look at how it is judged."""
+    health = judge(said, Asked(NOW, 60.0, slurm=True, fail_closed=fail_closed))
+
+    is_live = said.simulated is None and said.maintenance is None and said.looked_at is not None
+    is_recent = said.looked_at is not None and -5 <= NOW - said.looked_at <= 60
+    for one in health.drain_for:
+        assert is_live
+        assert is_recent
+        assert one in said.faults
+        assert one.code in DRAIN_LIST
+        assert one.last_seen is not None
+        assert said.looked_at is not None
+        assert abs(one.last_seen - said.looked_at) < 1
+    assert (health.verdict == "problem") == bool(health.drain_for)
+    assert health.exit_code == (1 if health.drain_for or (fail_closed and health.verdict == "unknown") else 0)
+    assert (health.because is not None) == (health.verdict == "unknown")
+
+
+@given(st.text())
+def test_an_answer_is_one_line(text: str) -> None:
+    """Whatever an error or a part is called; a terminal gets no control character."""
+    line = unknown("error", text, slurm=True, fail_closed=False).line
+
+    assert line.isprintable()
+    assert len(line.splitlines()) == 1
+    assert one_line(text) == one_line(one_line(text))
+
+
+@given(st.text())
+def test_a_reason_for_slurm_is_plain(where: str) -> None:
+    """Short ASCII without quotes, equals signs and line breaks: it stands in one argument of scontrol."""
+    reason = drain_reason((dataclasses.replace(fault(LISTED), where=where), fault("gpu_lost")))
+
+    assert reason.startswith("commwatch: nvlink_down: ")
+    assert reason.isascii()
+    assert reason.isprintable()
+    assert len(reason) <= 180
+    assert not set("\"'=\\$`") & set(reason)

@@ -1,0 +1,202 @@
+"""What sysfs and the kernel log alone say of a node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from commwatch.analysis.kernel_facts import PortState, kernel_facts
+from commwatch.kernel_look import SOURCES, KernelLook, ask_kernel, look
+from commwatch.sources.kernel_log import LogDevice
+
+GPU, PORT, NIC = "0000:17:00.0", "0000:16:00.0", "0000:2a:00.0"
+XID = "NVRM: Xid (PCI:0000:17:00): {}, pid=4242, name=python, something"
+SXID = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): {}, Fatal, Link 46 LTSSM Fault Up"
+
+
+class Log:
+    """A kernel log with these lines, all written by the kernel."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._records = [f"4,{number},{number}000000,-;{line}\n".encode() for number, line in enumerate(lines)]
+
+    def read(self) -> bytes | None:
+        return self._records.pop(0) if self._records else None
+
+    def close(self) -> None:
+        self._records = []
+
+
+def device(sysfs: Path, address: str, *below: str, **attributes: str) -> None:
+    """A device on the first host bridge, beneath other devices where these are named."""
+    home = sysfs / "devices/pci0000:00" / "/".join((*below, address))
+    home.mkdir(parents=True)
+    for name, text in attributes.items():
+        (home / name).write_text(text + "\n")
+    listed = sysfs / "bus/pci/devices"
+    listed.mkdir(parents=True, exist_ok=True)
+    (listed / address).symlink_to(home)
+
+
+def link(current: str, most: str) -> dict[str, str]:
+    speeds = {"current_link_speed": "16.0 GT/s PCIe", "max_link_speed": "16.0 GT/s PCIe"}
+    return {"current_link_width": current, "max_link_width": most, **speeds}
+
+
+BRIDGE = {"class": "0x060400", "vendor": "0x8086", "device": "0x352a"}
+CARD = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330"}
+ADAPTER = {"class": "0x020700", "vendor": "0x15b3", "device": "0x1021"}
+
+
+@pytest.fixture
+def procfs(tmp_path: Path) -> Path:
+    """With the boot's identity."""
+    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("0f1e2d3c\n")
+    return tmp_path / "proc"
+
+
+def seen(tmp_path: Path, sources: Sequence[str], lines: Sequence[str] = ()) -> list[tuple[str, str, str]]:
+    def opened() -> LogDevice:
+        return Log(lines)
+
+    found = look(tmp_path / "sys", tmp_path / "proc", sources, opened)
+    assert found.unread == ()
+    return [(fact.code, fact.severity, fact.text) for fact in found.facts]
+
+
+def test_reports_of_failed_paths_count_since_the_boot(tmp_path: Path, procfs: Path) -> None:
+    """Xids and SXids by which a path fails, and lines without a number; other Xids and other lines do not."""
+    lines = [XID.format(74), "usb 1-1: new device", XID.format(74), XID.format(31), SXID.format(20034)]
+    lines += ["NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:2330) has fallen off the bus"]
+
+    assert [text for _, _, text in seen(tmp_path, ["kernel_log"], lines)] == [
+        "Xid 74 (NVLink error) of 0000:17:00.0, 2 times since the boot",
+        "SXid 20034 of NVSwitch 0000:c1:00.0 since the boot",
+        "GPU 0000:3b:00.0 has fallen off the bus since the boot",
+    ]
+
+
+def test_a_kernel_log_without_reports_shows_nothing(tmp_path: Path, procfs: Path) -> None:
+    """An Xid of a program is none of a path, and one that the driver itself calls not fatal stops nothing."""
+    mild = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Non-fatal, Link 46 LTSSM Fault Up"
+
+    assert seen(tmp_path, ["kernel_log"], [XID.format(31), XID.format(13), mild]) == []
+
+
+def test_errors_that_were_not_corrected_are_told(tmp_path: Path) -> None:
+    """Fatal ones first; corrected ones and zeros are left out."""
+    totals = {"aer_dev_fatal": "TOTAL_ERR_FATAL 0", "aer_dev_nonfatal": "TOTAL_ERR_NONFATAL 3"}
+    device(tmp_path / "sys", PORT, **BRIDGE, aer_rootport_total_err_fatal="1")
+    device(tmp_path / "sys", NIC, PORT, **ADAPTER, **totals, aer_dev_correctable="TOTAL_ERR_COR 900")
+
+    assert seen(tmp_path, ["pci"]) == [
+        ("pcie_fatal", "critical", f"1 fatal PCIe errors taken by root port {PORT} since the boot"),
+        ("pcie_nonfatal", "warning", f"3 nonfatal PCIe errors reported by {NIC} since the boot"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("card", "code", "severity"),
+    [(ADAPTER, "pcie_device_narrow", "warning"), (CARD, "pcie_below_maximum", "info")],
+    ids=["adapter", "gpu"],
+)
+def test_a_link_narrower_than_both_ends_is_told(tmp_path: Path, card: dict[str, str], code: str, severity: str) -> None:
+    """As the daemon has it: the slot of a GPU may never have had more lanes."""
+    device(tmp_path / "sys", PORT, **BRIDGE, **link("8", "16"))
+    device(tmp_path / "sys", NIC, PORT, **card, **link("8", "16"))
+
+    [fact] = seen(tmp_path, ["pci"])
+    assert fact[:2] == (code, severity)
+    assert fact[2].endswith(f"{NIC} uses x8 of x16")
+
+
+@pytest.mark.parametrize(("lanes", "port_most"), [("16", "16"), ("8", "8")], ids=["whole", "slot of eight"])
+def test_a_link_as_wide_as_both_ends_is_not_told(tmp_path: Path, lanes: str, port_most: str) -> None:
+    """A slot of eight lanes is what it is."""
+    device(tmp_path / "sys", PORT, **BRIDGE, **link(lanes, port_most))
+    device(tmp_path / "sys", NIC, PORT, **ADAPTER, **link(lanes, "16"))
+
+    assert seen(tmp_path, ["pci"]) == []
+
+
+def test_a_link_whose_upper_end_is_not_known_is_not_judged() -> None:
+    """On the bus of a host bridge there is no port."""
+    values = {
+        ("commwatch_pcie_device_info", (NIC, "nic", "pci0000:00", "0", "", "")): 1,
+        ("commwatch_pcie_device_link_width_lanes", (NIC,)): 8,
+        ("commwatch_pcie_device_link_width_max_lanes", (NIC,)): 16,
+    }
+    assert kernel_facts(values, (), ()) == []
+
+
+def test_rdma_ports_that_are_not_active_are_information(tmp_path: Path) -> None:
+    """Whether a cable was ever there the kernel does not know; no counter is read."""
+    for name, state, phys in (("mlx5_0", "4: ACTIVE", "5: LinkUp"), ("mlx5_1", "1: DOWN", "3: Disabled")):
+        port = tmp_path / "sys/class/infiniband" / name / "ports/1"
+        port.mkdir(parents=True)
+        (port / "state").write_text(state + "\n")
+        (port / "phys_state").write_text(phys + "\n")
+
+    assert seen(tmp_path, ["rdma"]) == [
+        ("rdma_port_down", "info", "mlx5_1 port 1 is not active (state 1, physical state 3)")
+    ]
+
+
+def test_a_port_whose_state_was_not_read_is_not_told() -> None:
+    """What was not read is no fault."""
+    assert kernel_facts({}, [PortState("mlx5_0 port 1", None, None)], ()) == []
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    """No tree, no permission: each in words."""
+
+    def refused() -> LogDevice:
+        raise PermissionError(1, "Operation not permitted", "/dev/kmsg")
+
+    found = look(tmp_path / "sys", Path("/proc"), SOURCES, refused)
+
+    assert found.facts == ()
+    assert len(found.unread) == 2
+    assert "CAP_SYSLOG" in found.unread[1]
+
+
+def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
+    """A source that the configuration switches off is not touched."""
+    assert look(tmp_path, tmp_path, ()) == KernelLook((), ())
+
+
+def test_the_child_tells_what_it_found(tmp_path: Path) -> None:
+    """The same over a process of its own."""
+    device(tmp_path / "sys", NIC, **ADAPTER, aer_dev_fatal="TOTAL_ERR_FATAL 2")
+
+    found = asyncio.run(ask_kernel(tmp_path / "sys", Path("/proc"), ["pci"], 30.0))
+
+    assert [fact.code for fact in found.facts] == ["pcie_fatal"]
+    assert found.unread == ()
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("/bin/sleep 60", "gave no answer in 0.3 s"), ("echo 'no such module' >&2; exit 1", "no such module")],
+)
+def test_a_child_that_gives_no_answer_is_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    """A broken device can hold the child in the kernel; the check goes on without it."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.executable", os.fspath(program))
+    started = time.monotonic()
+
+    found = asyncio.run(ask_kernel(tmp_path, tmp_path, SOURCES, 0.3 if "sleep" in script else 30.0))
+
+    assert found.facts == ()
+    assert said in found.unread[0]
+    assert time.monotonic() - started < 5 or "sleep" not in script

@@ -1,0 +1,350 @@
+"""The logs of jobs: what counts once, what is old, whose lines they are, and files that mean harm."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commwatch.analysis.nccl_log_rules import SIDES
+from commwatch.sources import nccl_logs
+from commwatch.sources.base import Batch
+from commwatch.sources.nccl_logs import LOOK_SECONDS, LogsPosition, NcclLogsSource
+from commwatch_exporters.snapshot import Layout, Value
+
+RETRY = (
+    "gpu7:41:77 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.2.0.5<33092> "
+    "with error 12, opcode 0, len 0, vendor err 129\n"
+)
+CUDA = "[rank1]: RuntimeError: CUDA error: unspecified launch failure\n"
+INFO = "{host}:41:77 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+
+
+class Node:
+    """A folder of logs and a source over it; the clocks stand until they are moved."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now = 0.0
+        self.began = os.stat(folder).st_mtime
+        self.resume = b""
+
+    def start(self, *names: str, hosts: tuple[str, ...] = ()) -> NcclLogsSource:
+        """A new process of the source; it goes on from what the one before told."""
+        self.source = NcclLogsSource(
+            [f"{self.folder}/{name}" for name in names or ("*.log",)],
+            hosts,
+            self.resume,
+            host="gpu7.example.org",
+            clock=lambda: self.began + self.now,
+            monotonic=lambda: self.now,
+        )
+        self.source.open(lambda device: None, frozenset(), None)
+        return self.source
+
+    def write(self, text: str, name: str = "job.log", mode: str = "a") -> None:
+        with (self.folder / name).open(mode, newline="") as file:
+            file.write(text)
+
+    def run(self, seconds: float = LOOK_SECONDS) -> Batch:
+        """One run after so many seconds."""
+        self.now += seconds
+        batch = self.source.collect("nccl_logs")
+        self.resume = batch.resume or self.resume
+        return batch
+
+    def count(self, seconds: float = LOOK_SECONDS) -> dict[str, int]:
+        """Lines by category of one run."""
+        counts = Counter[str]()
+        for one in self.run(seconds).log_errors:
+            counts[one.category] += one.count
+        return dict(counts)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    one = Node(tmp_path)
+    one.write(RETRY)
+    one.start()
+    assert one.count() == {}
+    return one
+
+
+def value(batch: Batch, metric: str) -> Value:
+    (reading,) = batch.readings
+    return dict(zip(Layout(reading.series).series, reading.values, strict=True))[f"commwatch_{metric}", ()]
+
+
+def test_what_stands_in_a_file_at_first_sight_is_old(node: Node) -> None:
+    """The errors of last week are no news; what is added counts, once."""
+    node.write(RETRY + INFO.format(host="gpu7") + RETRY + CUDA)
+
+    assert node.count() == {"ib_retry": 2, "cuda": 1}
+    assert node.count() == {}
+
+
+def test_a_file_that_comes_later_counts_from_its_beginning(node: Node) -> None:
+    """A job that starts now; it is found within the time of a search."""
+    node.write(RETRY, "next.log")
+
+    assert node.count(LOOK_SECONDS) == {"ib_retry": 1}
+
+
+def test_what_was_found_names_file_and_line(node: Node) -> None:
+    """The first of each kind, with the number of all."""
+    node.write(RETRY + RETRY)
+    (one,) = node.run().log_errors
+
+    assert (one.category, one.certain, one.count, one.file) == ("ib_retry", True, 2, f"{node.folder}/job.log")
+    assert one.text.startswith("transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion")
+
+
+def test_a_new_process_goes_on_where_the_last_one_was(node: Node) -> None:
+    """Neither twice nor not at all: also what was written meanwhile, and a file that came meanwhile."""
+    node.write(RETRY)
+    node.run()
+    node.write(CUDA)
+    node.write(RETRY, "born-meanwhile.log")
+    node.start()
+
+    assert node.count() == {"cuda": 1, "ib_retry": 1}
+    assert node.count() == {}
+
+
+def test_files_of_a_name_that_was_not_configured_before_are_old(node: Node) -> None:
+    """They are not known, and yet not new."""
+    node.write(RETRY, "other.txt")
+    node.start("*.log", "*.txt")
+
+    assert node.count() == {}
+    node.write(RETRY, "other.txt")
+    assert node.count() == {"ib_retry": 1}
+
+
+def test_a_file_that_was_moved_here_is_old(node: Node) -> None:
+    """It was last written before anyone could have seen it here."""
+    elsewhere = node.folder / "elsewhere"
+    elsewhere.write_text(RETRY)
+    os.utime(elsewhere, (node.began - 3600, node.began - 3600))
+    elsewhere.rename(node.folder / "moved.log")
+
+    assert node.count() == {}
+
+
+def test_rotation_by_renaming_loses_nothing(node: Node) -> None:
+    """The end of the old file is read, whether a name leads to it or not, and the new one from its beginning."""
+    node.write(RETRY)
+    (node.folder / "job.log").rename(node.folder / "job.old")
+    node.write(CUDA)
+
+    assert node.count(5) == {"ib_retry": 1, "cuda": 1}
+    assert node.count() == {}
+
+
+def test_rotation_by_copy_counts_nothing_twice(tmp_path: Path) -> None:
+    """The copy has another identity; what it holds was read, but for its last lines."""
+    node = Node(tmp_path)
+    node.start("job.log*")
+    node.run()
+    node.write(RETRY)
+    assert node.count() == {"ib_retry": 1}
+    node.write(RETRY)
+    (tmp_path / "job.log.1").write_bytes((tmp_path / "job.log").read_bytes())
+    node.write("", mode="w")
+
+    assert node.count() == {"ib_retry": 1}
+    assert node.count() == {}
+
+
+def test_a_job_that_writes_its_log_anew_is_read_from_the_beginning(node: Node) -> None:
+    """NCCL truncates the file that NCCL_DEBUG_FILE names."""
+    node.write(INFO.format(host="gpu7") * 3 + RETRY, mode="w")
+
+    assert node.count() == {"ib_retry": 1}
+
+
+def test_only_own_lines_of_a_log_of_several_hosts_count(node: Node) -> None:
+    """All nodes of a job may write into one file that all of them see."""
+    node.write(INFO.format(host="gpu6") + INFO.format(host="gpu7"))
+    node.write(RETRY + RETRY.replace("gpu7", "gpu6") + CUDA)
+
+    assert node.count() == {"ib_retry": 1}
+
+
+def test_a_log_of_one_host_counts_whatever_it_is_called(node: Node) -> None:
+    """In a container a node has another name."""
+    node.write(INFO.format(host="job-0-worker-3") + RETRY.replace("gpu7", "job-0-worker-3") + CUDA)
+
+    assert node.count() == {"ib_retry": 1, "cuda": 1}
+
+
+def test_hosts_can_be_named(node: Node) -> None:
+    """Then lines of others never count."""
+    node.start(hosts=("gpu7.*", "pod-*"))
+    node.write(RETRY.replace("gpu7", "gpu8") + RETRY.replace("gpu7", "pod-4") + RETRY)
+
+    assert node.count() == {"ib_retry": 2}
+
+
+def test_a_file_that_cannot_be_read_stops_no_other(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said which, and why; the rest is read."""
+    node.write(RETRY, "secret.log")
+    node.write(RETRY)
+    real_open = os.open
+
+    def refuse(path: str, *args: int) -> int:
+        if str(path).endswith("secret.log"):
+            raise PermissionError(13, "Permission denied", path)
+        return real_open(path, *args)
+
+    monkeypatch.setattr(os, "open", refuse)
+    batch = node.run()
+
+    assert [one.category for one in batch.log_errors] == ["ib_retry"]
+    (absence,) = batch.absences
+    assert (absence.device, absence.reason) == ("", "no_permission")
+    assert absence.detail == f"{node.folder}/secret.log: Permission denied"
+
+
+def test_a_file_that_vanishes_is_no_failure(node: Node) -> None:
+    """Jobs clean up after themselves."""
+    node.write(RETRY)
+    (node.folder / "job.log").unlink()
+    batch = node.run(1)
+
+    assert [one.category for one in batch.log_errors] == ["ib_retry"]
+    assert batch.absences == []
+    assert value(batch, "nccl_log_files") == 0
+
+
+def test_the_number_of_files_is_told_and_bounded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ones that were written last; one that is let go and written again is not read twice."""
+    monkeypatch.setattr(nccl_logs, "MOST_FILES", 3)
+    for number in range(5):
+        node.write(RETRY, f"{number}.log")
+        when = node.began - 10 + number
+        os.utime(node.folder / f"{number}.log", (when, when))
+    os.utime(node.folder / "job.log", (node.began - 99, node.began - 99))
+    batch = node.run()
+
+    assert value(batch, "nccl_log_files") == 3
+    assert sum(one.count for one in batch.log_errors) == 3
+    node.write(CUDA)
+    assert node.count() == {"cuda": 1}
+
+
+def test_a_run_ends_in_time_and_the_next_one_goes_on(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file full of errors takes several runs; every line counts once, and other files have their turn."""
+    ticks = iter(range(10**9))
+    base = node.now
+
+    def busy() -> float:
+        return base + LOOK_SECONDS + next(ticks) * nccl_logs.BUSY_SECONDS / 50
+
+    node.write(RETRY * 400)
+    node.write(CUDA, "small.log")
+    monkeypatch.setattr(node.source, "_monotonic", busy)
+    counts, runs = Counter[str](), 0
+    while sum(counts.values()) < 401 and runs < 100:
+        runs += 1
+        for one in node.source.collect("nccl_logs").log_errors:
+            counts[one.category] += one.count
+
+    assert counts == {"ib_retry": 400, "cuda": 1}
+    assert 8 < runs < 60
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x00" * 300_000, b"NCCL WARN " * 30_000, os.urandom(300_000), b"\r" * 300_000, b"NCCL WARN x\xff\n" * 300],
+    ids=["zeros", "marks", "noise", "returns", "not_text"],
+)
+def test_hostile_files_do_no_harm(node: Node, data: bytes) -> None:
+    """Nothing is raised, what is counted is of the list, and the next line is read."""
+    with (node.folder / "job.log").open("ab") as file:
+        file.write(data)
+    for _ in range(10):
+        assert set(node.count()) <= set(SIDES)
+    node.write("\n" + CUDA)
+    assert node.count() == {"cuda": 1}
+
+
+def test_what_to_go_on_from_is_told_when_it_changes(node: Node) -> None:
+    """And now and then, because of the time in it; it holds nothing of what the logs say."""
+    assert node.run(1).resume is None
+    node.write(RETRY)
+    told = node.run(1).resume
+    assert told is not None
+    position = msgspec.json.decode(told, type=LogsPosition)
+    assert [one.offset for one in position.files.values()] == [2 * len(RETRY)]
+    assert node.run(1).resume is None
+    assert node.run(nccl_logs.TELL_SECONDS).resume is not None
+
+
+def test_a_collector_that_there_is_not_is_refused(node: Node) -> None:
+    """A request for it is a mistake of the daemon."""
+    with pytest.raises(ValueError, match="no collector"):
+        node.source.collect("other")
+    node.source.close()
+
+
+def test_a_copy_counts_for_nothing_when_it_is_met_right_after_the_cut(tmp_path: Path) -> None:
+    """Between two searches for new files, too: the log that was cut has forgotten how far it was read by then."""
+    node = Node(tmp_path)
+    node.start("*.log*")
+    node.run()
+    node.write(RETRY * 2)
+    assert node.count() == {"ib_retry": 2}
+    (tmp_path / "job.log.1").write_text(RETRY * 2)
+    node.write("", mode="w")
+
+    assert node.count(1) == {}
+    assert node.count() == {}
+
+
+WRITES = st.tuples(st.sampled_from(("append", "begin", "new", "rename", "copy", "restart", "run")), st.integers(1, 3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(WRITES, max_size=25))
+def test_whatever_happens_to_logs_each_line_counts_once(steps: list[tuple[str, int]]) -> None:
+    """Lines in pieces, new logs, both kinds of rotation, and new processes, in any order."""
+    with TemporaryDirectory() as folder:
+        node = Node(Path(folder))
+        node.start("*.log*")
+        counted, written, number = sum(node.count().values()), 0, 0
+        for step, times in steps:
+            log = node.folder / f"{number}.log"
+            if step == "append":
+                node.write(RETRY * times, log.name)
+                written += times
+            elif step == "begin":
+                node.write(RETRY[:40], log.name)
+                counted += sum(node.count(1).values())
+                node.write(RETRY[40:], log.name)
+                written += 1
+            elif step == "new":
+                number += 1
+            elif step == "rename" and log.exists():
+                log.rename(log.with_name(f"{log.name}.{number}"))
+                number += 1
+            elif step == "copy" and log.exists():
+                # What is written between the last run and the copy is read from the copy.
+                log.with_name(f"{log.name}-{number}").write_bytes(log.read_bytes())
+                log.write_bytes(b"")
+                counted += sum(node.count(1).values())
+                number += 1
+            elif step == "restart":
+                node.start("*.log*")
+            elif step == "run":
+                counted += sum(node.count(times).values())
+        counted += sum(node.count().values())
+        node.source.close()
+
+        assert counted == written

@@ -1,0 +1,57 @@
+"""The reader of job logs as processes: what one told, the next one goes on from."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from commwatch.config import NcclLogsSource, section_json
+from commwatch.instruments import Instruments
+from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.worker import Collected
+
+CUDA = "node7:41:77 [0] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'\n"
+
+
+def counts(collected: Collected) -> list[tuple[str, int]]:
+    return [(one.category, one.count) for one in collected.log_errors]
+
+
+def test_a_process_that_was_killed_is_replaced_without_a_line_lost_or_counted_twice(tmp_path: Path) -> None:
+    """Errors, and the place in the logs, come over the wire together; the place goes back with the next plan."""
+    log = tmp_path / "job.log"
+    log.write_text(CUDA)
+    settings = {"nccl_logs": section_json(NcclLogsSource(paths=(str(log),)))}
+    told: dict[str, bytes] = {}
+    reader = Reader(
+        ReaderSettings("jobs", ("nccl_logs",), settings, 10, 20, "", Path("/proc"), resume=lambda: dict(told)),
+        Instruments(),
+    )
+
+    async def collect() -> list[tuple[str, int]]:
+        collected = await reader.collect("nccl_logs")
+        if collected.resume is not None:
+            told["nccl_logs"] = collected.resume
+        assert collected.absences == [] or collected.absences[0].reason == "crashed"
+        return counts(collected)
+
+    async def body() -> None:
+        try:
+            assert await collect() == []
+            with log.open("a") as file:
+                file.write(CUDA * 2)
+            assert await collect() == [("cuda", 2)]
+            (pid,) = reader.pids()
+            os.kill(pid, signal.SIGKILL)
+            with log.open("a") as file:
+                file.write(CUDA * 3)
+            while (found := await collect()) == []:
+                await asyncio.sleep(0.05)
+            assert found == [("cuda", 3)]
+            assert await collect() == []
+        finally:
+            await reader.stop()
+
+    asyncio.run(asyncio.wait_for(body(), 60))
