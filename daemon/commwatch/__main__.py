@@ -12,8 +12,8 @@ from commwatch.errors import CommwatchError
 from commwatch.settings_arguments import config_from, settings_parser
 
 COMMANDS = (
-    "run", "check_config", "probe", "heatmap", "topology", "score", "healthcheck", "estimate", "inventory", "pause",
-    "resume", "yield_", "simulate",
+    "run", "check_config", "diagnose", "probe", "heatmap", "topology", "score", "healthcheck", "estimate", "inventory",
+    "pause", "resume", "yield_", "simulate",
 )  # fmt: skip
 
 
