@@ -43,7 +43,9 @@ class Collector:
     interval: float
     """Seconds, as configured."""
     needs_release: bool
-    """Whether it holds a driver or device file, and so rests during maintenance."""
+    """Whether it holds a driver or device file, or needs one that does, and so rests during maintenance."""
+    is_ready: Callable[[], bool] = lambda: True
+    """Whether what it is to read is known; while not, it rests too."""
     stretch: int = 1
     slow_runs: int = 0
     quick_runs: int = 0
@@ -132,6 +134,10 @@ class Collection:
     async def run(self, collector: Collector) -> None:
         """Run one collector once and keep what it gave; whatever goes wrong is an absence."""
         if self._rests(collector):
+            return
+        if not collector.is_ready():
+            self._store.drop_group(collector.name)
+            self._forget_run(collector)
             return
         absent = self._origin_absent(collector.source)
         if absent is not None:

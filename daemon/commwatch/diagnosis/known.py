@@ -10,6 +10,7 @@ import msgspec
 
 from commwatch.analysis.findings.facts import Facts
 from commwatch.analysis.findings.history import CounterHistory
+from commwatch.analysis.marks.profiles import ALL_PROFILES, Asked
 from commwatch.config import Config
 from commwatch.control import ask_daemon
 from commwatch.documents import FindingsDocument, ScoreDocument, SnapshotDocument
@@ -39,6 +40,8 @@ class Known:
     """The last one of the daemon while it is current, or that of the full scan."""
     scanned: tuple[Answer, ...] = ()
     """What the probes of a full scan came to; empty in a quick diagnosis."""
+    asked: Asked = ALL_PROFILES
+    """Which profiles the node is held against."""
 
     @property
     def facts(self) -> Facts:

@@ -4,76 +4,123 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from commwatch.diagnosis.check import BRANCHES, Check, CheckVerdict
+from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis, Word
+from commwatch.diagnosis.table import BRANCH_NAMES, Row, branch_rows, counted, notes_of
 from commwatch.documents import CauseRecord, FindingRecord
 from commwatch.finding_words import format_evidence
-from commwatch.styled import HEADING, Line, columns
+from commwatch.styled import HEADING, WIDTH, Line, Segment, fitted_widths, folded, printable, row_lines
 from commwatch.units import format_seconds
 
 WORD_STYLES: dict[Word, str] = {
     "healthy": "green", "notices": "green", "degraded": "yellow", "broken": "red", "unknown": "yellow",
 }  # fmt: skip
 CHECK_STYLES: dict[CheckVerdict, str] = {"passed": "green", "failed": "red", "notice": "yellow"}
+SEVERITY_STYLES = {"critical": "red", "warning": "yellow"}
+_MOST_FINDINGS = 8
+"""Findings that are told in full."""
+_COLUMNS = (9, 200, 24, 28)
+"""No wider than this; ``published mark`` takes two lines."""
 
 
-def diagnosis_lines(document: Diagnosis) -> Iterator[Line]:
-    """The whole answer."""
+def diagnosis_lines(document: Diagnosis, *, width: int = WIDTH, every: bool = False) -> Iterator[Line]:
+    """The whole answer.
+
+    Args:
+        document: what is told.
+        width: columns; no line is wider but for a long word.
+        every: all checks and all findings, also where many say the same.
+    """
+    for line in _lines(document, width, every):
+        yield [(printable(text), style) for text, style in line]
+
+
+def _lines(document: Diagnosis, width: int, every: bool) -> Iterator[Line]:
     if document.simulated is not None:
         yield [(f"Simulated node {document.simulated}: none of this is real.", "")]
         yield []
     if document.maintenance is not None:
-        yield [(f"The daemon is paused ({document.maintenance}): nothing new is read.", "yellow")]
+        yield from folded([(f"The daemon is paused ({document.maintenance}): nothing new is read.", "yellow")], width)
         yield []
     word = document.verdict.word
-    yield [(f"{word.capitalize()}: ", f"bold {WORD_STYLES[word]}"), (document.verdict.line, "")]
-    for finding in document.findings:
+    yield from folded([(f"{word.capitalize()}: ", f"bold {WORD_STYLES[word]}"), (document.verdict.line, "")], width, 2)
+    shown = document.findings if every else document.findings[:_MOST_FINDINGS]
+    for finding in shown:
         yield []
-        yield from _finding_lines(finding, document.time)
-    for branch in BRANCHES:
-        own = [check for check in document.checks if check.branch == branch]
-        if own:
-            yield []
-            yield [(branch.capitalize() if branch != "infiniband" else "InfiniBand", HEADING)]
-            yield from _check_lines(own)
+        for line, indent in _finding_lines(finding, document.time):
+            yield from folded(line, width, indent)
+    if left := len(document.findings) - len(shown):
+        yield []
+        yield [(f"and {left} more findings; --all shows them", "")]
+    if document.score.ratio is not None:
+        yield []
+        yield [(f"Communication score: {document.score.ratio:.2f}, {document.score.word}", "")]
+    yield from _table(document.checks, width, every)
 
 
-def _finding_lines(finding: FindingRecord, now: float) -> Iterator[Line]:
-    style = {"critical": "red", "warning": "yellow"}.get(finding.severity, "")
-    yield [
-        (f"{finding.severity}: ", style),
-        (f"{finding.title}: {finding.component.component.words}", "bold"),
-        (f", for {format_seconds(max(0.0, now - finding.since))}", ""),
-    ]
+def _finding_lines(finding: FindingRecord, now: float) -> Iterator[tuple[Line, int]]:
+    """Each line with the indent of its continuation."""
+    yield (
+        [
+            (f"{finding.severity}: ", SEVERITY_STYLES.get(finding.severity, "")),
+            (f"{finding.title}: {finding.component.component.words}", "bold"),
+            (f", for {format_seconds(max(0.0, now - finding.since))}", ""),
+        ],
+        2,
+    )
     if finding.detail:
-        yield [(f"  {finding.detail}", "")]
+        yield [(f"  {finding.detail}", "")], 4
     for fact in finding.evidence:
-        yield [(f"  {format_evidence(fact)}", "")]
+        yield [(f"  {format_evidence(fact)}", "")], 4
     for place, cause in enumerate(finding.causes, start=1):
         yield from _cause_lines(place, cause)
     step = finding.causes[0].next_step if finding.causes else finding.next_step
-    yield [("  next: ", "bold"), (step, "")]
+    yield [("  next: ", "bold"), (step, "")], 4
 
 
-def _cause_lines(place: int, cause: CauseRecord) -> Iterator[Line]:
-    yield [(f"  cause {place}: {cause.title}: {cause.component.component.words}", ""), (f" ({cause.reason})", "dim")]
+def _cause_lines(place: int, cause: CauseRecord) -> Iterator[tuple[Line, int]]:
+    words = f"{cause.title}: {cause.component.component.words}"
+    yield [(f"  cause {place}: ", "bold"), (words, ""), (f" ({cause.reason})", "dim")], 4
     for fact in cause.evidence:
-        yield [(f"    {format_evidence(fact)}", "")]
+        yield [(f"    {format_evidence(fact)}", "")], 6
 
 
-def _check_lines(checks: Sequence[Check]) -> Iterator[Line]:
-    heading = [(name, "dim") for name in ("verdict", "what", "where", "measured", "required")]
-    rows = [
-        [
-            (check.verdict, CHECK_STYLES.get(check.verdict, "dim")),
-            (check.what, ""),
-            (check.where or "-", ""),
-            (check.measured or "-", ""),
-            (check.required or "-", ""),
-        ]
-        for check in checks
+# --- the table of checks ---
+
+
+def _table(checks: Sequence[Check], width: int, every: bool) -> Iterator[Line]:
+    if not checks:
+        return
+    branches = list(branch_rows(checks, every=every))
+    shown = {branch: [row for row in rows if every or row.verdict != "does not apply"] for branch, rows in branches}
+    heading: list[Segment] = [(name, "dim") for name in ("verdict", "what and where", "measured", "required")]
+    cells = {branch: [_cells(row) for row in rows] for branch, rows in shown.items()}
+    widths = fitted_widths([heading, *(row for rows in cells.values() for row in rows)], width, _COLUMNS)
+    yield []
+    yield from folded([("Checks: ", HEADING), (counted(checks), "")], width, 2)
+    if any(shown.values()):
+        yield from row_lines(heading, widths)
+    for branch, rows in branches:
+        if not shown[branch]:
+            continue
+        yield []
+        yield [(BRANCH_NAMES[branch], HEADING)]
+        for line in cells[branch]:
+            yield from row_lines(line, widths)
+        for row, note in notes_of(rows):
+            label = row.where if len(row.checks) == 1 and row.where else row.what
+            yield from folded([(f"  {label}: ", "bold"), (note, "")], width, 4)
+    if not every and any(
+        len(row.checks) > 1 or row.verdict == "does not apply" for _, rows in branches for row in rows
+    ):
+        yield []
+        yield [("One line stands for many parts where they agree; --all shows each.", "dim")]
+
+
+def _cells(row: Row) -> list[Segment]:
+    return [
+        (row.verdict, CHECK_STYLES.get(row.verdict, "dim")),
+        (f"{row.what}: {row.where}" if row.where else row.what, ""),
+        (row.measured or "-", ""),
+        (row.required or "-", ""),
     ]
-    yield from columns([heading, *rows])
-    for check in checks:
-        if check.verdict in ("failed", "notice") and (check.detail or check.next_step):
-            yield [(f"  {check.where or check.what}: {' '.join(filter(None, (check.detail, check.next_step)))}", "")]

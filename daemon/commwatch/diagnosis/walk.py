@@ -6,15 +6,22 @@ from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
 
 from commwatch.analysis.findings.finding import SEVERITIES
+from commwatch.diagnosis.bandwidth import bandwidth_checks
 from commwatch.diagnosis.check import BRANCHES, Branch, Check
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.pattern import pattern
+from commwatch.diagnosis.profile import profile_checks
 from commwatch.diagnosis.verdict import verdict_of
 from commwatch.documents import FindingRecord
 
 BranchChecks: TypeAlias = Callable[[Known], Iterable[Check]]
 
-WALK: dict[Branch, BranchChecks] = {}
+WALK: dict[Branch, BranchChecks] = {
+    "bandwidth": bandwidth_checks,
+    "pattern": pattern,
+    "profile": profile_checks,
+}
 """By branch what makes its checks."""
 
 

@@ -77,10 +77,15 @@ class SimulatedNode:
         hardware, now = self.now()
         self._sysfs.write(root, hardware, now, parts)
 
-    def write_procfs(self, root: Path) -> None:
-        """Bring the tree of ``--path.procfs`` up to date: an empty directory, or one that this wrote."""
+    def write_procfs(self, root: Path, only_missing: bool = False) -> None:
+        """Bring the tree of ``--path.procfs`` up to date: an empty directory, or one that this wrote.
+
+        Args:
+            root: the directory.
+            only_missing: another process keeps it up to date; only what is not there yet is made.
+        """
         hardware, now = self.now()
-        self._procfs.write(root, hardware, now)
+        self._procfs.write(root, hardware, now, only_missing)
 
     def operation_seconds(
         self,

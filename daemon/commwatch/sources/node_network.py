@@ -8,6 +8,7 @@ from pathlib import Path
 
 from commwatch.analysis.nccl_settings import RdmaPort
 from commwatch.sources import files
+from commwatch.sources.gpudirect import read_gpudirect
 
 _UP = frozenset({"up", "unknown"})
 """Loopback and tunnels have no state of their own."""
@@ -34,14 +35,12 @@ class NodeNetwork:
 
 def read_node_network(sysfs: Path, procfs: Path) -> NodeNetwork:
     """Read it once. Blocks, as an adapter's firmware may."""
-    modules = sysfs / "module"
-    peermem = any((modules / name).exists() for name in ("nvidia_peermem", "nv_peer_mem"))
-    version = files.read_if_there(f"{procfs}/driver/nvidia/version")
+    gpudirect = read_gpudirect(str(sysfs), str(procfs))
     return NodeNetwork(
         _interfaces(sysfs / "class/net"),
         _ports(sysfs / "class/infiniband", (sysfs / "class").is_dir()),
-        peermem if modules.is_dir() else None,
-        None if version is None else b"Open Kernel Module" in version,
+        gpudirect.peermem,
+        gpudirect.dma_buf,
         _virtual(procfs),
     )
 

@@ -142,7 +142,8 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("ethernet_flapping", "", {"logged": 0.4}, "Connections stall each time the link is lost."),
     _Fault("ethernet_pause_storm", "", {"logged": 0.4}, "All who share the switch's buffers wait for this adapter."),
     # settings, of jobs only
-    _Fault("nccl_setting_harmful", "", {"logged": 0.55},
+    # Below a degraded link, which harms whatever runs there: the setting harms the jobs that have it.
+    _Fault("nccl_setting_harmful", "", {"logged": 0.38},
            "The setting takes a path or an adapter away from the job, or makes it give up early."),
     _Fault("nccl_setting_suspicious", "", {"logged": 0.3},
            "The setting slows the job down on most nodes, or makes it give up early."),
