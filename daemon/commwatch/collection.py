@@ -135,15 +135,15 @@ class Collection:
         """Run one collector once and keep what it gave; whatever goes wrong is an absence."""
         if self._rests(collector):
             return
-        if not collector.is_ready():
-            self._store.drop_group(collector.name)
-            self._forget_run(collector)
-            return
         absent = self._origin_absent(collector.source)
         if absent is not None:
             self._not_needed(collector, absent)
             return
         self._told_absent.discard(collector.source)
+        if not collector.is_ready():
+            self._store.drop_group(collector.name)
+            self._forget_run(collector)
+            return
         epoch, unavailable = self._epoch, None
         try:
             collected = await collector.reader.collect(collector.key)

@@ -235,6 +235,7 @@ class Engine:
     async def pause(self, reason: str) -> None:
         """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""
         self.collection.pause()
+        self.job_settings.look()
         self.probing.pause(reason)
         await asyncio.gather(self.probing.cancel("maintenance", reason), *(
             reader.release() for reader in self._driver_readers()))  # fmt: skip

@@ -57,8 +57,7 @@ class JobSettings:
         self._is_planned = False
         """Whether the next one was asked for; asking again would put it off."""
         self._audit = b""
-        self.audited_at: float | None = None
-        """When the last audit ended, seconds since 1970; None where there is none that is current."""
+        self._audited_at: float | None = None
 
     def pids(self) -> frozenset[int] | None:
         """Processes on the GPUs but our own; None while those of no GPU are known."""
@@ -93,7 +92,7 @@ class JobSettings:
     def after(self, outcome: Outcome) -> None:
         """Take an audit, or ask for one where other processes are on the GPUs."""
         if outcome.collector.name == SOURCE and outcome.collected.audit is not None:
-            self._audit, self.audited_at = outcome.collected.audit, time.time()
+            self._audit, self._audited_at = outcome.collected.audit, time.time()
         elif outcome.collector.name == PROCESS_COLLECTOR:
             self.look()
 
@@ -103,10 +102,15 @@ class JobSettings:
         if pids is None:
             if self._ordered is not None:
                 self._run_in(SOON_SECONDS)  # the collector finds that it has to rest
-            self._ordered, self._is_planned, self.audited_at, self._audit = None, False, None, b""
+            self._ordered, self._is_planned, self._audited_at, self._audit = None, False, None, b""
         elif pids != self._ordered and not self._is_planned:
             self._is_planned = True
             self._run_in(max(SOON_SECONDS, self._ordered_at + APART_SECONDS - self._monotonic()))
+
+    @property
+    def audited_at(self) -> float | None:
+        """When the last audit ended, seconds since 1970; None where there is none that is current."""
+        return self._audited_at
 
     def record(self) -> AuditRecord | None:
         """The last audit; None where there is none that is current."""

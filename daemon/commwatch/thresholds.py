@@ -46,6 +46,7 @@ class Thresholds:
     pairs_slow_share_ratio: float
     suspect_confidence_min: float
     pair_nearer_low_ratio: float
+    stress_bandwidth_fall_max_ratio: float
     nccl_log_errors_min: int
     nccl_log_errors_window_seconds: float
     nvlink_utilization_low_ratio: float

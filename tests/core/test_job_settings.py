@@ -11,6 +11,7 @@ from commwatch.settings_records import AuditOrder, AuditRecord, RemarkRecord
 from commwatch.store import Store
 from commwatch.workers.worker import Collected
 from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, Clock, block, collected, collector
 
 REMARK = RemarkRecord("p2p_off", "NCCL_P2P_DISABLE", "harmful", "Words.", "Take it out.", "environment", 1, (7,))
@@ -35,7 +36,9 @@ class Node:
         occupants = {slot: pids for slot, pids in zip(SLOTS, (first, second), strict=True) if pids is not None}
         for index, slot in enumerate(SLOTS):
             if slot in occupants:
-                count = {("commwatch_gpu_compute_processes", (str(index), slot)): len(occupants[slot])}
+                count: dict[Series, Value] = {
+                    ("commwatch_gpu_compute_processes", (str(index), slot)): len(occupants[slot])
+                }
                 self.store.put("nvml_processes", slot, block(count), float("inf"))
             else:
                 self.store.drop("nvml_processes", slot)
@@ -126,7 +129,8 @@ def test_what_was_said_is_kept_until_the_processes_are_not_known(node: Node) -> 
 
     node.store.drop_group("nvml_processes")
     node.settings.look()
-    assert (node.settings.record(), node.settings.audited_at, node.settings.is_ready()) == (None, None, False)
+    assert (node.settings.record(), node.settings.audited_at) == (None, None)
+    assert not node.settings.is_ready()
     planned = len(node.planned)
     node.read((7,))
     assert len(node.planned) == planned + 1

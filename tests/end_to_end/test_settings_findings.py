@@ -1,4 +1,4 @@
-"""From the environment of a job's processes through the audit to the finding, and to the causes of what a job reports."""
+"""From the environment of a job's processes through the audit to the finding, and to the causes of what fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def judged(node: RehearsedDaemon) -> float | None:
 def test_a_setting_opens_a_finding_that_closes_with_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not before it has lasted two minutes. A job without it has none, and a node without a job says that it has none."""
+    """Not before it has lasted two minutes; a job without the setting has none."""
     with rehearsed("a10x2", tmp_path, monkeypatch, JOB + SMALL_BUFFER) as node:
         node.until(4)
         assert (judged(node), about_settings(node)) == (0, set())

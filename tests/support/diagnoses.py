@@ -10,8 +10,20 @@ from commwatch.analysis.findings.finding import Evidence, Severity
 from commwatch.analysis.score.model import PartReadings, Reading, Score, weighted
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis, Verdict
-from commwatch.documents import CauseRecord, ComponentRecord, FindingRecord
+from commwatch.diagnosis.known import Known
+from commwatch.documents import (
+    CauseRecord,
+    ComponentRecord,
+    FindingRecord,
+    FindingsDocument,
+    ScoreDocument,
+    SnapshotDocument,
+    metric_records,
+)
+from commwatch_exporters.snapshot import Series, Value
 from heatmap.matrices import matrix, slow_gpu
+from support.facts import shipped
+from support.pages import snapshot_of
 
 NOW = 1_790_000_600.0
 """Seconds since 1970 of the diagnosis."""
@@ -49,6 +61,37 @@ def faulty(**changes: Any) -> Diagnosis:
         "matrix": slow_gpu(1),
     }
     return healthy(**(known | changes))
+
+
+def known_of(document: Diagnosis, values: dict[Series, Value] | None = None) -> Known:
+    """What a diagnosis was made from.
+
+    Args:
+        document: the diagnosis.
+        values: what is exposed beside the identity of its eight GPUs.
+    """
+    about: dict[str, Any] = {
+        "version": document.version,
+        "time": document.time,
+        "simulated": document.simulated,
+        "maintenance": document.maintenance,
+    }
+    gpus: dict[Series, Value] = {}
+    for gpu in range(8):
+        labels = (str(gpu), f"0000:{gpu + 16:02x}:00.0")
+        gpus["commwatch_gpu_state", labels] = 0
+        info = (*labels, f"GPU-6f2c1b7e-{gpu}", f"165{gpu}", "NVIDIA H100 80GB HBM3", "hopper")
+        gpus["commwatch_gpu_info", info] = 1
+    gpus["commwatch_software_info", ("580.95.05", "13.580", "13.0")] = 1
+    return Known(
+        FindingsDocument(
+            **about, thresholds="", looked_at=document.looked_at, failing_rules=(), findings=document.findings
+        ),
+        ScoreDocument(**about, thresholds="", looked_at=document.looked_at, score=document.score),
+        SnapshotDocument(**about, metrics=metric_records(snapshot_of(gpus, values or {}))),
+        shipped(),
+        document.matrix,
+    )
 
 
 def finding(severity: Severity = "warning", **changes: Any) -> FindingRecord:

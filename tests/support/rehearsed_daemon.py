@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding afterwards
 import pytest
 from structlog.testing import capture_logs
 
+import commwatch.logging
 from commwatch import __main__, collection, pipeline, probe_topology, verdict
 from commwatch.analysis.nccl_log_event import time_of
 from commwatch.answers import Answers
@@ -39,6 +41,7 @@ from commwatch_exporters.snapshot import Block, Layout
 from support.core import PlannedJobs, ScriptedReader
 from support.facts import shipped
 from support.probed_node import cycle_of
+from support.rehearsed_probes import probe_by_hand
 from support.whole_node import WholeNode
 
 BOOTED_AT = 1_767_261_600.0
@@ -107,12 +110,15 @@ class RehearsedDaemon(WholeNode):
         self.verdict = Verdict(shipped(), self.state, self.store, self.instruments, self._collection)
         self._records: dict[str, AnyRecord] = {}
         self._prober = self._probe_node()
+        probe_by_hand(self, monkeypatch)
 
     def _read_no_clock(self) -> None:
         clock = _NodeClock(self)
         for module in (collection, pipeline, verdict):
             self._monkeypatch.setattr(module, "time", clock)
         self._monkeypatch.setattr(time, "time", clock.time)
+        # A command that logs would set up the logging of all tests that follow.
+        self._monkeypatch.setattr(commwatch.logging, "configure_logging", lambda settings: None)
 
     def _open(self, name: str, opt_in: tuple[str, ...]) -> Source:
         if name != nccl_logs.NcclLogsSource.collectors[0]:
@@ -201,10 +207,11 @@ class RehearsedDaemon(WholeNode):
             record = self._records[name] = load_record(self.state, prospect.plan, probe, shipped())
         record.adopt_plan(prospect.plan)
         if prospect.plan.steps:
-            take_outcome(record, self._outcome(prospect.plan), prospect, probe, time.time())
+            take_outcome(record, self.outcome(prospect.plan), prospect, probe, time.time())
         self._publish(name)
 
-    def _outcome(self, plan: CyclePlan) -> CycleResult:
+    def outcome(self, plan: CyclePlan) -> CycleResult:
+        """What a cycle that is run now comes to."""
         if error := self.node.error_of_cycle(plan.ranks, plan.devices):
             return Failed(finished_at=time.time(), occupied_seconds=3.0, reason="nccl_error", detail=error)
         return cycle_of(plan, self.node, time.time())
@@ -229,26 +236,33 @@ class RehearsedDaemon(WholeNode):
 
     # --- commands ---
 
-    def command(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and output of a command, asked of this daemon through its control socket."""
+    def command(self, *arguments: str, simulated: bool = True) -> tuple[int, str]:
+        """Exit code and output of a command, asked of this daemon through its control socket.
+
+        Args:
+            arguments: of ``commwatch``.
+            simulated: False: both say that the node is a real one.
+        """
         for name, record in self._records.items():
             self.state.save(f"probe-{name}", record.history)
-        own = ("--simulate", self.preset, "--path.state", self.config.paths.state)
+        own = ["--path.state", str(self.state.path)]
+        if simulated:
+            own = ["--simulate", self.preset, "--path.state", self.config.paths.state]
         output = io.StringIO()
-        with self.control(), contextlib.redirect_stdout(output):
+        with self.control(simulated=simulated), contextlib.redirect_stdout(output):
             code = __main__.main([*arguments, *own])
         return code, output.getvalue()
 
     @contextmanager
-    def control(self) -> Iterator[None]:
+    def control(self, *, simulated: bool = True) -> Iterator[None]:
         """The daemon's end of the control socket, in a thread: commands wait for what it says."""
-        preset = self.config.simulation.preset
+        config = self.config if simulated else msgspec.structs.replace(self.config, simulation=Simulation())
         answers = Answers(
-            lambda: self.config, lambda: self.verdict, self.snapshot, lambda: None, lambda: self.job_settings
+            lambda: config, lambda: self.verdict, self.snapshot, lambda: None, lambda: self.job_settings
         )
         server, loop = ControlServer(self.state.path, answers.operations()), asyncio.new_event_loop()
         loop.run_until_complete(server.start())
-        thread = threading.Thread(target=loop.run_forever, name=f"daemon of {preset}")
+        thread = threading.Thread(target=loop.run_forever, name=f"daemon of {self.preset}")
         thread.start()
         try:
             yield

@@ -74,7 +74,7 @@ class WholeNode:
             only=None,
             simulation=SimulationPlan("", "", self.started_at, str(self._sysfs), str(self._procfs)),
             opt_in=opt_in,
-            resume={SETTINGS: self.job_settings.order()} if name == SETTINGS else {},
+            resume={SETTINGS: self.job_settings.order()} if name == SETTINGS and self.job_settings.is_ready() else {},
         )
         source = SOURCES[name](plan, self.node)
         if name == "nvml":
@@ -131,7 +131,9 @@ class WholeNode:
     def _blocks(self, batch: Batch) -> dict[str, Block]:
         blocks = {}
         for readings in (replace(one, time=self.time) for one in batch.readings):
-            layout = self._layouts.setdefault(readings.series, Layout(readings.series))
+            layout = self._layouts.get(readings.series)
+            if layout is None:
+                layout = self._layouts[readings.series] = Layout(readings.series)
             blocks[readings.device] = Block(layout, readings.values, self.time)
         return blocks
 

@@ -168,11 +168,11 @@ def why_unmeasured(of: Sequence[Conditions], now: float) -> str:
     """
     if not of:
         return "no probe measures it"
-    names = " and ".join(one.probe for one in of)
     times = [one.finished_at for one in of if one.finished_at is not None]
-    if not times:
-        return f"{names}: no result yet"
-    return f"{names}: the last result is {format_seconds(max(0.0, now - max(times)))} old and no longer counts"
+    why = "there is no result yet"
+    if times:
+        why = f"the last result is {format_seconds(max(0.0, now - max(times)))} old and no longer counts"
+    return f"{why}; commwatch diagnose --full-scan measures it now"
 
 
 def _span(low: float, high: float) -> str:

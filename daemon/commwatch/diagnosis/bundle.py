@@ -8,7 +8,7 @@ import re
 import tarfile
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, TypeAlias
 
 import msgspec
 
@@ -16,9 +16,9 @@ from commwatch.diagnosis.secret_texts import without_secrets
 
 MANIFEST = "MANIFEST.json"
 NEVER_TAKEN = (
-    "the environment of any process",
+    "the environment of any process, and the values of settings in it",
     "the command line or the name of a process on a GPU",
-    "texts of job logs, their paths and their hosts: only what happened, when, and how often",
+    "texts of job logs and the hosts in them: only what happened, when, and how often",
     "the kernel log but for lines of GPUs, PCIe and network adapters that the kernel itself wrote",
     "passwords within addresses, and values that are named as passwords, tokens or keys",
 )
@@ -43,6 +43,10 @@ class LeftOut(msgspec.Struct, frozen=True):
     name: str
     source: str
     reason: str
+
+
+Found: TypeAlias = Piece | LeftOut
+"""What a collector gives."""
 
 
 class ManifestFile(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The pieces of a bundle that come from the daemon and from commwatch's own files; pure but for the clock of none."""
+"""The pieces of a bundle that come from the daemon, and from what it has kept."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import msgspec
 import yaml
 
 from commwatch.config import Config, encode_quantity
-from commwatch.diagnosis.bundle import Piece
+from commwatch.diagnosis.bundle import Found, LeftOut, Piece
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.identity import Identity
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.report import report
 from commwatch.diagnosis.secret_texts import settings_without_secrets
 from commwatch.diagnosis.text import diagnosis_lines
+from commwatch.probes.pair_record import load_matrices
+from commwatch.state import state_path
 from commwatch.styled import plain
 
 _DAEMON = "the daemon"
@@ -40,6 +42,9 @@ def document_pieces(known: Known, document: Diagnosis, identity: Identity, confi
     yield Piece(name="findings.json", source=_DAEMON, text=_json(known.findings))
     yield Piece(name="score.json", source=_DAEMON, text=_json(known.score))
     yield Piece(name="snapshot.json", source=f"{_DAEMON}: every series", text=_json(known.snapshot))
+    if known.settings is not None:
+        text = _json(known.settings)
+        yield Piece(name="settings.json", source=f"{_DAEMON}: NCCL settings of jobs by name, without values", text=text)
     limits = {"digest": known.thresholds.digest, **asdict(known.thresholds)}
     yield Piece(name="thresholds.json", source="alerts/thresholds.yaml and the file above it", text=_json(limits))
     settings = settings_without_secrets(msgspec.to_builtins(config, enc_hook=encode_quantity))
@@ -48,6 +53,16 @@ def document_pieces(known: Known, document: Diagnosis, identity: Identity, confi
         source="the settings in force for this command: file, environment and flags together",
         text=yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
     )
+
+
+def matrix_pieces(config: Config) -> Iterator[Found]:
+    """The last pair matrices that the daemon has kept, however old."""
+    matrices = load_matrices(state_path(config))
+    source = "the state directory: the last pair matrices, oldest first"
+    if matrices:
+        yield Piece(name="pairs.json", source=source, text=_json(matrices))
+    else:
+        yield LeftOut("pairs.json", source, "no pairs were measured")
 
 
 def _json(value: Any) -> str:

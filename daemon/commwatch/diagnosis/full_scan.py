@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from commwatch.config import Config, Probe
 from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known, ask
 from commwatch.diagnosis.scan_findings import with_scan
+from commwatch.diagnosis.stress_run import run_stress
 from commwatch.probe_node import Prospect
 from commwatch.probe_records import AnyRecord, take_outcome
 from commwatch.probes.history import ProbeHistory
@@ -103,7 +105,9 @@ class _Course:
         )
 
 
-def full_scan(config: Config, thresholds: Thresholds, *, gpus: Sequence[int], ignore_scheduler: bool) -> Known:
+def full_scan(
+    config: Config, thresholds: Thresholds, *, gpus: Sequence[int], ignore_scheduler: bool, stress: float | None
+) -> Known:
     """Run every probe that is configured, and pairs in any case; then ask the daemon, and put both together.
 
     Args:
@@ -111,6 +115,7 @@ def full_scan(config: Config, thresholds: Thresholds, *, gpus: Sequence[int], ig
         thresholds: in force.
         gpus: NVML indexes of the GPUs to use; empty: those that the probes name.
         ignore_scheduler: the operator says that the node is theirs.
+        stress: seconds for which the GPUs are loaded afterwards; None: they are not.
 
     Raises:
         CommwatchError: the daemon does not answer, the driver cannot be read, or the command was interrupted.
@@ -119,7 +124,10 @@ def full_scan(config: Config, thresholds: Thresholds, *, gpus: Sequence[int], ig
     scan = Scan(config, thresholds)
     probes = dict(config.probes.definitions) | pair_probes(config)
     run_cycles(config, probes, gpus=gpus, ignore_scheduler=ignore_scheduler, follower=scan)
-    return with_scan(ask(config, thresholds), scan.fresh())
+    run = None
+    if stress is not None:
+        run = run_stress(config, thresholds, stress, gpus=gpus, ignore_scheduler=ignore_scheduler)
+    return replace(with_scan(ask(config, thresholds), scan.fresh()), stress=run)
 
 
 def _record(state: Path, plan: CyclePlan, probe: Probe, thresholds: Thresholds) -> AnyRecord:

@@ -60,7 +60,7 @@ def _check(
         measured=measured,
         required=mark.required,
         verdict=verdict,
-        source=mark.source,
+        source=mark.origin,
         detail=detail,
         next_step=_NEXT.get(mark.name, _NEXT_DEFAULT) if verdict == "failed" else "",
     )

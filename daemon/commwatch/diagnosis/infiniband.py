@@ -1,4 +1,4 @@
-"""The InfiniBand branch: each RDMA port's state, rate, addresses, MTU, errors and congestion, and all of them together."""
+"""The InfiniBand branch: state, rate, addresses, MTU, errors and congestion of each RDMA port, and all together."""
 
 from __future__ import annotations
 

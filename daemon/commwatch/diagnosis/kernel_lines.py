@@ -19,6 +19,9 @@ _OF_INTEREST = re.compile(
     re.IGNORECASE,
 )
 
+_PROCESS_NAME = re.compile(r"\bname=[^,\n]*")
+"""In the text of an Xid: the program that ran."""
+
 
 def lines_of_interest(log: LogDevice) -> Iterator[str]:
     """The last lines of the kernel's own that are of interest, each with the seconds since the boot.
@@ -37,7 +40,7 @@ def lines_of_interest(log: LogDevice) -> Iterator[str]:
         parsed = parse_record(record)
         # What programs wrote into the log may be about anything.
         if parsed is not None and parsed.from_kernel and _OF_INTEREST.search(parsed.text):
-            found.append(f"[{parsed.microseconds / 1e6:14.6f}] {parsed.text}")
+            found.append(f"[{parsed.microseconds / 1e6:14.6f}] {_PROCESS_NAME.sub('name=(left out)', parsed.text)}")
     yield from found
 
 

@@ -13,7 +13,8 @@ from commwatch.analysis.findings.history import CounterHistory
 from commwatch.analysis.marks.profiles import ALL_PROFILES, Asked
 from commwatch.config import Config
 from commwatch.control import ask_daemon
-from commwatch.documents import FindingsDocument, ScoreDocument, SnapshotDocument
+from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
+from commwatch.documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
 from commwatch.errors import CommwatchError
 from commwatch.state import state_path
 from commwatch.thresholds import Thresholds
@@ -21,6 +22,7 @@ from commwatch.thresholds import Thresholds
 if TYPE_CHECKING:
     from commwatch.analysis.pair_matrix import PairMatrix
     from commwatch.commands.probe_answer import Answer
+    from commwatch.diagnosis.stress import Stress
 
 _DAEMON_SECONDS = 1.5
 """For all that is asked of the daemon together."""
@@ -40,8 +42,15 @@ class Known:
     """The last one of the daemon while it is current, or that of the full scan."""
     scanned: tuple[Answer, ...] = ()
     """What the probes of a full scan came to; empty in a quick diagnosis."""
+    stress: Stress | None = None
+    """What a stress run came to; None without one."""
     asked: Asked = ALL_PROFILES
     """Which profiles the node is held against."""
+
+    settings: SettingsDocument | None = None
+    """What the last audit of the jobs' NCCL settings said; None where it was not asked for."""
+    host: HostLimits | None = None
+    """Limits that this command meets itself; None of a simulated node, which is another one."""
 
     @property
     def facts(self) -> Facts:
@@ -60,7 +69,11 @@ def ask(config: Config, thresholds: Thresholds) -> Known:
     findings = _asked(config, "findings", FindingsDocument, until)
     score = _asked(config, "score", ScoreDocument, until)
     snapshot = _asked(config, "snapshot", SnapshotDocument, until)
-    return Known(findings, score, snapshot, thresholds, _current_matrix(config, snapshot.time))
+    settings = _asked(config, "settings", SettingsDocument, until)
+    return Known(
+        findings, score, snapshot, thresholds, _current_matrix(config, snapshot.time), settings=settings,
+        host=read_host_limits() if snapshot.simulated is None else None,
+    )  # fmt: skip
 
 
 def _asked(config: Config, operation: str, kind: type[_Document], until: float) -> _Document:

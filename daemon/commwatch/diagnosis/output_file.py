@@ -12,6 +12,8 @@ from typing import BinaryIO
 
 from commwatch.errors import CommwatchError
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
 
 class BadOutput(CommwatchError):
     """A file that cannot be written as it was named."""
@@ -41,8 +43,12 @@ def check_output(option: str, file: Path, endings: tuple[str, ...]) -> None:
         raise BadOutput(f"{name}: expected a name that ends in {' or '.join(endings)}")
     if not folder.is_dir():
         raise BadOutput(f"{name}: there is no folder {folder}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise BadOutput(f"{name}: the folder {folder} cannot be written by this user")
+    try:
+        trial = _temporary(folder)
+        os.close(os.open(trial, _NEW, 0o600))  # what else would tell a full or read-only file system?
+        trial.unlink()
+    except OSError as error:
+        raise BadOutput(f"{name}: the folder {folder} cannot be written: {error.strerror}") from error
     try:
         mode = file.lstat().st_mode
     except FileNotFoundError:
@@ -67,11 +73,10 @@ def new_file(option: str, file: Path, mode: int) -> Iterator[BinaryIO]:
     Raises:
         NotWritten: it cannot be written.
     """
-    temporary = file.absolute().with_name(f".commwatch-{secrets.token_hex(8)}.new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    temporary = _temporary(file.absolute().parent)
     try:
         try:
-            with open(os.open(temporary, flags, mode), "wb") as stream:
+            with open(os.open(temporary, _NEW, mode), "wb") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -80,3 +85,7 @@ def new_file(option: str, file: Path, mode: int) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise NotWritten(f"{option} {file}: {error.strerror}") from error
+
+
+def _temporary(folder: Path) -> Path:
+    return folder / f".commwatch-{secrets.token_hex(8)}.new"

@@ -14,6 +14,7 @@ from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pair_shape import Group, Limits, Shape, class_words, nearness, shape_of, values_of
 from commwatch.diagnosis.pattern_probes import FULL_SCAN, courses, sizes
+from commwatch.diagnosis.pattern_scan import scanned
 from commwatch.heatmap.slow_cells import names_of
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 
@@ -21,7 +22,8 @@ _PairQuantity = Literal["bandwidth", "latency"]
 
 
 def pattern(known: Known) -> Iterator[Check]:
-    """Over pairs, over sizes, over time."""
+    """Over pairs, over sizes, over time; after a full scan also what became of its probes."""
+    yield from scanned(known)
     yield from pairs(known)
     yield from sizes(known)
     yield from courses(known)
@@ -166,7 +168,7 @@ def _details(
     values = values_of(matrix, quantity)
     slowest = shape.slow[0]
     yield _sentence(matrix, quantity, shape)
-    if len(shape.slow) > 1:
+    if shape.kind != "pair":
         yield f"The slowest is {_way(matrix, slowest)} with {_told(quantity, values[slowest])}."
     if shape.kind == "pair" and (path := _paths(matrix).get(slowest)):
         yield f"The two are {class_words(path)}."
@@ -174,7 +176,7 @@ def _details(
         yield f"They are {', '.join(_way(matrix, cell) for cell in shape.slow[:6])}."
     if other is not None:
         yield _both_sizes(quantity, shape, other)
-    if len(known.scanned):
+    if any(answer.pairs is not None for answer in known.scanned):
         yield "Seen by this scan."
     for suspect in matrix.suspects[:2]:
         if set(suspect.cells) & set(shape.slow):

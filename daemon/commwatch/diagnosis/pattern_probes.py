@@ -20,6 +20,8 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_t
 
 _SLOWER_THAN_BEFORE = ("latency_step_ratio", "bandwidth_step_ratio")
 _SLOWER_THAN_FIRST = ("latency_drift_ratio", "bandwidth_drift_ratio")
+_WORTH_TELLING_SECONDS = 120.0
+"""What is open for less is what happens now."""
 _MEANT = {"latency": "small messages", "bandwidth": "large messages"}
 
 
@@ -289,6 +291,8 @@ def _since(known: Known) -> Iterator[Check]:
     if not graver:
         return
     first = min(graver, key=lambda one: one.since)
+    if known.findings.time - first.since < _WORTH_TELLING_SECONDS:
+        return
     yield Check(
         branch="pattern",
         what="slow since",

@@ -1,4 +1,4 @@
-"""The PCIe links in the topology branch: lanes against what both ends can use, generations where they mean something."""
+"""The PCIe links in the topology branch: lanes against what both ends can use, generations under load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors, packets sent again and congestion of an RDMA port: what the daemon's rules found in how its counters moved."""
+"""Errors, packets sent again and congestion of an RDMA port: what the rules found in how its counters moved."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _TROUBLES = (
         ("commwatch_ethernet_pfc_receive_pause_seconds_total", "commwatch_ethernet_global_receive_pause_seconds_total"),
     ),
 )  # fmt: skip
-_RULES = ("RDMA", "Traffic of network interfaces")
+_RULES = ("rdma", "ethernet_traffic.")
 """What the names of the rules begin with that look at these counters."""
 
 

@@ -12,7 +12,7 @@ from commwatch.diagnosis.document import Diagnosis, Word
 from commwatch.diagnosis.identity import Identity
 from commwatch.diagnosis.report_matrix import matrix_html
 from commwatch.diagnosis.report_style import STYLE
-from commwatch.diagnosis.table import BRANCH_NAMES, Row, branch_rows, counted, notes_of
+from commwatch.diagnosis.table import BRANCH_NAMES, Row, branch_rows, counted, finding_groups, notes_of
 from commwatch.documents import CauseRecord, FindingRecord
 from commwatch.finding_words import format_evidence
 from commwatch.heatmap.matrix_view import utc, view_of
@@ -25,6 +25,7 @@ _WORD_KINDS: dict[Word, str] = {
 _SEVERITY_KINDS = {"critical": "bad", "warning": "warn"}
 _CHECK_KINDS: dict[CheckVerdict, str] = {"passed": "good", "failed": "bad", "notice": "warn"}
 _MOST_FINDINGS = 50
+_MOST_PARTS = 32
 _MOST_CHECKS = 600
 """Of the list of all checks; eight GPUs with all their links and pairs have some 300."""
 _MOST_LOSSES = 20
@@ -89,25 +90,42 @@ def _findings(document: Diagnosis) -> Iterator[str]:
     if not document.findings:
         looked = "the rules have not run yet" if document.looked_at is None else "none"
         yield f'<p class="dim">{looked}</p>'
-    for finding in document.findings[:_MOST_FINDINGS]:
-        yield from _finding(finding, document.time)
-    if left := len(document.findings) - _MOST_FINDINGS:
-        yield f"<p>and {left} more</p>" if left > 0 else ""
+    groups = finding_groups(document.findings)
+    for group in groups[:_MOST_FINDINGS]:
+        yield from _finding(group, document.time)
+    if left := sum(map(len, groups[_MOST_FINDINGS:])):
+        yield f"<p>and {left} more</p>"
 
 
-def _finding(finding: FindingRecord, now: float) -> Iterator[str]:
+def _finding(group: Sequence[FindingRecord], now: float) -> Iterator[str]:
+    """One finding, or several that differ in nothing but their part."""
+    finding = group[0]
     kind = _SEVERITY_KINDS.get(finding.severity, "plain")
-    age = format_seconds(max(0.0, now - finding.since))
+    where = finding.component.component.words if len(group) == 1 else f"{len(group)} parts"
     yield f'<article class="{kind}"><h3><span class="tag">{_text(finding.severity)}</span> {_text(finding.title)}: '
-    yield f'{_text(finding.component.component.words)}</h3><p class="dim">since {utc(finding.since)} ({age})</p>'
-    yield _paragraph(finding.detail)
-    yield _list(format_evidence(fact) for fact in finding.evidence)
+    yield f"{_text(where)}</h3>"
+    if len(group) == 1:
+        yield f'<p class="dim">{_since(finding, now)}</p>{_paragraph(finding.detail)}'
+        yield _list(format_evidence(fact) for fact in finding.evidence)
+    else:
+        yield "<ul>"
+        for one in group[:_MOST_PARTS]:
+            facts = "; ".join(filter(None, (one.detail, *map(format_evidence, one.evidence))))
+            yield f"<li>{_text(one.component.component.words)}: {_text(facts)} "
+            yield f'<span class="dim">({_since(one, now)})</span></li>'
+        yield "</ul>"
+        if left := len(group[_MOST_PARTS:]):
+            yield f"<p>and {left} more</p>"
     if finding.causes:
         yield "<p>Because of, the likeliest first:</p><ol>"
         yield "".join(map(_cause, finding.causes))
         yield "</ol>"
     step = finding.causes[0].next_step if finding.causes else finding.next_step
     yield f'<p class="next"><strong>Next:</strong> {_text(step)}</p></article>'
+
+
+def _since(finding: FindingRecord, now: float) -> str:
+    return f"since {utc(finding.since)} ({format_seconds(max(0.0, now - finding.since))})"
 
 
 def _cause(cause: CauseRecord) -> str:

@@ -1,4 +1,4 @@
-"""The checks as rows of a table, where those that say the same of many parts become one; pure."""
+"""Checks as rows of a table, and findings in groups: those that say the same of many parts become one; pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from commwatch.diagnosis.check import BRANCHES, VERDICTS, Branch, Check, CheckVerdict
+from commwatch.documents import FindingRecord
 
 BRANCH_NAMES: Mapping[Branch, str] = MappingProxyType({
     "topology": "Topology", "bandwidth": "Bandwidth", "pattern": "Pattern", "infiniband": "InfiniBand",
@@ -16,6 +17,8 @@ BRANCH_NAMES: Mapping[Branch, str] = MappingProxyType({
 
 _LONGEST_RUN: Mapping[CheckVerdict, int] = MappingProxyType({"failed": 8, "notice": 4})
 """So many rows of one quantity stay apart; of what needs no hands, two."""
+_ALIKE = 3
+"""So many findings of one code are told together."""
 _NUMBER = re.compile(r"\D*?([0-9]+(?:\.[0-9]+)?)(?![0-9])")
 
 
@@ -74,6 +77,25 @@ def counted(checks: Sequence[Check]) -> str:
     )
 
 
+def finding_groups(findings: Iterable[FindingRecord], *, every: bool = False) -> list[tuple[FindingRecord, ...]]:
+    """Findings that differ in nothing but the part and its numbers, together; the order is that of the first of each.
+
+    Args:
+        findings: the gravest first.
+        every: each by itself.
+    """
+    groups: dict[tuple[str, str, str], list[FindingRecord]] = {}
+    for finding in findings:
+        # What has causes of its own is a story of its own.
+        own = finding.component.identity if finding.causes or every else ""
+        groups.setdefault((finding.severity, finding.code, own), []).append(finding)
+    return [
+        part
+        for group in groups.values()
+        for part in ([tuple(group)] if len(group) >= _ALIKE else [(finding,) for finding in group])
+    ]
+
+
 def _rows(checks: Sequence[Check], every: bool) -> list[Row]:
     groups: dict[tuple[str, ...], list[Check]] = {}
     for check in checks:
@@ -112,4 +134,6 @@ def _range(texts: Sequence[str]) -> str:
     if len(numbers) < len(texts) or len(around) > 1:
         return "various"
     least, most = min(numbers, key=lambda one: one[0])[1], max(numbers, key=lambda one: one[0])[1]
-    return f"{least.string[: least.end(1)]} to {most.string[most.start(1) :]}"
+    # What is written onto the number belongs to it: x8 to x16, but at least 8 to 16.
+    begin = most.string.rfind(" ", 0, most.start(1)) + 1
+    return f"{least.string[: least.end(1)]} to {most.string[begin:]}"

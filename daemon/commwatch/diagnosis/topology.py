@@ -13,9 +13,10 @@ from commwatch.topology.exposed import topology_of
 from commwatch.topology.findings import TopologyFinding, findings
 from commwatch.topology.measured import Measured, laid_over
 from commwatch.topology.model import Gpu, NodeTopology, Topology
-from commwatch.topology.paths import NEAR, Path, all_paths, nearest_nics, numa_of, rank
+from commwatch.topology.paths import NEAR, THROUGH_CPU, Path, all_paths, nearest_nics, numa_of, rank
 
 _STATES = {1: "does not answer", 2: "is lost", 3: "waits for a reset", 4: "is missing"}
+_P2P_UNKNOWN = 6
 _STABLE = "the most that was stable here"
 _GPUDIRECT = (
     "PIX or PXB",
@@ -52,7 +53,7 @@ def topology_checks(known: Known) -> Iterator[Check]:
     yield from lanes(facts, node)
     yield from speeds(facts, node)
     yield from _nics(topology)
-    yield from _ways(topology, found)
+    yield from _ways(facts, topology, found, is_measured=measured is not None)
     yield _numa(topology, found)
     yield from _told(found)
 
@@ -120,10 +121,11 @@ def _nvlinks(facts: Facts, node: NodeTopology, gpu: Gpu) -> Check:
         detail = "none was ever active here: no bridge is fitted"
         return _check(what, "does not apply", gpu.label, measured, detail=detail)
     verdict: CheckVerdict = "passed" if len(active) == len(gpu.nvlinks) else "notice" if active else "failed"
-    detail = "" if verdict == "passed" else "nothing was learned yet of how many should be active"
     return _check(
-        what, verdict, gpu.label, measured, f"{len(gpu.nvlinks)}", "the links that the GPU has", detail=detail
-    )
+        what, verdict, gpu.label, measured, f"{len(gpu.nvlinks)}", "the links that the GPU has",
+        detail="" if verdict == "passed" else "nothing was learned yet of how many should be active",
+        next_step="Look at Fabric Manager and the kernel log." if verdict == "failed" else "",
+    )  # fmt: skip
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -154,25 +156,37 @@ def _nics(topology: Topology) -> Iterator[Check]:
         )  # fmt: skip
 
 
-def _ways(topology: Topology, found: Sequence[TopologyFinding]) -> Iterator[Check]:
+def _ways(
+    facts: Facts, topology: Topology, found: Sequence[TopologyFinding], *, is_measured: bool
+) -> Iterator[Check]:  # fmt: skip
     """Which classes the pairs of GPUs have, and whether traffic can take them."""
     ways = all_paths(topology, topology.gpu_endpoints(0))
     if not ways:
         yield _check("ways between GPUs", "does not apply", detail="there are not two GPUs")
         return
     grouped = next((one for one in found if one.code == "gpu_groups"), None)
+    far = sum(way.kind in THROUGH_CPU for way in ways)
     unknown = any(way.kind == "?" for way in ways) or not topology.nodes[0].driver_read
-    verdict: CheckVerdict = "notice" if grouped else "not measured" if unknown else "passed"
+    detail = f"the traffic of {far} of {len(ways)} pairs goes through the CPU" if far else ""
+    verdict: CheckVerdict = "notice" if grouped or far else "passed"
+    if unknown and not grouped:
+        verdict, detail = "not measured", "the classes are those of PCIe alone, or not known"
     yield _check(
-        "ways between GPUs", verdict, measured=_classes(ways), required="all GPUs in one group",
+        "ways between GPUs", verdict, measured=_classes(ways), required="none through the CPU",
         source="the PCIe tree and the active NVLinks",
-        detail=grouped.text if grouped else "the classes are those of PCIe alone, or not known" if unknown else "",
-        next_step=grouped.meaning if grouped else "",
+        detail=grouped.text if grouped else detail,
+        next_step=_choice(grouped, ways, is_measured=is_measured) if grouped else "",
     )  # fmt: skip
-    yield _peers(topology, ways, found)
-    within_switch = [way for way in ways if way.kind in ("PIX", "PXB")]
-    if within_switch:
+    yield _peers(facts, ways, found)
+    if any(way.kind in ("PIX", "PXB") for way in ways):
         yield _check("traffic within a PCIe switch stays there (ACS, IOMMU)", "not measured", detail=_ACS)
+
+
+def _choice(grouped: TopologyFinding, ways: Sequence[Path], *, is_measured: bool) -> str:
+    """Which GPUs to take together: GPUs under one PCIe switch have been the slower ones, so they are measured first."""
+    if is_measured or not any(way.kind in ("PIX", "PXB") for way in ways):
+        return grouped.meaning
+    return "Which GPUs are the fastest together is not measured: commwatch diagnose --full-scan measures it."
 
 
 def _classes(ways: Sequence[Path]) -> str:
@@ -180,14 +194,20 @@ def _classes(ways: Sequence[Path]) -> str:
     return ", ".join(f"{count} {label}" for (_, label), count in sorted(counts.items()))
 
 
-def _peers(topology: Topology, ways: Sequence[Path], found: Sequence[TopologyFinding]) -> Check:
+def _peers(facts: Facts, ways: Sequence[Path], found: Sequence[TopologyFinding]) -> Check:
+    what = "peer access between GPUs"
     refused = next((one for one in found if one.code == "peers_refused"), None)
     if refused is None:
-        known = topology.nodes[0].driver_read
-        detail = "" if known else "the driver was not read"
-        return _check("peer access between GPUs", "passed" if known else "not measured", detail=detail)
+        answers = [
+            status
+            for labels, status in facts.series("commwatch_gpu_p2p_status")
+            if labels["capability"] == "read" and status != _P2P_UNKNOWN
+        ]
+        if len(answers) < len(ways):
+            return _check(what, "not measured", detail="the driver gave no answer for all pairs")
+        return _check(what, "passed", measured="allowed", required="allowed", source="the driver")
     return _check(
-        "peer access between GPUs", "notice", measured=f"refused for {len(refused.components)} of {len(ways)} pairs",
+        what, "notice", measured=f"refused for {len(refused.components)} of {len(ways)} pairs",
         required="allowed", source="the driver", detail=refused.text, next_step=refused.meaning,
     )  # fmt: skip
 

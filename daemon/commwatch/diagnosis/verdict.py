@@ -33,8 +33,8 @@ def verdict_of(findings: Sequence[FindingRecord], checks: Sequence[Check], told:
     if findings:
         return Verdict("notices", f"nothing is wrong; worth knowing: {findings[0].title}{_at(findings[0])}")
     missing = sum(check.verdict == "not measured" for check in checks)
-    rest = f"; {missing} were not measured" if missing else ""
-    return Verdict("healthy", f"{len(measured)} checks passed, none failed{rest}")
+    rest = f"; {missing} {'was' if missing == 1 else 'were'} not measured" if missing else ""
+    return Verdict("healthy", f"{len(measured)} check{'s' * (len(measured) > 1)} passed, none failed{rest}")
 
 
 def _of_findings(findings: Sequence[FindingRecord]) -> str:

@@ -9,18 +9,26 @@ from commwatch.analysis.findings.finding import SEVERITIES
 from commwatch.diagnosis.bandwidth import bandwidth_checks
 from commwatch.diagnosis.check import BRANCHES, Branch, Check
 from commwatch.diagnosis.document import Diagnosis
+from commwatch.diagnosis.infiniband import infiniband
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pattern import pattern
 from commwatch.diagnosis.profile import profile_checks
+from commwatch.diagnosis.settings import settings
+from commwatch.diagnosis.stress import stress
+from commwatch.diagnosis.topology import topology_checks
 from commwatch.diagnosis.verdict import verdict_of
 from commwatch.documents import FindingRecord
 
 BranchChecks: TypeAlias = Callable[[Known], Iterable[Check]]
 
 WALK: dict[Branch, BranchChecks] = {
+    "topology": topology_checks,
     "bandwidth": bandwidth_checks,
     "pattern": pattern,
+    "infiniband": infiniband,
+    "settings": settings,
     "profile": profile_checks,
+    "stress": stress,
 }
 """By branch what makes its checks."""
 

@@ -135,6 +135,12 @@ class SimulatedNode:
         position = members.index(rank)
         return answers.seconds(now, operation, size_bytes, gpus, call, rank=position, both_ways=both_ways)
 
+    def slowdown_under_load(self, ranks: Sequence[int], devices: Sequence[str], busy_seconds: float) -> float:
+        """How many times as long a call takes once the ranks have been at work for so many seconds; 1 without fault."""
+        hardware, now = self.now()
+        answers = self._answers(hardware)
+        return answers.slowdown_under_load(answers.gpus_of(ranks, devices, now), now, busy_seconds)
+
     def error_of_cycle(self, ranks: int, devices: Sequence[str] = ()) -> str:
         """Why a cycle over some ranks that is set up now fails; empty: it does not."""
         hardware, now = self.now()

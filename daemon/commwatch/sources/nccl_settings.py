@@ -62,10 +62,7 @@ class NcclSettingsSource:
         series: tuple[Series, ...] = (
             (READ, ()),
             (UNREAD, ()),
-            *(
-                ("commwatch_nccl_setting_processes", (variable, code, severity))
-                for code, variable, severity in counts
-            ),
+            *(("commwatch_nccl_setting_processes", (variable, code, severity)) for code, variable, severity in counts),
         )
         values = [audit.read, len(audit.unread), *counts.values()]
         return Batch([DeviceReadings("", now, series, values)], audit=msgspec.json.encode(audit_record(audit)))

@@ -1,10 +1,16 @@
-"""What of a node its NCCL settings are held against: interfaces, RDMA ports, and how adapters reach GPU memory."""
+"""What of a node its NCCL settings are held against: interfaces, RDMA ports, and how adapters reach GPU memory.
+
+``python -m commwatch.sources.node_network SYSFS PROCFS`` reads it in a process of its own, and prints it as JSON.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from commwatch.analysis.nccl_settings import RdmaPort
 from commwatch.sources import files
@@ -115,3 +121,7 @@ def _virtual(procfs: Path) -> bool | None:
         return None
     flags = next((line.split() for line in lines if line.startswith(b"flags")), None)
     return None if flags is None else b"hypervisor" in flags
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(read_node_network(Path(sys.argv[1]), Path(sys.argv[2]))))

@@ -169,7 +169,9 @@ class Reader:
             SourceUnavailable: the source as a whole cannot be read.
         """
         self.tend()
-        results = await asyncio.gather(*(self._collect_slot(slot, collector) for slot in self._slots()))
+        runs = [self._collect_slot(slot, collector) for slot in self._slots()]
+        # One alone, as it nearly always is, needs no task of its own.
+        results = await asyncio.gather(*runs) if len(runs) > 1 else [await runs[0]]
         looked = [result.occupants for result in reversed(results) if result.occupants is not None]
         occupants = {gpu: pids for one in looked for gpu, pids in one.items()} if looked else None
         merged = Collected(

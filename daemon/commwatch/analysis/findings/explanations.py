@@ -157,16 +157,17 @@ _AMONG_SYMPTOMS: Explanations = {
                        "nccl_timeouts")},
     **{(symptom, "pair_slow"): Explanation(0.45, "A ring runs at the speed of its weakest pair.", "peers")
        for symptom in ("probe_bandwidth_low", "probe_below_model", "probe_step", "probe_drift", "probe_imbalance")},
-    **{(symptom, "pair_nearer_slower"): Explanation(0.4, "A ring takes the near ways, the slow ones here.", "peers")
+    **{(symptom, "pair_nearer_slower"): Explanation(0.55, "A ring takes the near ways, the slow ones here.", "peers")
        for symptom in ("probe_bandwidth_low", "probe_below_model")},
     **{(symptom, "pairs_all_slow"): Explanation(0.35, "All traffic among GPUs uses the ways that are slow.", "peers")
        for symptom in ("probe_bandwidth_low", "probe_below_model", "nccl_timeouts")},
+    ("pair_nearer_slower", "part_suspect"): Explanation(0.6, "The pair matrix points at a part that the two share."),
     ("pair_slow", "pair_nearer_slower"): Explanation(
         0.6, "Even the way through the CPU is faster: what the two share under their switch is slow."),
     ("probe_failing", "probe_wrong_result"): Explanation(0.6, "A wrong result is a failure."),
     ("probe_error_rate_rise", "probe_wrong_result"): Explanation(0.6, "A wrong result is a failure."),
     ("probe_error_rate_rise", "probe_failing"): Explanation(0.9, "It fails each time now."),
-    ("nccl_timeouts", "nccl_errors"): Explanation(0.8, "The logs name an error that leaves others waiting."),
+    ("nccl_timeouts", "nccl_errors"): Explanation(0.45, "The logs name an error that leaves others waiting."),
     ("nccl_job_errors", "nccl_setting_harmful"): Explanation(0.7, "A setting that harms often fails the job as well."),
     ("nccl_job_errors", "nccl_setting_suspicious"): Explanation(0.4, "The setting may be what the job fails by."),
     ("nccl_timeouts", "nccl_job_errors"): Explanation(0.7, "The logs name an error of the job itself."),

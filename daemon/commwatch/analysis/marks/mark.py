@@ -49,6 +49,11 @@ class Mark:
         """``at least 48 GB/s``."""
         return f"{'at most' if self.at_most else 'at least'} {self.words(self.figure)}"
 
+    @property
+    def origin(self) -> str:
+        """Where it comes from, and what it is about."""
+        return f"{self.source}; {self.quantity}, {self.direction}, {self.size}; {self.path}"
+
     def words(self, value: float) -> str:
         """A value of this quantity with its unit."""
         if self.unit == "bytes_per_second":

@@ -14,9 +14,11 @@ from commwatch.thresholds import Thresholds
 
 _ACTIVE = 4
 STATES = {0: "no change", 1: "down", 2: "initialising", 3: "armed", 5: "deferred"}
+"""Words for the logical states of a port but for that of one that is active."""
 PHYSICAL_STATES = {
     1: "sleep", 2: "polling", 3: "disabled", 4: "training", 5: "link up", 6: "error recovery", 7: "test"
 }  # fmt: skip
+"""Words for the physical states of a port."""
 _WAITS_FOR_SUBNET_MANAGER = frozenset({2, 3})
 _LINK_UP = 5
 _WHY = {
