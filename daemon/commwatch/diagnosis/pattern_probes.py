@@ -207,7 +207,8 @@ def _all_well(well: Sequence[Readings], thresholds: Thresholds) -> Check:
 
 def courses(known: Known) -> Iterator[Check]:
     """Whether probes take longer than before, and since when; those that do not stand in one line."""
-    probes = readings_of(known.facts)
+    # Of pairs the daemon keeps matrices, and the suspects say what became slower.
+    probes = [one for one in readings_of(known.facts) if one.labels["collective"] != "pairs"]
     limits = (known.thresholds.probe_step_min_factor, known.thresholds.probe_drift_max_factor)
     slower = [one for one in probes if _steps(one, limits[0]) or _drifts(one, limits[1])]
     for one in slower:

@@ -72,7 +72,7 @@ class Stress:
     held: Mapping[str, tuple[str, ...]]
     """By GPU what held its clocks down at one of these looks."""
     slow_links: tuple[str, ...]
-    """GPUs whose PCIe link was seen below its generation at one of these looks, under load."""
+    """``PCIe link of GPU2``: seen below its generation at one of these looks, under load."""
 
 
 def rises_between(before: SnapshotDocument, after: SnapshotDocument) -> tuple[Rise, ...]:
@@ -176,7 +176,7 @@ def _clocks(run: Stress) -> Check:
     limited = [one for one in run.rises if one.metric == _LIMITED]
     told = [f"{where}: {', '.join(reasons)}" for where, reasons in sorted(run.held.items())]
     told += [f"{one.where} held for {format_seconds(one.by)} by {_POLICIES.get(one.what, one.what)}" for one in limited]
-    told += [f"{where}: PCIe below its generation" for where in run.slow_links]
+    told += [f"{where}: below its generation" for where in run.slow_links]
     what = "clocks and PCIe generation under load"
     if not told and not run.looks:
         return Check(

@@ -11,14 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from commwatch.config import Config, section_json
 from commwatch.errors import CommwatchError
 from commwatch.sources.base import Absence, SourceUnavailable
-from commwatch.sources.node_network import NodeNetwork
 from commwatch.topology.build import build_node
 from commwatch.topology.model import Topology
 from commwatch.topology.nvlink import COLLECTORS, LINK_RATE, DriverFacts, driver_facts
@@ -27,6 +26,9 @@ from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import SimulationPlan
 from commwatch.workers.worker import Collected, package_roots
 from commwatch_exporters.snapshot import Series, Value
+
+if TYPE_CHECKING:
+    from commwatch.sources.node_network import NodeNetwork
 
 SYSFS_DEADLINE_SECONDS = 10.0
 _Facts = TypeVar("_Facts")
@@ -107,6 +109,8 @@ def ask_network(sysfs: str, procfs: str, deadline: float) -> NodeNetwork:
     Raises:
         CommwatchError: no answer in time, or none that makes sense.
     """
+    from commwatch.sources.node_network import NodeNetwork  # the daemon, which needs none of it, imports this module
+
     return _ask("commwatch.sources.node_network", NodeNetwork, sysfs, procfs, deadline)
 
 
