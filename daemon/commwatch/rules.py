@@ -1,7 +1,8 @@
 """Renders the alert rules: fills the placeholders of alerts/templates/ from the thresholds.
 
 A placeholder is ``@NAME@``, ``@NAME:duration@`` (seconds as Prometheus writes them) or ``@NAME:percent@``; NAME is a
-threshold or one of ``job``, ``runbooks``, ``dashboards`` and ``job_on_node``.
+threshold or one of the words of ``_words``: addresses of the site, phrases that many alerts share, and
+lists of the findings' rules, so that alerts and findings look for the same.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from commwatch.analysis.findings.rules import jobs, kernel, probe
+from commwatch.analysis.nccl_log_rules import SIDES
 from commwatch.assets import asset
 from commwatch.errors import CommwatchError
 from commwatch.thresholds import Thresholds, load_thresholds
@@ -27,6 +30,34 @@ _JOB_ON_NODE = (
     "{{ else }}No job was on the node in the last 5 min.{{ end }}"
     "{{ else }}Whether a job is on the node is not known.{{ end }}"
 )
+_ON_DUTY = "* on (job, instance) group_left (simulated) instance:commwatch_on_duty:info"
+"""Hushes an alert in maintenance and hands on the label of simulated nodes."""
+
+_IDENTITY = "last_over_time(commwatch_gpu_info{job='%s',instance='%s',pci_bus_id='%s'}[1h])"
+_GPU = (
+    "GPU {{ $labels.gpu }} at {{ $labels.pci_bus_id }}"
+    f'{{{{ with query (printf "{_IDENTITY}" $labels.job $labels.instance $labels.pci_bus_id) }}}}'
+    ' ({{ . | first | label "uuid" }}){{ end }}'
+)
+_DEVICE_GPU = (
+    f'{{{{ with query (printf "{_IDENTITY}" $labels.job $labels.instance $labels.device) }}}}'
+    ' (GPU {{ . | first | label "gpu" }}, {{ . | first | label "uuid" }}){{ end }}'
+)
+"""Which GPU a PCIe device is; nothing where it is none."""
+
+_LISTS: Mapping[str, Iterable[str]] = {
+    "xids_fabric": kernel.FABRIC_FAILED,
+    "xids_gpu": kernel.GPU_FAILED,
+    "sxids_fatal": kernel.SWITCH_FAILED,
+    "sxids_warning": kernel.SWITCH_WARNS,
+    "nccl_hardware": (category for category, side in SIDES.items() if side in jobs.HARDWARE),
+    "probe_missed_chances": probe.MISSED_CHANCES,
+    "probe_disturbed": probe.DISTURBED,
+}
+_ALTERNATIVES: Mapping[str, str] = {
+    name: "|".join(sorted(values, key=lambda one: (len(one), one))) for name, values in _LISTS.items()
+}
+"""As regular expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +79,7 @@ def render(template: str, thresholds: Thresholds, site: Site) -> str:
         KeyError: the template names a placeholder that does not exist.
         ValueError: a value cannot be written in the form that the template wants.
     """
-    words: Mapping[str, str] = asdict(site) | {"job_on_node": _JOB_ON_NODE}
+    words = {**_words(site), "digest": thresholds.digest}
     numbers: Mapping[str, float] = asdict(thresholds)
 
     def fill(match: re.Match[str]) -> str:
@@ -62,6 +93,18 @@ def render(template: str, thresholds: Thresholds, site: Site) -> str:
         return f"{numbers[name]:g}" if numbers[name] < 1e6 else f"{numbers[name]:.0f}"
 
     return _PLACEHOLDER.sub(fill, template)
+
+
+def _words(site: Site) -> Mapping[str, str]:
+    """What stands for each placeholder that is no threshold."""
+    phrases = {
+        "job_on_node": _JOB_ON_NODE,
+        "on_duty": _ON_DUTY,
+        "gpu": _GPU,
+        "device_gpu": _DEVICE_GPU,
+        "node_dashboard": f"{site.dashboards}/d/commwatch-node?var-instance={{{{ $labels.instance }}}}",
+    }
+    return asdict(site) | phrases | _ALTERNATIVES
 
 
 def format_duration(seconds: float) -> str:

@@ -46,12 +46,14 @@ class Thresholds:
     pairs_slow_share_ratio: float
     suspect_confidence_min: float
     pair_nearer_low_ratio: float
+    pair_slow_for_seconds: float
     stress_bandwidth_fall_max_ratio: float
     nccl_log_errors_min: int
     nccl_log_errors_window_seconds: float
     nvlink_utilization_low_ratio: float
     nvlink_recoveries_per_hour: int
     nvlink_recoveries_per_day: int
+    nvlink_recoveries_rising_per_day: int
     nvlink_replays_per_hour: int
     nvlink_packet_errors_per_hour: int
     nvlink_crc_errors_per_second: int
@@ -62,6 +64,7 @@ class Thresholds:
     nvlink_utilization_low_for_seconds: float
     gpu_communicates_ratio: float
     pcie_bit_error_ratio_max: float
+    fabric_join_seconds: float
     rdma_symbol_errors_per_hour: int
     rdma_link_recoveries_per_minute: int
     rdma_link_recoveries_per_hour: int
@@ -74,6 +77,9 @@ class Thresholds:
     rdma_drops_per_minute: int
     rdma_congestion_notifications_per_second: int
     rdma_wait_rise_factor: float
+    rdma_port_down_for_seconds: float
+    network_sustained_for_seconds: float
+    port_at_limit_ratio: float
     ethernet_bit_error_ratio_max: float
     ethernet_link_downs_per_hour: int
     ethernet_drops_per_second: int
@@ -84,6 +90,8 @@ class Thresholds:
     score_port_flaps_per_day: int
     state_fault_evaluations_min: int
     state_fault_window_seconds: float
+    state_warning_for_seconds: float
+    event_window_seconds: float
     critical_keep_firing_seconds: float
     collector_failing_for_seconds: float
     data_stale_seconds: float
@@ -91,6 +99,14 @@ class Thresholds:
     worker_restarts_per_hour: int
     daemon_down_for_seconds: float
     last_seen_window_seconds: float
+    fleet_fault_nodes_ratio: float
+    fleet_fault_nodes_min: int
+    peer_bandwidth_low_ratio: float
+    peer_latency_high_factor: float
+    peer_nodes_min: int
+    peer_slow_for_seconds: float
+    version_skew_for_seconds: float
+    thresholds_differ_for_seconds: float
     maintenance_tail_seconds: float
     maintenance_long_seconds: float
 

@@ -16,7 +16,7 @@ _ERRORS = "commwatch_nccl_log_errors_total"
 
 _SIDES: Mapping[str, Side] = {str(category): side for category, side in SIDES.items()}
 """By label: a page may hold categories of another version."""
-_HARDWARE: frozenset[Side] = frozenset({"network", "nvlink", "gpu", "host"})
+HARDWARE: frozenset[Side] = frozenset({"network", "nvlink", "gpu", "host"})
 _OF_THE_JOB: frozenset[Side] = frozenset({"config", "program"})
 _WAITING = frozenset({"timeout", "remote", "ib_rnr", "ib_remote_access"})
 """Categories in which a process gave up on another one: they say that something is wrong, not what."""
@@ -36,7 +36,7 @@ def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     window = min(thresholds.nccl_log_errors_window_seconds, DAY)
     for category, count in _counts(facts, window):
         side = _SIDES.get(category, "unknown")
-        if side in _HARDWARE and count >= least:
+        if side in HARDWARE and count >= least:
             evidence = Evidence(f"errors in the last {window / 60:g} min", count, "", least, "nccl_log_errors_min")
             component = _component(category, _parts(facts, side))
             yield Sighting("nccl_errors", component, (evidence,), f"on the side of: {side}")

@@ -24,12 +24,12 @@ _SKIPS = "commwatch_probe_skips_total"
 _YIELDS = "commwatch_probe_yields_total"
 _COMPLETED = "commwatch_probe_last_completion_timestamp_seconds"
 
-_MISSED_CHANCES = frozenset(
+MISSED_CHANCES = frozenset(
     {"budget", "previous_stuck", "probe_running", "backend_changed", "scheduler_unknown", "gpu_unknown",
      "foreign_pid_namespace"}
 )  # fmt: skip
 """Reasons of skips for which no job is to blame, and nobody who wanted the node for himself."""
-_DISTURBED = frozenset({"process_appeared", "scheduler_busy", "gpu_unknown"})
+DISTURBED = frozenset({"process_appeared", "scheduler_busy", "gpu_unknown"})
 """Reasons of cycles that began on a free node and had to give way."""
 _LOOPBACK = frozenset({"lo"})
 """What gloo's probes use: nothing of the GPUs."""
@@ -192,7 +192,7 @@ def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def _missed_chances(facts: Facts, window: float) -> dict[ProbeKey, Reasons]:
     found: dict[ProbeKey, Reasons] = {}
-    for metric, reasons in ((_SKIPS, _MISSED_CHANCES), (_YIELDS, _DISTURBED)):
+    for metric, reasons in ((_SKIPS, MISSED_CHANCES), (_YIELDS, DISTURBED)):
         for labels, count in facts.increases(metric, window):
             if (reason := labels["reason"]) in reasons:
                 some = found.setdefault((labels["probe"], labels["backend"]), {})

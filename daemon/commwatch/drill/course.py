@@ -1,0 +1,236 @@
+"""The course of one drill: what to do when, and the verdict. Pure: what was seen, and the time, are handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal, TypeAlias
+
+from commwatch.drill.model import SILENT_SECONDS, Drill
+from commwatch.drill.pace import Pace
+from commwatch.drill.receiver import Notice
+
+RECEIVER = "drill"
+"""The receiver to which the example routes simulated alerts."""
+START_SECONDS = 120.0
+"""Until a node serves and knows what it should have."""
+_SETTLE_SECONDS = 60.0
+"""A node is watched for this long before its fault, at the shipped intervals: healthy nodes are silent."""
+_LINGER_SECONDS = 60.0
+"""The fault goes on for this long after its page, at the shipped intervals, so that other alerts would be seen."""
+_FINDING_SECONDS = 30.0
+"""The daemon looks for findings every 10 s at any pace."""
+_GIVE_UP_FACTOR = 2.0
+_MARGIN_SECONDS = 15.0
+"""A busy machine may take this much longer at any pace."""
+_RESOLVE_SECONDS = 180.0
+"""From the end of an alert to its notice, at the shipped intervals: group_interval and some evaluations."""
+PATIENCE_SECONDS = {"shipped": 1200.0, "fast": 300.0}
+"""An alert that goes on for longer than this after its fault is not waited for."""
+
+Action: TypeAlias = Literal["begin", "finish"]
+
+
+class Phase(Enum):
+    """How far a drill is."""
+
+    STARTING = "starting"
+    SETTLING = "healthy"
+    FAULTY = "faulty"
+    ENDING = "ended"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a drill. Times are seconds; None: it did not happen."""
+
+    name: str
+    family: str
+    preset: str
+    faults: tuple[str, ...]
+    detection: str
+    expected: tuple[str, ...]
+    received: tuple[str, ...]
+    """Alerts that were paged, expected or not."""
+    unexpected: tuple[str, ...]
+    """Alerts that fired beside what the catalogue allows."""
+    findings: tuple[str, ...]
+    """Findings that were open during the fault."""
+    seconds_to_firing: float | None
+    """From the fault until all expected alerts fired."""
+    seconds_to_page: float | None
+    """From the fault until all of them were paged."""
+    seconds_to_resolved: float | None
+    """From the end of the fault until all of them were reported resolved."""
+    resolved: bool | None
+    """None: it was not waited for."""
+    passed: bool
+    problems: tuple[str, ...]
+
+
+@dataclass
+class Course:
+    """One drill on its node or nodes."""
+
+    drill: Drill
+    pace: Pace
+    started_at: float
+    held_seconds: float = 0.0
+    """How long its alerts keep firing by ``keep_firing_for``, at the pace."""
+    phase: Phase = Phase.STARTING
+    began_at: float = 0.0
+    finished_at: float = 0.0
+    fired: dict[str, float] = field(default_factory=dict)
+    paged: dict[str, float] = field(default_factory=dict)
+    resolved: dict[str, float] = field(default_factory=dict)
+    findings: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+    _firing: frozenset[str] = frozenset()
+    _settled_at: float = 0.0
+
+    def see(self, now: float, firing: Collection[str], notices: Sequence[Notice], findings: Collection[str]) -> None:
+        """Take what was seen of its nodes.
+
+        Args:
+            now: seconds since 1970.
+            firing: names of the alerts that fire now.
+            notices: what was notified since the last time.
+            findings: codes of the findings that are open now.
+        """
+        self._firing = frozenset(firing)
+        for name in firing:
+            self.fired.setdefault(name, now)
+        for notice in notices:
+            self._take_notice(notice)
+        if self.phase in {Phase.FAULTY, Phase.ENDING}:
+            self.findings |= set(findings)
+
+    def _take_notice(self, notice: Notice) -> None:
+        name = notice.labels["alertname"]
+        if notice.receiver != RECEIVER:
+            self._say(f"{name} went to the receiver {notice.receiver}")
+        if notice.resolved:
+            self.resolved[name] = notice.at
+            return
+        self.resolved.pop(name, None)
+        self.paged.setdefault(name, notice.at)
+        self.fired[name] = min(self.fired.get(name, notice.started_at), notice.started_at)
+
+    def step(self, now: float, *, ready: bool) -> Action | None:
+        """What is to be done now."""
+        if self.phase is Phase.STARTING:
+            self._start(now, ready=ready)
+        elif self.phase is Phase.SETTLING and now >= self._settled_at:
+            self.phase, self.began_at = Phase.FAULTY, now
+            return "begin"
+        elif self.phase is Phase.FAULTY and self._is_seen(now):
+            self.phase, self.finished_at = Phase.ENDING, now
+            return "finish"
+        elif self.phase is Phase.ENDING and self._is_over(now):
+            self.phase = Phase.DONE
+        return None
+
+    def abort(self, problem: str) -> None:
+        """End it for a reason of its node or of the drill."""
+        self._say(problem)
+        self.phase = Phase.DONE
+
+    def _start(self, now: float, *, ready: bool) -> None:
+        if ready:
+            self.phase, self._settled_at = Phase.SETTLING, now + self._seconds(_SETTLE_SECONDS)
+        elif now > self.started_at + START_SECONDS:
+            self.abort(f"the node did not know its own parts after {START_SECONDS:g} s")
+
+    def _seconds(self, shipped: float) -> float:
+        return self.pace.seconds(shipped)
+
+    def _is_seen(self, now: float) -> bool:
+        """Whether the fault has held for long enough."""
+        if self.drill.is_silent:
+            return now >= self.began_at + self._seconds(SILENT_SECONDS)
+        if not self._all_paged:
+            return now >= self.began_at + self._seconds(self.drill.limit) * _GIVE_UP_FACTOR + _MARGIN_SECONDS
+        paged_at = max(self.paged[name] for name in self.drill.alerts)
+        if now < paged_at + self._seconds(_LINGER_SECONDS):
+            return False
+        return set(self.drill.codes) <= self.findings or now >= paged_at + _FINDING_SECONDS
+
+    @property
+    def _all_paged(self) -> bool:
+        return self.paged.keys() >= set(self.drill.alerts)
+
+    @property
+    def _lasts(self) -> float:
+        return max(self.held_seconds, self._seconds(self.drill.lasts))
+
+    @property
+    def waits_for_resolve(self) -> bool:
+        """Whether its alerts end soon enough after the fault to be waited for."""
+        return self._lasts <= PATIENCE_SECONDS[self.pace.name]
+
+    def _is_over(self, now: float) -> bool:
+        if self.drill.is_silent or not self.waits_for_resolve:
+            return now >= self.finished_at + self._seconds(_LINGER_SECONDS)
+        if not self._firing and all(name in self.resolved for name in self.paged):
+            return True
+        limit = self._lasts + self._seconds(_RESOLVE_SECONDS) + _MARGIN_SECONDS
+        return now >= self.finished_at + limit
+
+    def _say(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def outcome(self) -> Outcome:
+        """What came of it."""
+        drill = self.drill
+        unexpected = sorted((self.fired.keys() | self.paged.keys()) - set(drill.alerts) - set(drill.also))
+        has_begun = self.began_at > 0
+        all_paged = has_begun and not drill.is_silent and self._all_paged
+        resolved = self._resolved() if has_begun else None
+        problems = [*self.problems, *self._judge(unexpected, resolved)]
+        return Outcome(
+            name=drill.name,
+            family=drill.family,
+            preset=drill.preset,
+            faults=drill.fault_texts,
+            detection=drill.detection,
+            expected=drill.alerts,
+            received=tuple(sorted(self.paged)),
+            unexpected=tuple(unexpected),
+            findings=tuple(sorted(self.findings)),
+            seconds_to_firing=max(self.fired[name] for name in drill.alerts) - self.began_at if all_paged else None,
+            seconds_to_page=max(self.paged[name] for name in drill.alerts) - self.began_at if all_paged else None,
+            seconds_to_resolved=(
+                max(self.resolved[name] for name in drill.alerts) - self.finished_at
+                if all_paged and resolved
+                else None
+            ),
+            resolved=resolved,
+            passed=not problems,
+            problems=tuple(problems),
+        )
+
+    def _resolved(self) -> bool | None:
+        if self.drill.is_silent or not self.waits_for_resolve or not self.finished_at:
+            return None
+        return not self._firing and bool(self.paged) and all(name in self.resolved for name in self.paged)
+
+    def _judge(self, unexpected: Sequence[str], resolved: bool | None) -> list[str]:
+        drill = self.drill
+        problems = [f"unexpected {name}" for name in unexpected]
+        if not self.finished_at:
+            return problems
+        problems += [f"no page of {name}" for name in drill.alerts if name not in self.paged]
+        early = [name for name in drill.alerts if name in self.paged and self.paged[name] < self.began_at]
+        problems += [f"{name} before the fault" for name in early]
+        if self.pace.is_shipped and self.paged.keys() >= set(drill.alerts) and drill.alerts:
+            seconds = max(self.paged[name] for name in drill.alerts) - self.began_at
+            if seconds > drill.limit:
+                problems.append(f"late: {seconds:.0f} s, more than {drill.limit:g} s")
+        if resolved is False and self.paged:
+            left = sorted(name for name in self.paged if name not in self.resolved)
+            problems.append(f"not resolved: {', '.join(left) or ', '.join(sorted(self._firing))}")
+        problems += [f"no finding {code}" for code in drill.codes if code not in self.findings]
+        return problems

@@ -1,0 +1,72 @@
+"""What a drill is: faults on a node that does not exist, and the alerts that must come of them."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from commwatch.config import Duration
+
+DetectionClass: TypeAlias = Literal["A", "B", "C", "D"]
+"""A: a state or event; B: a rate or a state that lasts; C: a streak of probes; D: a trend over days."""
+
+CLASS_SECONDS: dict[DetectionClass, float] = {"A": 60.0, "B": 300.0, "C": 300.0, "D": 3600.0}
+"""Longest time from the fault to the page at the shipped intervals, where a drill says nothing else."""
+SILENT_SECONDS = 300.0
+"""How long a fault that must page no one is held, at the shipped intervals: class B has five minutes."""
+
+
+class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row of the catalogue. Times are seconds at the shipped intervals."""
+
+    name: str
+    """Unique; the kind of fault and, where there are several drills of it, what tells them apart."""
+    family: str
+    """Heading under which the catalogue has it."""
+    preset: str
+    faults: tuple[dict[str, str], ...] = ()
+    """Entries of a file of faults, without the times at which they begin and end."""
+    alerts: tuple[str, ...] = ()
+    """Each of these must be paged; none: the fault must page no one."""
+    codes: tuple[str, ...] = ()
+    """Findings of the daemon that say the same."""
+    also: tuple[str, ...] = ()
+    """Alerts that may come beside them: other signs of the same fault on the same node."""
+    under: tuple[dict[str, str], ...] = ()
+    """What holds from the start of the node to its end, such as a job."""
+    detection: DetectionClass = "A"
+    within: Duration | None = None
+    """From fault to page, where the alert waits longer than its class."""
+    lasts: Duration = Duration(0)
+    """For how long the alert looks back, and so goes on after its fault; not its ``keep_firing_for``."""
+    probes: dict[str, dict[str, str]] = {}
+    """A probe that runs on the node all the time, as in the configuration."""
+    nodes: int = 1
+    """Nodes side by side that get the same fault; with more than one the alerts are those of the fleet."""
+    stopped: bool = False
+    """The fault is that the daemon is gone."""
+    fast: bool = True
+    """Whether the fast form can show it."""
+    why_slow: str = ""
+    """What cannot be shortened, where ``fast`` is False."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the drill shows that no one is paged."""
+        return not self.alerts
+
+    @property
+    def limit(self) -> float:
+        """Seconds from fault to page that are allowed at the shipped intervals."""
+        return CLASS_SECONDS[self.detection] if self.within is None else self.within
+
+    @property
+    def fault_texts(self) -> tuple[str, ...]:
+        """What goes wrong, as people read it."""
+        return ("the daemon is stopped",) if self.stopped else tuple(entry_text(one) for one in self.faults)
+
+
+def entry_text(entry: dict[str, str]) -> str:
+    """An entry of a file of faults without its braces."""
+    return ", ".join(f"{key}: {value}" for key, value in entry.items())

@@ -1,0 +1,191 @@
+"""A simulated node of a drill: its daemon, its faults, and what it says of itself."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+import commwatch
+import commwatch_exporters
+from commwatch.drill.model import Drill
+from commwatch.drill.pace import Pace, collector_intervals
+from commwatch.drill.programs import Program
+from commwatch.state import write_atomically
+
+_ANSWER_SECONDS = 5.0
+_READY = r'"msg": "ready"[^\n]*(\n|$)'
+_ADDRESS = r'"msg": "serving"[^\n]*"addresses": \["([^"]+)"'
+
+
+def node_configuration(drill: Drill, pace: Pace, thresholds: str) -> dict[str, Any]:
+    """The configuration of a drill's node.
+
+    Args:
+        drill: which probe runs on it.
+        pace: of its collectors.
+        thresholds: file of what differs from the shipped ones; empty: nothing.
+    """
+    configuration: dict[str, Any] = {"inventory": {"learn_after": f"{pace.learn_seconds:g}s"}}
+    if intervals := collector_intervals(pace):
+        configuration["sources"] = intervals
+    if drill.probes:
+        configuration["probes"] = {
+            "start_delay": "1s",
+            "definitions": {
+                name: {"interval": f"{pace.probe_seconds:g}s", **settings} for name, settings in drill.probes.items()
+            },
+        }
+    else:
+        configuration["probes"] = {"enabled": False}
+    if thresholds:
+        configuration["thresholds"] = thresholds
+    return configuration
+
+
+Entries: TypeAlias = Sequence[Mapping[str, str]]
+"""Of a file of faults, without the times at which they begin and end."""
+
+
+def fault_file(entries: Entries, since: float, until: float | None = None, always: Entries = ()) -> bytes:
+    """A file of faults.
+
+    Its entries stay in it after their end: an entry that is taken out has never happened, and its counters would fall.
+
+    Args:
+        entries: the faults of a drill.
+        since: seconds since 1970.
+        until: their end, for those that do not say how long they hold; None: not yet.
+        always: entries that hold since the node started.
+    """
+    rows = [{**one, "at": "0s"} for one in always]
+    for one in entries:
+        end = {} if until is None or "for" in one else {"until": _date(until)}
+        rows.append({**one, "at": _date(since), **end})
+    return yaml.safe_dump(rows).encode()
+
+
+def _date(seconds: float) -> str:
+    text = datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+class Node:
+    """One daemon over one simulated node."""
+
+    def __init__(self, name: str, drill: Drill, pace: Pace, folder: Path, thresholds: str) -> None:
+        """Start its daemon; ``folder`` is made for it."""
+        self.name = name
+        self.address = ""
+        """HOST:PORT of the daemon; empty until it serves for the first time."""
+        self._drill = drill
+        self._folder = folder
+        folder.mkdir()
+        self._faults = folder / "faults.yaml"
+        self._write(fault_file((), 0, always=drill.under))
+        configuration = yaml.safe_dump(node_configuration(drill, pace, thresholds))
+        (folder / "commwatch.yaml").write_text(configuration, encoding="utf-8")
+        self._starts = 0
+        self._program = self._start()
+
+    def _start(self) -> Program:
+        self._starts += 1
+        return Program(
+            [
+                sys.executable, "-m", "commwatch", "run",
+                "--web.listen-address", "127.0.0.1:0",
+                "--path.state", str(self._folder / "state"),
+                "--simulate", self._drill.preset,
+                "--simulate.faults", str(self._faults),
+                "--config.file", str(self._folder / "commwatch.yaml"),
+                "--log.format", "json",
+            ],
+            self._folder / f"daemon-{self._starts}.log",
+            _environment(),
+        )  # fmt: skip
+
+    def is_ready(self) -> bool:
+        """Whether its daemon serves, and knows what the node should have.
+
+        Raises:
+            DrillError: the daemon has ended.
+        """
+        if self._program.said(_READY) is None:
+            return False
+        self.address = self._program.said(_ADDRESS) or ""
+        values = self._inventory()
+        present = {kind: value for (what, kind), value in values.items() if what == "present" and value > 0}
+        return "gpu" in present and all(values.get(("expected", kind)) == one for kind, one in present.items())
+
+    def begin(self, at: float) -> None:
+        """Let the faults of the drill begin."""
+        if self._drill.stopped:
+            self._program.ask_to_end()
+        else:
+            self._write(fault_file(self._drill.faults, at, always=self._drill.under))
+
+    def finish(self, since: float, at: float) -> None:
+        """Let the faults of the drill end; a daemon that was stopped starts again, at another address."""
+        if self._drill.stopped:
+            self._program.end()
+            self._program = self._start()
+        else:
+            self._write(fault_file(self._drill.faults, since, at, self._drill.under))
+
+    def findings(self) -> list[str]:
+        """The codes of the findings that are open now; none where the daemon does not answer."""
+        try:
+            found = json.loads(self._get("/api/v1/findings"))["findings"]
+        except (OSError, ValueError, http.client.HTTPException):
+            return []
+        return sorted({one["code"] for one in found})
+
+    def ask_to_end(self) -> None:
+        """Tell its daemon to end, without waiting for it."""
+        self._program.ask_to_end()
+
+    def end(self) -> None:
+        """End its daemon."""
+        self._program.end()
+
+    def _write(self, content: bytes) -> None:
+        write_atomically(self._faults, content)
+
+    def _get(self, path: str) -> str:
+        host, _, port = self.address.rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=_ANSWER_SECONDS)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+    def _inventory(self) -> Mapping[tuple[str, str], float]:
+        """How many parts of each kind are there, and how many should be; empty while the daemon does not answer."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        try:
+            page = self._get("/metrics")
+        except (OSError, http.client.HTTPException):
+            return {}
+        lines = [line for line in page.splitlines() if line.startswith(("commwatch_expected{", "commwatch_present{"))]
+        return {
+            (sample.name.removeprefix("commwatch_"), sample.labels["kind"]): sample.value
+            for family in text_string_to_metric_families("\n".join(lines) + "\n")
+            for sample in family.samples
+        }
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment without our settings and without a service manager's, and with this code."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COMMWATCH_", "NOTIFY_"))}
+    packages = [Path(commwatch.__file__), Path(commwatch_exporters.__file__)]
+    roots = [*(str(file.parents[1]) for file in packages), *filter(None, [kept.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(roots)}

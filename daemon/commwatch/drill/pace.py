@@ -1,0 +1,158 @@
+"""Shipped intervals and short ones: rules, paging and daemons at a fifteenth of their times.
+
+The fast form shortens scrapes, evaluations, windows and waits alike, so that each window holds as many samples as it does
+at the shipped intervals and each rule decides on the same number of evaluations. Only what keeps an alert firing after
+its fault (``keep_firing_for``) is shortened more: it decides nothing about whether an alert fires.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import yaml
+
+from commwatch.config import Duration, Sources
+from commwatch.thresholds import Thresholds
+
+SHIPPED_SECONDS = 15.0
+"""Scrape and evaluation, as alerts/prometheus.example.yml and the rules have them."""
+_SHORTEST_INTERVAL_SECONDS = 0.25
+"""Of a collector in the fast form; the simulated node looks for other faults as often."""
+_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
+_DURATION = r"(?:\d+(?:ms|[smhdwy]))+"
+_RANGE = re.compile(rf"\[({_DURATION})(?::({_DURATION})?)?\]")
+_OFFSET = re.compile(rf"\boffset\s+(-?)({_DURATION})")
+_PLAIN_SECONDS = re.compile(r"@([a-z_]+_seconds)@")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a drill goes."""
+
+    name: str
+    factor: float
+    """What the shipped intervals, windows and waits are divided by."""
+    held_factor: float
+    """What the time is divided by for which critical alerts go on after their fault."""
+    learn_seconds: float
+    """How long a node must be stable until it knows what it should have; 10 min as shipped."""
+    probe_seconds: float
+    """Between two results of a probe; 15 min as shipped."""
+    look_seconds: float
+    """Between two looks of the drill at its servers: how exact its times are."""
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether rules and paging run at the shipped intervals."""
+        return self.factor == 1
+
+    def seconds(self, shipped: float) -> float:
+        """A shipped time at this pace."""
+        return shipped / self.factor
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two scrapes, and between two evaluations."""
+        return self.seconds(SHIPPED_SECONDS)
+
+
+SHIPPED = Pace("shipped", 1, 1, learn_seconds=5, probe_seconds=20, look_seconds=0.5)
+FAST = Pace("fast", 15, 60, learn_seconds=1, probe_seconds=2, look_seconds=0.25)
+
+
+def parse_promql_duration(text: str) -> float:
+    """Seconds of a duration as Prometheus writes them: ``5m``, ``1h30m``, ``500ms``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if re.fullmatch(_DURATION, text) is None:
+        raise ValueError(f"no duration: {text!r}")
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+)(ms|[smhdwy])", text))
+
+
+def promql_duration(seconds: float) -> str:
+    """Seconds as a duration of Prometheus, to the millisecond."""
+    return f"{max(1, round(seconds * 1000))}ms"
+
+
+def scaled_expression(expression: str, factor: float) -> str:
+    """An expression of Prometheus with its windows and offsets divided by a factor."""
+
+    def shorter(text: str) -> str:
+        return promql_duration(parse_promql_duration(text) / factor)
+
+    def window(match: re.Match[str]) -> str:
+        step = match[2] and shorter(match[2])
+        is_subquery = ":" in match[0]
+        return f"[{shorter(match[1])}{':' if is_subquery else ''}{step or ''}]"
+
+    with_windows = _RANGE.sub(window, expression)
+    return _OFFSET.sub(lambda match: f"offset {match[1]}{shorter(match[2])}", with_windows)
+
+
+def scaled_rules(text: str, pace: Pace) -> str:
+    """A file of rules at a pace; at the shipped one it is left as it is."""
+    if pace.is_shipped:
+        return text
+    document = yaml.safe_load(text)
+    for group in document["groups"]:
+        group["interval"] = promql_duration(pace.seconds(parse_promql_duration(group.get("interval", "15s"))))
+        for rule in group["rules"]:
+            rule["expr"] = scaled_expression(str(rule["expr"]), pace.factor)
+            for key, factor in (("for", pace.factor), ("keep_firing_for", pace.held_factor)):
+                if key in rule:
+                    rule[key] = promql_duration(parse_promql_duration(rule[key]) / factor)
+    return yaml.safe_dump(document, sort_keys=False, width=1000)
+
+
+def scaled_thresholds(thresholds: Thresholds, templates: Mapping[str, str], pace: Pace) -> Thresholds:
+    """The thresholds with those times divided that a template compares as plain numbers of seconds.
+
+    The others stand in the rules as durations, which ``scaled_rules`` divides. Rules and daemons take these same
+    thresholds, so that their digests agree.
+    """
+    names = {match for text in templates.values() for match in _PLAIN_SECONDS.findall(text)}
+    values = asdict(thresholds)
+    return replace(thresholds, **{name: values[name] / pace.factor for name in names if name in values})
+
+
+def thresholds_file(thresholds: Thresholds, shipped: Thresholds) -> str:
+    """What differs from the shipped thresholds, as a file for the daemon."""
+    before = asdict(shipped)
+    return yaml.safe_dump({key: {"value": one} for key, one in asdict(thresholds).items() if one != before[key]})
+
+
+def collector_intervals(pace: Pace) -> dict[str, dict[str, str]]:
+    """The section ``sources`` of a node's configuration at a pace: each interval divided."""
+    if pace.is_shipped:
+        return {}
+    sources = Sources()
+    found: dict[str, dict[str, str]] = {}
+    for name in sources.__struct_fields__:
+        section = getattr(sources, name)
+        intervals = {
+            key: promql_duration(max(_SHORTEST_INTERVAL_SECONDS, pace.seconds(getattr(section, key))))
+            for key in section.__struct_fields__
+            if key.endswith("interval") and isinstance(getattr(section, key), Duration)
+        }
+        if intervals:
+            found[name] = intervals
+    return found
+
+
+def scaled_times(value: Any, keys: frozenset[str], pace: Pace) -> Any:
+    """A configuration with the durations under some keys divided, at any depth."""
+    if isinstance(value, dict):
+        return {
+            key: promql_duration(pace.seconds(parse_promql_duration(one)))
+            if key in keys and isinstance(one, str)
+            else scaled_times(one, keys, pace)
+            for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [scaled_times(one, keys, pace) for one in value]
+    return value

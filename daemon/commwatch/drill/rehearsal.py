@@ -1,0 +1,230 @@
+"""Plays drills side by side, each on nodes of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from commwatch.drill.course import Course, Outcome, Phase
+from commwatch.drill.model import Drill
+from commwatch.drill.node import Node
+from commwatch.drill.pace import Pace
+from commwatch.drill.programs import DrillError
+from commwatch.drill.receiver import Notice
+from commwatch.drill.stage import Stage
+
+ALWAYS = frozenset({"CommwatchWatchdog"})
+"""Alerts that always fire."""
+_SAME_AT_ONCE = 2
+"""Drills of one alert at a time: from three nodes on the same fault is one of the fleet, which hushes the others."""
+_STARTING_AT_ONCE = 4
+"""Daemons that start at a time: each keeps a core busy for more than a second."""
+
+
+@dataclass
+class _Lane:
+    """One drill that is being played."""
+
+    course: Course
+    nodes: list[Node]
+    said: Phase = Phase.STARTING
+    notices: list[Notice] = field(default_factory=list)
+
+    @property
+    def names(self) -> set[str]:
+        return {node.name for node in self.nodes}
+
+    @property
+    def alerts(self) -> set[str]:
+        return {*self.course.drill.alerts, *self.course.drill.also}
+
+
+class Rehearsal:
+    """The drills of one run."""
+
+    def __init__(
+        self,
+        drills: Sequence[Drill],
+        stage: Stage,
+        *,
+        nodes: int,
+        seconds: float,
+        say: Callable[[str], None],
+    ) -> None:
+        """Plan a run.
+
+        Args:
+            drills: what is played; those of the fleet come last, alone.
+            stage: where.
+            nodes: side by side, at most.
+            seconds: within which all must be over.
+            say: takes a line of progress.
+        """
+        self._stage = stage
+        self._pace: Pace = stage.pace
+        # The ones that last longest first, so that they do not hold up the end.
+        self._waiting = sorted(drills, key=lambda drill: (drill.nodes > 1, -self._length(drill)))
+        self._order = {drill.name: place for place, drill in enumerate(drills)}
+        self._nodes = nodes
+        self._until = time.time() + seconds
+        self._say = say
+        self._lanes: list[_Lane] = []
+        self._outcomes: list[Outcome] = []
+        self._past: list[tuple[set[str], float]] = []
+        self.strays: set[str] = set()
+        """Alerts that name no node of the drill, and that no drill of the fleet expects."""
+
+    def _length(self, drill: Drill) -> float:
+        held = max((self._stage.alerts.get(name, 0.0) for name in drill.alerts), default=0.0)
+        return drill.limit + max(held, drill.lasts)
+
+    def run(self) -> list[Outcome]:
+        """Play them all; blocks until the last is over or the time is. In the order in which they were given.
+
+        Raises:
+            DrillError: a server does not answer any more.
+        """
+        try:
+            while self._waiting or self._lanes:
+                now = time.time()
+                if now >= self._until:
+                    self._give_up()
+                    break
+                self._start_some()
+                self._look(now)
+                time.sleep(self._pace.look_seconds)
+        finally:
+            self._end_nodes([node for lane in self._lanes for node in lane.nodes])
+        return sorted(self._outcomes, key=lambda outcome: self._order[outcome.name])
+
+    def _give_up(self) -> None:
+        for lane in self._lanes:
+            lane.course.abort("not over within the time given")
+            self._outcomes.append(lane.course.outcome())
+        for drill in self._waiting:
+            course = Course(drill, self._pace, 0.0)
+            course.abort("not begun within the time given")
+            self._outcomes.append(course.outcome())
+        self._waiting.clear()
+
+    def _start_some(self) -> None:
+        for drill in list(self._waiting):
+            if not self._may_start(drill):
+                continue
+            self._waiting.remove(drill)
+            held = max((self._stage.alerts.get(name, 0.0) for name in drill.alerts), default=0.0)
+            lane = _Lane(Course(drill, self._pace, time.time(), held), [])
+            self._lanes.append(lane)
+            for place in range(drill.nodes):
+                name = f"drill-{drill.name}" + (f"-{place + 1}" if drill.nodes > 1 else "")
+                lane.nodes.append(Node(name, drill, self._pace, self._stage.folder / name, self._stage.thresholds))
+
+    def _may_start(self, drill: Drill) -> bool:
+        if drill.nodes > 1:
+            return not self._lanes
+        running = [lane for lane in self._lanes if lane.course.phase is not Phase.DONE]
+        if any(lane.course.drill.nodes > 1 for lane in running):
+            return False
+        if sum(len(lane.nodes) for lane in running) + drill.nodes > self._nodes:
+            return False
+        if sum(lane.course.phase is Phase.STARTING for lane in running) >= _STARTING_AT_ONCE:
+            return False
+        now = time.time()
+        others = [lane.alerts for lane in running] + [alerts for alerts, until in self._past if until > now]
+        return all(
+            sum(name in alerts for alerts in others) < _SAME_AT_ONCE for name in {*drill.alerts, *drill.also}
+        )
+
+    def _look(self, now: float) -> None:
+        self._stage.set_targets({node.name: node.address for lane in self._lanes for node in lane.nodes if node.address})
+        scraped = self._stage.scraped()
+        firing = self._sorted([labels for labels in self._stage.firing() if labels["alertname"] not in ALWAYS])
+        for notice in self._stage.notices(now):
+            if notice.labels["alertname"] not in ALWAYS:
+                self._deliver(notice)
+        for lane in list(self._lanes):
+            self._advance(lane, now, firing.get(id(lane), set()), scraped)
+
+    def _lane_of(self, labels: Mapping[str, str]) -> _Lane | None:
+        """Whose alert it is: the drill that has the node, or for one without a node the drill of the fleet."""
+        instance = labels.get("instance", "")
+        for lane in self._lanes:
+            if instance in lane.names or (not instance and lane.course.drill.nodes > 1):
+                return lane
+        return None
+
+    def _sorted(self, alerts: Sequence[Mapping[str, str]]) -> dict[int, set[str]]:
+        found: dict[int, set[str]] = {}
+        for labels in alerts:
+            lane = self._lane_of(labels)
+            if lane is not None:
+                found.setdefault(id(lane), set()).add(labels["alertname"])
+            elif not labels.get("instance"):
+                self.strays.add(labels["alertname"])
+        return found
+
+    def _deliver(self, notice: Notice) -> None:
+        lane = self._lane_of(notice.labels)
+        if lane is not None:
+            lane.notices.append(notice)
+        elif not notice.labels.get("instance"):
+            self.strays.add(notice.labels["alertname"])
+
+    def _advance(self, lane: _Lane, now: float, firing: set[str], scraped: set[str]) -> None:
+        course = lane.course
+        try:
+            is_ready = course.phase is Phase.STARTING and self._is_ready(lane, scraped)
+            asks = course.phase is Phase.FAULTY and course.drill.codes
+            findings = [code for node in lane.nodes for code in node.findings()] if asks else []
+            course.see(now, firing, lane.notices, findings)
+            lane.notices = []
+            action = course.step(now, ready=is_ready)
+            for node in lane.nodes:
+                if action == "begin":
+                    node.begin(course.began_at)
+                elif action == "finish":
+                    node.finish(course.began_at, course.finished_at)
+                elif course.phase is Phase.ENDING:
+                    node.is_ready()  # one that was started again has another address
+        except DrillError as error:
+            course.abort(str(error))
+        self._tell(lane)
+        if course.phase is Phase.DONE:
+            self._leave(lane, now)
+
+    def _is_ready(self, lane: _Lane, scraped: set[str]) -> bool:
+        return all([node.is_ready() for node in lane.nodes]) and lane.names <= scraped
+
+    def _tell(self, lane: _Lane) -> None:
+        course = lane.course
+        if course.phase is lane.said:
+            return
+        lane.said = course.phase
+        drill = course.drill
+        words = {
+            Phase.SETTLING: f"healthy: {drill.preset}",
+            Phase.FAULTY: f"fault:   {'; '.join(drill.fault_texts)}",
+            Phase.ENDING: f"paged:   {', '.join(sorted(course.paged)) or 'nobody'}; the fault ends",
+        }
+        if course.phase in words:
+            self._say(f"{drill.name}: {words[course.phase]}")
+
+    def _leave(self, lane: _Lane, now: float) -> None:
+        """Take a drill off the stage: its nodes end, and what still fires of it counts for nobody."""
+        outcome = lane.course.outcome()
+        self._outcomes.append(outcome)
+        verdict = "passed" if outcome.passed else f"FAILED: {'; '.join(outcome.problems)}"
+        self._say(f"{lane.course.drill.name}: {verdict} ({len(self._outcomes)} of {len(self._order)})")
+        if outcome.fired_on:
+            lasts = max(lane.course.held_seconds, self._pace.seconds(lane.course.drill.lasts))
+            self._past.append((lane.alerts, now + lasts))
+        self._lanes.remove(lane)
+        self._end_nodes(lane.nodes)
+
+    @staticmethod
+    def _end_nodes(nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            node.ask_to_end()
+        for node in nodes:
+            node.end()

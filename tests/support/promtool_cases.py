@@ -1,0 +1,88 @@
+"""The promtool cases of an alert beside only those rules that it needs, as they are or with left-open ranges."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from commwatch.assets import asset
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_RANGE = re.compile(r"\[((?:\d+(?:ms|[smhdw]))+)(:[^\]]*)?\]")
+_RECORDED = re.compile(r"\b[a-z_]+:\w+:\w+\b")
+_ALERT = re.compile(r"\bCommwatch\w+")
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of a duration as Prometheus writes it: ``1h30m``."""
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in re.findall(r"(\d+)(ms|[smhdw])", text))
+
+
+def left_open(text: str) -> str:
+    """An expression whose ranges leave out a sample exactly at their start, as those of Prometheus 3 do.
+
+    Time stamps are whole milliseconds: (t - 2m, t] of Prometheus 3 is [t - 1m59.999s, t] of Prometheus 2.
+    """
+    return _RANGE.sub(lambda match: f"[{duration_ms(match[1]) - 1}ms{match[2] or ''}]", text)
+
+
+def _text(rule: Mapping[str, Any]) -> str:
+    return " ".join([rule["expr"], *rule.get("annotations", {}).values()])
+
+
+@cache
+def shipped_groups() -> Sequence[dict[str, Any]]:
+    """The groups of the shipped rules."""
+    files = sorted(asset("alerts/rules").glob("*.yaml"))
+    return [group for file in files for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]]
+
+
+def needed_groups(alerts: Iterable[str]) -> list[dict[str, Any]]:
+    """The groups with only some alerts and the recording rules that these rest on."""
+    wanted = set(alerts)
+    rules = [rule for group in shipped_groups() for rule in group["rules"]]
+    found = [rule for rule in rules if rule.get("alert") in wanted]
+    names: set[str] = set()
+    while found:
+        more = {name for rule in found for name in _RECORDED.findall(_text(rule))} - names
+        names |= more
+        found = [rule for rule in rules if rule.get("record") in more]
+    groups = [
+        {**group, "rules": [rule for rule in group["rules"] if rule.get("alert") in wanted or rule.get("record") in names]}
+        for group in shipped_groups()
+    ]
+    return [group for group in groups if group["rules"]]
+
+
+def _with_left_open_ranges(rule: dict[str, Any]) -> dict[str, Any]:
+    changed = {**rule, "expr": left_open(rule["expr"])}
+    if "annotations" in rule:
+        changed["annotations"] = {key: left_open(text) for key, text in rule["annotations"].items()}
+    return changed
+
+
+def write_cases(cases: Path, folder: Path, *, left_open_ranges: bool = False) -> Path:
+    """Write a file of promtool cases anew, beside only the rules of the alerts that it names.
+
+    Returns:
+        The file for ``promtool test rules``, which reads JSON as YAML.
+    """
+    text = cases.read_text(encoding="utf-8")
+    groups = needed_groups(_ALERT.findall(text))
+    if left_open_ranges:
+        groups = [{**group, "rules": [_with_left_open_ranges(rule) for rule in group["rules"]]} for group in groups]
+    rules = folder / f"{cases.stem}.rules.json"
+    rules.write_text(json.dumps({"groups": groups}), encoding="utf-8")
+    known = {group["name"] for group in groups}
+    document = yaml.load(text, yaml.CSafeLoader)
+    document["rule_files"] = [str(rules)]
+    document["group_eval_order"] = [name for name in document.get("group_eval_order", ()) if name in known]
+    file = folder / f"{cases.stem}.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    return file
