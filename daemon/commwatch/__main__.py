@@ -13,7 +13,7 @@ from commwatch.settings_arguments import config_from, settings_parser
 
 COMMANDS = (
     "run", "check_config", "diagnose", "probe", "heatmap", "topology", "score", "healthcheck", "estimate", "inventory",
-    "pause", "resume", "yield_", "simulate",
+    "pause", "resume", "yield_", "simulate", "drill",
 )  # fmt: skip
 
 

@@ -18,9 +18,15 @@ from commwatch.analysis.findings.rules import jobs, kernel, probe
 from commwatch.analysis.nccl_log_rules import SIDES
 from commwatch.assets import asset
 from commwatch.errors import CommwatchError
+from commwatch.rule_site import AlertChange, SiteFile, alerts_about_nodes, changed_rules, read_site_file
 from commwatch.thresholds import Thresholds, load_thresholds
 
 _PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
+_JOB_MATCHER = 'job="@job@"'
+"""Each selector of a template begins with it."""
+_FLEET_ALERT = "CommwatchFaultOnManyNodes"
+_HUSHES = re.compile(r"(^  # <faults>\n)(?:.*\n)*(  # </faults>$)", re.MULTILINE)
+"""Where the Alertmanager example has a line for each alert."""
 _DURATION_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 _BUSY = "max(max_over_time(commwatch_gpu_busy{job='%s',instance='%s'}[5m]))"
@@ -70,6 +76,8 @@ class Site:
     """Where the files of alerts/runbooks/ can be read."""
     dashboards: str = "https://grafana.example"
     """Grafana's own address."""
+    matchers: str = ""
+    """Further matchers of every selector, such as ``cluster="a"``, where one Prometheus has several clusters."""
 
 
 def render(template: str, thresholds: Thresholds, site: Site) -> str:
@@ -92,6 +100,8 @@ def render(template: str, thresholds: Thresholds, site: Site) -> str:
             return f"{numbers[name] * 100:g} %"
         return f"{numbers[name]:g}" if numbers[name] < 1e6 else f"{numbers[name]:.0f}"
 
+    if site.matchers:
+        template = template.replace(_JOB_MATCHER, f"{_JOB_MATCHER}, {site.matchers}")
     return _PLACEHOLDER.sub(fill, template)
 
 
@@ -104,7 +114,7 @@ def _words(site: Site) -> Mapping[str, str]:
         "device_gpu": _DEVICE_GPU,
         "node_dashboard": f"{site.dashboards}/d/commwatch-node?var-instance={{{{ $labels.instance }}}}",
     }
-    return asdict(site) | phrases | _ALTERNATIVES
+    return {**asdict(site), **phrases, **_ALTERNATIVES}
 
 
 def format_duration(seconds: float) -> str:
@@ -119,44 +129,88 @@ def format_duration(seconds: float) -> str:
     raise ValueError(f"{seconds} s: rules need whole seconds")
 
 
-def render_all(thresholds: Thresholds, site: Site) -> dict[str, str]:
-    """All rule files by name."""
+def render_all(thresholds: Thresholds, site: Site, changes: Mapping[str, AlertChange] | None = None) -> dict[str, str]:
+    """All rule files by name; ``changes`` are those of the site to single alerts."""
     header = f"# Rendered by `python -m commwatch.rules` with the thresholds {thresholds.digest}; edit the template.\n"
-    templates = sorted(asset("alerts/templates").glob("*.yaml"))
-    return {path.name: header + render(path.read_text(encoding="utf-8"), thresholds, site) for path in templates}
+    keep_firing = format_duration(thresholds.critical_keep_firing_seconds)
+    return {
+        name: changed_rules(header + render(template, thresholds, site), changes or {}, site.job, keep_firing)
+        for name, template in templates().items()
+    }
 
 
-def _outdated(files: Mapping[str, str], folder: Path) -> list[str]:
-    present = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.yaml")}
-    return sorted(name for name in files.keys() | present.keys() if files.get(name) != present.get(name))
+def templates() -> dict[str, str]:
+    """The shipped templates by the name of the file that each makes."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(asset("alerts/templates").glob("*.yaml"))}
+
+
+def shipped_alerts() -> dict[str, bool]:
+    """All alerts, each with whether it is about one node."""
+    return {name: one for template in templates().values() for name, one in alerts_about_nodes(template).items()}
+
+
+def example_with_hushes(example: str, alerts: Mapping[str, bool]) -> str:
+    """The Alertmanager example with a line for each alert about a node, by which a fault on many nodes hushes it.
+
+    Alertmanager compares labels of one name; the fleet's alert has in ``fault`` what the others have in ``alertname``.
+    """
+    lines = [
+        f"  - {{source_matchers: ['alertname=\"{_FLEET_ALERT}\"', 'fault=\"{name}\"'], "
+        f"target_matchers: ['alertname=\"{name}\"'], equal: [cluster, job, simulated]}}\n"
+        for name, about_node in sorted(alerts.items())
+        if about_node
+    ]
+    return _HUSHES.sub(lambda match: f"{match[1]}{''.join(lines)}{match[2]}", example)
+
+
+def _outdated(files: Mapping[Path, str], folder: Path) -> list[Path]:
+    """The files that are missing, differ, or lie among the rules without being one of them."""
+    present = {path for path in (*files, *folder.glob("*.yaml")) if path.exists()}
+    differing = {path for path in present & files.keys() if path.read_text(encoding="utf-8") != files[path]}
+    return sorted((files.keys() ^ present) | differing)
+
+
+def _site(own: SiteFile, options: argparse.Namespace) -> Site:
+    """The words of the site: of a flag, else of its file, else as shipped."""
+    given = {key: getattr(options, key) for key in ("job", "runbooks", "dashboards") if getattr(options, key)}
+    words = {**own.words, **given}
+    for key in ("runbooks", "dashboards"):
+        if key in words:
+            words[key] = words[key].rstrip("/")
+    return Site(**words)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the rules, or with ``--check`` say whether they are current; 0 fine, 1 outdated, 2 bad thresholds."""
-    usual = Site()
     parser = argparse.ArgumentParser(prog="python -m commwatch.rules", description="Renders the alert rules.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not current")
     parser.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: the shipped folder)")
+    parser.add_argument("--site", type=Path, metavar="FILE", help="what your site changes (alerts/site.example.yml)")
     parser.add_argument("--thresholds", type=Path, metavar="FILE", help="thresholds in place of shipped ones")
-    parser.add_argument("--job", default=usual.job, help="job label of the daemons (default: %(default)s)")
-    parser.add_argument("--runbooks", default=usual.runbooks, metavar="URL", help="where the runbooks can be read")
-    parser.add_argument("--dashboards", default=usual.dashboards, metavar="URL", help="Grafana's address")
+    parser.add_argument("--job", help=f"job label of the daemons (default: {Site().job})")
+    parser.add_argument("--runbooks", metavar="URL", help="where the runbooks can be read")
+    parser.add_argument("--dashboards", metavar="URL", help="Grafana's address")
     options = parser.parse_args(arguments)
     try:
-        site = Site(options.job, options.runbooks.rstrip("/"), options.dashboards.rstrip("/"))
-        files = render_all(load_thresholds(options.thresholds), site)
+        own = SiteFile() if options.site is None else read_site_file(options.site, shipped_alerts())
+        thresholds = load_thresholds(options.thresholds or own.thresholds)
+        texts = render_all(thresholds, _site(own, options), own.alerts)
     except (CommwatchError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     folder = options.output or asset("alerts") / "rules"
+    files = {folder / name: text for name, text in texts.items()}
+    if options.output is None:
+        example = asset("alerts/alertmanager.example.yml")
+        files[example] = example_with_hushes(example.read_text(encoding="utf-8"), shipped_alerts())
     if options.check:
         outdated = _outdated(files, folder)
-        for name in outdated:
-            print(f"{folder / name} is not current; run python -m commwatch.rules", file=sys.stderr)
+        for path in outdated:
+            print(f"{path} is not current; run python -m commwatch.rules", file=sys.stderr)
         return 1 if outdated else 0
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

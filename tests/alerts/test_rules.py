@@ -14,6 +14,7 @@ from commwatch import rules
 from commwatch.assets import asset
 from commwatch.thresholds import load_thresholds
 from commwatch_exporters.catalogue import family_of
+from support.promtool_cases import write_cases
 
 ALERTS = asset("alerts")
 RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
@@ -204,10 +205,14 @@ def test_promtool_accepts_the_rules() -> None:
 
 
 @pytest.mark.prometheus
+@pytest.mark.parametrize("ranges", ["of Prometheus 2", "of Prometheus 3"])
 @pytest.mark.parametrize("name", ALERT_RULES)
-def test_an_alert_behaves(name: str) -> None:
-    """The alert fires on its fault with its exact words, stays silent otherwise, and resolves."""
-    result = run("promtool", "test", "rules", ALERTS / "tests" / f"{name}.yaml")
+def test_an_alert_behaves(name: str, ranges: str, tmp_path: Path) -> None:
+    """The alert fires on its fault with its exact words, stays silent otherwise, and resolves, whatever the ranges."""
+    file = ALERTS / "tests" / f"{name}.yaml"
+    cases = write_cases(file, tmp_path, left_open_ranges=ranges == "of Prometheus 3")
+
+    result = run("promtool", "test", "rules", cases)
 
     assert result.returncode == 0, result.stdout + result.stderr
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import SplitResult, quote
 
 import yaml
 
@@ -18,7 +18,7 @@ _SHORTEST_REPEAT_SECONDS = 3600.0
 
 
 def prometheus_configuration(
-    example: str, rules: Sequence[str], targets: str, alertmanager: str, pace: Pace
+    example: str, rules: Sequence[str], targets: str, alertmanager: SplitResult, pace: Pace
 ) -> dict[str, Any]:
     """Prometheus' configuration.
 
@@ -26,7 +26,7 @@ def prometheus_configuration(
         example: alerts/prometheus.example.yml.
         rules: files of rules.
         targets: file that lists what to scrape.
-        alertmanager: HOST:PORT.
+        alertmanager: its address.
         pace: of scrapes and evaluations.
     """
     document: dict[str, Any] = yaml.safe_load(example)
@@ -37,7 +37,15 @@ def prometheus_configuration(
         "external_labels": {"cluster": CLUSTER},
     }
     document["rule_files"] = list(rules)
-    document["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
+    document["alerting"] = {
+        "alertmanagers": [
+            {
+                "scheme": alertmanager.scheme,
+                "path_prefix": alertmanager.path or "/",
+                "static_configs": [{"targets": [alertmanager.netloc]}],
+            }
+        ]
+    }
     (job,) = (one for one in document["scrape_configs"] if one["job_name"] == JOB)
     for replaced in ("static_configs", "scrape_timeout", "scrape_interval"):
         job.pop(replaced, None)

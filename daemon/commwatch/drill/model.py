@@ -42,6 +42,8 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """For how long the alert looks back, and so goes on after its fault; not its ``keep_firing_for``."""
     probes: dict[str, dict[str, str]] = {}
     """A probe that runs on the node all the time, as in the configuration."""
+    probes_from: Duration = Duration(0)
+    """How long after the start of the node its probe begins, so that the fault is there from its first result on."""
     nodes: int = 1
     """Nodes side by side that get the same fault; with more than one the alerts are those of the fleet."""
     stopped: bool = False
@@ -68,5 +70,6 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def entry_text(entry: dict[str, str]) -> str:
-    """An entry of a file of faults without its braces."""
-    return ", ".join(f"{key}: {value}" for key, value in entry.items())
+    """An entry of a file of faults in short: its kind, and what else it says in brackets."""
+    details = ", ".join(f"{key} {value}" for key, value in entry.items() if key != "fault")
+    return f"{entry['fault']} ({details})" if details else entry["fault"]

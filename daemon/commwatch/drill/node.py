@@ -21,32 +21,30 @@ from commwatch.drill.programs import Program
 from commwatch.state import write_atomically
 
 _ANSWER_SECONDS = 5.0
+_PROBE_DELAY_SECONDS = 1.0
 _READY = r'"msg": "ready"[^\n]*(\n|$)'
 _ADDRESS = r'"msg": "serving"[^\n]*"addresses": \["([^"]+)"'
 
 
-def node_configuration(drill: Drill, pace: Pace, thresholds: str) -> dict[str, Any]:
+def node_configuration(drill: Drill, pace: Pace) -> dict[str, Any]:
     """The configuration of a drill's node.
 
     Args:
         drill: which probe runs on it.
         pace: of its collectors.
-        thresholds: file of what differs from the shipped ones; empty: nothing.
     """
     configuration: dict[str, Any] = {"inventory": {"learn_after": f"{pace.learn_seconds:g}s"}}
     if intervals := collector_intervals(pace):
         configuration["sources"] = intervals
     if drill.probes:
         configuration["probes"] = {
-            "start_delay": "1s",
+            "start_delay": f"{_PROBE_DELAY_SECONDS + pace.seconds(drill.probes_from):g}s",
             "definitions": {
                 name: {"interval": f"{pace.probe_seconds:g}s", **settings} for name, settings in drill.probes.items()
             },
         }
     else:
         configuration["probes"] = {"enabled": False}
-    if thresholds:
-        configuration["thresholds"] = thresholds
     return configuration
 
 
@@ -80,7 +78,7 @@ def _date(seconds: float) -> str:
 class Node:
     """One daemon over one simulated node."""
 
-    def __init__(self, name: str, drill: Drill, pace: Pace, folder: Path, thresholds: str) -> None:
+    def __init__(self, name: str, drill: Drill, pace: Pace, folder: Path) -> None:
         """Start its daemon; ``folder`` is made for it."""
         self.name = name
         self.address = ""
@@ -90,7 +88,7 @@ class Node:
         folder.mkdir()
         self._faults = folder / "faults.yaml"
         self._write(fault_file((), 0, always=drill.under))
-        configuration = yaml.safe_dump(node_configuration(drill, pace, thresholds))
+        configuration = yaml.safe_dump(node_configuration(drill, pace))
         (folder / "commwatch.yaml").write_text(configuration, encoding="utf-8")
         self._starts = 0
         self._program = self._start()
@@ -151,8 +149,12 @@ class Node:
         """Tell its daemon to end, without waiting for it."""
         self._program.ask_to_end()
 
+    def has_ended(self) -> bool:
+        """Whether its daemon runs no more."""
+        return self._program.has_ended()
+
     def end(self) -> None:
-        """End its daemon."""
+        """End its daemon. Blocks until it is gone."""
         self._program.end()
 
     def _write(self, content: bytes) -> None:

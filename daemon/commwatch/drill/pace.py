@@ -1,15 +1,15 @@
 """Shipped intervals and short ones: rules, paging and daemons at a fifteenth of their times.
 
-The fast form shortens scrapes, evaluations, windows and waits alike, so that each window holds as many samples as it does
-at the shipped intervals and each rule decides on the same number of evaluations. Only what keeps an alert firing after
-its fault (``keep_firing_for``) is shortened more: it decides nothing about whether an alert fires.
+The fast form shortens scrapes, evaluations, windows and waits alike, so that each window holds as many samples as it
+does at the shipped intervals and each rule decides on the same number of evaluations. Only what keeps an alert firing
+after its fault (``keep_firing_for``) is shortened more: it decides nothing about whether an alert fires.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import yaml
@@ -109,21 +109,13 @@ def scaled_rules(text: str, pace: Pace) -> str:
     return yaml.safe_dump(document, sort_keys=False, width=1000)
 
 
-def scaled_thresholds(thresholds: Thresholds, templates: Mapping[str, str], pace: Pace) -> Thresholds:
-    """The thresholds with those times divided that a template compares as plain numbers of seconds.
+def scaled_template(template: str, thresholds: Thresholds, pace: Pace) -> str:
+    """A template of rules in which the times that are compared as plain numbers of seconds are divided.
 
-    The others stand in the rules as durations, which ``scaled_rules`` divides. Rules and daemons take these same
-    thresholds, so that their digests agree.
+    The others stand in it as durations, which ``scaled_rules`` divides.
     """
-    names = {match for text in templates.values() for match in _PLAIN_SECONDS.findall(text)}
-    values = asdict(thresholds)
-    return replace(thresholds, **{name: values[name] / pace.factor for name in names if name in values})
-
-
-def thresholds_file(thresholds: Thresholds, shipped: Thresholds) -> str:
-    """What differs from the shipped thresholds, as a file for the daemon."""
-    before = asdict(shipped)
-    return yaml.safe_dump({key: {"value": one} for key, one in asdict(thresholds).items() if one != before[key]})
+    values: Mapping[str, float] = asdict(thresholds)
+    return _PLAIN_SECONDS.sub(lambda match: f"{pace.seconds(values[match[1]]):g}", template)
 
 
 def collector_intervals(pace: Pace) -> dict[str, dict[str, str]]:

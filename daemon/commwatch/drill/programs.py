@@ -32,6 +32,7 @@ class Program:
         """
         self.name = Path(command[0]).name
         self.log_file = log
+        self._below: dict[int, str] = {}
         try:
             with log.open("wb") as stream:
                 # A session of its own: Ctrl-C on the terminal comes to the drill, which ends its programs in order.
@@ -87,20 +88,21 @@ class Program:
         return found
 
     def ask_to_end(self) -> None:
-        """SIGTERM, if it still runs."""
+        """SIGTERM, if it still runs; what it has started is remembered."""
         if not self.has_ended():
+            self._below |= _descendants(self._process.pid)
             self._process.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
         """End it and whatever it started. Blocks for some seconds at most."""
-        below = _descendants(self._process.pid) if not self.has_ended() else {}
-        self.ask_to_end()
+        if not self._below:
+            self.ask_to_end()
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        _wait_until_gone(below, _STOP_SECONDS)
+        _wait_until_gone(self._below, _STOP_SECONDS)
 
 
 def _stat(pid: int) -> tuple[int, str] | None:

@@ -71,7 +71,7 @@ class Receiver:
         lock = threading.Lock()
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802 - the library's name
+            def do_POST(self) -> None:
                 at = time.time()
                 length = min(int(self.headers.get("Content-Length") or 0), _LARGEST_BYTES)
                 body = self.rfile.read(length)

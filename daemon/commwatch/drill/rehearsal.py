@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from commwatch.drill.course import Course, Outcome, Phase
+from commwatch.drill.course import START_SECONDS, Course, Outcome, Phase
 from commwatch.drill.model import Drill
 from commwatch.drill.node import Node
 from commwatch.drill.pace import Pace
@@ -16,6 +16,8 @@ from commwatch.drill.stage import Stage
 
 ALWAYS = frozenset({"CommwatchWatchdog"})
 """Alerts that always fire."""
+HEALTHY = Drill(name="drill-healthy", family="", preset="a10x2")
+"""The neighbour of all drills: nothing may fire on it."""
 _SAME_AT_ONCE = 2
 """Drills of one alert at a time: from three nodes on the same fault is one of the fleet, which hushes the others."""
 _STARTING_AT_ONCE = 4
@@ -72,8 +74,10 @@ class Rehearsal:
         self._lanes: list[_Lane] = []
         self._outcomes: list[Outcome] = []
         self._past: list[tuple[set[str], float]] = []
+        self._ending: list[Node] = []
+        self._healthy: Node | None = None
         self.strays: set[str] = set()
-        """Alerts that name no node of the drill, and that no drill of the fleet expects."""
+        """Alerts of the healthy neighbour, and alerts without a node that no drill of the fleet expects."""
 
     def _length(self, drill: Drill) -> float:
         held = max((self._stage.alerts.get(name, 0.0) for name in drill.alerts), default=0.0)
@@ -86,19 +90,35 @@ class Rehearsal:
             DrillError: a server does not answer any more.
         """
         try:
-            while self._waiting or self._lanes:
-                now = time.time()
-                if now >= self._until:
-                    self._give_up()
-                    break
+            self._start_some()
+            self._begin()
+            while (self._waiting or self._lanes) and time.time() < self._until:
                 self._start_some()
-                self._look(now)
+                self._look(time.time())
+                self._reap()
                 time.sleep(self._pace.look_seconds)
+            self._give_up()
         finally:
-            self._end_nodes([node for lane in self._lanes for node in lane.nodes])
+            self._end_all()
         return sorted(self._outcomes, key=lambda outcome: self._order[outcome.name])
 
+    def _begin(self) -> None:
+        """Start a healthy neighbour, on which nothing may fire, and have it scraped as the first."""
+        self._healthy = Node(HEALTHY.name, HEALTHY, self._pace, self._stage.folder / HEALTHY.name)
+        until = time.time() + START_SECONDS
+        while not self._healthy.is_ready():
+            if time.time() > until:
+                raise DrillError(f"a healthy simulated node was not ready after {START_SECONDS:g} s")
+            time.sleep(self._pace.look_seconds)
+        self._stage.begin(self._addresses())
+
+    def _addresses(self) -> dict[str, str]:
+        nodes = [node for lane in self._lanes for node in lane.nodes]
+        everyone = nodes if self._healthy is None else [self._healthy, *nodes]
+        return {node.name: node.address for node in everyone if node.address}
+
     def _give_up(self) -> None:
+        """Nothing is left to do, or the time is over."""
         for lane in self._lanes:
             lane.course.abort("not over within the time given")
             self._outcomes.append(lane.course.outcome())
@@ -118,7 +138,7 @@ class Rehearsal:
             self._lanes.append(lane)
             for place in range(drill.nodes):
                 name = f"drill-{drill.name}" + (f"-{place + 1}" if drill.nodes > 1 else "")
-                lane.nodes.append(Node(name, drill, self._pace, self._stage.folder / name, self._stage.thresholds))
+                lane.nodes.append(Node(name, drill, self._pace, self._stage.folder / name))
 
     def _may_start(self, drill: Drill) -> bool:
         if drill.nodes > 1:
@@ -132,12 +152,10 @@ class Rehearsal:
             return False
         now = time.time()
         others = [lane.alerts for lane in running] + [alerts for alerts, until in self._past if until > now]
-        return all(
-            sum(name in alerts for alerts in others) < _SAME_AT_ONCE for name in {*drill.alerts, *drill.also}
-        )
+        return all(sum(name in alerts for alerts in others) < _SAME_AT_ONCE for name in {*drill.alerts, *drill.also})
 
     def _look(self, now: float) -> None:
-        self._stage.set_targets({node.name: node.address for lane in self._lanes for node in lane.nodes if node.address})
+        self._stage.set_targets(self._addresses())
         scraped = self._stage.scraped()
         firing = self._sorted([labels for labels in self._stage.firing() if labels["alertname"] not in ALWAYS])
         for notice in self._stage.notices(now):
@@ -160,16 +178,22 @@ class Rehearsal:
             lane = self._lane_of(labels)
             if lane is not None:
                 found.setdefault(id(lane), set()).add(labels["alertname"])
-            elif not labels.get("instance"):
-                self.strays.add(labels["alertname"])
+            else:
+                self._stray(labels)
         return found
 
     def _deliver(self, notice: Notice) -> None:
         lane = self._lane_of(notice.labels)
         if lane is not None:
             lane.notices.append(notice)
-        elif not notice.labels.get("instance"):
-            self.strays.add(notice.labels["alertname"])
+        else:
+            self._stray(notice.labels)
+
+    def _stray(self, labels: Mapping[str, str]) -> None:
+        """An alert of no drill; in a given Prometheus those of real nodes are none of ours."""
+        is_ours = labels.get("simulated") == "true" or not self._stage.is_given
+        if labels.get("instance", "") in {"", HEALTHY.name} and is_ours:
+            self.strays.add(labels["alertname"])
 
     def _advance(self, lane: _Lane, now: float, firing: set[str], scraped: set[str]) -> None:
         course = lane.course
@@ -185,8 +209,8 @@ class Rehearsal:
                     node.begin(course.began_at)
                 elif action == "finish":
                     node.finish(course.began_at, course.finished_at)
-                elif course.phase is Phase.ENDING:
-                    node.is_ready()  # one that was started again has another address
+                elif course.phase is Phase.ENDING and course.drill.stopped:
+                    node.is_ready()  # started again, it has another address
         except DrillError as error:
             course.abort(str(error))
         self._tell(lane)
@@ -194,7 +218,7 @@ class Rehearsal:
             self._leave(lane, now)
 
     def _is_ready(self, lane: _Lane, scraped: set[str]) -> bool:
-        return all([node.is_ready() for node in lane.nodes]) and lane.names <= scraped
+        return all(node.is_ready() for node in lane.nodes) and lane.names <= scraped
 
     def _tell(self, lane: _Lane) -> None:
         course = lane.course
@@ -216,14 +240,22 @@ class Rehearsal:
         self._outcomes.append(outcome)
         verdict = "passed" if outcome.passed else f"FAILED: {'; '.join(outcome.problems)}"
         self._say(f"{lane.course.drill.name}: {verdict} ({len(self._outcomes)} of {len(self._order)})")
-        if outcome.fired_on:
+        if lane.course.fired and not outcome.resolved:
             lasts = max(lane.course.held_seconds, self._pace.seconds(lane.course.drill.lasts))
             self._past.append((lane.alerts, now + lasts))
         self._lanes.remove(lane)
-        self._end_nodes(lane.nodes)
+        self._ending += lane.nodes
+        for node in lane.nodes:
+            node.ask_to_end()
 
-    @staticmethod
-    def _end_nodes(nodes: Sequence[Node]) -> None:
+    def _reap(self) -> None:
+        for node in [node for node in self._ending if node.has_ended()]:
+            node.end()
+            self._ending.remove(node)
+
+    def _end_all(self) -> None:
+        nodes = [*self._ending, *(node for lane in self._lanes for node in lane.nodes)]
+        nodes += [self._healthy] if self._healthy is not None else []
         for node in nodes:
             node.ask_to_end()
         for node in nodes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,22 @@ class PrometheusApi(Api):
     def __init__(self, url: str) -> None:
         super().__init__(url, "Prometheus")
 
+    def wait_until_ready(self) -> None:
+        """Wait until it answers: it listens before it has read what it stored. Blocks.
+
+        Raises:
+            DrillError: not in time.
+        """
+        until = time.monotonic() + _READY_SECONDS
+        while True:
+            try:
+                self.version()
+                return
+            except DrillError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+
     def firing(self) -> list[Firing]:
         """The alerts that fire now."""
         alerts = self.get("/api/v1/alerts")["data"]["alerts"]
@@ -96,6 +113,10 @@ class PrometheusApi(Api):
         """The instances whose last scrape came off."""
         targets = self.get("/api/v1/targets?state=active")["data"]["activeTargets"]
         return {one["labels"]["instance"] for one in targets if one["health"] == "up"}
+
+    def version(self) -> str:
+        """Its version, such as ``2.42.0``."""
+        return str(self.get("/api/v1/status/buildinfo")["data"]["version"])
 
     def rules(self) -> dict[str, float]:
         """The alerts that it has rules for, with the seconds for which they keep firing."""

@@ -8,17 +8,17 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
 from commwatch.assets import asset
 from commwatch.drill.configuration import alertmanager_configuration, prometheus_configuration
-from commwatch.drill.pace import Pace, parse_promql_duration, scaled_rules, scaled_thresholds, thresholds_file
+from commwatch.drill.pace import Pace, parse_promql_duration, scaled_rules, scaled_template
 from commwatch.drill.programs import DrillError, Program
 from commwatch.drill.receiver import Notice, Receiver
 from commwatch.drill.servers import AlertmanagerApi, PrometheusApi, start_alertmanager, start_prometheus
-from commwatch.rules import Site, render_all
+from commwatch.rules import Site, render, render_all, templates
 from commwatch.state import write_atomically
 from commwatch.thresholds import load_thresholds
 
@@ -35,32 +35,24 @@ class Given:
     """HOST:PORT at which the drill takes notifications of the given Alertmanager."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSet:
-    """The rules at a pace, and the thresholds that rules and daemons take."""
-
-    files: Mapping[str, str]
-    thresholds: str
-    """A file of what differs from the shipped thresholds; empty: nothing does."""
-    held: Mapping[str, float]
-    """Each alert, and the seconds for which it keeps firing after its fault."""
-
-
-def rules_at(pace: Pace) -> RuleSet:
-    """The shipped rules at a pace.
+def rules_at(pace: Pace) -> dict[str, str]:
+    """The shipped files of rules at a pace, by name.
 
     Raises:
-        CommwatchError: the shipped thresholds or rules are damaged.
+        CommwatchError: the shipped thresholds or templates are damaged.
     """
-    shipped = load_thresholds(None)
-    templates = {path.name: path.read_text(encoding="utf-8") for path in asset("alerts/templates").glob("*.yaml")}
-    thresholds = shipped if pace.is_shipped else scaled_thresholds(shipped, templates, pace)
-    files = {name: scaled_rules(text, pace) for name, text in render_all(thresholds, Site()).items()}
-    return RuleSet(files, thresholds_file(thresholds, shipped) if thresholds != shipped else "", _held(files.values()))
+    thresholds = load_thresholds(None)
+    if pace.is_shipped:
+        return render_all(thresholds, Site())
+    return {
+        name: scaled_rules(render(scaled_template(template, thresholds, pace), thresholds, Site()), pace)
+        for name, template in templates().items()
+    }
 
 
-def _held(files: Any) -> dict[str, float]:
-    rules = [rule for text in files for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+def alerts_of(files: Mapping[str, str]) -> dict[str, float]:
+    """The alerts of files of rules, with the seconds for which each keeps firing after its fault."""
+    rules = [rule for text in files.values() for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
     return {
         rule["alert"]: parse_promql_duration(rule.get("keep_firing_for", "0s")) for rule in rules if "alert" in rule
     }
@@ -70,7 +62,7 @@ class Stage:
     """Prometheus, Alertmanager, receiver and a folder; all of the drill's own are gone after ``close``."""
 
     def __init__(self, pace: Pace, given: Given) -> None:
-        """Start what is not given. Blocks for seconds.
+        """Start what is not given, but for Prometheus. Blocks for seconds.
 
         Raises:
             DrillError: something is not installed, does not start or does not answer.
@@ -87,29 +79,37 @@ class Stage:
             raise
 
     def _set_up(self, given: Given) -> None:
-        rules = rules_at(self.pace)
-        self.alerts: Mapping[str, float] = rules.held
-        self.thresholds = ""
-        if rules.thresholds:
-            file = self.folder / "thresholds.yaml"
-            file.write_text(rules.thresholds, encoding="utf-8")
-            self.thresholds = str(file)
+        self._rules = rules_at(self.pace)
+        self.alerts: Mapping[str, float] = alerts_of(self._rules)
+        """The alerts that there are rules for, with the seconds for which each keeps firing after its fault."""
         self._targets = Path(given.targets) if given.targets else self.folder / "targets.json"
         self._closing.append(self._forget_targets)
+        self._scraped: Mapping[str, str] | None = None
         self.set_targets({})
         self._receiver: Receiver | None = None
         self._other: AlertmanagerApi | None = None
-        alertmanager = given.alertmanager
-        if not alertmanager or given.receiver:
+        self._alertmanager = given.alertmanager
+        if not given.alertmanager or given.receiver:
             self._receiver = self._receive(given.receiver)
-        if not alertmanager:
-            alertmanager = self._start_alertmanager(self._receiver_address())
-        elif self._receiver is None:
-            self._other = AlertmanagerApi(alertmanager)
+        if self._receiver is None:
+            self._other = AlertmanagerApi(given.alertmanager)
             self._other.take(0.0)
-        self._prometheus = PrometheusApi(given.prometheus or self._start_prometheus(rules.files, alertmanager))
-        if given.prometheus:
+        elif not given.alertmanager:
+            self._alertmanager = self._start_alertmanager(self._receiver.address)
+        self._prometheus = PrometheusApi(given.prometheus) if given.prometheus else None
+        if self._prometheus is not None:
             self.alerts = self._prometheus.rules()
+
+    def begin(self, addresses: Mapping[str, str]) -> None:
+        """Let Prometheus scrape the first nodes; the drill's own starts only now, so that no job is ever absent.
+
+        Raises:
+            DrillError: it does not start.
+        """
+        self.set_targets(addresses)
+        if self._prometheus is None:
+            self._prometheus = PrometheusApi(self._start_prometheus(self._rules, self._alertmanager))
+        self._prometheus.wait_until_ready()
 
     def _receive(self, address: str) -> Receiver:
         host, _, port = (address or "127.0.0.1:0").rpartition(":")
@@ -119,9 +119,6 @@ class Stage:
             raise DrillError(f"--receiver {address}: {error}") from error
         self._closing.append(receiver.close)
         return receiver
-
-    def _receiver_address(self) -> str:
-        return self._receiver.address if self._receiver else ""
 
     def _start_alertmanager(self, receiver: str) -> str:
         example = asset("alerts/alertmanager.example.yml").read_text(encoding="utf-8")
@@ -137,7 +134,8 @@ class Stage:
             (folder / name).write_text(text, encoding="utf-8")
         example = asset("alerts/prometheus.example.yml").read_text(encoding="utf-8")
         rules = [str(folder / name) for name in files]
-        configuration = prometheus_configuration(example, rules, str(self._targets), alertmanager, self.pace)
+        paging = urlsplit(alertmanager)
+        configuration = prometheus_configuration(example, rules, str(self._targets), paging, self.pace)
         process, address = start_prometheus(self.folder, configuration, self.pace)
         self._keep(process)
         return f"http://{address}"
@@ -151,25 +149,39 @@ class Stage:
 
     def set_targets(self, addresses: Mapping[str, str]) -> None:
         """Let Prometheus scrape these nodes: HOST:PORT by name."""
+        if addresses == self._scraped:
+            return
         targets = [{"targets": [address], "labels": {"instance": name}} for name, address in addresses.items()]
         try:
             write_atomically(self._targets, json.dumps(targets).encode())
         except OSError as error:
             raise DrillError(f"{self._targets}: {error.strerror}") from error
+        self._scraped = dict(addresses)
+
+    @property
+    def _api(self) -> PrometheusApi:
+        if self._prometheus is None:
+            raise RuntimeError("the stage has not begun")
+        return self._prometheus
 
     def scraped(self) -> set[str]:
         """The nodes that Prometheus has scraped."""
-        return self._prometheus.scraped()
+        return self._api.scraped()
 
     def firing(self) -> list[Mapping[str, str]]:
         """The labels of the alerts that fire now."""
-        return [one.labels for one in self._prometheus.firing()]
+        return [one.labels for one in self._api.firing()]
 
     def notices(self, now: float) -> list[Notice]:
         """What was notified since the last call."""
         if self._receiver is not None:
             return self._receiver.take()
         return self._other.take(now) if self._other is not None else []
+
+    @property
+    def versions(self) -> str:
+        """Which Prometheus decided."""
+        return f"Prometheus {self._api.version()}"
 
     def close(self) -> None:
         """End what was started, in the opposite order, and remove the folder."""

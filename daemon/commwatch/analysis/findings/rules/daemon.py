@@ -171,6 +171,7 @@ DAEMON = RuleSet(
             "left alone.",
             next_step="See which GPU or adapter does not answer, and read the kernel log. Do not kill the process: it "
             "ends when the driver lets go.",
+            alert="CommwatchWorkerStuck",
         ),
         FindingCode(
             name="worker_restarting",
@@ -179,6 +180,7 @@ DAEMON = RuleSet(
             role="state",
             meaning="It crashed or hung several times within an hour and was replaced each time. Readings have gaps.",
             next_step="Read the log of commwatch at these times, and the kernel log for the driver.",
+            alert="CommwatchWorkerRestarting",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -189,6 +191,7 @@ DAEMON = RuleSet(
             role="state",
             meaning="It was read and refused; the daemon goes on with the one before. A restart would fail.",
             next_step="commwatch check-config says what is wrong.",
+            alert="CommwatchConfigReloadFailing",
         ),
         FindingCode(
             name="clock_stepped",
@@ -198,6 +201,7 @@ DAEMON = RuleSet(
             meaning="The wall clock stepped by more than two seconds. Times in logs and findings around it do not "
             "compare with those of other nodes.",
             next_step="See why the time service steps the clock in place of slewing it.",
+            alert="CommwatchClockStepped",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -208,6 +212,7 @@ DAEMON = RuleSet(
             role="state",
             meaning="A rule that looks for faults ended with an error. Whether its faults are there is not known.",
             next_step="Report the error in the log of commwatch: it is a defect of commwatch.",
+            alert="CommwatchRuleFailing",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),

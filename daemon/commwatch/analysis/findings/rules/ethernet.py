@@ -133,6 +133,7 @@ ETHERNET = RuleSet(
             "jobs of several nodes that use it, storage, or the start of jobs.",
             next_step="Look at cable, module and the port of the switch. Unplugged on purpose: commwatch inventory "
             "accept.",
+            alert="CommwatchEthernetDown",
             opens_after=_DOWN_FOR,
         ),
         FindingCode(
@@ -152,6 +153,7 @@ ETHERNET = RuleSet(
             role="fault",
             meaning="The link was lost several times within an hour. Connections over it stall each time.",
             next_step="Clean or swap cable and module; ask whether the switch or the driver was started anew.",
+            alert="CommwatchEthernetFlapping",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -164,6 +166,7 @@ ETHERNET = RuleSet(
             "slowest node.",
             next_step="Set the link up anew; if it stays slow, swap cable and module, then try another port of the "
             "switch. Changed on purpose: commwatch inventory accept.",
+            alert="CommwatchEthernetSlow",
         ),
         FindingCode(
             name="ethernet_errors",
@@ -174,6 +177,7 @@ ETHERNET = RuleSet(
             "again.",
             next_step="Clean or swap cable and module, then look whether the errors stay with the port, the cable or "
             "the port of the switch.",
+            alert="CommwatchEthernetErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -185,6 +189,7 @@ ETHERNET = RuleSet(
             meaning="The module of the cable was too hot, shorted, or did not answer. Links on such modules lose "
             "packets and fail.",
             next_step="Look at the module's temperature (ethtool -m), reseat it, then swap it.",
+            alert="CommwatchEthernetModuleFault",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -197,6 +202,7 @@ ETHERNET = RuleSet(
             "the switch port's buffers wait; after a while the adapter drops packets instead.",
             next_step="Look for a process that hangs, for a narrow or slow PCIe link of the adapter, and at the kernel "
             "log.",
+            alert="CommwatchEthernetPauseStorm",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),

@@ -96,6 +96,7 @@ ETHERNET_TRAFFIC = RuleSet(
             "sends again.",
             next_step="Look at flow control on both ends, at the receive rings (ethtool -g), and at the PCIe link of "
             "the adapter.",
+            alert="CommwatchEthernetDropping",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -107,6 +108,7 @@ ETHERNET_TRAFFIC = RuleSet(
             meaning="The switch tells the interface to wait for more than a small share of the time: the way ahead is "
             "congested, or another node does not keep up.",
             next_step="Look for the node or the uplink that the pauses come from, at the switches.",
+            alert="CommwatchEthernetPaused",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -119,6 +121,7 @@ ETHERNET_TRAFFIC = RuleSet(
             "packets as fast as they come, and others wait for it.",
             next_step="Look at the PCIe link of the adapter and at the memory of the host; see whether a process "
             "hangs.",
+            alert="CommwatchEthernetPaused",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
         ),

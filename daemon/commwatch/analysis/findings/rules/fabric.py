@@ -157,6 +157,7 @@ FABRIC = RuleSet(
             "or fall back to slower paths.",
             next_step="Drain the node; read the logs of the fabric manager and the kernel for SXids; reset all GPUs "
             "and NVSwitches together.",
+            alert="CommwatchFabricUnhealthy",
         ),
         FindingCode(
             name="fabric_limited",
@@ -165,6 +166,7 @@ FABRIC = RuleSet(
             role="fault",
             meaning="Part of the fabric's bandwidth is missing for this GPU. Collectives run slower than they should.",
             next_step="Look which NVLinks are down here and on the other GPUs, and whether a switch is out of use.",
+            alert="CommwatchFabricDegraded",
         ),
         FindingCode(
             name="fabric_recovering",
@@ -174,6 +176,7 @@ FABRIC = RuleSet(
             meaning="The fabric works on a route or on an access that timed out. Traffic of this GPU may stall until "
             "it is done.",
             next_step="Wait for a few minutes; if it lasts, read the fabric manager's log and drain the node.",
+            alert="CommwatchFabricDegraded",
         ),
         FindingCode(
             name="fabric_not_joined",
@@ -184,6 +187,7 @@ FABRIC = RuleSet(
             "over NVLink.",
             next_step="See that the fabric manager runs, is of the driver's version, and read its log; then restart it "
             "or reset the GPUs.",
+            alert="CommwatchFabricNotJoined",
             opens_after=_JOIN_TAKES,
         ),
         FindingCode(
@@ -193,6 +197,7 @@ FABRIC = RuleSet(
             role="fault",
             meaning="The fabric does not serve this GPU because of how it is set up, shown in the evidence.",
             next_step="Correct it in the fabric manager, or with the software that assigns partitions.",
+            alert="CommwatchFabricMisconfigured",
         ),
         FindingCode(
             name="fabric_manager_down",
@@ -202,6 +207,7 @@ FABRIC = RuleSet(
             meaning="Without it no GPU can join the fabric, so new jobs may not start after the next reset, and no "
             "fault of a link is handled. Jobs may be ended when it stops.",
             next_step="systemctl status nvidia-fabricmanager, and its log; it must be of the driver's exact version.",
+            alert="CommwatchFabricServiceDown",
         ),
         FindingCode(
             name="fabric_service_down",
@@ -211,6 +217,7 @@ FABRIC = RuleSet(
             meaning="The service was seen running. Without nvidia-imex memory is not shared between nodes over NVLink; "
             "without nvlsm the fabric has no subnet manager.",
             next_step="See with systemctl status why it ended, and start it again.",
+            alert="CommwatchFabricServiceDown",
         ),
         FindingCode(
             name="nvlink_p2p_refused",
@@ -221,6 +228,7 @@ FABRIC = RuleSet(
             "takes PCIe or host memory instead, many times slower.",
             next_step="See that all GPUs have joined the fabric and are of one partition; restart the fabric manager, "
             "then reset the GPUs.",
+            alert="CommwatchNvlinkP2pRefused",
         ),
     ),
     looks=(health, not_joined, misconfigured, services, unreachable),

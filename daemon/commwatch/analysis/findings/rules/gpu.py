@@ -149,6 +149,7 @@ GPU = RuleSet(
             "traffic with others, may fail.",
             next_step="Drain the node and do what the driver asks for, shown in the evidence; read the Xid that came "
             "before.",
+            alert="CommwatchGpuRecoveryNeeded",
         ),
         FindingCode(
             name="gpu_slowed_down",
@@ -159,6 +160,7 @@ GPU = RuleSet(
             "every collective waits for this GPU.",
             next_step="Look at cooling and power of this GPU and its neighbours; a power brake comes from the chassis "
             "or its power supplies.",
+            alert="CommwatchGpuSlowedDown",
         ),
     ),
     looks=(states, recovery, slowed),

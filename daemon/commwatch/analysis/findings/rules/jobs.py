@@ -97,6 +97,7 @@ JOBS = RuleSet(
             meaning="The logs of jobs on this node hold several errors of one kind within minutes, and the kind points "
             "at the network, NVLink, a GPU or the host rather than at the job.",
             next_step="Read the first such line with commwatch diagnose --log and look at the causes listed.",
+            alert="CommwatchNcclErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),

@@ -155,6 +155,7 @@ KERNEL = RuleSet(
             "often reports it as a timeout on other ranks.",
             next_step="Look up the Xid in the evidence (the log of commwatch says what it means and what to do), drain "
             "the node, and reset the GPU or reboot as it says.",
+            alert="CommwatchXidFabric",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -167,6 +168,7 @@ KERNEL = RuleSet(
             "a timeout.",
             next_step="Look up the Xid in the evidence, drain the node and reset the GPU; on repetition run field "
             "diagnostics.",
+            alert="CommwatchXidGpu",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -178,6 +180,7 @@ KERNEL = RuleSet(
             meaning="A unit of NVLink 5 met an error and went on. Traffic may have stalled for a moment; such errors "
             "can come before a failure of the link.",
             next_step="Look at the errors and recoveries of this GPU's links, and watch whether it happens again.",
+            alert="CommwatchXidNonfatal",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -190,6 +193,7 @@ KERNEL = RuleSet(
             "at the link shows Xid 74.",
             next_step="Drain the node; reset the GPU at the link, or all GPUs and NVSwitches together; on repetition "
             "open a case with the vendor.",
+            alert="CommwatchSxidFatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -201,6 +205,7 @@ KERNEL = RuleSet(
             meaning="The switch ran hot, refused a packet or did not answer in time, or met an error of a link that "
             "was not fatal. Traffic of a link may stall.",
             next_step="Look up the SXid in the evidence; check cooling and the partitions of the fabric manager.",
+            alert="CommwatchSxidWarning",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -211,6 +216,7 @@ KERNEL = RuleSet(
             role="state",
             meaning="The kernel overwrote records before they were read; an Xid may be missing from the counts.",
             next_step="Look for what floods the log (dmesg), or give the kernel a larger buffer (log_buf_len).",
+            alert="CommwatchKernelLogLost",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),

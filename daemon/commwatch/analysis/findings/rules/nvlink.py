@@ -151,6 +151,7 @@ NVLINK = RuleSet(
             meaning="The links of this GPU are set to a lower bandwidth, which saves power. Collectives over NVLink "
             "reach no more than that.",
             next_step="If it was not meant, have it set back to full bandwidth (nvidia-smi nvlink) while no job runs.",
+            alert="CommwatchNvlinkReduced",
         ),
         FindingCode(
             name="nvlink_below_siblings",
@@ -161,6 +162,7 @@ NVLINK = RuleSet(
             "minutes while a job uses the others, so the job runs at its pace.",
             next_step="Look at the errors and recoveries of this link; reset the GPU when the node is free, and see "
             "whether it is the same link again.",
+            alert="CommwatchNvlinkBelowSiblings",
             opens_after=_BELOW_FOR,
         ),
         FindingCode(
@@ -170,6 +172,7 @@ NVLINK = RuleSet(
             role="fault",
             meaning="A link between GPU and CPU is not up. Copies between them are slow or fail.",
             next_step="Drain the node and look for Xid 121 and 173 in the kernel log; then power cycle.",
+            alert="CommwatchC2cDown",
         ),
     ),
     looks=(down, never_up, reduced, below_siblings, c2c_down),

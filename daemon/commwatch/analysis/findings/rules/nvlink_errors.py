@@ -136,6 +136,7 @@ NVLINK_ERRORS = RuleSet(
             meaning="The link lost its training and could not regain it. Jobs on this GPU fail or hang.",
             next_step="Drain the node and reset the GPU with the fabric idle; a second failure on the same link is a "
             "case for the vendor.",
+            alert="CommwatchNvlinkRecoveryFailed",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -148,6 +149,7 @@ NVLINK_ERRORS = RuleSet(
             "often is about to fail.",
             next_step="Note the link and its far end, and watch whether the same one goes on after a GPU reset; if so, "
             "have the GPU or the baseboard looked at.",
+            alert="CommwatchNvlinkRecovering",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -159,6 +161,7 @@ NVLINK_ERRORS = RuleSet(
             meaning="The link lost its training and regained it within the last hour. Once is no fault; every "
             "collective waited for a moment.",
             next_step="Nothing need be done unless it goes on; then it becomes a warning.",
+            alert="CommwatchNvlinkRecovered",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -171,6 +174,7 @@ NVLINK_ERRORS = RuleSet(
             "them is slower, and may go on to retrain.",
             next_step="Watch whether they go on, and whether it is always the same link; then reset the GPU when the "
             "node is free, and have it looked at if they come back.",
+            alert="CommwatchNvlinkReplays",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -183,6 +187,7 @@ NVLINK_ERRORS = RuleSet(
             "NVLink error.",
             next_step="Look for Xids of this GPU; reset it when the node is free, and have it looked at if the errors "
             "come back on the same link.",
+            alert="CommwatchNvlinkPacketErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -195,6 +200,7 @@ NVLINK_ERRORS = RuleSet(
             "another GPU or in a switch.",
             next_step="Look for errors of other GPUs' links and for SXids of the NVSwitches; this link is "
             "not to blame.",
+            alert="CommwatchNvlinkRemoteErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -207,6 +213,7 @@ NVLINK_ERRORS = RuleSet(
             "bandwidth; the link may be about to fail.",
             next_step="Note the link and its far end; reset the GPU when the node is free, and have GPU or baseboard "
             "looked at if it goes on.",
+            alert="CommwatchNvlinkBitErrors",
             closes_after=COUNT_CLOSES_AFTER,
         ),
     ),

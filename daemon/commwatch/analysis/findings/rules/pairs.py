@@ -187,6 +187,7 @@ PAIRS = RuleSet(
             "before, while most pairs of the node are well. A ring runs at the speed of its weakest pair.",
             next_step="Look at the causes listed and at commwatch heatmap; until it is repaired leave the two out of "
             "jobs that communicate much.",
+            alert="CommwatchPairSlow",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
         FindingCode(
@@ -211,6 +212,7 @@ PAIRS = RuleSet(
             "measured to be slower. Jobs that choose their GPUs by the topology choose the worse ones.",
             next_step="Train on GPUs of different switches until it is cleared. Look at lanes and generation of the "
             "switch and its uplink, and at ACS and IOMMU, which send traffic within a switch through the CPU.",
+            alert="CommwatchPairNearerSlower",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
         FindingCode(
@@ -221,6 +223,7 @@ PAIRS = RuleSet(
             meaning="In three pair matrices in a row the same pairs were slow, and this part explains them best.",
             next_step="commwatch heatmap says in words what to check at this part; causes that are listed are faults "
             "that were seen there. Until it is repaired keep jobs that communicate much off the slow pairs.",
+            alert="CommwatchPartSuspect",
             opens_after=0.0,
         ),
     ),

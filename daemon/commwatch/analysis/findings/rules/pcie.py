@@ -151,6 +151,7 @@ PCIE_LINKS = RuleSet(
             "less halves the bandwidth.",
             next_step="Look for correctable errors on this link: it may have fallen back because of them. Reseat the "
             "card, and check the generation set in the firmware.",
+            alert="CommwatchPcieGenerationLow",
             opens_after=_UNDER_LOAD_FOR,
         ),
         FindingCode(
@@ -161,6 +162,7 @@ PCIE_LINKS = RuleSet(
             meaning="All that stands below this link shares fewer lanes: a network adapter does not reach its rate, or "
             "the GPUs below a switch wait for each other.",
             next_step="Reseat card, riser or cable; look whether the firmware splits the slot.",
+            alert="CommwatchPcieDeviceDegraded",
         ),
         FindingCode(
             name="pcie_device_slow",
@@ -171,6 +173,7 @@ PCIE_LINKS = RuleSet(
             "bandwidth of all that stands below it.",
             next_step="Look for correctable errors on this link, reseat the card, and check the generation set in the "
             "firmware.",
+            alert="CommwatchPcieDeviceDegraded",
             opens_after=_UNDER_LOAD_FOR,
         ),
         FindingCode(

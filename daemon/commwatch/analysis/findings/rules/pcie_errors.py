@@ -127,6 +127,7 @@ PCIE_ERRORS = RuleSet(
             "such a link often falls back to fewer lanes or a lower generation.",
             next_step="Reseat card, riser or cable; if the replays go on, swap the card with another slot to see which "
             "of the two is at fault.",
+            alert="CommwatchPcieReplays",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -138,6 +139,7 @@ PCIE_ERRORS = RuleSet(
             meaning="The same packet failed again and again until the link was trained anew. Traffic stood still "
             "meanwhile.",
             next_step="As for replays: reseat, and find out whether card or slot is at fault.",
+            alert="CommwatchPcieRetrained",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -150,6 +152,7 @@ PCIE_ERRORS = RuleSet(
             "it has failed or will.",
             next_step="Drain the node, save the kernel log, and power cycle; on repetition have device and slot looked "
             "at.",
+            alert="CommwatchPcieFatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -162,6 +165,7 @@ PCIE_ERRORS = RuleSet(
             "again.",
             next_step="Read the kind of error in commwatch_pcie_aer_named_errors_total and the kernel log. A single "
             "unsupported request can come from software; others are hardware.",
+            alert="CommwatchPcieNonfatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -173,6 +177,7 @@ PCIE_ERRORS = RuleSet(
             meaning="More errors were corrected than the bit error ratio of the specification makes. Nothing was lost "
             "but time; the link may be about to fall back.",
             next_step="Reseat card, riser or cable; read the kind of error in commwatch_pcie_aer_named_errors_total.",
+            alert="CommwatchPcieCorrected",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),

@@ -53,6 +53,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         meaning="No cycle has given a result since the last good one, and several were tried. Jobs on these GPUs are "
         "likely to fail in the same way.",
         next_step="Run commwatch probe on the free node and read which rank, phase and category it names.",
+        alert="CommwatchProbeFailing",
         opens_after=0.0,
     ),
     FindingCode(
@@ -77,6 +78,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         "GPUs may compute wrong numbers without any error.",
         next_step="Drain the node. Run commwatch probe --pairs to see which GPUs are involved, and the vendor's memory "
         "and link tests on these.",
+        alert="CommwatchProbeWrongResult",
         opens_after=0.0,
         closes_after=COUNT_CLOSES_AFTER,
     ),
@@ -89,6 +91,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         "now and then; a change of the node does so to stay.",
         next_step="See what changed on the node at that time: driver, power limit, topology, other load. If it stays, "
         "look at the causes listed.",
+        alert="CommwatchProbeStep",
     ),
     FindingCode(
         name="probe_drift",
@@ -98,6 +101,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         meaning="The latest good results take longer than the first ones of this node, under equal conditions.",
         next_step="Compare the dashboards of today with those of the first days: errors and retraining of links, "
         "temperatures, clocks.",
+        alert="CommwatchProbeDrift",
     ),
     FindingCode(
         name="probe_imbalance",
@@ -116,6 +120,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         meaning="For a day there has been no result although several cycles could have run on a free node. What is "
         "shown of the node rests on counters alone.",
         next_step="Read the reasons listed: docs/probes.md says what each means and what to set.",
+        alert="CommwatchProbeStarved",
         closes_after=COUNT_CLOSES_AFTER,
     ),
 )

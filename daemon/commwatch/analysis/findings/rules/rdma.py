@@ -120,6 +120,7 @@ RDMA_PORTS = RuleSet(
             "connections time out (about 30 s with NCCL's settings); new ones go over other ports with less bandwidth.",
             next_step="Drain the node; look at cable, module and the port of the switch. A link that is up in state "
             "initialising or armed waits for the subnet manager. Switched off on purpose: commwatch inventory accept.",
+            alert="CommwatchRdmaPortDown",
             opens_after=_DOWN_FOR,
         ),
         FindingCode(
@@ -131,6 +132,7 @@ RDMA_PORTS = RuleSet(
             "the bus, its driver let it go, or it was handed to a container or a virtual machine.",
             next_step="Look for the adapter with lspci and read the kernel log. Taken away or renamed on purpose: "
             "commwatch inventory accept.",
+            alert="CommwatchRdmaPortMissing",
             opens_after=_DOWN_FOR,
         ),
         FindingCode(
@@ -142,6 +144,7 @@ RDMA_PORTS = RuleSet(
             "off or wait, and jobs with them.",
             next_step="Note how often. Look for errors on the port; clean or swap cable and module; ask whether the "
             "switch was started anew at the time.",
+            alert="CommwatchRdmaPortFlapping",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -154,6 +157,7 @@ RDMA_PORTS = RuleSet(
             "speed of its slowest port.",
             next_step="Set the link up anew; if it stays slow, swap cable and module, then try another port of the "
             "switch. Changed on purpose: commwatch inventory accept.",
+            alert="CommwatchRdmaPortSlow",
         ),
     ),
     looks=(down, missing, flapping, slow),

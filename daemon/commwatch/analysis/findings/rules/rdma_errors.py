@@ -87,6 +87,7 @@ RDMA_ERRORS = RuleSet(
             "control. What is damaged is sent again, and all that wait for it wait longer.",
             next_step="Clean or swap cable and module, then look whether the errors stay with the port, the cable or "
             "the port of the switch.",
+            alert="CommwatchRdmaErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -110,6 +111,7 @@ RDMA_ERRORS = RuleSet(
             "that this port is not in.",
             next_step="Compare the partition keys of the port (/sys/class/infiniband/DEVICE/ports/PORT/pkeys) with "
             "those of the other nodes, and ask the subnet manager.",
+            alert="CommwatchRdmaPacketsRefused",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -122,6 +124,7 @@ RDMA_ERRORS = RuleSet(
             "ones are not seen by anyone.",
             next_step="Clear the counters of the port (InfiniBand: perfquery -R with the port's LID or adapter) and "
             "see which of them rise again.",
+            alert="CommwatchRdmaCounterSaturated",
         ),
         FindingCode(
             name="rdma_side_counter_saturated",

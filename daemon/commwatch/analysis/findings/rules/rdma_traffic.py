@@ -142,6 +142,7 @@ RDMA_TRAFFIC = RuleSet(
             "Bandwidth is lost, latency has long tails, and after some retries connections are given up.",
             next_step="Look at the causes listed. Without one, the loss is in the network or at the other end: read "
             "the counters of the switch, check flow control (RoCE), and compare the ports of the other nodes.",
+            alert="CommwatchRdmaRetransmitting",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -153,6 +154,7 @@ RDMA_TRAFFIC = RuleSet(
             meaning="Packets were dropped for minutes. A network for RDMA is made not to drop any: what is lost is "
             "sent again, with a pause first.",
             next_step="See whether the link goes down or the network is congested; check flow control on both ends.",
+            alert="CommwatchRdmaDropping",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -177,6 +179,7 @@ RDMA_TRAFFIC = RuleSet(
             "the node; collectives of several nodes take longer.",
             next_step="Compare with the other nodes: one that is slow to receive, or several jobs on one uplink, "
             "congest the others.",
+            alert="CommwatchRdmaCongested",
             opens_after=_CONGESTED_FOR,
             closes_after=COUNT_CLOSES_AFTER,
         ),

@@ -41,6 +41,7 @@ SETTINGS = RuleSet(
             "an adapter, the choice of an algorithm. docs/nccl-settings.md explains the remark.",
             next_step="Have the owner of the job take the setting out, or the file that sets it; the values are shown "
             "on the node only.",
+            alert="CommwatchNcclSettingHarmful",
             opens_after=_OPENS_AFTER,
         ),
         FindingCode(

@@ -1,0 +1,213 @@
+"""commwatch drill: the fire drill, from a fault on a simulated node to the page and back."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commwatch.commands.common import json_option, print_json, print_table
+from commwatch.config import Config
+from commwatch.units import parse_duration
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from commwatch.drill.model import Drill
+    from commwatch.drill.pace import Pace
+    from commwatch.drill.stage import Given
+
+_EXIT_CODES = (
+    "Exit code 0: all passed; 1: a drill did not, or an alert fired beside them; 2: wrong use; 3: the drill could not "
+    "be held (a program is missing or did not start, a server does not answer); 128 + N: ended by signal N."
+)
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "drill",
+        parents=parents,
+        help="rehearse faults on simulated nodes until they page, and until the page is resolved",
+        description="Starts simulated nodes, Prometheus and Alertmanager with the shipped rules, and a receiver of "
+        "pages; injects faults, and waits for the page and for its end. docs/drill.md says more. " + _EXIT_CODES,
+        epilog="example: commwatch drill --fast nvlink_down gpu_lost",
+    )
+    parser.add_argument("drills", nargs="*", metavar="DRILL", help="names or shell patterns (default: all)")
+    parser.add_argument("--list", action="store_true", help="print the catalogue of drills and play none")
+    parser.add_argument("--fast", action="store_true", help="scrape every second; windows and waits a fifteenth")
+    parser.add_argument(
+        "--within",
+        type=_duration,
+        default=parse_duration("60m"),
+        metavar="TIME",
+        help="time in which all must be over (default: 60m)",
+    )
+    parser.add_argument("--nodes", type=_count, metavar="N", help="nodes side by side (default: 16; with --fast 4)")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the table as Markdown")
+    given = parser.add_argument_group("servers that run already")
+    given.add_argument("--alertmanager", default="", metavar="URL", help="page through this Alertmanager")
+    given.add_argument("--i-will-page", action="store_true", help="yes, the given Alertmanager may notify people")
+    given.add_argument(
+        "--receiver",
+        default="",
+        metavar="HOST:PORT",
+        help="where the given Alertmanager's receiver 'drill' posts to (default: it is asked)",
+    )
+    given.add_argument("--prometheus", default="", metavar="URL", help="use the rules of this Prometheus")
+    given.add_argument(
+        "--targets",
+        default="",
+        metavar="FILE",
+        help="file that the given Prometheus reads targets from (file_sd_configs)",
+    )
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"expected 1 to 64, got {text!r}")
+    return int(text)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """List or play the drills."""
+    del config  # the nodes of a drill have their own
+    from commwatch.drill.catalogue import choose, load_drills
+    from commwatch.drill.pace import FAST, SHIPPED
+    from commwatch.drill.stage import Given, alerts_of, rules_at
+
+    if problem := _misuse(args):
+        print(f"commwatch drill: {problem}", file=sys.stderr)
+        return 2
+    drills = choose(load_drills(), args.drills)
+    pace = FAST if args.fast else SHIPPED
+    if args.list:
+        _print_catalogue(drills, alerts_of(rules_at(pace)), as_json=args.json)
+        return 0
+    given = Given(args.prometheus, args.alertmanager, args.targets, args.receiver)
+    with _ended_by_signals():
+        return _play(drills, pace, given, args)
+
+
+def _misuse(args: argparse.Namespace) -> str:
+    """What is wrong with the choice of options; empty: nothing."""
+    if args.alertmanager and not args.i_will_page:
+        return "--alertmanager: this Alertmanager may notify people; say --i-will-page if it may"
+    if args.prometheus and not (args.alertmanager and args.targets):
+        return "--prometheus needs --alertmanager (where it sends its alerts) and --targets (where it finds the nodes)"
+    if args.prometheus and args.fast:
+        return "--fast changes the rules; a given Prometheus has its own"
+    if args.fast and args.alertmanager:
+        return "--fast changes the waits of Alertmanager; a given one has its own"
+    if (args.receiver or args.i_will_page) and not args.alertmanager:
+        return "--receiver and --i-will-page are for a given --alertmanager"
+    if args.targets and not args.prometheus:
+        return "--targets is for a given --prometheus"
+    return ""
+
+
+def _print_catalogue(drills: list[Drill], alerts: Mapping[str, float], *, as_json: bool) -> None:
+    from commwatch.drill.catalogue import without_alert
+    from commwatch.drill.report import catalogue_rows
+
+    if as_json:
+        import msgspec
+
+        rows = msgspec.to_builtins(drills)
+        for row, drill in zip(rows, drills, strict=True):
+            row["without_alert"] = without_alert(drill, alerts)
+        print_json({"drills": rows})
+        return
+    print_table("Drills", ("drill", "node", "fault", "alerts", "class"), catalogue_rows(drills, alerts))
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the drill as Ctrl-C does: in order."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        for one in numbers:  # a second one must not cut short the tidying
+            signal.signal(one, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _left_out(drills: list[Drill], pace: Pace, alerts: Mapping[str, float]) -> dict[str, str]:
+    """The drills that cannot be played, and why."""
+    from commwatch.drill.catalogue import without_alert
+
+    found: dict[str, str] = {}
+    for drill in drills:
+        if lacking := without_alert(drill, alerts):
+            found[drill.name] = f"no alert yet: {', '.join(lacking)}"
+        elif not pace.is_shipped and not drill.fast:
+            found[drill.name] = f"not in the fast form: {drill.why_slow}"
+    return found
+
+
+def _play(drills: list[Drill], pace: Pace, given: Given, args: argparse.Namespace) -> int:
+    from commwatch.drill.programs import DrillError
+    from commwatch.drill.rehearsal import Rehearsal
+    from commwatch.drill.report import COLUMNS, RIGHT, document, intervals, is_passed, markdown, rows, summary
+    from commwatch.drill.stage import Stage
+
+    say = _progress(time.monotonic())
+    begun = time.monotonic()
+    stage = Stage(pace, given)
+    try:
+        left_out = _left_out(drills, pace, stage.alerts)
+        played = [drill for drill in drills if drill.name not in left_out]
+        if not played:
+            raise DrillError("; ".join(f"{name}: {why}" for name, why in left_out.items()))
+        say(f"{len(played)} drills with {intervals(pace)}")
+        nodes = args.nodes or (16 if pace.is_shipped else 4)
+        rehearsal = Rehearsal(played, stage, nodes=nodes, seconds=args.within, say=say)
+        outcomes = rehearsal.run()
+        versions = stage.versions
+    finally:
+        stage.close()
+    seconds = time.monotonic() - begun
+    if args.report:
+        args.report.write_text(markdown(outcomes, left_out, rehearsal.strays, pace, versions), encoding="utf-8")
+    if args.json:
+        print_json(document(outcomes, left_out, rehearsal.strays, pace, seconds))
+    else:
+        print_table("Fire drill", COLUMNS, rows(outcomes), right=RIGHT)
+        for name, why in left_out.items():
+            print(f"not played: {name}: {why}")
+        print(summary(outcomes, rehearsal.strays, pace, seconds))
+    return 0 if is_passed(outcomes, rehearsal.strays) else 1
+
+
+def _progress(begun: float) -> Callable[[str], None]:
+    """Prints lines of progress on standard error, with the time since the beginning."""
+
+    def say(line: str) -> None:
+        seconds = int(time.monotonic() - begun)
+        print(f"{seconds // 60:3d}:{seconds % 60:02d} {line}", file=sys.stderr, flush=True)
+
+    return say

@@ -1,0 +1,271 @@
+"""From alerts to notifications, in a real Alertmanager with the example's routes and inhibitions at short waits."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import yaml
+
+from commwatch import rules
+from commwatch.assets import asset
+from support.alertmanager import Alertmanager, Post, alertmanager
+
+pytestmark = pytest.mark.prometheus
+
+EXAMPLE = asset("alerts/alertmanager.example.yml")
+LINK = {
+    "summary": "An NVLink that was up is down.",
+    "description": "Node node1:28029: link 11 of GPU 3 is inactive (state 0). No job was on the node. "
+    "First action: drain the node, then see whether other links are down too.",
+    "runbook_url": "https://runbooks.example/commwatch/CommwatchNvlinkDown.md",
+    "dashboard_url": "https://grafana.example/d/commwatch-node?var-instance=node1:28029",
+}  # fmt: skip
+
+
+def alert(name: str, cluster: str, node: int | None = 1, severity: str = "critical", **labels: str) -> dict[str, str]:
+    """The labels of an alert of a node, or with None of the fleet."""
+    where = {} if node is None else {"instance": f"node{node}:28029"}
+    return {
+        "alertname": f"Commwatch{name}",
+        "cluster": cluster,
+        "job": "commwatch",
+        "severity": severity,
+        **where,
+        **labels,
+    }
+
+
+def link_down(cluster: str, node: int) -> dict[str, str]:
+    return alert("NvlinkDown", cluster, node, gpu="3", pci_bus_id="0000:5d:00.0", link="11")
+
+
+def on_many(cluster: str, fault: str = "NvlinkDown") -> dict[str, str]:
+    return alert("FaultOnManyNodes", cluster, None, fault=f"Commwatch{fault}")
+
+
+@dataclass
+class Story:
+    """What Alertmanager posted while the alerts of this module came and went."""
+
+    manager: Alertmanager
+    firing_early: list[Post]
+    """Of the cluster ``early``, until its alerts were resolved."""
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """All cases at once, each in a cluster of its own: the waits of Alertmanager pass once for all."""
+    with alertmanager(tmp_path_factory.mktemp("alertmanager")) as manager:
+        manager.post({"alertname": "CommwatchWatchdog", "cluster": "live", "severity": "info"})
+        manager.post(*[link_down("storm", node) for node in range(40)])
+        manager.post(on_many("storm"))
+        manager.post(*[link_down("early", node) for node in range(2)])
+        manager.post(link_down("group", 1), annotations=LINK)
+        manager.post(
+            alert("NvlinkDown", "tickets", 1), alert("PcieReplays", "tickets", 1, "warning"),
+            alert("PcieReplays", "tickets", 2, "warning"), alert("RdmaCongested", "tickets", 3, "info"),
+        )  # fmt: skip
+        manager.post(link_down("rehearsal", 1) | {"simulated": "true"}, on_many("rehearsal") | {"simulated": "true"})
+
+        manager.until(lambda: len(manager.posts("early")) == 2 and manager.posts("group"))
+        manager.post(*[link_down("early", node) for node in range(2, 40)])
+        manager.post(on_many("early"))
+        manager.post(alert("GpuLost", "group", gpu="3", pci_bus_id="0000:5d:00.0"))
+        manager.until(lambda: len(manager.posts("group")) == 2 and len(manager.posts("early")) == 3)
+        manager.until(lambda: manager.posts("tickets") and len(manager.posts("live")) >= 2)
+        time.sleep(3.5)  # another interval of the groups, in which nothing more may come
+        firing_early = manager.posts("early")
+        for cluster in ("storm", "early"):
+            manager.post(*[link_down(cluster, node) for node in range(40)], on_many(cluster), resolved=True)
+        manager.until(lambda: manager.posts("storm", "resolved") and len(manager.posts("early", "resolved")) == 3)
+        yield Story(manager, firing_early)
+
+
+def test_one_fault_on_forty_nodes_at_once_is_one_page(story: Story) -> None:
+    """The alert of the fleet hushes those of the nodes before they page; the resolve is one as well."""
+    for status in ("firing", "resolved"):
+        (page,) = story.manager.posts("storm", status)
+        assert (page.to, page.names) == ("page", ["CommwatchFaultOnManyNodes"])
+
+
+def test_nodes_that_were_seen_first_page_and_the_others_do_not(story: Story) -> None:
+    """Two nodes page before the fault is on three: forty nodes give at most three notifications, and three ends."""
+    nodes = [page.body["groupLabels"].get("instance", "fleet") for page in story.firing_early]
+    ends = [page.body["groupLabels"].get("instance", "fleet") for page in story.manager.posts("early", "resolved")]
+
+    assert sorted(nodes) == ["fleet", "node0:28029", "node1:28029"]
+    assert sorted(ends) == sorted(nodes)
+
+
+def test_a_gpu_lost_after_its_link_is_the_same_page(story: Story) -> None:
+    """One group, one key: the pager updates its incident, and the lost GPU hushes its link."""
+    first, second = story.manager.posts("group")
+
+    assert first.body["groupKey"] == second.body["groupKey"]
+    assert (first.names, second.names) == (["CommwatchNvlinkDown"], ["CommwatchGpuLost"])
+
+
+def test_tickets_come_from_nodes_without_a_page(story: Story) -> None:
+    """A warning makes a ticket, beside a page it is hushed, and an info tells no one."""
+    found = {(post.to, post.body["groupLabels"]["instance"], *post.names) for post in story.manager.posts("tickets")}
+
+    assert found == {
+        ("page", "node1:28029", "CommwatchNvlinkDown"),
+        ("ticket", "node2:28029", "CommwatchPcieReplays"),
+    }
+
+
+def test_a_rehearsal_wakes_no_one(story: Story) -> None:
+    """Whatever is simulated goes to the drill alone, the fleet apart from the nodes."""
+    assert {(post.to, *post.names) for post in story.manager.posts("rehearsal")} == {
+        ("drill", "CommwatchFaultOnManyNodes")
+    }
+
+
+def test_the_watchdog_is_heard_again_and_again(story: Story) -> None:
+    """The dead-man's switch hears from Alertmanager at each interval."""
+    assert {post.to for post in story.manager.posts("live")} == {"dead-man"}
+    assert len(story.manager.posts("live")) >= 2
+
+
+def test_the_pager_shows_where_what_and_what_to_do(story: Story) -> None:
+    """PagerDuty's event names node, part, value, first action and runbook; its key comes from a file."""
+    events = [one for one in story.manager.messages("pagerduty") if "group" in one["payload"]["summary"]]
+    payload = events[0]["payload"]
+    details = payload["custom_details"]
+
+    assert events[0]["routing_key"] == "key-from-a-file"
+    assert len({one["dedup_key"] for one in events}) == 1
+    assert payload["summary"] == "[FIRING] node1:28029 in group: CommwatchNvlinkDown"
+    assert (payload["severity"], payload["component"]) == ("critical", "node1:28029 in group")
+    assert details["node"] == "node1:28029 in group"
+    assert "Part: gpu 3, link 11, pci_bus_id 0000:5d:00.0" in details["faults"]
+    assert "is inactive (state 0)" in details["faults"]
+    assert details["first_action"].startswith("drain the node, then see")
+    assert details["runbook"] == events[0]["links"][0]["href"] == LINK["runbook_url"]
+
+
+def test_slack_shows_the_same(story: Story) -> None:
+    """One message with title, link to the dashboard, part, value, first action and runbook."""
+    (shown,) = [one["attachments"][0] for one in story.manager.messages("slack") if LINK["runbook_url"] in str(one)]
+
+    assert (shown["title"], shown["color"]) == ("[FIRING] node1:28029 in group: CommwatchNvlinkDown", "danger")
+    assert shown["title_link"] == LINK["dashboard_url"]
+    assert shown["text"].splitlines() == [
+        "*CommwatchNvlinkDown* (critical) on node1:28029",
+        "Part: gpu 3, link 11, pci_bus_id 0000:5d:00.0",
+        "Node node1:28029: link 11 of GPU 3 is inactive (state 0). No job was on the node.",
+        "First action: drain the node, then see whether other links are down too.",
+        f"Runbook: {LINK['runbook_url']}",
+    ]
+
+
+def test_a_webhook_shows_the_same(story: Story) -> None:
+    """What is posted holds the labels of the part and the words of the rule."""
+    (one,) = story.manager.posts("group")[0].body["alerts"]
+
+    assert (one["labels"]["gpu"], one["labels"]["link"]) == ("3", "11")
+    assert one["annotations"] == LINK
+
+
+HUSHES = [
+    (alert("NvlinkDown", "", 1), alert("PcieReplays", "", 1, "warning"), True),
+    (alert("NvlinkDown", "", 1), alert("PcieReplays", "", 2, "warning"), False),
+    (alert("NvlinkDown", "", 1), alert("PcieWidthDropped", "", 1), False),
+    (alert("DaemonDown", "", 1, "warning"), alert("CollectorFailing", "", 1, "warning"), True),
+    (alert("DaemonDown", "", 1, "warning"), alert("NvlinkDown", "", 1), False),
+    (alert("NvlinkDown", "", 1), alert("DaemonDown", "", 1, "warning"), False),
+    (alert("DaemonAbsent", "", None), alert("DaemonDown", "", 1, "warning"), True),
+    (alert("DaemonAbsent", "", None), on_many("", "DaemonDown"), True),
+    (alert("DaemonAbsent", "", None), on_many("", "NvlinkDown"), False),
+    (alert("GpuLost", "", 1, pci_bus_id="a"), alert("XidFabric", "", 1, pci_bus_id="a"), True),
+    (alert("GpuLost", "", 1, pci_bus_id="a"), alert("NvlinkDown", "", 1, pci_bus_id="b"), False),
+    (alert("GpuNotAnswering", "", 1, pci_bus_id="a"), alert("PcieWidthDropped", "", 1, pci_bus_id="a"), True),
+    (alert("GpuNotAnswering", "", 1, pci_bus_id="a"), alert("RdmaPortDown", "", 1, device="mlx5_0"), False),
+    (alert("SxidFatal", "", 1), alert("NvlinkDown", "", 1, pci_bus_id="b"), True),
+    (alert("SxidFatal", "", 1), alert("NvlinkDown", "", 2, pci_bus_id="b"), False),
+    (alert("PcieGenerationLow", "", 1, "warning"), alert("ProbeBandwidthLow", "", 1, "warning"), True),
+    (alert("PcieGenerationLow", "", 1, "warning"), alert("ProbeBandwidthLow", "", 2, "warning"), False),
+    (alert("PcieGenerationLow", "", 1, "warning"), alert("ProbeWrongResult", "", 1), False),
+    (alert("ProbeBandwidthLow", "", 1, "warning"), alert("PcieGenerationLow", "", 1, "warning"), False),
+    (on_many("", "NvlinkDown"), alert("NvlinkDown", "", 1), True),
+    (on_many("", "PcieReplays"), alert("PcieReplays", "", 1, "warning"), True),
+    (on_many("", "NvlinkDown"), alert("PcieWidthDropped", "", 1), False),
+    (on_many("", "NvlinkDown") | {"simulated": "true"}, alert("NvlinkDown", "", 1), False),
+]
+
+
+def test_each_cause_hushes_its_symptoms_and_nothing_else(story: Story) -> None:
+    """Node over part, cause over symptom, fleet over node, page over ticket; each where node, GPU or fault agree."""
+    clusters = [f"hush{number}" for number in range(len(HUSHES))]
+    for cluster, (cause, symptom, _) in zip(clusters, HUSHES, strict=True):
+        story.manager.post(cause | {"cluster": cluster}, symptom | {"cluster": cluster})
+    story.manager.until(lambda: all(len(story.manager.hushed(one)) == 2 for one in clusters))
+
+    for cluster, (cause, symptom, expected) in zip(clusters, HUSHES, strict=True):
+        hushed = story.manager.hushed(cluster)
+        name = " ".join(symptom[key] for key in ("alertname", "instance") if key in symptom)
+        assert hushed[name] == expected, (cause, symptom)
+
+
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        ("severity=critical instance=node1", "page"),
+        ("severity=warning instance=node1", "ticket"),
+        ("severity=info instance=node1", "none"),
+        ("severity=critical", "page"),
+        ("severity=warning", "ticket"),
+        ("severity=info", "none"),
+        ("severity=critical simulated=true", "drill"),
+        ("severity=critical instance=node1 simulated=true", "drill"),
+        ("severity=info instance=node1 simulated=true", "drill"),
+        ("severity=info alertname=CommwatchWatchdog", "dead-man"),
+    ],
+)
+def test_alerts_reach_their_receiver(labels: str, receiver: str) -> None:
+    """Critical pages, warning makes a ticket, info goes nowhere, and a simulated node reaches only the drill."""
+    route = ["amtool", "config", "routes", "test", f"--config.file={EXAMPLE}", *labels.split()]
+
+    assert subprocess.run(route, capture_output=True, text=True, check=True).stdout.split() == [receiver]
+
+
+def test_amtool_accepts_the_example() -> None:
+    """The example and its templates are valid."""
+    result = subprocess.run(["amtool", "check-config", EXAMPLE], capture_output=True, text=True)
+
+    assert result.returncode == 0, result.stderr
+    assert "1 templates" in result.stdout
+
+
+def test_the_example_holds_no_secret() -> None:
+    """Keys and addresses that are secrets stand in files of their own."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    keys = {"routing_key", "service_key", "api_url", "slack_api_url", "credentials", "password", "bearer_token"}
+
+    assert not any(f"{key}:" in text for key in keys)
+
+
+def test_every_alert_of_a_node_is_hushed_by_its_fleet_alert() -> None:
+    """No alert is missing from the example, and none is there that does not exist."""
+    rules_of_example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))["inhibit_rules"]
+    by_fleet = [one for one in rules_of_example if any("fault=" in matcher for matcher in one["source_matchers"])]
+
+    assert sorted(one["target_matchers"][0] for one in by_fleet) == sorted(
+        f'alertname="{name}"' for name, about_node in rules.shipped_alerts().items() if about_node
+    )
+
+
+def test_a_hush_line_goes_with_its_alert() -> None:
+    """Writing the lines anew drops those of alerts that are gone."""
+    text = rules.example_with_hushes(
+        EXAMPLE.read_text(encoding="utf-8"), {"CommwatchNew": True, "CommwatchFleet": False}
+    )
+
+    assert text.count("CommwatchNew") == 2
+    assert '"CommwatchFleet"' not in text
+    assert 'fault="CommwatchNvlinkDown"' not in text

@@ -1,0 +1,176 @@
+"""What a site changes in the rules without editing them, and keeps over an upgrade."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commwatch import rules
+from commwatch.assets import asset
+from commwatch.errors import ConfigError
+from commwatch.rule_site import AlertChange, alerts_about_nodes, changed_rules, read_site_file
+from commwatch.thresholds import load_thresholds
+from support.promtool_cases import shipped_groups
+
+SHIPPED = rules.shipped_alerts()
+EXAMPLE = asset("alerts/site.example.yml")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a site's file."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "site.yml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def rendered(folder: Path, *arguments: str | Path) -> dict[str, dict[str, Any]]:
+    """Render rules into a folder; the alerts by name."""
+    assert rules.main([*map(str, arguments), "--output", str(folder)]) == 0
+    groups = [
+        group for path in folder.glob("*.yaml") for group in yaml.load(path.read_text(), yaml.CSafeLoader)["groups"]
+    ]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
+
+
+def test_the_example_is_what_it_says(tmp_path: Path) -> None:
+    """Its severity and nodes stand at their alerts, and everything else is as shipped."""
+    own = rendered(tmp_path, "--site", EXAMPLE)
+    shipped = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
+
+    low = own["CommwatchNvlinkUtilizationLow"]
+    assert (low["labels"]["severity"], low["labels"]["class"]) == ("warning", "B")
+    assert low["expr"].endswith('last_over_time(up{job="commwatch", partition="training"}[10m])\n')
+    assert own["CommwatchProbeBandwidthLow"]["labels"] == shipped["CommwatchProbeBandwidthLow"]["labels"]
+    assert own.keys() == shipped.keys()
+    for name in own.keys() - {"CommwatchNvlinkUtilizationLow", "CommwatchProbeBandwidthLow"}:
+        assert own[name]["expr"].replace(', cluster="example"', "") == shipped[name]["expr"]
+        assert own[name]["labels"] == shipped[name]["labels"]
+
+
+def test_matchers_reach_every_selector(tmp_path: Path) -> None:
+    """No series of another cluster is read: what is no recorded series is selected by job and matchers."""
+    assert rules.main(["--site", str(EXAMPLE), "--output", str(tmp_path)]) == 0
+    for path in tmp_path.glob("*.yaml"):
+        for group in yaml.load(path.read_text(), yaml.CSafeLoader)["groups"]:
+            for rule in group["rules"]:
+                expression = re.sub(r"[a-z_]+:\w+:\w+(\{[^}]*\})?", "", rule["expr"])
+                bare = re.findall(r'(?<![\w"|])(?:commwatch_\w+|up|ALERTS)(?![\w{|"])', expression)
+                assert bare == []
+                for selector in re.findall(r"\{[^}]*\}", expression):
+                    assert 'job="commwatch", cluster="example"' in selector or "partition" in selector, rule["expr"]
+
+
+@pytest.mark.prometheus
+def test_promtool_accepts_the_rules_of_the_example(tmp_path: Path) -> None:
+    """What the changes leave behind is valid."""
+    assert rules.main(["--site", str(EXAMPLE), "--output", str(tmp_path)]) == 0
+
+    result = subprocess.run(
+        ["promtool", "check", "rules", "--lint=all", "--lint-fatal", *map(str, tmp_path.glob("*.yaml"))],
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert result.returncode == 0, result.stderr
+
+
+def test_thresholds_lie_beside_the_site_file(tmp_path: Path, site: Callable[[str], Path]) -> None:
+    """The digest that the rules carry is that of the file which the daemons read."""
+    (tmp_path / "thresholds.yaml").write_text("probe_low_bandwidth_streak: {value: 5}\n")
+    own = load_thresholds(tmp_path / "thresholds.yaml")
+
+    alerts = rendered(tmp_path / "out", "--site", site("thresholds: thresholds.yaml\n"))
+
+    assert "[2m]) >= 5" in alerts["CommwatchProbeBandwidthLow"]["expr"]
+    assert f'digest: "{own.digest}"' in (tmp_path / "out" / "recording.yaml").read_text()
+    assert own.digest != load_thresholds(None).digest
+
+
+def test_a_flag_goes_before_the_file(tmp_path: Path, site: Callable[[str], Path]) -> None:
+    """As everywhere else."""
+    alerts = rendered(tmp_path / "out", "--site", site("job: a\nrunbooks: https://a.test/\n"), "--job", "b")
+
+    assert 'job="b"' in alerts["CommwatchDaemonDown"]["expr"]
+    assert alerts["CommwatchDaemonDown"]["annotations"]["runbook_url"] == "https://a.test/CommwatchDaemonDown.md"
+
+
+def test_changes_are_kept_over_an_upgrade() -> None:
+    """New expressions and new alerts of an upgrade come with the severity and nodes of the site."""
+    before = Path(asset("alerts/rules/probe.yaml")).read_text()
+    after = before.replace("[2m]) >= 3", "[3m]) >= 3")
+    changes = {"CommwatchProbeBandwidthLow": AlertChange("critical", 'rack="r1"')}
+
+    (rule,) = [
+        rule
+        for group in yaml.safe_load(changed_rules(after, changes, "commwatch", "10m"))["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") == "CommwatchProbeBandwidthLow"
+    ]
+
+    assert after != before
+    assert "[3m]) >= 3" in rule["expr"]
+    assert 'up{job="commwatch", rack="r1"}' in rule["expr"]
+    assert (rule["labels"]["severity"], rule["keep_firing_for"]) == ("critical", "10m")
+
+
+def test_a_file_without_changes_keeps_its_text() -> None:
+    """Comments and layout go only where an alert is changed."""
+    text = Path(asset("alerts/rules/probe.yaml")).read_text()
+
+    assert changed_rules(text, {"CommwatchNvlinkDown": AlertChange("info")}, "commwatch", "10m") == text
+
+
+def test_alerts_about_nodes_are_told_from_those_about_the_fleet() -> None:
+    """A matcher on targets makes sense only where the alert names one."""
+    about = alerts_about_nodes((asset("alerts/templates") / "fleet.yaml").read_text())
+
+    assert about["CommwatchProbeBandwidthBelowPeers"]
+    assert not about["CommwatchFaultOnManyNodes"]
+    assert not SHIPPED["CommwatchDaemonAbsent"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "problem"),
+    [
+        ("\njobs: a\n", 2, "jobs", "unknown key; did you mean job"),
+        ("job: 3\n", 1, "job", "expected text, got 3"),
+        ("job: 'a\"b'\n", 1, "job", "name of one job"),
+        ("matchers: cluster=a\n", 1, "matchers", "expected matchers such as"),
+        ("matchers: ''\n", 1, "matchers", "expected text"),
+        ("job: a\njob: b\n", 2, "job", "already set in line 1"),
+        ("alerts:\n", 1, "alerts", "expected KEY: VALUE"),
+        ("alerts:\n  CommwatchNvlinkDwn: {severity: info}\n", 2, "alerts.CommwatchNvlinkDwn", "did you mean"),
+        ("alerts:\n  CommwatchNvlinkDown: info\n", 2, "alerts.CommwatchNvlinkDown", "expected KEY: VALUE"),
+        ("alerts:\n  CommwatchNvlinkDown:\n    level: info\n", 3, "alerts.CommwatchNvlinkDown.level", "unknown key"),
+        ("alerts:\n  CommwatchNvlinkDown:\n    severity: page\n", 3, "alerts.CommwatchNvlinkDown.severity", "critical"),
+        ("alerts:\n  CommwatchNvlinkDown:\n    nodes: rack\n", 3, "alerts.CommwatchNvlinkDown.nodes", "matchers"),
+        ("alerts:\n  CommwatchDaemonAbsent:\n    nodes: a=\"b\"\n", 3, "alerts.CommwatchDaemonAbsent.nodes", "node"),
+        ("- a\n", 1, "", "expected settings"),
+    ],
+)  # fmt: skip
+def test_a_wrong_site_file_is_refused(
+    site: Callable[[str], Path], text: str, line: int, key: str, problem: str
+) -> None:
+    """The error names file, line and key."""
+    path = site(text)
+
+    with pytest.raises(ConfigError, match=re.escape(problem)) as caught:
+        read_site_file(path, SHIPPED)
+
+    assert (caught.value.file, caught.value.line, caught.value.key) == (str(path), line, key)
+
+
+def test_the_command_says_what_is_wrong(site: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """One line on standard error and exit code 2."""
+    assert rules.main(["--check", "--site", str(site("jobs: a\n"))]) == 2
+    assert re.search(r"site\.yml:1: jobs: unknown key", capsys.readouterr().err)

@@ -1,0 +1,98 @@
+"""The catalogue of drills, held against the faults, the nodes, the findings and the rules."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import pytest
+import yaml
+
+from commwatch.analysis.findings.codes import CODES
+from commwatch.drill.catalogue import UnknownDrill, choose, load_drills, without_alert
+from commwatch.drill.model import Drill
+from commwatch.drill.node import fault_file
+from commwatch.drill.rehearsal import ALWAYS
+from commwatch.rules import shipped_alerts
+from commwatch.simulation.faults.kinds import FAMILIES
+from commwatch.simulation.faults.parse import parse_faults
+from commwatch.simulation.presets import PRESETS
+
+DRILLS = load_drills()
+IDS = list(DRILLS)
+
+
+@pytest.mark.parametrize("drill", DRILLS.values(), ids=IDS)
+def test_the_node_takes_the_faults_of_each_drill(drill: Drill) -> None:
+    """While they last and after their end, beside what holds all the time."""
+    now = time.time()
+    count = len(drill.faults) + len(drill.under)
+    for until in (None, now + 60):
+        text = fault_file(drill.faults, now, until, drill.under).decode()
+        faults = parse_faults(text, "faults.yaml", PRESETS[drill.preset], now - 100, now)
+        assert len(faults) == count
+        assert drill.stopped or faults
+
+
+def test_a_fault_that_has_ended_stays_in_the_file_with_its_end() -> None:
+    """An entry that is taken out has never happened: its counters would fall."""
+    entry = {"fault": "nvlink_crc", "gpu": "0", "link": "2", "rate": "200/s"}
+    (fault,) = parse_faults(
+        fault_file([entry], 1_000_060.0, 1_000_090.5).decode(), "f", PRESETS["h100x8"], 1_000_000.0, 1_000_100.0
+    )
+    assert [fault.start, fault.end] == pytest.approx([60, 90.5])
+
+
+@pytest.mark.parametrize("drill", DRILLS.values(), ids=IDS)
+def test_findings_and_alerts_of_each_drill_say_the_same(drill: Drill) -> None:
+    """The finding that the daemon opens names an alert that the drill expects."""
+    for code in drill.codes:
+        if CODES[code].alert:
+            assert CODES[code].alert in drill.alerts, code
+    if not drill.is_silent and not drill.stopped and drill.nodes == 1:
+        assert drill.codes
+
+
+def test_the_catalogue_covers_all_families_and_presets() -> None:
+    """At least 40 faults that page, among them of every family and on every preset."""
+    paging = [drill for drill in DRILLS.values() if not drill.is_silent]
+    assert len(paging) >= 40
+    assert {drill.preset for drill in paging} == set(PRESETS)
+    assert {drill.family for drill in paging} >= set(FAMILIES)
+
+
+def test_every_alert_of_the_catalogue_has_a_rule() -> None:
+    """Expected or allowed; what always fires is left to no drill."""
+    alerts = set(shipped_alerts())
+    assert {name for drill in DRILLS.values() for name in without_alert(drill, alerts)} == set()
+    assert {name for drill in DRILLS.values() for name in drill.also} <= alerts
+    assert alerts >= ALWAYS
+
+
+def test_two_drills_of_an_alert_that_looks_back_an_hour_are_the_most() -> None:
+    """A third node with the same alert is a fault of the fleet, and none of the earlier ones would be over."""
+    long = [name for drill in DRILLS.values() for name in drill.alerts if drill.lasts > 1200]
+    assert max(map(long.count, long)) <= 2
+
+
+def test_names_and_patterns_choose_drills_in_the_order_of_the_catalogue() -> None:
+    """Twice the same is once; nothing named is all."""
+    chosen = [drill.name for drill in choose(DRILLS, ["sxid_*", "gpu_lost", "gpu_lost"])]
+    assert chosen == ["gpu_lost", "sxid_fatal", "sxid_warning"]
+    assert len(choose(DRILLS, [])) == len(DRILLS)
+
+
+def test_an_unknown_name_is_an_error_with_the_nearest() -> None:
+    """Wrong use: exit code 2."""
+    with pytest.raises(UnknownDrill, match="did you mean nvlink_down") as caught:
+        choose(DRILLS, ["nvlink_dwn"])
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "row", [{"preset": "h100x8", "alert": "A"}, {"alerts": []}, {"preset": "h100x8", "within": "3 parsecs"}]
+)
+def test_a_row_with_an_unknown_key_a_missing_one_or_a_wrong_time_is_refused(row: dict[str, object]) -> None:
+    """So that a slip of the pen does not become a drill that shows nothing."""
+    with pytest.raises(msgspec.ValidationError):
+        load_drills(yaml.safe_dump({"GPU": {"one": row}}))

@@ -1,0 +1,137 @@
+"""The shipped rules at a fifteenth of their times."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from commwatch.config import Config
+from commwatch.config_file import load_config
+from commwatch.drill.catalogue import load_drills
+from commwatch.drill.node import node_configuration
+from commwatch.drill.pace import (
+    FAST,
+    SHIPPED,
+    collector_intervals,
+    parse_promql_duration,
+    promql_duration,
+    scaled_expression,
+    scaled_rules,
+    scaled_template,
+)
+from commwatch.drill.stage import rules_at
+from commwatch.rules import Site, render_all, templates
+from commwatch.thresholds import load_thresholds
+
+RULES = render_all(load_thresholds(None), Site())
+
+
+def test_windows_steps_and_offsets_are_divided_and_nothing_else() -> None:
+    """A range, a subquery with and without a step, and an offset; numbers, labels and thresholds stay."""
+    expression = 'rate(a{b="x"}[5m]) > 5 and max_over_time(c[1h30m:1m] offset 15s) == 15 and d[30m:] offset -1h'
+    scaled = scaled_expression(expression, 15)
+    assert scaled == (
+        'rate(a{b="x"}[20000ms]) > 5 and max_over_time(c[360000ms:4000ms] offset 1000ms) == 15 '
+        "and d[120000ms:] offset -240000ms"
+    )
+
+
+def test_each_window_of_the_shipped_rules_holds_as_many_samples_in_the_fast_form() -> None:
+    """Window by window, in the order in which they stand: the same number of scrapes."""
+    for name, text in RULES.items():
+        before, after = yaml.safe_load(text), yaml.safe_load(scaled_rules(text, FAST))
+        for old, new in zip(_windows(before), _windows(after), strict=True):
+            assert new / FAST.interval == pytest.approx(old / SHIPPED.interval, abs=0.001), name
+
+
+def test_waits_are_divided_and_the_holding_time_more() -> None:
+    """A rule that waits a minute waits 4 s, and one that holds for 10 min holds for 10 s."""
+    text = "groups: [{name: g, interval: 15s, rules: [{alert: A, expr: up, for: 1m, keep_firing_for: 10m}]}]"
+    (group,) = yaml.safe_load(scaled_rules(text, FAST))["groups"]
+    assert group["interval"] == "1000ms"
+    (rule,) = group["rules"]
+    assert (rule["for"], rule["keep_firing_for"]) == ("4000ms", "10000ms")
+
+
+def test_the_shipped_rules_are_left_as_they_are() -> None:
+    """At the shipped intervals a drill decides by the very files of alerts/rules."""
+    assert rules_at(SHIPPED) == RULES
+
+
+@pytest.mark.prometheus
+def test_prometheus_takes_the_fast_rules(tmp_path: Path) -> None:
+    """promtool finds nothing wrong with any file."""
+    for name, text in rules_at(FAST).items():
+        (tmp_path / name).write_text(text)
+    files = sorted(map(str, tmp_path.glob("*.yaml")))
+    checked = subprocess.run(["promtool", "check", "rules", *files], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_times_that_a_template_compares_as_numbers_are_divided_too() -> None:
+    """Data are old after 20 s in place of 300 s, wherever a template says so; its durations are left to the rules."""
+    template = "time() - a > @data_stale_seconds@ and b[@state_fault_window_seconds:duration@] > @pair_slow_ratio@"
+    scaled = scaled_template(template, load_thresholds(None), FAST)
+    assert scaled == "time() - a > 20 and b[@state_fault_window_seconds:duration@] > @pair_slow_ratio@"
+    assert any("@data_stale_seconds@" in text for text in templates().values())
+    (stale,) = (
+        rule["expr"]
+        for text in rules_at(FAST).values()
+        for group in yaml.safe_load(text)["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") == "CommwatchDataStale"
+    )
+    assert "> 20\n" in stale
+
+
+def test_every_collector_of_a_fast_node_has_a_fifteenth_of_its_interval() -> None:
+    """Down to a quarter of a second, as often as the simulated node looks for other faults."""
+    intervals = collector_intervals(FAST)
+    assert intervals["nvml"]["nvlink_errors_interval"] == "667ms"
+    assert intervals["nvml"]["nvlink_interval"] == "250ms"
+    assert set(intervals) == set(Config().sources.__struct_fields__)
+    assert collector_intervals(SHIPPED) == {}
+
+
+@pytest.mark.parametrize("pace", [SHIPPED, FAST], ids=lambda pace: str(pace.name))
+def test_the_daemon_takes_the_configuration_of_every_drill(tmp_path: Path, pace: object) -> None:
+    """No key is unknown and no value out of range."""
+    for drill in load_drills().values():
+        file = tmp_path / f"{drill.name}.yaml"
+        file.write_text(yaml.safe_dump(node_configuration(drill, pace)))  # type: ignore[arg-type]
+        config = load_config(file)
+        assert config.probes.enabled == bool(drill.probes)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("15s", 15), ("1h30m", 5400), ("500ms", 0.5), ("7d", 604800)])
+def test_durations_of_prometheus_are_read_and_written(text: str, seconds: float) -> None:
+    """As Prometheus writes them."""
+    assert parse_promql_duration(text) == seconds
+    assert parse_promql_duration(promql_duration(seconds)) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "1.5h", "5 m"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    """With the text in the message."""
+    with pytest.raises(ValueError, match="no duration"):
+        parse_promql_duration(text)
+
+
+def _windows(document: object) -> list[float]:
+    """All windows, steps, offsets, intervals and waits of rules, in their order."""
+    text = yaml.safe_dump(document, width=100000)
+    found = re.findall(r"\[(\w+)(?::(\w+)?)?\]|offset -?(\w+)|(?:interval|for): (\w+)", _without_annotations(text))
+    return [parse_promql_duration(one) for groups in found for one in groups if one]
+
+
+def _without_annotations(text: str) -> str:
+    document = yaml.safe_load(text)
+    for group in document["groups"]:
+        for rule in group["rules"]:
+            rule.pop("annotations", None)
+            rule.pop("keep_firing_for", None)
+    return str(yaml.safe_dump(document, width=100000))
