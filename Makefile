@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help run demo test lint format types check docs cases bench clean
+.PHONY: help run demo test lint format types check docs cases bench drill clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ bench: $(BIN)/.dev  ## measure against the budgets of docs/performance.md
 	$(BIN)/python -m benchmarks.sampling
 	$(BIN)/python -m benchmarks.scrape
 	$(BIN)/python -m benchmarks.daemon
+
+drill: $(BIN)/.run  ## play every fault of the catalogue until it pages and resolves; writes docs/detection.md
+	$(BIN)/commwatch drill --nodes 28 --report docs/detection.md $(ARGS)
 
 check: lint types test  ## all that must pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ _ALERT_KEYS = ("severity", "nodes")
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*(?:=~|!~|!=|=)"(?:[^"\\]|\\.)*"'
 _MATCHERS = re.compile(rf"{_MATCHER}(?:, *{_MATCHER})*")
 _JOB = re.compile(r'[^"\\@{}]+')
+_EXPECTED = {"job": "the name of one job", "matchers": 'matchers such as cluster="a", rack!~"test.*"'}
 _NODE_SEEN = "10m"
 """A target that discovery lost for a moment stays with its alert."""
 
@@ -69,12 +70,12 @@ def read_site_file(path: Path, shipped: Mapping[str, bool]) -> SiteFile:
     )
 
 
-_EXPECTED = {"job": "the name of one job", "matchers": 'matchers such as cluster="a", rack!~"test.*"'}
-
-
 def _alert_change(document: YamlDocument, name: str, shipped: Mapping[str, bool]) -> AlertChange:
     steps: Steps = ("alerts", name)
-    _refuse_unknown(document, ("alerts",), {name: None}, shipped, "no such alert")
+    if name not in shipped:
+        close = difflib.get_close_matches(name, shipped, n=1)
+        hint = f"did you mean {close[0]}?" if close else "docs/alerts.md has them all"
+        raise document.error(steps, f"no such alert; {hint}")
     entry = _mapping(document, steps)
     _refuse_unknown(document, steps, entry, _ALERT_KEYS)
     words = {key: _text(document, (*steps, key)) for key in entry}
@@ -88,15 +89,12 @@ def _alert_change(document: YamlDocument, name: str, shipped: Mapping[str, bool]
     return AlertChange(severity, nodes)
 
 
-def _refuse_unknown(
-    document: YamlDocument, steps: Steps, found: Iterable[str], known: Iterable[str], problem: str = "unknown key"
-) -> None:
-    names = list(known)
+def _refuse_unknown(document: YamlDocument, steps: Steps, found: Iterable[str], known: Sequence[str]) -> None:
     for key in found:
-        if key not in names:
-            close = difflib.get_close_matches(key, names, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
-            raise document.error((*steps, key), f"{problem}; {hint}")
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+            raise document.error((*steps, key), f"unknown key; {hint}")
 
 
 def _at(document: YamlDocument, steps: Steps) -> Any:

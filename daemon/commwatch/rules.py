@@ -22,9 +22,8 @@ from commwatch.rule_site import AlertChange, SiteFile, alerts_about_nodes, chang
 from commwatch.thresholds import Thresholds, load_thresholds
 
 _PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
-_JOB_MATCHER = 'job="@job@"'
-"""Each selector of a template begins with it."""
-_FLEET_ALERT = "CommwatchFaultOnManyNodes"
+_FLEET_ALERTS = ("CommwatchFaultOnManyNodes", "CommwatchSoftwareFaultOnManyNodes")
+"""Each counts the nodes of some alerts, of those that page and of those that do not."""
 _HUSHES = re.compile(r"(^  # <faults>\n)(?:.*\n)*(  # </faults>$)", re.MULTILINE)
 """Where the Alertmanager example has a line for each alert."""
 _DURATION_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
@@ -51,6 +50,28 @@ _DEVICE_GPU = (
 )
 """Which GPU a PCIe device is; nothing where it is none."""
 
+_FIRING = "ALERTS{job='%s',alertname='%s',alertstate='firing',simulated='%s'}"
+_FAULTY = f"group by (instance) ({_FIRING})"
+_FAULTY_BUSY = (
+    "count(max by (job, instance) (max_over_time(commwatch_gpu_busy{job='%s'}[5m])) > 0 "
+    f"and on (job, instance) {_FIRING})"
+)
+_FAULT_ON_NODES = (
+    "{{ $labels.fault }} fires on {{ $value }}"
+    "{{ with printf \"job:commwatch_nodes:count{job='%s',simulated='%s'}\" $labels.job $labels.simulated | query }}"
+    " of {{ . | first | value }}{{ end }} nodes, among them "
+    f'{{{{ range $place, $one := printf "{_FAULTY}" $labels.job $labels.fault $labels.simulated'
+    ' | query | sortByLabel "instance" }}'
+    "{{ if lt $place 5 }}{{ if $place }}, {{ end }}{{ $one.Labels.instance }}{{ end }}{{ end }}. "
+    f'{{{{ with printf "{_FAULTY_BUSY}" $labels.job $labels.job $labels.fault $labels.simulated | query }}}}'
+    "A job was on {{ . | first | value }} of them in the last 5 min."
+    "{{ else }}No job was seen on them in the last 5 min.{{ end }}"
+)
+"""How many nodes have the fault of the label ``fault``, the first five of them, and where jobs run."""
+
+_SOFTWARE_FAULTS = ("CommwatchConfigReloadFailing", "CommwatchNcclSettingHarmful", "CommwatchRuleFailing")
+"""Alerts on what someone has set or written: on however many nodes, they can wait for the morning."""
+
 _LISTS: Mapping[str, Iterable[str]] = {
     "xids_fabric": kernel.FABRIC_FAILED,
     "xids_gpu": kernel.GPU_FAILED,
@@ -59,6 +80,7 @@ _LISTS: Mapping[str, Iterable[str]] = {
     "nccl_hardware": (category for category, side in SIDES.items() if side in jobs.HARDWARE),
     "probe_missed_chances": probe.MISSED_CHANCES,
     "probe_disturbed": probe.DISTURBED,
+    "software_faults": _SOFTWARE_FAULTS,
 }
 _ALTERNATIVES: Mapping[str, str] = {
     name: "|".join(sorted(values, key=lambda one: (len(one), one))) for name, values in _LISTS.items()
@@ -100,9 +122,12 @@ def render(template: str, thresholds: Thresholds, site: Site) -> str:
             return f"{numbers[name] * 100:g} %"
         return f"{numbers[name]:g}" if numbers[name] < 1e6 else f"{numbers[name]:.0f}"
 
-    if site.matchers:
-        template = template.replace(_JOB_MATCHER, f"{_JOB_MATCHER}, {site.matchers}")
-    return _PLACEHOLDER.sub(fill, template)
+    text = _PLACEHOLDER.sub(fill, template)
+    if not site.matchers:
+        return text
+    # Each selector of a template begins with the job.
+    job = f'job="{site.job}"'
+    return text.replace(job, f"{job}, {site.matchers}")
 
 
 def _words(site: Site) -> Mapping[str, str]:
@@ -112,6 +137,7 @@ def _words(site: Site) -> Mapping[str, str]:
         "on_duty": _ON_DUTY,
         "gpu": _GPU,
         "device_gpu": _DEVICE_GPU,
+        "fault_on_nodes": _FAULT_ON_NODES,
         "node_dashboard": f"{site.dashboards}/d/commwatch-node?var-instance={{{{ $labels.instance }}}}",
     }
     return {**asdict(site), **phrases, **_ALTERNATIVES}
@@ -155,7 +181,7 @@ def example_with_hushes(example: str, alerts: Mapping[str, bool]) -> str:
     Alertmanager compares labels of one name; the fleet's alert has in ``fault`` what the others have in ``alertname``.
     """
     lines = [
-        f"  - {{source_matchers: ['alertname=\"{_FLEET_ALERT}\"', 'fault=\"{name}\"'], "
+        f"  - {{source_matchers: ['alertname=~\"{'|'.join(_FLEET_ALERTS)}\"', 'fault=\"{name}\"'], "
         f"target_matchers: ['alertname=\"{name}\"'], equal: [cluster, job, simulated]}}\n"
         for name, about_node in sorted(alerts.items())
         if about_node
@@ -191,6 +217,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runbooks", metavar="URL", help="where the runbooks can be read")
     parser.add_argument("--dashboards", metavar="URL", help="Grafana's address")
     options = parser.parse_args(arguments)
+    if options.site is not None and options.output is None:
+        parser.error("--site needs --output: the shipped rules stay as they are")
     try:
         own = SiteFile() if options.site is None else read_site_file(options.site, shipped_alerts())
         thresholds = load_thresholds(options.thresholds or own.thresholds)

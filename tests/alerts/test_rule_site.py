@@ -150,6 +150,7 @@ def test_alerts_about_nodes_are_told_from_those_about_the_fleet() -> None:
         ("job: a\njob: b\n", 2, "job", "already set in line 1"),
         ("alerts:\n", 1, "alerts", "expected KEY: VALUE"),
         ("alerts:\n  CommwatchNvlinkDwn: {severity: info}\n", 2, "alerts.CommwatchNvlinkDwn", "did you mean"),
+        ("alerts:\n  Down: {severity: info}\n", 2, "alerts.Down", "docs/alerts.md has them all"),
         ("alerts:\n  CommwatchNvlinkDown: info\n", 2, "alerts.CommwatchNvlinkDown", "expected KEY: VALUE"),
         ("alerts:\n  CommwatchNvlinkDown:\n    level: info\n", 3, "alerts.CommwatchNvlinkDown.level", "unknown key"),
         ("alerts:\n  CommwatchNvlinkDown:\n    severity: page\n", 3, "alerts.CommwatchNvlinkDown.severity", "critical"),
@@ -170,7 +171,15 @@ def test_a_wrong_site_file_is_refused(
     assert (caught.value.file, caught.value.line, caught.value.key) == (str(path), line, key)
 
 
-def test_the_command_says_what_is_wrong(site: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_is_wrong(
+    tmp_path: Path, site: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     """One line on standard error and exit code 2."""
-    assert rules.main(["--check", "--site", str(site("jobs: a\n"))]) == 2
+    assert rules.main(["--site", str(site("jobs: a\n")), "--output", str(tmp_path / "out")]) == 2
     assert re.search(r"site\.yml:1: jobs: unknown key", capsys.readouterr().err)
+
+
+def test_the_shipped_rules_are_not_changed_for_a_site(site: Callable[[str], Path]) -> None:
+    """A site's rules go to a folder of its own, where no upgrade replaces them."""
+    with pytest.raises(SystemExit, match="2"):
+        rules.main(["--site", str(site("job: a\n"))])

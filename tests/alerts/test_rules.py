@@ -14,7 +14,8 @@ from commwatch import rules
 from commwatch.assets import asset
 from commwatch.thresholds import load_thresholds
 from commwatch_exporters.catalogue import family_of
-from support.promtool_cases import write_cases
+from support.promtool_cases import judge_cases
+from support.promtool_situations import lacking_situations
 
 ALERTS = asset("alerts")
 RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
@@ -32,16 +33,49 @@ CASES = ("fires", "silent just below", "silent when idle", "silent on absent dat
 OTHER_CASES = {
     ("CommwatchDaemonAbsent", "silent on absent data"): "fires when the job has no target",
     ("CommwatchMaintenanceLong", "silent in maintenance"): "fires",
+    **{("CommwatchWatchdog", case): "fires" for case in CASES},
 }
 """Where an alert's own purpose is the opposite of a case, the case that stands in its place."""
 
 SEVERITIES = {
-    "critical": {"GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped", "DaemonAbsent"},
+    "critical": {
+        "GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped", "DaemonAbsent",
+        "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "NvlinkRecoveryFailed", "PcieFatal",
+        "RdmaPortDown", "ProbeWrongResult", "FaultOnManyNodes",
+    },
     "warning": {
         "ProbeLatencyStreak", "ProbeBandwidthLow", "ProbeErrorRateRise", "DaemonDown", "CollectorFailing", "DataStale",
+        "GpuRecoveryNeeded", "GpuSlowedDown", "FabricDegraded", "FabricMisconfigured", "FabricServiceDown",
+        "NvlinkP2pRefused", "XidGpu", "XidNonfatal", "SxidWarning", "NvlinkReduced", "NvlinkBelowSiblings",
+        "C2cDown", "NvlinkRecovering", "NvlinkRecoveriesRising", "NvlinkReplays", "NvlinkPacketErrors",
+        "NvlinkRemoteErrors", "NvlinkBitErrors", "PcieGenerationLow", "PcieDeviceDegraded", "PcieReplays",
+        "PcieRetrained", "PcieNonfatal", "PcieCorrected", "RdmaPortMissing", "RdmaPortFlapping", "RdmaPortSlow",
+        "RdmaErrors", "RdmaPacketsRefused", "RdmaCounterSaturated", "RdmaRetransmitting", "RdmaDropping",
+        "EthernetDown", "EthernetFlapping", "EthernetSlow", "EthernetErrors", "EthernetModuleFault",
+        "EthernetPauseStorm", "ProbeFailing", "PartSuspect", "PairSlow", "NcclErrors", "NcclSettingHarmful",
+        "WorkerStuck", "WorkerRestarting", "ConfigReloadFailing", "RuleFailing",
+        "ProbeBandwidthBelowPeers", "ProbeLatencyAbovePeers", "SoftwareFaultOnManyNodes",
     },
-    "info": {"NvlinkUtilizationLow", "MaintenanceLong"},
+    "info": {
+        "NvlinkUtilizationLow", "MaintenanceLong",
+        "StaticAsymmetry", "KernelLogLost", "NvlinkRecovered", "RdmaCongested", "PortAtLimit",
+        "EthernetDropping", "EthernetPaused", "ProbeStep", "ProbeDrift", "ProbeStarved", "PairNearerSlower",
+        "ScoreLow", "ClockStepped", "SoftwareVersionsDiffer", "ThresholdsDiffer", "Watchdog",
+    },
 }  # fmt: skip
+
+NO_NODE = {"CommwatchDaemonAbsent", "CommwatchSoftwareVersionsDiffer", "CommwatchWatchdog"}
+"""Alerts about no node on which there could be a job."""
+
+EVENT_TICKETS = {"CommwatchXidGpu", "CommwatchXidNonfatal", "CommwatchSxidWarning"}
+"""Tickets for what happens in a moment: they hold for as long as pages do."""
+
+_NEW_SERIES = re.compile(
+    r"(commwatch_\w+_total)\{[^}]*\} > 0\s+and on \([\w, ]+\)\s+\(\s*count_over_time\(\1\{[^}]*\}\[\w+\]\)"
+    r"\s+< on \(job, instance\) group_left \(\)\s+count_over_time\(commwatch_simulated\{[^}]*\}\[\w+\]\)\s*\)"
+    r"\s+unless last_over_time\(\1\{[^}]*\}\[6h\] offset \w+\)"
+)
+"""A counter that was not there before its first event: it has fewer samples than the daemon, and was not known."""
 
 
 def run(*command: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
@@ -137,8 +171,10 @@ def test_an_alert_is_complete(name: str) -> None:
     assert annotations["runbook_url"].endswith(f"/{name}.md")
     assert "First action: " in annotations["description"]
     assert "$value" in annotations["description"]
-    assert ("commwatch_gpu_busy" in annotations["description"]) == (name != "CommwatchDaemonAbsent")
-    assert ("keep_firing_for" in rule) == (labels["severity"] == "critical")
+    assert ("commwatch_gpu_busy" in annotations["description"]) == (name not in NO_NODE)
+    # The alerts that the fleet's page counts hold on their own.
+    is_held = labels["severity"] == "critical" and name != "CommwatchFaultOnManyNodes"
+    assert ("keep_firing_for" in rule) == (is_held or name in EVENT_TICKETS)
 
 
 @pytest.mark.parametrize("name", ALERT_RULES)
@@ -165,6 +201,9 @@ def test_an_alert_has_been_tried_in_every_case(name: str) -> None:
     """The promtool tests of each alert hold the cases that make it trustworthy, and each asserts something."""
     tests = yaml.safe_load((ALERTS / "tests" / f"{name}.yaml").read_text(encoding="utf-8"))["tests"]
     cases = [test["name"].removeprefix(f"{name}: ") for test in tests]
+    if cases == [name]:
+        assert lacking_situations(tests[0]) == []
+        return
 
     lacking = [case for case in CASES if not any(one.startswith(OTHER_CASES.get((name, case), case)) for one in cases)]
 
@@ -181,7 +220,7 @@ def test_rules_use_metrics_of_the_catalogue() -> None:
     for rule in RULES:
         text = " ".join([rule["expr"], *rule.get("annotations", {}).values()])
         text = re.sub(r"https?://\S+", "", text)
-        recorded = set(re.findall(r"\b[a-z]+:\w+:\w+\b", text))
+        recorded = set(re.findall(r"\b[a-z_]+:\w+:\w+\b", text))
         metrics = set(re.findall(r"(?<![:\w])commwatch_\w+(?![:\w])", text))
 
         assert recorded <= RECORDED
@@ -190,9 +229,9 @@ def test_rules_use_metrics_of_the_catalogue() -> None:
 
 
 def test_no_counter_is_compared_as_a_level() -> None:
-    """A cumulative counter stands only inside increase() or rate()."""
+    """A cumulative counter stands only inside increase() or rate(), or where a series is new."""
     for rule in RULES:
-        for before, metric in re.findall(r"(\w*\(?)(commwatch_\w+_total)\b", rule["expr"]):
+        for before, metric in re.findall(r"(\w*\(?)(commwatch_\w+_total)\b", _NEW_SERIES.sub("", rule["expr"])):
             assert before in {"increase(", "rate("}, metric
 
 
@@ -204,17 +243,18 @@ def test_promtool_accepts_the_rules() -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """What promtool says of the cases, with the ranges of Prometheus 2 and 3, by alert."""
+    return judge_cases(sorted((ALERTS / "tests").glob("*.yaml")), tmp_path_factory.mktemp("cases"))
+
+
 @pytest.mark.prometheus
-@pytest.mark.parametrize("ranges", ["of Prometheus 2", "of Prometheus 3"])
+@pytest.mark.parametrize("prometheus", ["2", "3"])
 @pytest.mark.parametrize("name", ALERT_RULES)
-def test_an_alert_behaves(name: str, ranges: str, tmp_path: Path) -> None:
-    """The alert fires on its fault with its exact words, stays silent otherwise, and resolves, whatever the ranges."""
-    file = ALERTS / "tests" / f"{name}.yaml"
-    cases = write_cases(file, tmp_path, left_open_ranges=ranges == "of Prometheus 3")
-
-    result = run("promtool", "test", "rules", cases)
-
-    assert result.returncode == 0, result.stdout + result.stderr
+def test_an_alert_behaves(name: str, prometheus: str, verdicts: dict[str, dict[str, str]]) -> None:
+    """The alert fires on its fault with its exact words, stays silent otherwise, and resolves."""
+    assert verdicts[prometheus][name] == ""
 
 
 @pytest.mark.prometheus
@@ -223,25 +263,4 @@ def test_the_prometheus_example_is_valid() -> None:
     result = run("promtool", "check", "config", ALERTS / "prometheus.example.yml")
 
     assert result.returncode == 0, result.stderr
-    assert "3 rule files found" in result.stdout
-
-
-@pytest.mark.prometheus
-@pytest.mark.parametrize(
-    ("labels", "receiver"),
-    [
-        ("severity=critical", "page"),
-        ("severity=warning", "ticket"),
-        ("severity=info", "none"),
-        ("severity=critical simulated=true", "drill"),
-        ("severity=warning simulated=true", "drill"),
-        ("severity=info simulated=true", "drill"),
-    ],
-)
-def test_alerts_reach_their_receiver(labels: str, receiver: str) -> None:
-    """Critical pages, warning makes a ticket, info goes nowhere, and a simulated node reaches only the drill."""
-    example = ALERTS / "alertmanager.example.yml"
-    route = ("amtool", "config", "routes", "test", f"--config.file={example}")
-
-    assert run("amtool", "check-config", example).returncode == 0
-    assert run(*route, *labels.split()).stdout.split() == [receiver]
+    assert f"{len(RULE_FILES)} rule files found" in result.stdout

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from commwatch.drill.configuration import alertmanager_configuration, prometheus_configuration
-from commwatch.drill.course import RECEIVER
+from commwatch.drill.configuration import RECEIVER, alertmanager_configuration, prometheus_configuration
 from commwatch.drill.pace import FAST, SHIPPED
 
 ROOT = Path(__file__).parents[2]

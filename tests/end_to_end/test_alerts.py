@@ -22,9 +22,12 @@ probes:
 
 def quick_rules(folder: Path) -> list[Path]:
     """The shipped rules with their own waits at a fifteenth, for a server that evaluates every second."""
+    waits = {"interval: 15s": "interval: 1s", "[40s]": "[3s]", "for: 15s": "for: 1s"}
     files = []
     for shipped in sorted((ROOT / "alerts" / "rules").glob("*.yaml")):
-        text = shipped.read_text().replace("interval: 15s", "interval: 1s").replace("[40s]", "[3s]")
+        text = shipped.read_text()
+        for shipped_wait, wait in waits.items():
+            text = text.replace(shipped_wait, wait)
         file = folder / shipped.name
         file.write_text(text)
         files.append(file)
@@ -36,6 +39,11 @@ def inject(file: Path, text: str) -> None:
     new = file.with_suffix(".new")
     new.write_text(text)
     new.replace(file)
+
+
+def faults_firing(server: Prometheus) -> set[str]:
+    """The alerts that fire now, but for the one that always does."""
+    return server.firing().keys() - {"CommwatchWatchdog"}
 
 
 def alert_labels(server: Prometheus, name: str) -> list[dict[str, str]]:
@@ -55,7 +63,7 @@ def test_each_fault_raises_its_alert_and_no_other(tmp_path: Path) -> None:
         server.until(lambda: _learned(daemon))
         server.until(lambda: server.query("commwatch_probe_last_latency_seconds"))
         assert len(server.query("commwatch_nvlink_link_state")) == 144
-        assert server.firing() == {}
+        assert faults_firing(server) == set()
 
         inject(faults, "- {fault: slow_probe, latency: 10, bandwidth: 0.3}\n")
         server.until(lambda: {"CommwatchProbeLatencyStreak", "CommwatchProbeBandwidthLow"} <= set(server.firing()))
@@ -63,10 +71,12 @@ def test_each_fault_raises_its_alert_and_no_other(tmp_path: Path) -> None:
         assert slow["labels"]["simulated"] == "true"
         assert float(slow["value"]) >= 3
         assert "results in a row of probe all_reduce (simulated)" in slow["annotations"]["description"]
-        assert set(server.firing()) == {"CommwatchProbeLatencyStreak", "CommwatchProbeBandwidthLow"}
+        assert faults_firing(server) == {"CommwatchProbeLatencyStreak", "CommwatchProbeBandwidthLow"}
 
         inject(faults, "- {fault: nvlink_down, gpu: 3, link: 5}\n- {fault: pcie_width, gpu: 6, lanes: 8}\n")
-        server.until(lambda: {"CommwatchNvlinkDown", "CommwatchPcieWidthDropped"} <= set(server.firing()))
+        # The GPU of a link that goes down raises Xid 74, the switch at its other end SXid 20034.
+        pages = {"CommwatchNvlinkDown", "CommwatchPcieWidthDropped", "CommwatchXidFabric", "CommwatchSxidFatal"}
+        server.until(lambda: pages <= server.firing().keys())
         (link,) = alert_labels(server, "CommwatchNvlinkDown")
         assert (link["gpu"], link["pci_bus_id"], link["link"], link["severity"]) == (
             "3",
@@ -80,7 +90,7 @@ def test_each_fault_raises_its_alert_and_no_other(tmp_path: Path) -> None:
         inject(faults, "[]\n")
         server.until(lambda: "CommwatchProbeLatencyStreak" not in server.firing())
         # Critical alerts hold for ten minutes, so that a dying node does not resolve its own page.
-        assert set(server.firing()) == {"CommwatchNvlinkDown", "CommwatchPcieWidthDropped"}
+        assert faults_firing(server) == pages
 
 
 @pytest.mark.prometheus
@@ -120,7 +130,7 @@ def test_a_restart_with_a_card_fewer_alerts_for_that_card_alone(tmp_path: Path) 
         assert (lost["labels"]["pci_bus_id"], float(lost["value"])) == ("0000:3a:00.0", 4)
         server.until(lambda: len(server.query("count_over_time(commwatch_gpu_state[5s]) >= 4")) == 8)
 
-        assert set(server.firing()) == {"CommwatchGpuLost"}
+        assert faults_firing(server) == {"CommwatchGpuLost"}
         peaks = server.query("max_over_time(commwatch_nvlink_transmit_utilization_ratio[1m])")
         assert len(peaks) == 7
         assert all(0 <= value < 0.01 for _, value in peaks)

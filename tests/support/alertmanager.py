@@ -40,9 +40,24 @@ class Post:
 class Alertmanager:
     """A running server and what it has posted."""
 
-    def __init__(self, address: str, posts: list[Post]) -> None:
-        self._base = f"http://{address}/api/v2"
+    def __init__(self, folder: Path, document: Mapping[str, Any], posts: list[Post]) -> None:
+        self._folder = folder
+        self._document = document
         self._posts = posts
+        self._start()
+
+    def _start(self) -> None:
+        self._program, address = start_alertmanager(self._folder, self._document)
+        self._base = f"http://{address}/api/v2"
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._program.end()
+
+    def restart(self) -> None:
+        """End it in order and start it anew on what it has kept."""
+        self.stop()
+        self._start()
 
     def post(
         self, *alerts: Mapping[str, str], resolved: bool = False, annotations: Mapping[str, str] | None = None
@@ -150,8 +165,8 @@ def alertmanager(folder: Path) -> Iterator[Alertmanager]:
     posts: list[Post] = []
     with _sink(posts) as sink:
         document["receivers"] = _receivers(document["receivers"], sink, folder)
-        program, address = start_alertmanager(folder, document)
+        manager = Alertmanager(folder, document, posts)
         try:
-            yield Alertmanager(address, posts)
+            yield manager
         finally:
-            program.end()
+            manager.stop()

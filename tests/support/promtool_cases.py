@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -91,3 +93,32 @@ def write_cases(cases: Path, folder: Path, *, left_open_ranges: bool = False) ->
     file = folder / f"{cases.stem}.json"
     file.write_text(json.dumps(document), encoding="utf-8")
     return file
+
+
+def judge_cases(files: Sequence[Path], folder: Path) -> dict[str, dict[str, str]]:
+    """What promtool says of files of cases; empty where all is well.
+
+    Both kinds of ranges are judged side by side, each in one run: to start one for each file takes longer.
+
+    Returns:
+        By the version of Prometheus that has such ranges (``2`` or ``3``), by the stem of the file.
+    """
+    running: dict[str, subprocess.Popen[str]] = {}
+    # Go's collector takes a quarter of the time where it runs at its usual rate.
+    environment = {**os.environ, "GOGC": "400"}
+    for version, is_open in (("2", False), ("3", True)):
+        place = folder / version
+        place.mkdir()
+        cases = [write_cases(file, place, left_open_ranges=is_open) for file in files]
+        running[version] = subprocess.Popen(
+            ["promtool", "test", "rules", *map(str, cases)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+        )  # fmt: skip
+    found: dict[str, dict[str, str]] = {}
+    for version, process in running.items():
+        said, _ = process.communicate()
+        parts = [part.partition("\n") for part in said.split("Unit Testing:  ")[1:]]
+        found[version] = {
+            Path(file.strip()).stem: "" if told.strip() == "SUCCESS" else told.strip() for file, _, told in parts
+        }
+    return found

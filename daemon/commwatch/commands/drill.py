@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,6 @@ from commwatch.config import Config
 from commwatch.units import parse_duration
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from commwatch.drill.model import Drill
     from commwatch.drill.pace import Pace
     from commwatch.drill.stage import Given
@@ -89,6 +86,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """List or play the drills."""
     del config  # the nodes of a drill have their own
     from commwatch.drill.catalogue import choose, load_drills
+    from commwatch.drill.ending import heeded_signals
     from commwatch.drill.pace import FAST, SHIPPED
     from commwatch.drill.stage import Given, alerts_of, rules_at
 
@@ -97,11 +95,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
         return 2
     drills = choose(load_drills(), args.drills)
     pace = FAST if args.fast else SHIPPED
+    if args.alertmanager:
+        pace = replace(pace, paging_factor=1, is_given=bool(args.prometheus))
     if args.list:
         _print_catalogue(drills, alerts_of(rules_at(pace)), as_json=args.json)
         return 0
     given = Given(args.prometheus, args.alertmanager, args.targets, args.receiver)
-    with _ended_by_signals():
+    with heeded_signals():
         return _play(drills, pace, given, args)
 
 
@@ -113,8 +113,6 @@ def _misuse(args: argparse.Namespace) -> str:
         return "--prometheus needs --alertmanager (where it sends its alerts) and --targets (where it finds the nodes)"
     if args.prometheus and args.fast:
         return "--fast changes the rules; a given Prometheus has its own"
-    if args.fast and args.alertmanager:
-        return "--fast changes the waits of Alertmanager; a given one has its own"
     if (args.receiver or args.i_will_page) and not args.alertmanager:
         return "--receiver and --i-will-page are for a given --alertmanager"
     if args.targets and not args.prometheus:
@@ -129,7 +127,7 @@ def _print_catalogue(drills: list[Drill], alerts: Mapping[str, float], *, as_jso
     if as_json:
         import msgspec
 
-        rows = msgspec.to_builtins(drills)
+        rows = msgspec.to_builtins(drills, enc_hook=float)  # times are seconds
         for row, drill in zip(rows, drills, strict=True):
             row["without_alert"] = without_alert(drill, alerts)
         print_json({"drills": rows})
@@ -137,26 +135,7 @@ def _print_catalogue(drills: list[Drill], alerts: Mapping[str, float], *, as_jso
     print_table("Drills", ("drill", "node", "fault", "alerts", "class"), catalogue_rows(drills, alerts))
 
 
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the drill as Ctrl-C does: in order."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        del frame
-        for one in numbers:  # a second one must not cut short the tidying
-            signal.signal(one, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-    before = {number: signal.signal(number, end) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _left_out(drills: list[Drill], pace: Pace, alerts: Mapping[str, float]) -> dict[str, str]:
+def left_out(drills: list[Drill], pace: Pace, alerts: Mapping[str, float]) -> dict[str, str]:
     """The drills that cannot be played, and why."""
     from commwatch.drill.catalogue import without_alert
 
@@ -179,10 +158,10 @@ def _play(drills: list[Drill], pace: Pace, given: Given, args: argparse.Namespac
     begun = time.monotonic()
     stage = Stage(pace, given)
     try:
-        left_out = _left_out(drills, pace, stage.alerts)
-        played = [drill for drill in drills if drill.name not in left_out]
+        absent = left_out(drills, pace, stage.alerts)
+        played = [drill for drill in drills if drill.name not in absent]
         if not played:
-            raise DrillError("; ".join(f"{name}: {why}" for name, why in left_out.items()))
+            raise DrillError("; ".join(f"{name}: {why}" for name, why in absent.items()))
         say(f"{len(played)} drills with {intervals(pace)}")
         nodes = args.nodes or (16 if pace.is_shipped else 4)
         rehearsal = Rehearsal(played, stage, nodes=nodes, seconds=args.within, say=say)
@@ -192,12 +171,12 @@ def _play(drills: list[Drill], pace: Pace, given: Given, args: argparse.Namespac
         stage.close()
     seconds = time.monotonic() - begun
     if args.report:
-        args.report.write_text(markdown(outcomes, left_out, rehearsal.strays, pace, versions), encoding="utf-8")
+        args.report.write_text(markdown(outcomes, absent, rehearsal.strays, pace, versions), encoding="utf-8")
     if args.json:
-        print_json(document(outcomes, left_out, rehearsal.strays, pace, seconds))
+        print_json(document(outcomes, absent, rehearsal.strays, pace, seconds))
     else:
         print_table("Fire drill", COLUMNS, rows(outcomes), right=RIGHT)
-        for name, why in left_out.items():
+        for name, why in absent.items():
             print(f"not played: {name}: {why}")
         print(summary(outcomes, rehearsal.strays, pace, seconds))
     return 0 if is_passed(outcomes, rehearsal.strays) else 1

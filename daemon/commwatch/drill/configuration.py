@@ -11,6 +11,8 @@ import yaml
 from commwatch.drill.pace import Pace, promql_duration, scaled_times
 
 CLUSTER = "drill"
+RECEIVER = "drill"
+"""The receiver to which the example routes simulated alerts."""
 JOB = "commwatch"
 _WAITS = frozenset({"group_wait", "group_interval", "repeat_interval"})
 _SHORTEST_REPEAT_SECONDS = 3600.0

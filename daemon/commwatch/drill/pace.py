@@ -43,6 +43,10 @@ class Pace:
     """Between two results of a probe; 15 min as shipped."""
     look_seconds: float
     """Between two looks of the drill at its servers: how exact its times are."""
+    is_given: bool = False
+    """Whether scrapes, rules and their intervals are those of a Prometheus of the user."""
+    paging_factor: float = 1
+    """What the waits of Alertmanager are divided by."""
 
     @property
     def is_shipped(self) -> bool:
@@ -53,6 +57,10 @@ class Pace:
         """A shipped time at this pace."""
         return shipped / self.factor
 
+    def paging_seconds(self, shipped: float) -> float:
+        """A wait of Alertmanager at this pace."""
+        return shipped / self.paging_factor
+
     @property
     def interval(self) -> float:
         """Seconds between two scrapes, and between two evaluations."""
@@ -60,7 +68,7 @@ class Pace:
 
 
 SHIPPED = Pace("shipped", 1, 1, learn_seconds=5, probe_seconds=20, look_seconds=0.5)
-FAST = Pace("fast", 15, 60, learn_seconds=1, probe_seconds=2, look_seconds=0.25)
+FAST = Pace("fast", 15, 60, learn_seconds=1, probe_seconds=2, look_seconds=0.25, paging_factor=15)
 
 
 def parse_promql_duration(text: str) -> float:
@@ -140,7 +148,7 @@ def scaled_times(value: Any, keys: frozenset[str], pace: Pace) -> Any:
     """A configuration with the durations under some keys divided, at any depth."""
     if isinstance(value, dict):
         return {
-            key: promql_duration(pace.seconds(parse_promql_duration(one)))
+            key: promql_duration(pace.paging_seconds(parse_promql_duration(one)))
             if key in keys and isinstance(one, str)
             else scaled_times(one, keys, pace)
             for key, one in value.items()

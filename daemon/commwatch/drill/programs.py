@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from commwatch.drill.ending import pause
 from commwatch.errors import CommwatchError
 
 _STOP_SECONDS = 10.0
@@ -84,7 +85,7 @@ class Program:
         while (found := self.said(pattern)) is None:
             if time.monotonic() > until:
                 raise DrillError(f"{self.name} was not ready after {seconds:g} s")
-            time.sleep(0.05)
+            pause(0.05)
         return found
 
     def ask_to_end(self) -> None:

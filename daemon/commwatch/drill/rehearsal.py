@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from commwatch.drill.course import START_SECONDS, Course, Outcome, Phase
+from commwatch.drill.ending import pause
 from commwatch.drill.model import Drill
 from commwatch.drill.node import Node
 from commwatch.drill.pace import Pace
+from commwatch.drill.plan import Running, may_start, ordered
 from commwatch.drill.programs import DrillError
 from commwatch.drill.receiver import Notice
 from commwatch.drill.stage import Stage
@@ -18,10 +20,6 @@ ALWAYS = frozenset({"CommwatchWatchdog"})
 """Alerts that always fire."""
 HEALTHY = Drill(name="drill-healthy", family="", preset="a10x2")
 """The neighbour of all drills: nothing may fire on it."""
-_SAME_AT_ONCE = 2
-"""Drills of one alert at a time: from three nodes on the same fault is one of the fleet, which hushes the others."""
-_STARTING_AT_ONCE = 4
-"""Daemons that start at a time: each keeps a core busy for more than a second."""
 
 
 @dataclass
@@ -36,10 +34,6 @@ class _Lane:
     @property
     def names(self) -> set[str]:
         return {node.name for node in self.nodes}
-
-    @property
-    def alerts(self) -> set[str]:
-        return {*self.course.drill.alerts, *self.course.drill.also}
 
 
 class Rehearsal:
@@ -65,23 +59,18 @@ class Rehearsal:
         """
         self._stage = stage
         self._pace: Pace = stage.pace
-        # The ones that last longest first, so that they do not hold up the end.
-        self._waiting = sorted(drills, key=lambda drill: (drill.nodes > 1, -self._length(drill)))
+        self._waiting = ordered(drills, stage.alerts, stage.pace)
         self._order = {drill.name: place for place, drill in enumerate(drills)}
         self._nodes = nodes
         self._until = time.time() + seconds
         self._say = say
         self._lanes: list[_Lane] = []
         self._outcomes: list[Outcome] = []
-        self._past: list[tuple[set[str], float]] = []
+        self._past: dict[str, set[str]] = {}
         self._ending: list[Node] = []
         self._healthy: Node | None = None
         self.strays: set[str] = set()
         """Alerts of the healthy neighbour, and alerts without a node that no drill of the fleet expects."""
-
-    def _length(self, drill: Drill) -> float:
-        held = max((self._stage.alerts.get(name, 0.0) for name in drill.alerts), default=0.0)
-        return drill.limit + max(held, drill.lasts)
 
     def run(self) -> list[Outcome]:
         """Play them all; blocks until the last is over or the time is. In the order in which they were given.
@@ -96,7 +85,7 @@ class Rehearsal:
                 self._start_some()
                 self._look(time.time())
                 self._reap()
-                time.sleep(self._pace.look_seconds)
+                pause(self._pace.look_seconds)
             self._give_up()
         finally:
             self._end_all()
@@ -109,7 +98,7 @@ class Rehearsal:
         while not self._healthy.is_ready():
             if time.time() > until:
                 raise DrillError(f"a healthy simulated node was not ready after {START_SECONDS:g} s")
-            time.sleep(self._pace.look_seconds)
+            pause(self._pace.look_seconds)
         self._stage.begin(self._addresses())
 
     def _addresses(self) -> dict[str, str]:
@@ -130,29 +119,19 @@ class Rehearsal:
 
     def _start_some(self) -> None:
         for drill in list(self._waiting):
-            if not self._may_start(drill):
-                continue
-            self._waiting.remove(drill)
-            held = max((self._stage.alerts.get(name, 0.0) for name in drill.alerts), default=0.0)
-            lane = _Lane(Course(drill, self._pace, time.time(), held), [])
-            self._lanes.append(lane)
-            for place in range(drill.nodes):
-                name = f"drill-{drill.name}" + (f"-{place + 1}" if drill.nodes > 1 else "")
-                lane.nodes.append(Node(name, drill, self._pace, self._stage.folder / name))
+            running = [Running(lane.course.drill, lane.course.phase is Phase.STARTING) for lane in self._lanes]
+            past = {name: len(instances) for name, instances in self._past.items()}
+            if may_start(drill, running, past, self._nodes):
+                self._waiting.remove(drill)
+                self._start(drill)
 
-    def _may_start(self, drill: Drill) -> bool:
-        if drill.nodes > 1:
-            return not self._lanes
-        running = [lane for lane in self._lanes if lane.course.phase is not Phase.DONE]
-        if any(lane.course.drill.nodes > 1 for lane in running):
-            return False
-        if sum(len(lane.nodes) for lane in running) + drill.nodes > self._nodes:
-            return False
-        if sum(lane.course.phase is Phase.STARTING for lane in running) >= _STARTING_AT_ONCE:
-            return False
-        now = time.time()
-        others = [lane.alerts for lane in running] + [alerts for alerts, until in self._past if until > now]
-        return all(sum(name in alerts for alerts in others) < _SAME_AT_ONCE for name in {*drill.alerts, *drill.also})
+    def _start(self, drill: Drill) -> None:
+        held = max((self._stage.alerts.get(name, 0.0) for name in drill.alerts), default=0.0)
+        lane = _Lane(Course(drill, self._pace, time.time(), held, self._stage.receiver), [])
+        self._lanes.append(lane)
+        for place in range(drill.nodes):
+            name = f"drill-{drill.name}" + (f"-{place + 1}" if drill.nodes > 1 else "")
+            lane.nodes.append(Node(name, drill, self._pace, self._stage.folder / name))
 
     def _look(self, now: float) -> None:
         self._stage.set_targets(self._addresses())
@@ -174,12 +153,13 @@ class Rehearsal:
 
     def _sorted(self, alerts: Sequence[Mapping[str, str]]) -> dict[int, set[str]]:
         found: dict[int, set[str]] = {}
+        self._past = {}
         for labels in alerts:
             lane = self._lane_of(labels)
             if lane is not None:
                 found.setdefault(id(lane), set()).add(labels["alertname"])
-            else:
-                self._stray(labels)
+            elif not self._stray(labels):
+                self._past.setdefault(labels["alertname"], set()).add(labels.get("instance", ""))
         return found
 
     def _deliver(self, notice: Notice) -> None:
@@ -189,11 +169,13 @@ class Rehearsal:
         else:
             self._stray(notice.labels)
 
-    def _stray(self, labels: Mapping[str, str]) -> None:
-        """An alert of no drill; in a given Prometheus those of real nodes are none of ours."""
+    def _stray(self, labels: Mapping[str, str]) -> bool:
+        """Whether it is an alert of no drill; in a given Prometheus those of real nodes are none of ours."""
         is_ours = labels.get("simulated") == "true" or not self._stage.is_given
-        if labels.get("instance", "") in {"", HEALTHY.name} and is_ours:
+        is_stray = labels.get("instance", "") in {"", HEALTHY.name} and is_ours
+        if is_stray:
             self.strays.add(labels["alertname"])
+        return is_stray
 
     def _advance(self, lane: _Lane, now: float, firing: set[str], scraped: set[str]) -> None:
         course = lane.course
@@ -215,7 +197,7 @@ class Rehearsal:
             course.abort(str(error))
         self._tell(lane)
         if course.phase is Phase.DONE:
-            self._leave(lane, now)
+            self._leave(lane)
 
     def _is_ready(self, lane: _Lane, scraped: set[str]) -> bool:
         return all(node.is_ready() for node in lane.nodes) and lane.names <= scraped
@@ -234,15 +216,12 @@ class Rehearsal:
         if course.phase in words:
             self._say(f"{drill.name}: {words[course.phase]}")
 
-    def _leave(self, lane: _Lane, now: float) -> None:
+    def _leave(self, lane: _Lane) -> None:
         """Take a drill off the stage: its nodes end, and what still fires of it counts for nobody."""
         outcome = lane.course.outcome()
         self._outcomes.append(outcome)
         verdict = "passed" if outcome.passed else f"FAILED: {'; '.join(outcome.problems)}"
         self._say(f"{lane.course.drill.name}: {verdict} ({len(self._outcomes)} of {len(self._order)})")
-        if lane.course.fired and not outcome.resolved:
-            lasts = max(lane.course.held_seconds, self._pace.seconds(lane.course.drill.lasts))
-            self._past.append((lane.alerts, now + lasts))
         self._lanes.remove(lane)
         self._ending += lane.nodes
         for node in lane.nodes:

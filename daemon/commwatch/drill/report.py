@@ -53,8 +53,8 @@ def document(
     """The JSON of a run."""
     return {
         "schema": SCHEMA,
-        "intervals": pace.name,
-        "interval_seconds": pace.interval,
+        "intervals": "given" if pace.is_given else pace.name,
+        "interval_seconds": None if pace.is_given else pace.interval,
         "seconds": round(seconds, 1),
         "passed": is_passed(outcomes, strays),
         "stray_alerts": sorted(strays),
@@ -77,6 +77,8 @@ def summary(outcomes: Sequence[Outcome], strays: Iterable[str], pace: Pace, seco
 
 def intervals(pace: Pace) -> str:
     """Which intervals were used, in words."""
+    if pace.is_given:
+        return "the intervals of the given Prometheus"
     if pace.is_shipped:
         return "shipped intervals (scrape and evaluation every 15 s)"
     return (

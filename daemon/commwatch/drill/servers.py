@@ -7,11 +7,11 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from commwatch.drill.ending import pause
 from commwatch.drill.pace import Pace, promql_duration
 from commwatch.drill.programs import DrillError, Program
 from commwatch.drill.receiver import Notice, parse_time
@@ -74,14 +74,6 @@ class Api:
             connection.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Firing:
-    """An alert that Prometheus holds for firing."""
-
-    name: str
-    labels: Mapping[str, str]
-
-
 class PrometheusApi(Api):
     """What a drill asks a Prometheus."""
 
@@ -102,12 +94,12 @@ class PrometheusApi(Api):
             except DrillError:
                 if time.monotonic() > until:
                     raise
-                time.sleep(0.1)
+                pause(0.1)
 
-    def firing(self) -> list[Firing]:
-        """The alerts that fire now."""
+    def firing(self) -> list[Mapping[str, str]]:
+        """The labels of the alerts that fire now."""
         alerts = self.get("/api/v1/alerts")["data"]["alerts"]
-        return [Firing(one["labels"]["alertname"], one["labels"]) for one in alerts if one["state"] == "firing"]
+        return [one["labels"] for one in alerts if one["state"] == "firing"]
 
     def scraped(self) -> set[str]:
         """The instances whose last scrape came off."""
@@ -195,6 +187,6 @@ def start_prometheus(folder: Path, configuration: Mapping[str, Any], pace: Pace)
 def _listening(process: Program) -> str:
     try:
         return process.wait_for(_LISTENING, _READY_SECONDS)
-    except DrillError:
+    except BaseException:
         process.end()
         raise

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from commwatch.assets import asset
-from commwatch.drill.configuration import alertmanager_configuration, prometheus_configuration
+from commwatch.drill.configuration import RECEIVER, alertmanager_configuration, prometheus_configuration
 from commwatch.drill.pace import Pace, parse_promql_duration, scaled_rules, scaled_template
 from commwatch.drill.programs import DrillError, Program
 from commwatch.drill.receiver import Notice, Receiver
@@ -69,6 +69,8 @@ class Stage:
         """
         self.pace = pace
         self.is_given = bool(given.prometheus)
+        self.receiver = "" if given.alertmanager else RECEIVER
+        """The only receiver that alerts of the drill may go to; empty: a given Alertmanager has names of its own."""
         self._closing: list[Callable[[], None]] = []
         self.folder = Path(tempfile.mkdtemp(prefix="commwatch-drill-"))
         self._closing.append(lambda: shutil.rmtree(self.folder, ignore_errors=True))
@@ -170,7 +172,7 @@ class Stage:
 
     def firing(self) -> list[Mapping[str, str]]:
         """The labels of the alerts that fire now."""
-        return [one.labels for one in self._api.firing()]
+        return self._api.firing()
 
     def notices(self, now: float) -> list[Notice]:
         """What was notified since the last call."""

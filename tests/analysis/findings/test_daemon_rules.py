@@ -100,6 +100,17 @@ def test_a_worker_that_fails_again_and_again_is_told() -> None:
     assert after(HOUR, crashed=3.0) == []
 
 
+def test_the_first_replacement_counts() -> None:
+    """A series of the daemon's own that begins with its first event has had that event."""
+    first: Numbers = {RESTARTS: {("rdma", "crashed"): 1.0}}
+    later: Numbers = {RESTARTS: {("rdma", "crashed"): 1.0, ("nvml", "deadline"): 1.0}}
+    now: Numbers = {RESTARTS: {("rdma", "crashed"): 1.0, ("nvml", "deadline"): 3.0}}
+
+    assert codes_of(seen_by(restarting, facts_of(now, {60.0: first, 30.0: later}))) == [
+        ("worker_restarting", "daemon/nvml")
+    ]
+
+
 def test_a_configuration_that_was_refused_is_told() -> None:
     """Until one is taken."""
     name = "commwatch_config_last_reload_successful"

@@ -228,4 +228,5 @@ DAEMON = RuleSet(
     ),
     looks=(failing, stale, stuck, restarting, configuration, clock, rules, unbelievable),
     windows=dict.fromkeys((_ERRORS, _RESTARTS, _CLOCK_STEPS, _RULE_ERRORS), HOUR),
+    events=frozenset({_RESTARTS, _RULE_ERRORS}),
 )

@@ -1,0 +1,173 @@
+"""What holds for all rules, judged by promtool: dying nodes, old counts, many nodes, ranges of Prometheus 3."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commwatch.analysis.findings.rules import kernel
+from commwatch.assets import asset
+from commwatch_exporters.catalogue import family_of
+from support.promtool_cases import duration_ms, left_open, needed_groups, shipped_groups
+
+pytestmark = pytest.mark.prometheus
+
+GPU = {"gpu": "3", "pci_bus_id": "0000:5d:00.0"}
+
+
+def series(metric: str, node: int, values: str, **labels: str) -> dict[str, str]:
+    """An input series of a node."""
+    pairs = {"job": "commwatch", "instance": f"node{node}:28029", **labels}
+    return {
+        "series": f"{metric}{{{', '.join(f'{key}={json.dumps(one)}' for key, one in pairs.items())}}}",
+        "values": values,
+    }
+
+
+def healthy(node: int, values: str = "{}x200") -> list[dict[str, str]]:
+    """What every node has."""
+    return [
+        series("up", node, values.format(1)),
+        series("commwatch_simulated", node, values.format(0)),
+        series("commwatch_maintenance", node, values.format(0), reason="none"),
+    ]
+
+
+def link_down(node: int) -> list[dict[str, str]]:
+    """A link that is lost at the third sample."""
+    return [
+        series("commwatch_nvlink_link_state", node, "1x1 0x200", **GPU, link="11"),
+        series("commwatch_nvlink_link_expected", node, "1x202", **GPU, link="11"),
+    ]
+
+
+def promtool(
+    folder: Path, groups: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]], interval: str
+) -> str:
+    """What promtool has to complain about; empty if nothing."""
+    (folder / "rules.json").write_text(json.dumps({"groups": groups}))
+    order = [group["name"] for group in groups]
+    # As the server would find them settled: what others read is evaluated first, the fleet last.
+    order.sort(
+        key=lambda name: (name.startswith("commwatch_fleet"), name != "commwatch_node", name != "commwatch_recording")
+    )
+    document = {
+        "rule_files": ["rules.json"], "evaluation_interval": interval, "group_eval_order": order,
+        "tests": [{"interval": interval, **case} for case in cases],
+    }  # fmt: skip
+    (folder / "cases.json").write_text(json.dumps(document))
+    result = subprocess.run(["promtool", "test", "rules", folder / "cases.json"], capture_output=True, text=True)
+    return "" if result.returncode == 0 else result.stdout + result.stderr
+
+
+def firing(at: str, expected: Mapping[str, int]) -> dict[str, Any]:
+    """How many alerts of which names fire at a time, the watchdog apart."""
+    return {
+        "eval_time": at,
+        "expr": 'count by (alertname) (ALERTS{alertstate="firing", alertname!="CommwatchWatchdog"})',
+        "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": count} for name, count in expected.items()],
+    }
+
+
+def test_a_node_that_dies_keeps_its_page_for_ten_minutes(tmp_path: Path) -> None:
+    """Its series end at the second minute; the page stands until the twelfth, and a ticket tells of the node."""
+    gone = "{}x8 stale"
+    node = [
+        series("up", 1, "1x8 0x200"),
+        *healthy(1, gone)[1:],
+        series("commwatch_nvlink_link_state", 1, "1x1 0x6 stale", **GPU, link="11"),
+        series("commwatch_nvlink_link_expected", 1, "1x8 stale", **GPU, link="11"),
+        series("commwatch_gpu_state", 1, "0x1 2x6 stale", **GPU),
+    ]
+    pages, down = {"CommwatchNvlinkDown": 1, "CommwatchGpuLost": 1}, {"CommwatchDaemonDown": 1}
+    times = (("2m", pages), ("11m45s", pages | down), ("13m15s", down), ("40m", down))
+    checks = [firing(at, expected) for at, expected in times]
+    case = {"name": "dies", "input_series": node, "promql_expr_test": checks}
+
+    assert promtool(tmp_path, needed_groups([*pages, *down]), [case], "15s") == ""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "faulty", "pages"), [(40, 40, 1), (40, 2, 0), (40, 3, 1), (100, 4, 0), (100, 5, 1), (5, 3, 1)]
+)
+def test_a_fault_on_a_twentieth_of_the_nodes_is_one_page(tmp_path: Path, nodes: int, faulty: int, pages: int) -> None:
+    """From 5 % and three nodes on; it fires as soon as the alerts of the nodes do, before any of these pages."""
+    inputs = [one for node in range(nodes) for one in healthy(node, "{}x8")]
+    inputs += [one for node in range(faulty) for one in link_down(node)]
+    expected = {"CommwatchNvlinkDown": faulty} | ({"CommwatchFaultOnManyNodes": 1} if pages else {})
+    case = {"name": "many", "input_series": inputs, "promql_expr_test": [firing("30s", {}), firing("45s", expected)]}
+
+    assert promtool(tmp_path, needed_groups(["CommwatchNvlinkDown", "CommwatchFaultOnManyNodes"]), [case], "15s") == ""
+
+
+def test_the_fleet_is_looked_at_before_its_nodes_page() -> None:
+    """Two looks at the fleet fit into the time for which Alertmanager waits with the page of a node."""
+    (interval,) = [group["interval"] for group in shipped_groups() if group["name"] == "commwatch_fleet_fault"]
+    example = yaml.safe_load(asset("alerts/alertmanager.example.yml").read_text(encoding="utf-8"))
+    waits = [route["group_wait"] for route in example["route"]["routes"] if route["receiver"] in {"page", "drill"}]
+
+    assert len(waits) == 2
+    assert 2 * duration_ms(interval) < min(map(duration_ms, waits))
+
+
+SPECIAL = {
+    "xid": min(kernel.FABRIC_FAILED), "sxid": min(kernel.SWITCH_FAILED), "category": "network", "reason": "timeout",
+    "pci_bus_id": GPU["pci_bus_id"], "gpu": GPU["gpu"],
+}  # fmt: skip
+"""Labels that rules ask for; of the others any value will do."""
+
+
+def counters_of_the_rules() -> list[str]:
+    """The cumulative counters that the rules read."""
+    text = " ".join(rule["expr"] for group in shipped_groups() for rule in group["rules"])
+    return sorted(set(re.findall(r"(?<![:\w])commwatch_\w+_total\b", text)))
+
+
+def counters(values: str) -> list[dict[str, str]]:
+    """Each of these counters once."""
+    return [
+        series(metric, 1, values, **{label: SPECIAL.get(label, "1") for label in family_of(metric).labels})
+        for metric in counters_of_the_rules()
+    ]
+
+
+def test_a_count_that_was_there_before_is_silent(tmp_path: Path) -> None:
+    """Every counter that a rule reads is 5 at the first scrape and stays so: no alert; rising ones: many."""
+    quiet = {
+        "name": "old counts", "input_series": [*healthy(1), *counters("5x200")],
+        "promql_expr_test": [firing(at, {}) for at in ("5m", "10m", "1h4m")],
+    }  # fmt: skip
+
+    assert len(counters_of_the_rules()) > 20
+    assert promtool(tmp_path, shipped_groups(), [quiet], "1m") == ""
+
+    rising = {
+        "name": "rising", "input_series": [*healthy(1), *counters("5+100000x200")],
+        "promql_expr_test": [firing("10m", {})],
+    }  # fmt: skip
+    told = promtool(tmp_path, shipped_groups(), [rising], "1m")
+    assert len(set(re.findall(r'{alertname="(\w+)"}', told))) >= 20
+
+
+def test_the_ranges_of_prometheus_3_are_taken_for_what_they_are(tmp_path: Path) -> None:
+    """Of a sample every 15 s, a minute holds five with both ends and four without its start."""
+    assert left_open("rate(x[1h30m]) + y[5m:1m] offset 2h") == "rate(x[5399999ms]) + y[299999ms:1m] offset 2h"
+    case = {
+        "name": "ranges", "input_series": [{"series": "x", "values": "1x20"}],
+        "promql_expr_test": [
+            {"eval_time": "3m", "expr": expression, "exp_samples": [{"labels": "{}", "value": count}]}
+            for expression, count in (
+                ("count_over_time(x[1m])", 5), (left_open("count_over_time(x[1m])"), 4),
+                ("count_over_time(x[1m:15s])", 5), (left_open("count_over_time(x[1m:15s])"), 4),
+            )
+        ],
+    }  # fmt: skip
+
+    assert promtool(tmp_path, [{"name": "none", "rules": [{"record": "a:b:c", "expr": "x"}]}], [case], "15s") == ""

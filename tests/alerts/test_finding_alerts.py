@@ -1,0 +1,92 @@
+"""Findings and alerts agree: each grave finding has an alert of its severity, made from the same numbers and lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pytest
+import yaml
+
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.rules import kernel
+from commwatch.analysis.nccl_log_rules import SIDES
+from commwatch.assets import asset
+
+ALERTS = {
+    rule["alert"]: rule
+    for path in asset("alerts/rules").glob("*.yaml")
+    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+    if "alert" in rule
+}
+
+OTHER_SEVERITY: dict[str, str] = {}
+"""Finding codes whose alert has another severity, each with the reason."""
+
+OF_NO_FINDING = {
+    "CommwatchNvlinkUtilizationLow": "low use is no fault; the finding nvlink_below_siblings compares links",
+    "CommwatchNvlinkRecoveriesRising": "the daemon looks back a day, this over three",
+    "CommwatchStaticAsymmetry": "compares GPUs among themselves; findings compare with the maximum of the model",
+    "CommwatchPortAtLimit": "full use is no fault",
+    "CommwatchScoreLow": "the score is no finding, it is made of what findings tell",
+    "CommwatchDaemonDown": "a daemon that is down tells nothing",
+    "CommwatchMaintenanceLong": "maintenance is no fault of the node",
+}
+"""Alerts of a single node that no finding names, each with the reason."""
+
+
+@pytest.mark.parametrize("name", [name for name, code in CODES.items() if code.severity != "info"])
+def test_a_grave_finding_has_its_alert(name: str) -> None:
+    """Each code of severity critical or warning names an alert of that severity."""
+    code = CODES[name]
+
+    assert code.alert in ALERTS
+    same = ALERTS[code.alert]["labels"]["severity"] == code.severity
+    assert same != (name in OTHER_SEVERITY)
+
+
+def test_findings_name_alerts_that_exist() -> None:
+    """Codes of severity info need no alert; one that they name is of severity info."""
+    named = {code.name: code.alert for code in CODES.values() if code.severity == "info" and code.alert}
+
+    assert named
+    assert {name: ALERTS[alert]["labels"]["severity"] for name, alert in named.items()} == dict.fromkeys(named, "info")
+
+
+def test_an_alert_without_a_finding_has_a_reason() -> None:
+    """Each alert about a part of a node is named by a finding, or it is known why not."""
+    of_a_node = {name for name, rule in ALERTS.items() if "Node {{ $labels.instance }}" in _description(rule)}
+    unnamed = {name for name in of_a_node - {code.alert for code in CODES.values()} if not _is_of_the_fleet(name)}
+
+    assert unnamed == set(OF_NO_FINDING)
+
+
+def _description(rule: dict[str, dict[str, str]]) -> str:
+    return rule["annotations"]["description"]
+
+
+def _is_of_the_fleet(name: str) -> bool:
+    text = asset("alerts/rules/fleet.yaml").read_text(encoding="utf-8")
+    return f"alert: {name}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("alert", "label", "values"),
+    [
+        ("CommwatchXidFabric", "xid", kernel.FABRIC_FAILED),
+        ("CommwatchXidGpu", "xid", kernel.GPU_FAILED),
+        ("CommwatchSxidFatal", "sxid", kernel.SWITCH_FAILED),
+        ("CommwatchSxidWarning", "sxid", kernel.SWITCH_FAILED | kernel.SWITCH_WARNS),
+        (
+            "CommwatchNcclErrors",
+            "category",
+            [one for one in SIDES if SIDES[one] in ("network", "nvlink", "gpu", "host")],
+        ),
+    ],
+)
+def test_alerts_look_for_what_findings_look_for(alert: str, label: str, values: Iterable[str]) -> None:
+    """The numbers and categories in an expression are those of the finding's rule, all of them and no other."""
+    lists = re.findall(rf'{label}=~"([^"]+)"', ALERTS[alert]["expr"])
+
+    assert {value for text in lists for value in text.split("|")} == set(values)

@@ -1,0 +1,106 @@
+"""What a drill asks of Prometheus and Alertmanager, answered by scripted servers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from commwatch.drill.programs import DrillError
+from commwatch.drill.servers import AlertmanagerApi, PrometheusApi, find_program
+
+ALERT = {
+    "fingerprint": "1",
+    "labels": {"alertname": "A", "instance": "drill-a", "simulated": "true"},
+    "receivers": [{"name": "drill"}],
+    "startsAt": "1970-01-01T00:00:07.000Z",
+}
+
+
+@contextmanager
+def answering(answers: Mapping[str, Any]) -> Iterator[str]:
+    """A server that answers paths (without their query) with JSON, and 503 to all others."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            body = json.dumps(answers.get(path)).encode()
+            self.send_response(200 if path in answers else 503)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+            del format, args
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_alerts_that_come_and_go_in_a_given_alertmanager_are_notices() -> None:
+    """Each once when it is there first, and once when it is gone; below a path of the server."""
+    answers = {"/am/api/v2/alerts": [ALERT]}
+    with answering(answers) as url:
+        api = AlertmanagerApi(
+            f"{url}/am/",
+        )
+        (begun,) = api.take(9.0)
+        assert (begun.receiver, begun.at, begun.resolved, begun.started_at) == ("drill", 9.0, False, 7.0)
+        assert begun.labels["instance"] == "drill-a"
+        assert api.take(10.0) == []
+        answers["/am/api/v2/alerts"] = []
+        (ended,) = api.take(11.0)
+        assert (ended.at, ended.resolved) == (11.0, True)
+        assert api.take(12.0) == []
+
+
+def test_only_alerts_that_fire_and_targets_that_answer_count() -> None:
+    """Pending alerts and targets without a scrape are left out."""
+    alerts = [{"state": state, "labels": {"alertname": state}} for state in ("firing", "pending")]
+    targets = [{"health": health, "labels": {"instance": health}} for health in ("up", "unknown", "down")]
+    answers = {
+        "/api/v1/alerts": {"data": {"alerts": alerts}},
+        "/api/v1/targets": {"data": {"activeTargets": targets}},
+        "/api/v1/rules": {"data": {"groups": [{"rules": [{"name": "A", "keepFiringFor": 600}, {"name": "B"}]}]}},
+    }
+    with answering(answers) as url:
+        api = PrometheusApi(url)
+        assert [one["alertname"] for one in api.firing()] == ["firing"]
+        assert api.scraped() == {"up"}
+        assert api.rules() == {"A": 600.0, "B": 0.0}
+
+
+def test_a_server_that_does_not_answer_ends_the_drill() -> None:
+    """Exit code 3, with its address and what it said."""
+    with answering({}) as url:
+        with pytest.raises(DrillError, match=f"Prometheus at {url} answers 503") as caught:
+            PrometheusApi(url).firing()
+        assert caught.value.exit_code == 3
+    with pytest.raises(DrillError, match="does not answer"):
+        PrometheusApi(url).firing()
+
+
+@pytest.mark.parametrize("url", ["localhost:9090", "ftp://host", ""])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    """With an example of one."""
+    with pytest.raises(DrillError, match="no address such as"):
+        PrometheusApi(url)
+
+
+def test_a_program_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the two ways out."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(DrillError, match="prometheus is not installed; install it, or name a running one"):
+        find_program("prometheus")
