@@ -12,7 +12,7 @@ import pytest
 from commwatch.__main__ import main
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis
-from commwatch.documents import CauseRecord
+from commwatch.documents import CauseRecord, FindingRecord
 from support.daemon import command, running
 
 CONFIG = """
@@ -30,9 +30,9 @@ def checks_of(document: Diagnosis, branch: str) -> dict[str, Check]:
     return {check.what: check for check in document.checks if check.branch == branch}
 
 
-def causes_of(document: Diagnosis) -> list[CauseRecord]:
-    """Those of all findings."""
-    return [cause for finding in document.findings for cause in finding.causes]
+def told_of(document: Diagnosis) -> list[FindingRecord | CauseRecord]:
+    """All findings, and their causes."""
+    return [one for finding in document.findings for one in (finding, *finding.causes)]
 
 
 def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: P
         assert "pairs again: done" in said.stderr
         pairs = checks_of(full, "pattern")[PAIRS]
         assert (pairs.verdict, pairs.where) == ("failed", "GPU0-GPU1")
-        told = [(one.code, one.component.name, one.detail) for one in (*full.findings, *causes_of(full))]
+        told = [(one.code, one.component.name, one.detail) for one in told_of(full)]
         assert ("pair_nearer_slower", "GPU0-GPU1", "Seen by this scan, 3 times in a row.") in told
         assert full.matrix is not None
         assert [end.label for end in full.matrix.endpoints] == ["0", "1", "2"]
