@@ -25,7 +25,15 @@ NODES = {
     "healthy": "[]\n",
     "faulty": "- {fault: slow_gpu, gpu: 1, bandwidth: 0.3, at: 0s}\n- {fault: pcie_width, gpu: 1, lanes: 8, at: 0s}\n",
 }
-CONFIG = "inventory: {learn_after: 1s}\nprobes: {start_delay: 500ms}\n"
+CONFIG = """
+inventory: {learn_after: 1s}
+probes:
+  start_delay: 500ms
+  definitions:
+    all_reduce: {interval: 5m}
+    pairs: {measure: pairs, interval: 5m}
+    host_copies: {measure: host_copies, interval: 5m}
+"""
 CRASHED = range(5, 256)
 """Exit codes that none of these commands has as an answer."""
 

@@ -32,7 +32,8 @@ def checks_of(document: Diagnosis, branch: str) -> dict[str, Check]:
 
 def told_of(document: Diagnosis) -> list[FindingRecord | CauseRecord]:
     """All findings, and their causes."""
-    return [one for finding in document.findings for one in (finding, *finding.causes)]
+    causes = [cause for finding in document.findings for cause in finding.causes]
+    return [*document.findings, *causes]
 
 
 def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: Path) -> None:

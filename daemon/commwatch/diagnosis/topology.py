@@ -219,6 +219,8 @@ def _numa(topology: Topology, found: Sequence[TopologyFinding]) -> Check:
     ends = topology.endpoints(0)
     if not node.devices:
         return _check(what, "not measured", detail="the PCIe tree was not read")
+    if not node.gpus:
+        return _check(what, "does not apply", detail="there is no GPU")
     silent = [topology.label(end) for end in ends if numa_of(node, topology.part(end).address) is None]
     measured = f"known of {len(ends) - len(silent)} of {len(ends)}"
     told = next((one for one in found if one.code == "numa_unknown"), None)
