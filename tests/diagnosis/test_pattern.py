@@ -120,6 +120,7 @@ def test_both_pairs_under_switches_are_a_kind_of_way() -> None:
 
     assert checks[PAIRS].where == "pairs under one PCIe switch (PIX)"
     assert "Pairs under one PCIe switch (PIX) are slow: 8.06 GB/s, the others 12.7 GB/s" in checks[PAIRS].detail
+    assert "They are GPU2-GPU3 and GPU0-GPU1." in checks[PAIRS].detail
     assert "ACS" in checks[PAIRS].next_step
 
 
@@ -198,6 +199,22 @@ def test_small_or_large_messages_or_both(values: dict[str, float], verdict: str,
 
     assert check.verdict == verdict
     assert check.detail.startswith(says)
+
+
+def test_probes_that_show_the_same_stand_in_one_line_with_the_worst() -> None:
+    """Two below what is expected by different shares, and one that is well."""
+    numbers = healthy()
+    for name, share in (("a", 0.5), ("b", 0.4)):
+        info = (name, "nccl", "all_gather", "32", str(64 * 2**20), "8", "2.27.3", "", "", "reference")
+        shown = {"last_latency_seconds": 14e-6, "bandwidth_utilization_ratio": share}
+        some = {f"commwatch_probe_{metric}": {(name, "nccl"): value} for metric, value in shown.items()}
+        numbers = merged(numbers, {"commwatch_probe_info": {info: 1.0}}, some)
+
+    lines = [check for check in pattern(replace(known_of(gpus()), snapshot=known_of(numbers).snapshot))
+             if check.what == SIZES]  # fmt: skip
+
+    assert [(line.verdict, line.where) for line in lines] == [("notice", "a, b"), ("passed", "all_reduce")]
+    assert lines[0].measured.startswith("b: 32 B 14 µs; 64 MiB - (40 %")
 
 
 def test_without_a_baseline_latency_is_not_judged() -> None:

@@ -30,6 +30,9 @@ from commwatch.thresholds import Thresholds
 MOST_READINGS = 3
 """Of one probe: what looks bad is measured so often, for three in a row make a streak (design, section 6)."""
 
+PATIENT_SECONDS = 10.0
+"""For the daemon's answers: what was measured in minutes must not be lost to a busy second."""
+
 _History = TypeVar("_History", bound=ProbeHistory)
 
 _SLOW_TO_FAIL = frozenset({"rendezvous_timeout", "setup_timeout", "measure_timeout", "stuck", "internal"})
@@ -120,14 +123,14 @@ def full_scan(
     Raises:
         CommwatchError: the daemon does not answer, the driver cannot be read, or the command was interrupted.
     """
-    ask(config, thresholds)  # where no daemon is, no probe need run
+    ask(config, thresholds, PATIENT_SECONDS)  # where no daemon is, no probe need run
     scan = Scan(config, thresholds)
     probes = dict(config.probes.definitions) | pair_probes(config)
     run_cycles(config, probes, gpus=gpus, ignore_scheduler=ignore_scheduler, follower=scan)
     run = None
     if stress is not None:
         run = run_stress(config, thresholds, stress, gpus=gpus, ignore_scheduler=ignore_scheduler)
-    return replace(with_scan(ask(config, thresholds), scan.fresh()), stress=run)
+    return replace(with_scan(ask(config, thresholds, PATIENT_SECONDS), scan.fresh()), stress=run)
 
 
 def _record(state: Path, plan: CyclePlan, probe: Probe, thresholds: Thresholds) -> AnyRecord:

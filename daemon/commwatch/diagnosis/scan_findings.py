@@ -18,7 +18,7 @@ from commwatch.analysis.findings.rules.rule_set import Look
 from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.overlay import overlaid
-from commwatch.documents import FindingRecord, finding_record
+from commwatch.documents import CauseRecord, FindingRecord, finding_record
 from commwatch.probes.plan import Failed
 from commwatch.thresholds import Thresholds
 
@@ -81,7 +81,9 @@ def _flat(told: Iterable[FindingRecord]) -> dict[tuple[str, str], Finding]:
     """All that is open, causes among it; how long a cause is open is not told, and it counts as long as its symptom."""
     found: dict[tuple[str, str], Finding] = {}
     for record in told:
-        for one in (record, *(cause for cause in record.causes if cause.code in CODES)):
+        known_causes = [cause for cause in record.causes if cause.code in CODES]
+        together: list[FindingRecord | CauseRecord] = [record, *known_causes]
+        for one in together:
             finding = Finding(
                 one.code, one.component.component, CODES[one.code].severity, record.since, one.evidence, one.detail
             )

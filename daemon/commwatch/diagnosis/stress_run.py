@@ -36,6 +36,8 @@ FEWEST_SLICES = 9
 
 _LOOK_SECONDS = 2.0
 _ANSWER_SECONDS = 1.0
+_PATIENT_SECONDS = 10.0
+"""For the snapshots before and after: without them the run has told half of what it could."""
 _SETTLED_SECONDS = 11.0
 """The daemon reads clocks and links every 10 s: what it says before that may be of the idle GPU."""
 
@@ -78,7 +80,7 @@ def run_stress(
     Raises:
         CommwatchError: the daemon does not answer, the driver cannot be read, or the command was interrupted.
     """
-    before = _snapshot(config)
+    before = _snapshot(config, _PATIENT_SECONDS)
     looks = _Looks(config)
     looks.start()
     try:
@@ -95,7 +97,7 @@ def run_stress(
     during = [one for one in looks.taken if ended - seconds + _SETTLED_SECONDS <= one.time <= ended]
     measured = isinstance(answer.result, Measured)
     held, slow_links = _seen(during, thresholds) if measured else ({}, ())
-    rises = rises_between(before, _snapshot(config)) if measured else ()
+    rises = rises_between(before, _snapshot(config, _PATIENT_SECONDS)) if measured else ()
     return Stress(seconds, answer, rises, len(during), held, slow_links)
 
 
@@ -113,7 +115,7 @@ def sustained(plan: CyclePlan, seconds: float) -> CyclePlan:
     return msgspec.structs.replace(plan, steps=steps, timed_seconds=seconds, deadlines=deadlines)
 
 
-def _snapshot(config: Config, seconds: float = _ANSWER_SECONDS) -> SnapshotDocument:
+def _snapshot(config: Config, seconds: float) -> SnapshotDocument:
     return msgspec.convert(ask_daemon(state_path(config), "snapshot", seconds), SnapshotDocument)
 
 
@@ -136,7 +138,7 @@ class _Looks:
     def _run(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
             try:
-                taken = _snapshot(self._config)
+                taken = _snapshot(self._config, _ANSWER_SECONDS)
             except (CommwatchError, msgspec.ValidationError):
                 continue  # one look less; how many there were is told
             self.taken.append(_in_short(taken))
