@@ -13,7 +13,7 @@ from commwatch.commands.probe_answer import Answer
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pattern import pattern
-from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped
+from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from diagnosis.exposed import finding, known_of, merged
 from diagnosis.test_pair_shape import both, over_pcie
 from heatmap.matrices import endpoints, matrix, slow_gpu
@@ -285,6 +285,9 @@ def answer(verdict: str, result: CycleResult, name: str = "all_reduce") -> Answe
 
 MEASURED = Measured(finished_at=NOW, occupied_seconds=1.0, setup_seconds=1.0, outcomes=())
 FAILED = Failed(finished_at=NOW, occupied_seconds=1.0, reason="nccl_error", detail="unhandled system error")
+LOCKED = Failed(finished_at=NOW, occupied_seconds=0.0, reason="start", detail="the probe lock cannot be taken")
+CAME = Yielded(finished_at=NOW, occupied_seconds=1.0, reason="process_appeared", detail="process 7 came")
+ALONE = Skipped(finished_at=NOW, reason="single_gpu", detail="one rank")
 BUSY = Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process")
 
 
@@ -295,7 +298,11 @@ BUSY = Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process")
         ((answer("failed", FAILED),) * 3, "failed", "unhandled system error; 3 of 3 times in this scan"),
         ((answer("failed", FAILED), answer("good", MEASURED)), "notice", "no streak"),
         ((answer("low", MEASURED), answer("good", MEASURED)), "notice", "no streak"),
+        ((answer("low", MEASURED), answer("gave way", CAME)), "notice", "no streak. Gave way: process_appeared"),
+        ((answer("low", MEASURED),) * 3 + (answer("good", MEASURED),), "notice", "no streak"),
         ((answer("skipped", BUSY),), "not measured", "Skipped: gpu_busy: GPU1 has a process"),
+        ((answer("failed", LOCKED),), "not measured", "Could not run: start: the probe lock"),
+        ((answer("skipped", ALONE),), "does not apply", "Skipped: single_gpu"),
         ((answer("skipped", BUSY), answer("skipped", BUSY, "pairs")), "not measured", "Skipped: gpu_busy"),
     ],
 )

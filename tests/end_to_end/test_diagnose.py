@@ -37,7 +37,7 @@ def told_of(document: Diagnosis) -> list[FindingRecord | CauseRecord]:
 
 
 def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: Path) -> None:
-    """Quick, it asks to measure and recommends no GPUs; full, the pair under one switch, confirmed; and it holds.
+    """Quick, it asks to measure and recommends no GPUs; full, the pair under one switch, three times in a row.
 
     Nothing of it is added to what the daemon knows.
     """
@@ -61,7 +61,7 @@ def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: P
         assert not any("CUDA_VISIBLE_DEVICES" in check.detail + check.next_step for check in quick.checks)
         assert checks_of(quick, "stress") == {}
 
-        said = command("diagnose", "--full-scan", "--gpus", "0,1,2", "--stress", "1s", "--json", *own, timeout=150)
+        said = command("diagnose", "--full-scan", "--gpus", "0,1,2", "--json", *own, timeout=150)
         full = msgspec.json.decode(said.stdout, type=Diagnosis)
 
         assert (said.returncode, full.scan, full.verdict.word) == (1, "full", "degraded")
@@ -72,8 +72,6 @@ def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: P
         assert ("pair_nearer_slower", "GPU0-GPU1", "Seen by this scan, 3 times in a row.") in told
         assert full.matrix is not None
         assert [end.label for end in full.matrix.endpoints] == ["0", "1", "2"]
-        [load] = [check for what, check in checks_of(full, "stress").items() if "under load, 256 MiB, 1 s" in what]
-        assert load.verdict == "passed"
         # The daemon saves every minute what it knows: nothing.
         kept = [msgspec.json.decode(file.read_bytes()) for file in daemon.state.glob("*/probe-*.json")]
         assert not any(one["last"] or one["matrices"] for one in kept)

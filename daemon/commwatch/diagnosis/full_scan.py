@@ -22,7 +22,7 @@ from commwatch.probe_node import Prospect
 from commwatch.probe_records import AnyRecord, take_outcome
 from commwatch.probes.history import ProbeHistory
 from commwatch.probes.pair_record import PairHistory, PairRecord
-from commwatch.probes.plan import CyclePlan, Failed, Measured
+from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
 from commwatch.probes.record import ProbeRecord, rules_of
 from commwatch.state import state_path
 from commwatch.thresholds import Thresholds
@@ -89,10 +89,14 @@ class _Course:
     @property
     def wants_another(self) -> bool:
         result = self._answers[-1].result
+        if len(self._answers) >= MOST_READINGS:
+            return False
+        if isinstance(result, Skipped):
+            return result.reason == "probe_running"  # a cycle of the daemon, which is over soon
         if isinstance(result, Failed) and result.reason in _SLOW_TO_FAIL:
             return False
         # One that was bad once is measured until it is well, or bad three times in a row.
-        return isinstance(result, Measured | Failed) and self._bad[-1] and len(self._answers) < MOST_READINGS
+        return isinstance(result, Measured | Failed) and self._bad[-1]
 
     def fresh(self) -> FreshProbe:
         now, record = time.time(), self._record
