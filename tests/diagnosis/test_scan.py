@@ -7,15 +7,20 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from commwatch.analysis.streak import Streak
 from commwatch.commands.probe_answer import Answer, CycleVerdict
 from commwatch.config import Config, Duration, Paths, Probe, Probes
-from commwatch.diagnosis.full_scan import Scan
+from commwatch.diagnosis import full_scan as full_scan_module
+from commwatch.diagnosis.full_scan import Scan, full_scan
+from commwatch.diagnosis.known import Known
+from commwatch.errors import CommwatchError
 from commwatch.probe_node import Prospect
 from commwatch.probes.history import Conditions, ProbeHistory
 from commwatch.probes.plan import CycleResult, Failed, FailureReason, Measured, Skipped, SkipReason, Step, StepOutcome
 from commwatch.probes.workload import plan_cycle
+from diagnosis.exposed import known_of
 from support.facts import NOW, shipped
 
 LIMIT = 1e-3
@@ -99,6 +104,33 @@ def test_the_streak_of_the_daemon_goes_on(tmp_path: Path) -> None:
     assert fresh.comparable
     assert ("commwatch_probe_latency_spike_streak", ("all_reduce", "simulated"), 3) in fresh.readings
     assert file.read_bytes() == msgspec.json.encode(history)
+
+
+def test_a_daemon_that_is_gone_after_the_scan_takes_nothing_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured is put over what the daemon knew before; without a daemon at the start nothing is run."""
+    before = known_of({})
+    answers = [before]
+
+    def ask(*_: object) -> Known:
+        if answers:
+            return answers.pop()
+        raise CommwatchError("gone")
+
+    ran = []
+    monkeypatch.setattr(full_scan_module, "ask", ask)
+    monkeypatch.setattr(full_scan_module, "run_cycles", lambda config, probes, **_: ran.append(list(probes)))
+    config = Config(paths=Paths(state=str(tmp_path)), probes=Probes(definitions={"all_reduce": Probe()}))
+
+    with capture_logs() as logged:
+        known = full_scan(config, shipped(), gpus=(), ignore_scheduler=False, stress=None)
+
+    assert (known.snapshot, ran) == (before.snapshot, [["all_reduce", "pairs"]])
+    assert [entry["error"] for entry in logged] == ["gone"]
+    with pytest.raises(CommwatchError):
+        full_scan(config, shipped(), gpus=(), ignore_scheduler=False, stress=None)
+    assert len(ran) == 1
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"backend": "gloo"}'])

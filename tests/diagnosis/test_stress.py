@@ -21,7 +21,7 @@ from commwatch.diagnosis.stress_run import BadStress, seen_by, stress_seconds, s
 from commwatch.errors import CommwatchError
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.workload import plan_cycle
-from diagnosis.exposed import known_of, merged
+from diagnosis.exposed import known_of
 from support.facts import NOW, Numbers, shipped
 
 MIB = 2**20
@@ -161,6 +161,14 @@ def test_what_the_links_did(metric: str, where: str, verdict: str, says: str) ->
     assert (check.verdict, check.measured) == (verdict, says)
 
 
+def test_links_are_not_measured_where_the_daemon_was_gone_afterwards() -> None:
+    """Nothing is said to be well; what the looks saw is told."""
+    found = checks(run(rises=None, held={"GPU3": ("too hot, by the driver",)}))
+
+    assert found[LINKS].verdict == "not measured"
+    assert found[CLOCKS].verdict == "failed"
+
+
 def test_only_what_rose_between_the_snapshots_counts() -> None:
     """Not what stood there before, what fell by a restart, or what was not there before."""
     gpu = ("0", "0000:10:00.0")
@@ -193,13 +201,14 @@ def test_only_looks_at_a_loaded_gpu_count() -> None:
 
 
 def test_what_the_looks_saw_is_judged_by_the_rules_of_the_findings() -> None:
-    """A clock that is held while the GPU works, at any look; one that is held while it is idle is none."""
+    """A clock that is held down at any look; a power cap is how a healthy GPU works."""
     gpu = ("3", "0000:13:00.0")
-    reason = {"commwatch_gpu_clocks_event_reason": {(*gpu, "hw_thermal_slowdown"): 1.0}}
+    reasons = {(*gpu, "hw_thermal_slowdown"): 1.0, (*gpu, "sw_thermal_slowdown"): 0.0, (*gpu, "sw_power_cap"): 1.0}
+    capped = {"commwatch_gpu_clocks_event_reason": {(*gpu, "sw_power_cap"): 1.0}}
     slow = {"commwatch_pcie_link_degraded": {(*gpu, "generation"): 1.0}}
-    idle, busy = ({"commwatch_gpu_busy": {gpu: flag}} for flag in (0.0, 1.0))
+    held = {"commwatch_gpu_clocks_event_reason": reasons}
 
-    looks = [known_of(numbers).snapshot for numbers in (merged(reason, idle), merged(reason, busy), slow)]
+    looks = [known_of(numbers).snapshot for numbers in (capped, held, slow)]
 
     assert seen_by(looks[:1], shipped()) == ({}, ())
     assert seen_by(looks, shipped()) == ({"GPU3": ("too hot, by the hardware",)}, ("PCIe link of GPU3",))
@@ -207,7 +216,8 @@ def test_what_the_looks_saw_is_judged_by_the_rules_of_the_findings() -> None:
 
 def test_the_daemon_is_looked_at_until_the_load_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look without an answer is one less; of the others what the rules read is kept."""
-    numbers: Numbers = {"commwatch_gpu_busy": {("3", "0000:13:00.0"): 1.0}, "commwatch_simulated": {(): 1.0}}
+    flag = {("3", "0000:13:00.0", "gpu_idle"): 1.0}
+    numbers: Numbers = {"commwatch_gpu_clocks_event_reason": flag, "commwatch_simulated": {(): 1.0}}
     answers = [msgspec.to_builtins(known_of(numbers).snapshot)] * 2
     asked = threading.Event()
 
@@ -224,7 +234,9 @@ def test_the_daemon_is_looked_at_until_the_load_ends(tmp_path: Path, monkeypatch
     assert asked.wait(10)
     looks.stop()
 
-    assert [[metric.name for metric in one.metrics] for one in looks.taken] == [["commwatch_gpu_busy"]] * 2
+    assert [[metric.name for metric in one.metrics] for one in looks.taken] == [
+        ["commwatch_gpu_clocks_event_reason"]
+    ] * 2
 
 
 # --- the plan ---

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import structlog
 
 from commwatch.commands.probe import pair_probes
 from commwatch.commands.probe_answer import Answer
@@ -18,6 +19,7 @@ from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known, ask
 from commwatch.diagnosis.scan_findings import with_scan
 from commwatch.diagnosis.stress_run import run_stress
+from commwatch.errors import CommwatchError
 from commwatch.probe_node import Prospect
 from commwatch.probe_records import AnyRecord, take_outcome
 from commwatch.probes.history import ProbeHistory
@@ -26,6 +28,8 @@ from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
 from commwatch.probes.record import ProbeRecord, rules_of
 from commwatch.state import state_path
 from commwatch.thresholds import Thresholds
+
+log = structlog.get_logger("commwatch.diagnosis")
 
 MOST_READINGS = 3
 """Of one probe: what looks bad is measured so often, for three in a row make a streak (design, section 6)."""
@@ -125,16 +129,22 @@ def full_scan(
         stress: seconds for which the GPUs are loaded afterwards; None: they are not.
 
     Raises:
-        CommwatchError: the daemon does not answer, the driver cannot be read, or the command was interrupted.
+        CommwatchError: the daemon does not answer at the start, the driver cannot be read, or the command was
+            interrupted.
     """
-    ask(config, thresholds, PATIENT_SECONDS)  # where no daemon is, no probe need run
+    before = ask(config, thresholds, PATIENT_SECONDS)  # where no daemon is, no probe need run
     scan = Scan(config, thresholds)
     probes = dict(config.probes.definitions) | pair_probes(config)
     run_cycles(config, probes, gpus=gpus, ignore_scheduler=ignore_scheduler, follower=scan)
     run = None
     if stress is not None:
         run = run_stress(config, thresholds, stress, gpus=gpus, ignore_scheduler=ignore_scheduler)
-    return replace(with_scan(ask(config, thresholds, PATIENT_SECONDS), scan.fresh()), stress=run)
+    try:
+        known = ask(config, thresholds, PATIENT_SECONDS)
+    except CommwatchError as error:
+        log.warning("the daemon does not answer any more: what it knew before the scan is shown", error=str(error))
+        known = before
+    return replace(with_scan(known, scan.fresh()), stress=run)
 
 
 def _record(state: Path, plan: CyclePlan, probe: Probe, thresholds: Thresholds) -> AnyRecord:

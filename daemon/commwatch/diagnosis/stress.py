@@ -67,7 +67,8 @@ class Stress:
     """Asked for."""
     answer: Answer
     """Its rows are the slices of the run, each a bandwidth of its own."""
-    rises: tuple[Rise, ...]
+    rises: tuple[Rise, ...] | None
+    """None where the daemon did not answer afterwards."""
     looks: int
     """How often the daemon was asked while the load ran, and answered."""
     held: Mapping[str, tuple[str, ...]]
@@ -168,7 +169,7 @@ def _when(rates: Sequence[float], mark: float, seconds: float) -> str:
 
 def _clocks(run: Stress) -> Check:
     """What held the GPUs back while the load ran."""
-    limited = [one for one in run.rises if one.metric == _LIMITED]
+    limited = [one for one in run.rises or () if one.metric == _LIMITED]
     told = [f"{where}: {', '.join(reasons)}" for where, reasons in sorted(run.held.items())]
     told += [f"{one.where} held for {format_seconds(one.by)} by {_POLICIES.get(one.what, one.what)}" for one in limited]
     told += [f"{where}: below its generation" for where in run.slow_links]
@@ -193,12 +194,16 @@ def _clocks(run: Stress) -> Check:
 
 def _links(run: Stress) -> Check:
     """What the links did while the load ran."""
+    what = "errors of the links under load"
+    if run.rises is None:
+        reason = "the daemon did not answer after the run"
+        return Check(branch="stress", what=what, verdict="not measured", detail=reason)
     retrained = [one for one in run.rises if one.metric in LINK_RETRAINED]
     repaired = [one for one in run.rises if one.metric in SENT_AGAIN]
     told = [f"{one.where}: {one.by:g} {_WORDS[one.metric]}" for one in (*retrained, *repaired)]
     return Check(
         branch="stress",
-        what="errors of the links under load",
+        what=what,
         measured=_short(told) or "none",
         required="none",
         verdict="failed" if retrained else "notice" if repaired else "passed",
