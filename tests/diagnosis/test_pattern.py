@@ -16,7 +16,7 @@ from commwatch.diagnosis.pattern import pattern
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from diagnosis.exposed import finding, known_of, merged
 from diagnosis.test_pair_shape import both, over_pcie
-from heatmap.matrices import endpoints, matrix, slow_gpu
+from heatmap.matrices import endpoints, matrix, of_gpu, slow_gpu
 from support.facts import NOW
 
 PAIRS = "bandwidth of pairs, 16 MiB"
@@ -144,6 +144,28 @@ def test_a_suspect_of_other_pairs_is_not_told_with_them() -> None:
     assert "GPU1 is the one" not in check.detail
 
 
+def test_pairs_that_share_a_switch_or_a_numa_node_are_named_by_it() -> None:
+    """By the PCIe tree and the NUMA nodes that the daemon exposes; what all GPUs share tells nothing apart."""
+    tree = {}
+    for place, end in enumerate(endpoints(8)):
+        switch, root = f"0000:{80 + place // 2}:00.0", f"0000:{90 + place // 2}:00.0"
+        port = f"0000:{80 + place // 2}:0{1 + place % 2}.0"
+        for device, role, parent in (
+            (end.pci_address, "gpu", port), (port, "switch_port", switch), (switch, "switch_port", root),
+            (root, "root_port", "pci0000:00"),
+        ):  # fmt: skip
+            tree[device, role, parent, str(place // 4), "", ""] = 1.0
+    numbers = merged(gpus(8), {"commwatch_pcie_device_info": tree})
+    inside = {(one, two): 0.5 for one in range(4, 8) for two in range(4, 8) if one != two}
+    around = {cell: 0.5 for one in (2, 3) for cell in of_gpu(one) if set(cell) != {2, 3}}
+
+    def where(factors: dict[tuple[int, int], float]) -> str:
+        return found(numbers, over_pcie(factors, 8, lambda one, two: "SYS"))[PAIRS].where
+
+    assert where(inside) == "pairs below NUMA node 1"
+    assert where(around) == "pairs from and to PCIe switch 0000:81:00.0"
+
+
 @pytest.mark.parametrize(("source", "verdict"), [("model", "notice"), ("configured", "failed")])
 def test_all_pairs_slow_against_a_model_alone_are_no_failure(source: str, verdict: str) -> None:
     """A model may not fit the machine; a configured bandwidth does."""
@@ -154,6 +176,7 @@ def test_all_pairs_slow_against_a_model_alone_are_no_failure(source: str, verdic
     check = found(numbers, matrix(4, expected=360e9, factors=every))[PAIRS]
 
     assert (check.verdict, check.where) == (verdict, "all pairs")
+    assert check.required == "at least 216 GB/s, 60 % of what is expected"
 
 
 def test_pairs_of_ranks_without_gpus_are_not_measured() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,11 +72,9 @@ def test_only_the_start_comes_after_others(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture
 def pid() -> Iterator[int]:
     """Of a process that has ended and is not reaped yet: nobody's priority changes, whoever else is there."""
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    yield pid
-    os.waitpid(pid, 0)
+    with subprocess.Popen([sys.executable, "-S", "-c", ""]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        yield process.pid
 
 
 def procfs(folder: Path, pid: int, capabilities: str) -> Path:

@@ -13,8 +13,9 @@ from commwatch.analysis.ways import Cell
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pair_shape import Group, Limits, Shape, class_words, nearness, shape_of, values_of
-from commwatch.diagnosis.pattern_probes import FULL_SCAN, courses, sizes
+from commwatch.diagnosis.pattern_probes import FULL_SCAN, sizes
 from commwatch.diagnosis.pattern_scan import scanned
+from commwatch.diagnosis.pattern_time import courses
 from commwatch.heatmap.slow_cells import names_of
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 
@@ -121,7 +122,7 @@ def _check(
         what=what,
         where=shape.name,
         measured=_told(quantity, shape.typical),
-        required=_required(quantity, shape),
+        required=_required(quantity, shape, known.thresholds.probe_bandwidth_utilization_low_ratio),
         verdict=_verdict(known, shape),
         source="probe_bandwidth_utilization_low_ratio" if shape.expected else "docs/culprit.md",
         detail=" ".join(_details(known, matrix, quantity, shape, other)),
@@ -157,11 +158,11 @@ def _way(matrix: PairMatrix, cell: Cell) -> str:
     return f"{names[cell[0]]} to {names[cell[1]]}"
 
 
-def _required(quantity: _PairQuantity, shape: Shape) -> str:
+def _required(quantity: _PairQuantity, shape: Shape, low_ratio: float) -> str:
     if quantity == "latency":
         return f"at most {_told(quantity, shape.mark)}"
-    reason = "of what is expected" if shape.expected else "by the other pairs"
-    return f"at least {_told(quantity, shape.mark)} {reason}"
+    reason = f", {format_percent(low_ratio)} of what is expected" if shape.expected else " by the other pairs"
+    return f"at least {_told(quantity, shape.mark)}{reason}"
 
 
 def _details(
