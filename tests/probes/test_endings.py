@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +74,15 @@ class Signals:
         return {number: at for group, number, at in self.sent if group == pid}
 
 
-async def give_way_in(phase: str, launcher: Launcher, plan: CyclePlan) -> tuple[float, tuple[int, ...]]:
-    """Cancel a cycle in a phase; when that was, and which ranks it had."""
+async def give_way_in(
+    phase: str, launcher: Launcher, plan: CyclePlan, held: Callable[[], bool]
+) -> tuple[float, tuple[int, ...]]:
+    """Cancel a cycle in a phase, once a rank is held; when that was, and which ranks it had."""
     reached = asyncio.Event()
     cycle = asyncio.create_task(launcher.run(plan, all_quiet, lambda now, *_: reached.set() if now == phase else None))
     await reached.wait()
+    while not held():
+        await asyncio.sleep(0.01)
     started, pids = time.monotonic(), launcher.pids
     assert await launcher.cancel("requested", "a job asked for the node")
     await cycle
@@ -91,8 +95,10 @@ def test_signals_come_in_order_and_not_at_once(
 ) -> None:
     """A rank that does not hear that it is asked gets SIGTERM, and SIGKILL only where that does not help either."""
     signals = Signals(monkeypatch)
+    held = tmp_path / "held"
+    launcher = scripted(tmp_path, what=what, phase="setup", held=str(held))
 
-    started, pids = asyncio.run(give_way_in("setup", scripted(tmp_path, what=what, phase="setup"), cycle_plan()))
+    started, pids = asyncio.run(give_way_in("setup", launcher, cycle_plan(), held.exists))
 
     times = signals.to(pids[0])
     assert list(times) == numbers
