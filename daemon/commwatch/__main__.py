@@ -12,13 +12,13 @@ from commwatch.errors import CommwatchError
 from commwatch.settings_arguments import config_from, settings_parser
 
 COMMANDS = (
-    "run", "check_config", "probe", "heatmap", "topology", "score", "healthcheck", "estimate", "inventory", "pause",
-    "resume", "yield_", "simulate",
+    "run", "check_config", "diagnose", "probe", "heatmap", "topology", "score", "healthcheck", "estimate", "inventory",
+    "pause", "resume", "yield_", "simulate",
 )  # fmt: skip
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser of the whole command line, or of some commands of it."""
     parser = argparse.ArgumentParser(
         prog="commwatch",
         description="Watches the communication between the GPUs of a node and says which part is slow or failing.",
@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"commwatch {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     settings = settings_parser()
-    for name in COMMANDS:
+    for name in commands:
         module = importlib.import_module(f"commwatch.commands.{name}")
         module.add_parser(subparsers, [settings])
     return parser
@@ -36,9 +36,10 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit code is this one's. 2: wrong use or configuration."""
     given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] == ["run"]:
-        # structlog imports rich for tracebacks that no daemon draws: 4 MB and 40 ms.
-        sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # what Python itself calls "not to be imported"
+    if arguments is None and given[:1] == ["run"]:  # this process is the daemon, and nothing else
+        from commwatch.light import leave_out_unused_imports
+
+        leave_out_unused_imports()
     if given[:1] == ["healthcheck"]:
         # Its exit codes drain nodes: none of those below may come out of it.
         from commwatch.health_guard import guarded
@@ -63,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     """Understand the command line and do what it says."""
-    parsed = build_parser().parse_args(arguments)
+    # The daemon would keep what the other commands import.
+    commands = ("run",) if arguments[:1] == ["run"] else COMMANDS
+    parsed = build_parser(commands).parse_args(arguments)
     code = int(parsed.run(parsed, config_from(parsed)))
     sys.stdout.flush()
     return code

@@ -12,7 +12,8 @@ import msgspec
 from commwatch import __version__
 from commwatch.config import Config
 from commwatch.control import Handler
-from commwatch.documents import FindingsDocument, ScoreDocument, SnapshotDocument, metric_records
+from commwatch.documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument, metric_records
+from commwatch.job_settings import JobSettings
 from commwatch.simulation.names import node_name
 from commwatch.verdict import Verdict
 from commwatch_exporters.snapshot import Snapshot
@@ -36,6 +37,7 @@ class Answers:
         verdict: Callable[[], Verdict],
         snapshot: Callable[[], Snapshot],
         maintenance: Callable[[], str | None],
+        settings: Callable[[], JobSettings | None] = lambda: None,
     ) -> None:
         """
         Args:
@@ -43,9 +45,11 @@ class Answers:
             verdict: of the engine that runs.
             snapshot: all that is current.
             maintenance: why the daemon is paused; None where it is not.
+            settings: the audits of the engine that runs; None where it makes none.
         """
         self._config = config
         self._verdict = verdict
+        self._settings = settings
         self._snapshot = snapshot
         self._maintenance = maintenance
 
@@ -56,7 +60,9 @@ class Answers:
 
     def operations(self) -> Mapping[str, Handler]:
         """By name of the operation of the control socket."""
-        given = {"findings": self.findings, "score": self.score, "snapshot": self.snapshot}
+        given: dict[str, _Give] = {
+            "findings": self.findings, "score": self.score, "settings": self.settings, "snapshot": self.snapshot,
+        }  # fmt: skip
         return {name: _handler(give) for name, give in given.items()}
 
     def findings(self) -> FindingsDocument:
@@ -76,6 +82,13 @@ class Answers:
         return ScoreDocument(
             **self._about(), thresholds=verdict.thresholds.digest, looked_at=verdict.looked_at, score=verdict.score()
         )
+
+    def settings(self) -> SettingsDocument:
+        """What the last audit of NCCL settings said."""
+        settings = self._settings()
+        if settings is None:
+            return SettingsDocument(**self._about(), audited_at=None, audit=None)
+        return SettingsDocument(**self._about(), audited_at=settings.audited_at, audit=settings.record())
 
     def snapshot(self) -> SnapshotDocument:
         """All series."""

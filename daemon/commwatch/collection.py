@@ -43,7 +43,9 @@ class Collector:
     interval: float
     """Seconds, as configured."""
     needs_release: bool
-    """Whether it holds a driver or device file, and so rests during maintenance."""
+    """Whether it holds a driver or device file, or needs one that does, and so rests during maintenance."""
+    is_ready: Callable[[], bool] = lambda: True
+    """Whether what it is to read is known; while not, it rests too."""
     stretch: int = 1
     slow_runs: int = 0
     quick_runs: int = 0
@@ -138,6 +140,10 @@ class Collection:
             self._not_needed(collector, absent)
             return
         self._told_absent.discard(collector.source)
+        if not collector.is_ready():
+            self._store.drop_group(collector.name)
+            self._forget_run(collector)
+            return
         epoch, unavailable = self._epoch, None
         try:
             collected = await collector.reader.collect(collector.key)

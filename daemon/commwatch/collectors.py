@@ -15,6 +15,8 @@ class ReaderPlan:
     holds_driver: bool = False
     """It keeps a driver's device files open: its collectors rest during maintenance, and what hangs in it counts
     among the stuck processes of the node."""
+    needs_driver: bool = False
+    """What it is told comes from those that hold a driver: its collectors rest during maintenance too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ READERS: Final = (
     ReaderPlan("rdma", ("rdma", "ethtool")),
     ReaderPlan("host", ("network", "pci", "services", "kernel_log")),
     ReaderPlan("jobs", ("nccl_logs",)),
+    ReaderPlan("settings", ("nccl_settings",), needs_driver=True),
 )
 
 COLLECTORS: Final = (
@@ -68,4 +71,5 @@ COLLECTORS: Final = (
     CollectorPlan("ethtool", "ethtool", "ethtool"),
     CollectorPlan("kernel_log", "kernel_log", "kernel_log"),
     CollectorPlan("nccl_logs", "nccl_logs", "nccl_logs"),
+    CollectorPlan("nccl_settings", "nccl_settings", "nccl_settings"),
 )

@@ -235,6 +235,18 @@ class NcclLogsSource(Section, frozen=True):
                 raise ValueError(f"paths: {path!r} does not begin with /; name logs from the root")
 
 
+class NcclSettingsSource(Section, frozen=True):
+    """The NCCL settings of the processes on the GPUs, held against the node."""
+
+    enabled: bool = True
+    interval: Duration = Duration(600)
+    """Of an audit where no process has come or gone; one follows each change of the processes."""
+    deadline: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
 class Sources(Section, frozen=True):
     """What is read, and how often."""
 
@@ -246,6 +258,7 @@ class Sources(Section, frozen=True):
     ethtool: EthtoolSource = field(default_factory=EthtoolSource)
     services: ServicesSource = field(default_factory=ServicesSource)
     nccl_logs: NcclLogsSource = field(default_factory=NcclLogsSource)
+    nccl_settings: NcclSettingsSource = field(default_factory=NcclSettingsSource)
 
 
 def source_settings(sources: Sources) -> dict[str, bytes]:

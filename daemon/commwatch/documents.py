@@ -11,11 +11,13 @@ from commwatch.analysis.findings.code import Role
 from commwatch.analysis.findings.codes import CODES
 from commwatch.analysis.findings.finding import Cause, Component, Evidence, Finding, Severity
 from commwatch.analysis.score.model import Score
+from commwatch.settings_records import AuditRecord
 from commwatch_exporters.catalogue import CATALOGUE, MetricType
 from commwatch_exporters.snapshot import Snapshot
 
 FINDINGS_SCHEMA: Literal["commwatch-findings/1"] = "commwatch-findings/1"
 SCORE_SCHEMA: Literal["commwatch-score/1"] = "commwatch-score/1"
+SETTINGS_SCHEMA: Literal["commwatch-settings/1"] = "commwatch-settings/1"
 SNAPSHOT_SCHEMA: Literal["commwatch-snapshot/1"] = "commwatch-snapshot/1"
 
 
@@ -117,6 +119,15 @@ class SeriesRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """None for a number that is not finite."""
     name: str = ""
     """Of the series, where it is not that of the metric: those of a histogram."""
+
+
+class SettingsDocument(About, frozen=True, kw_only=True):
+    """Answer of the control operation ``settings``: what the last audit of NCCL settings said, without their values."""
+
+    schema: Literal["commwatch-settings/1"] = SETTINGS_SCHEMA
+    audited_at: float | None
+    """When, seconds since 1970; None where the processes on the GPUs are not known now, or were not audited yet."""
+    audit: AuditRecord | None
 
 
 class MetricRecord(msgspec.Struct, frozen=True):

@@ -11,12 +11,14 @@ from typing import Any
 
 import structlog
 
-from commwatch.collection import Collection, Collector
+from commwatch.collection import Collection, Collector, Outcome
 from commwatch.collectors import COLLECTORS, READERS, CollectorPlan, ReaderPlan
 from commwatch.config import Config, Paths, source_settings
 from commwatch.errors import CommwatchError
 from commwatch.gpu_view import GPU_COLLECTORS, PROCESS_COLLECTOR
 from commwatch.instruments import Instruments
+from commwatch.job_settings import SOURCE as SETTINGS
+from commwatch.job_settings import JobSettings, SettingsReader
 from commwatch.origins import boot_identity, nvidia_driver_present, origin_absent
 from commwatch.pipeline import Pipeline
 from commwatch.probe_node import ReadNode
@@ -34,7 +36,7 @@ from commwatch_exporters.catalogue import OPT_IN
 
 log = structlog.get_logger("commwatch.engine")
 
-GPU_SOURCES = frozenset({"nvml", "kernel_log"})
+GPU_SOURCES = frozenset({"nvml", "kernel_log", SETTINGS})
 """Read only where there are or should be GPUs."""
 FIRST_RUN_PATIENCE_SECONDS = 10.0
 """The daemon is ready after so long, whatever has not answered by then."""
@@ -61,6 +63,7 @@ class Engine:
         self._roots: SimulationPlan | Paths = simulation or config.paths
         """Where the node shows itself."""
         self._first_runs: set[asyncio.Task[None]] = set()
+        self.job_settings = JobSettings(self.store, self._own_ranks, partial(scheduler.run_in, SETTINGS))
         self._readers = self._build_readers()
         self.pipeline = Pipeline(config, state, self.store, instruments, self._suspects)
         self._wraps = Wraps(state, boot_identity(self._roots.procfs))
@@ -69,7 +72,7 @@ class Engine:
             self.store,
             instruments,
             scheduler,
-            self.pipeline.after,
+            self._after,
             self._origin_absent,
             self._wraps.correct,
         )
@@ -115,10 +118,12 @@ class Engine:
             procfs=self._procfs,
             simulation=self._simulation,
             opt_in=self.config.metrics.opt_in,
-            resume=lambda: self.pipeline.job_logs.resume,
+            resume=self._order if SETTINGS in sections else lambda: self.pipeline.job_logs.resume,
             rest_when_unavailable=plan.holds_driver,
         )
         self._instruments.worker_stuck(plan.name, 0)
+        if SETTINGS in sections:
+            return SettingsReader(settings, self._instruments, self.job_settings.nothing)
         if not plan.holds_driver:  # nothing stuck in a driver holds it back
             return Reader(settings, self._instruments)
         return Reader(settings, self._instruments, stuck_elsewhere=lambda: self.probing.stuck_count)
@@ -132,7 +137,8 @@ class Engine:
                 source=plan.source,
                 reader=self._readers[reader_of[plan.source].name],
                 interval=getattr(self._section(plan.source), plan.interval),
-                needs_release=reader_of[plan.source].holds_driver,
+                needs_release=reader_of[plan.source].holds_driver or reader_of[plan.source].needs_driver,
+                is_ready=self.job_settings.is_ready if plan.source == SETTINGS else lambda: True,
             )
             for plan in COLLECTORS
             if self._section(plan.source).enabled and self._wanted(plan)
@@ -142,6 +148,16 @@ class Engine:
         return not plan.only_for or not set(plan.only_for).isdisjoint(self.config.metrics.opt_in)
 
     # --- what the parts ask of each other ---
+
+    def _after(self, outcome: Outcome) -> None:
+        self.pipeline.after(outcome)
+        self.job_settings.after(outcome)
+
+    def _own_ranks(self) -> list[int]:
+        return self.probing.pids()
+
+    def _order(self) -> dict[str, bytes]:
+        return {SETTINGS: self.job_settings.order()}
 
     def _suspects(self) -> frozenset[str]:
         return frozenset().union(*(reader.suspects for reader in self._readers.values()))
@@ -213,11 +229,13 @@ class Engine:
                 await asyncio.wait(runs, timeout=FIRST_RUN_PATIENCE_SECONDS)
         self.pipeline.observe(time.monotonic())
         self.collection.schedule()
+        self.job_settings.look()
         self.probing.schedule()
 
     async def pause(self, reason: str) -> None:
         """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""
         self.collection.pause()
+        self.job_settings.look()
         self.probing.pause(reason)
         await asyncio.gather(self.probing.cancel("maintenance", reason), *(
             reader.release() for reader in self._driver_readers()))  # fmt: skip

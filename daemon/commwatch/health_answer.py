@@ -14,6 +14,7 @@ import msgspec
 from commwatch.analysis.findings.finding import Severity
 from commwatch.analysis.health import Because, Fault, Health, Verdict
 from commwatch.analysis.kernel_facts import KernelFact
+from commwatch.diagnosis.check import Check
 from commwatch.errors import StateError
 from commwatch.health_counts import count_unknown
 
@@ -43,6 +44,16 @@ class DrainRecord(msgspec.Struct, frozen=True):
     detail: str
 
 
+class PreflightRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of ``--require``."""
+
+    profile: str
+    verdict: Verdict
+    reason: str
+    checks: tuple[Check, ...] = ()
+    """The marks and what the profile asks for, one by one."""
+
+
 class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What ``commwatch healthcheck --json`` prints."""
 
@@ -66,6 +77,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What sysfs and the kernel log say; without a daemon only."""
     unread: tuple[str, ...] = ()
     """What could not be read of them."""
+    preflight: PreflightRecord | None = None
+    """None where ``--require`` was not given or the daemon did not answer."""
     drain: DrainRecord | None = None
     """None where ``--drain`` was not given or there was nothing to drain for."""
 

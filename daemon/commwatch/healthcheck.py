@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -14,18 +14,20 @@ from commwatch.analysis.health import (
     Asked,
     Fault,
     Health,
+    Preflight,
     Report,
     drain_reason,
     exit_code_of,
     judge,
     one_line,
     unknown,
+    with_preflight,
 )  # fmt: skip
 from commwatch.config import Config
 from commwatch.control import DaemonAbsent, ask_daemon
-from commwatch.documents import CauseRecord, FindingRecord, FindingsDocument
+from commwatch.documents import CauseRecord, FindingRecord, FindingsDocument, SnapshotDocument
 from commwatch.errors import CommwatchError
-from commwatch.health_answer import DrainRecord, HealthDocument, counted, fault_records, print_answer
+from commwatch.health_answer import DrainRecord, HealthDocument, PreflightRecord, counted, fault_records, print_answer
 from commwatch.kernel_look import SOURCES, KernelLook, ask_kernel
 from commwatch.probes.scheduler import find_daemons
 from commwatch.probes.slurm import node_name
@@ -33,6 +35,7 @@ from commwatch.probes.slurm_drain import drain
 from commwatch.state import state_path
 
 DAEMON_SECONDS = 1.5
+SNAPSHOT_SECONDS = 1.0
 KERNEL_SECONDS = 2.0
 TOTAL_SECONDS = 3.8
 """For everything but the start of Python and the end of a child that was killed: 5 s with these."""
@@ -43,11 +46,17 @@ class Options:
     """What the command line asks for; see its help."""
 
     max_age: float
-    """Seconds."""
+    """Of the daemon's look, seconds."""
     slurm: bool = False
     drain: bool = False
     fail_closed: bool = False
     as_json: bool = False
+    require: str = ""
+    """A profile; empty: none."""
+    result_age: float = 0.0
+    """Of the results that a profile is judged by, seconds."""
+    alone_seconds: float | None = None
+    """What one GPU alone computes on a micro-batch; None: that of the profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,7 @@ class _Found:
     health: Health
     report: Report | None = None
     kernel: KernelLook | None = None
+    preflight: PreflightRecord | None = None
 
 
 def check(options: Options, config: Config) -> int:
@@ -72,6 +82,8 @@ def check(options: Options, config: Config) -> int:
         if options.drain and not options.slurm:
             raise CommwatchError("--drain needs --slurm")
         found = _look(state, config, asked)
+        if options.require and found.report is not None:
+            found = _with_preflight(found, options, state, asked)
     except Exception as error:
         # Any defect of ours: whatever it is, the node must not pay for it.
         reason = str(error) if isinstance(error, CommwatchError) else f"{type(error).__name__}: {error}"
@@ -91,6 +103,7 @@ def check(options: Options, config: Config) -> int:
         findings=fault_records(report.faults) if report else (),
         kernel=found.kernel.facts if found.kernel else (),
         unread=found.kernel.unread if found.kernel else (),
+        preflight=found.preflight,
         drain=drained,
     )
     print_answer(document, as_json=options.as_json)
@@ -109,6 +122,37 @@ def _look(state: Path, config: Config, asked: Asked) -> _Found:
         reason = f"the daemon is of another version than this command: {error}"
         return _Found(unknown("no_answer", reason, slurm=asked.slurm, fail_closed=asked.fail_closed))
     return _Found(judge(report, asked), report)
+
+
+def _with_preflight(found: _Found, options: Options, state: Path, asked: Asked) -> _Found:
+    try:
+        record = _preflight(options, state, asked.now)
+    except Exception as error:
+        # A defect here must not hide what the daemon said of the node.
+        said = str(error) if isinstance(error, CommwatchError) else f"{type(error).__name__}: {error}"
+        record = PreflightRecord(profile=options.require, verdict="unknown", reason=f"{options.require}: {said}")
+    health = with_preflight(found.health, Preflight(record.verdict, record.reason), asked)
+    return replace(found, health=health, preflight=record)
+
+
+def _preflight(options: Options, state: Path, now: float) -> PreflightRecord:
+    """What a profile says of the daemon's last results.
+
+    Raises:
+        CommwatchError: the daemon does not answer.
+    """
+    from commwatch.analysis.findings.facts import Facts
+    from commwatch.analysis.findings.history import CounterHistory
+    from commwatch.analysis.marks.profiles import Asked as AskedProfile
+    from commwatch.diagnosis.preflight import preflight
+
+    snapshot = msgspec.convert(ask_daemon(state, "snapshot", SNAPSHOT_SECONDS), SnapshotDocument)
+    facts = Facts(snapshot, CounterHistory({}), now)
+    profile = AskedProfile(options.require, options.alone_seconds)
+    answer, checks = preflight(facts, profile, now, options.result_age)
+    return PreflightRecord(
+        profile=options.require, verdict=answer.verdict, reason=one_line(answer.reason), checks=checks
+    )
 
 
 def report_of(document: FindingsDocument, preset: str = "") -> Report:

@@ -6,7 +6,8 @@ import platform
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.metrics import Counter, Gauge
+from prometheus_client.registry import CollectorRegistry
 
 from commwatch import __version__
 from commwatch.workers.process_state import process_use

@@ -13,13 +13,23 @@ from commwatch.store import Store
 from commwatch.topology.build import build_node
 from commwatch.topology.gather import ask_sysfs
 from commwatch.topology.model import Topology
-from commwatch.topology.nvlink import COLLECTORS, driver_facts
+from commwatch.topology.nvlink import COLLECTORS, DriverFacts, driver_facts
 from commwatch.topology.reach import GpuPaths, gpu_paths
 from commwatch.topology.sysfs import SysfsFacts
 
 log = structlog.get_logger("commwatch.probing")
 
 SYSFS_DEADLINE_SECONDS = 10.0
+
+
+def stored_driver(store: Store) -> DriverFacts:
+    """GPUs and NVLinks as the collectors of the driver read them last."""
+    return driver_facts(
+        sample
+        for collector in COLLECTORS
+        for block in store.group(f"nvml_{collector}").values()
+        for sample in zip(block.layout.series, block.values, strict=True)
+    )
 
 
 class ProbeTopology:
@@ -51,13 +61,7 @@ class ProbeTopology:
                 log.warning("the PCI tree is not known to the probes", error=str(error))
                 return None
             self._tree_of = frozenset(addresses)
-        samples = [
-            sample
-            for collector in COLLECTORS
-            for block in self._store.group(f"nvml_{collector}").values()
-            for sample in zip(block.layout.series, block.values, strict=True)
-        ]
-        return Topology((build_node(self._tree, driver_facts(samples)),))
+        return Topology((build_node(self._tree, stored_driver(self._store)),))
 
     def paths(self, topology: Topology, addresses: Sequence[str]) -> GpuPaths | None:
         """What should lie between the GPUs of a probe; None where the topology lacks one of them.

@@ -74,8 +74,9 @@ class Service:
         self._instruments_due = 0.0
         self._save_due = time.monotonic() + SAVE_SECONDS
         self._answers = Answers(
-            lambda: self._config, lambda: self._engine.verdict, self.snapshot, lambda: self._maintenance
-        )
+            lambda: self._config, lambda: self._engine.verdict, self.snapshot, lambda: self._maintenance,
+            lambda: self._engine.job_settings,
+        )  # fmt: skip
         self._changing = asyncio.Lock()
         self._engine: Engine
         self._endpoint: Endpoint

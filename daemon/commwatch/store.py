@@ -20,6 +20,8 @@ class Store:
         self._blocks: dict[str, dict[str, tuple[Block, float]]] = {}
         self._order: list[tuple[dict[str, tuple[Block, float]], str]] | None = None
         """Where each block stands, in the order of the page; None after one has come or gone."""
+        self._first_expiry = float("inf")
+        """No block expires before this monotonic time."""
         self._version = 0
         self._snapshot: tuple[int, Snapshot] | None = None
 
@@ -32,6 +34,7 @@ class Store:
         if known is not None and known[0].layout is block.layout:
             block.adopt_texts(known[0])
         devices[device] = (block, expires)
+        self._first_expiry = min(self._first_expiry, expires)
         self._version += 1
 
     def drop(self, group: str, device: str) -> None:
@@ -48,9 +51,13 @@ class Store:
 
     def expire(self, now: float) -> None:
         """Forget what has grown too old to count as current."""
+        if now <= self._first_expiry:
+            return
         for group, devices in self._blocks.items():
             for device in [device for device, (_, expires) in devices.items() if expires < now]:
                 self.drop(group, device)
+        times = (expires for devices in self._blocks.values() for _, expires in devices.values())
+        self._first_expiry = min(times, default=float("inf"))
 
     def group(self, group: str) -> dict[str, Block]:
         """The current blocks of a group by device."""

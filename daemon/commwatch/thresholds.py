@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Literal, TypeAlias, get_args
 import yaml
 
 from commwatch.assets import asset
+from commwatch.digest import sha256_hex
 from commwatch.errors import ConfigError
 
 Unit: TypeAlias = Literal["ratio", "factor", "seconds", "results", "count"]
@@ -46,6 +46,7 @@ class Thresholds:
     pairs_slow_share_ratio: float
     suspect_confidence_min: float
     pair_nearer_low_ratio: float
+    stress_bandwidth_fall_max_ratio: float
     nccl_log_errors_min: int
     nccl_log_errors_window_seconds: float
     nvlink_utilization_low_ratio: float
@@ -97,7 +98,7 @@ class Thresholds:
     def digest(self) -> str:
         """The first 12 hex digits of the SHA-256 of all values; equal values give equal digests, whatever the file."""
         canonical = json.dumps({key: float(value) for key, value in asdict(self).items()}, sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+        return sha256_hex(canonical.encode())[:12]
 
 
 @dataclass(frozen=True, slots=True)

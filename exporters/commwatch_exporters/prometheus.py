@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 
-from prometheus_client import ProcessCollector
+from prometheus_client.process_collector import ProcessCollector
 
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from commwatch_exporters.page_parts import Part, PartCache, join, join_gzip

@@ -13,7 +13,7 @@ _REFRESH_SECONDS = 5
 _ABSENT = "–"
 """Stands for what was not read."""
 _GPU_FAMILIES = ("commwatch_gpu_info", "commwatch_gpu_state")
-_GPU_STATES = {0: "ok", 1: "not answering", 2: "lost", 3: "reset required", 4: "missing"}
+GPU_STATES = {0: "ok", 1: "not answering", 2: "lost", 3: "reset required", 4: "missing"}
 _RDMA = ("commwatch_rdma_port_info", "commwatch_rdma_port_state")
 _RDMA_STATES = {0: "no change", 1: "down", 2: "initialising", 3: "armed", 4: "active", 5: "deferred"}
 _MOST_FINDINGS = 20
@@ -21,11 +21,13 @@ _MOST_SIGNS = 30
 _ETHERNET = ("commwatch_ethernet_info", "commwatch_ethernet_carrier")
 _LINK_UP_STATES = (1, 2)  # active, asleep
 
-_STYLE = """
-:root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--dim:#59636e;--line:#d8dee4;--card:#f6f8fa;
---good:#1a7f37;--bad:#c21c2b;--note:#fff4ce;--notefg:#5c4400;--link:#0757ba}
-@media(prefers-color-scheme:dark){:root{--bg:#0f1318;--fg:#e6edf3;--dim:#9aa5b1;--line:#2f3742;--card:#171c23;
---good:#4cc46b;--bad:#ff7b72;--note:#3a2f0b;--notefg:#f2dc9b;--link:#6cb2ff}}
+LIGHT = """color-scheme:light;--bg:#fff;--fg:#1b1f24;--dim:#59636e;--line:#d8dee4;--card:#f6f8fa;
+--good:#1a7f37;--bad:#c21c2b;--note:#fff4ce;--notefg:#5c4400;--link:#0757ba"""
+DARK = """color-scheme:dark;--bg:#0f1318;--fg:#e6edf3;--dim:#9aa5b1;--line:#2f3742;--card:#171c23;
+--good:#4cc46b;--bad:#ff7b72;--note:#3a2f0b;--notefg:#f2dc9b;--link:#6cb2ff"""
+"""Colours of all pages, as CSS properties of ``:root``."""
+
+_STYLE = f":root{{{LIGHT}}}@media(prefers-color-scheme:dark){{:root{{{DARK}}}}}" """
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:70rem;padding:1rem;background:var(--bg);color:var(--fg);
 font:15px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
@@ -300,7 +302,7 @@ def _severity(severity: str) -> str:
 def _gpu_state(value: Value) -> str:
     if value is None:
         return f"<td>{_ABSENT}</td>"
-    text = _GPU_STATES.get(int(value), f"unknown ({value})")
+    text = GPU_STATES.get(int(value), f"unknown ({value})")
     return f'<td class="{"good" if value == 0 else "bad"}">{text}</td>'
 
 

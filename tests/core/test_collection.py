@@ -352,6 +352,21 @@ def test_paused_collectors_rest_and_the_others_go_on() -> None:
     assert node.metric("collector_success", NETWORK) == 1
 
 
+def test_a_collector_rests_until_it_is_known_what_it_is_to_read() -> None:
+    """It is not asked, nothing of its last run is said, and what it gave goes; with that known it runs again."""
+    node = Node()
+    node.run(NETWORK, collected({SLOTS[0]: states(SLOTS[0])}))
+    node[NETWORK].is_ready = lambda: False
+    in_loop(lambda: node.collection.run(node[NETWORK]))
+
+    assert len(node.host.asked) == 1
+    assert node.devices(NETWORK) == []
+    assert (node.metric("collector_success", NETWORK), node[NETWORK].attempted) == (None, False)
+    node[NETWORK].is_ready = lambda: True
+    node.run(NETWORK, collected({SLOTS[0]: states(SLOTS[0])}))
+    assert node.devices(NETWORK) == [SLOTS[0]]
+
+
 def test_what_was_under_way_when_the_pause_began_is_not_kept() -> None:
     """A run that ends during the pause leaves no value, no record and no analysis."""
     node = Node()

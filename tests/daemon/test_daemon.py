@@ -18,8 +18,8 @@ from commwatch.collectors import READERS
 from commwatch.control import ask_daemon
 from support.daemon import command, environment, running
 
-STARTED = [reader for reader in READERS if reader.name != "jobs"]
-"""Readers that are started; no log of a job is configured here."""
+STARTED = [reader for reader in READERS if reader.name not in ("jobs", "settings")]
+"""Readers that are started; here no log of a job is configured, and no job runs."""
 GPU3 = {"gpu": "3", "pci_bus_id": "0000:3b:00.0"}
 H100 = ("--simulate", "h100x8")
 QUICK = "nvml: {deadline: 800ms, nvlink_interval: 500ms}"

@@ -78,6 +78,36 @@ def test_the_periodic_check_drains_and_never_fails(tmp_path: Path) -> None:
     assert (tmp_path / "asked").read_text() == "healthcheck --slurm --drain\n"
 
 
+BATCH = next(text for text in blocks("sh") if "#SBATCH" in text)
+
+
+@pytest.mark.parametrize(
+    ("commwatch", "trains"),
+    [("exit 0", True), ("exit 2", True), ("exit 1", False), (None, True)],
+    ids=["ok", "unknown", "problem", "not installed"],
+)
+def test_the_batch_script_trains_unless_the_preflight_refuses(
+    tmp_path: Path, commwatch: str | None, trains: bool
+) -> None:
+    """What is unknown keeps no job from its node."""
+    scripts = {"srun": '[ "$1" = --ntasks-per-node=1 ] && shift; exec "$@"', "python": f"echo $1 > {tmp_path}/trained"}
+    if commwatch is not None:
+        scripts["commwatch"] = commwatch
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", "-c", BATCH],
+        timeout=30,
+        check=False,
+        capture_output=True,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+    )
+
+    assert (done.returncode == 0) == trains
+    assert (tmp_path / "trained").exists() == trains
+
+
 def test_the_plugin_of_node_problem_detector_is_whole() -> None:
     """Valid JSON whose rule sets the condition that it names, with a longer timeout than the check needs."""
     [text] = blocks("json")

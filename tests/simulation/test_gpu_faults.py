@@ -255,6 +255,13 @@ def test_pcie_throughput_is_what_a_job_moves(driver: Drive) -> None:
     assert busy * 1000 == pytest.approx(0.5 * 16 * 3.938e9, rel=0.001)
 
 
+def test_a_job_keeps_its_gpu_busy_for_the_share_that_it_is_given(driver: Drive) -> None:
+    """Percent of the time; nearly all of it where nothing is said, and none without a job."""
+    driver("h100x8", "- {fault: job, gpu: 1, gpu_utilization: 0.45, at: 0s}\n- {fault: job, gpu: 2, at: 0s}")
+
+    assert [pynvml.nvmlDeviceGetUtilizationRates(handle(gpu)).gpu for gpu in range(3)] == [0, 45, 97]
+
+
 def test_the_bandwidth_mode_came_with_blackwell(driver: Drive) -> None:
     """Full there, refused before."""
     mode = pynvml.c_nvmlNvlinkGetBwMode_v1_t()

@@ -102,6 +102,15 @@ def test_a_slow_gpu_slows_all_its_ways(rehearse: Rehearse, preset: str) -> None:
     assert copies == [pytest.approx(1, rel=0.05), pytest.approx(2, rel=0.05)]
 
 
+def test_a_gpu_may_be_slow_to_other_gpus_alone(rehearse: Rehearse) -> None:
+    """Its ways to them are slow, and its copies are as before."""
+    faults = "- {fault: slow_gpu, gpu: 1, bandwidth: 0.5, traffic: peer, at: 0s}"
+
+    assert set(slowed(rehearse, "a10x2", faults)) == {(0, 1), (1, 0)}
+    copies = [copy_seconds(rehearse("a10x2", text), 1) for text in (faults, "")]
+    assert copies[0] == pytest.approx(copies[1], rel=0.05)
+
+
 def test_the_rank_on_a_slow_gpu_is_through_last(rehearse: Rehearse) -> None:
     """All wait for it, and it is a little behind them; on a healthy node none is."""
     struck = rehearse("h100x8", "- {fault: slow_gpu, gpu: 5, bandwidth: 0.5, at: 0s}")

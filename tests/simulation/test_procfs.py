@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pynvml  # noqa: TID251 - the driver's list of processes is held against the tree
 import pytest
 
 from simulation.harness import Rehearsal
@@ -60,6 +61,35 @@ def test_services_and_jobs_are_processes(rehearse: Rehearse, root: Path) -> None
     assert processes(rehearsal, root, 150.0)["python3"] == b"python3\0train.py\0"
     assert (root / "4100001").is_dir()
     assert set(processes(rehearsal, root, 160.0)) == set(idle)
+
+
+def test_a_rank_of_the_job_shows_its_settings_and_is_another_process_with_others(driver: Rehearse, root: Path) -> None:
+    """As after a restart of the job: the old process is gone. The driver lists the same processes, and so does a second
+    process of ours that reads the tree."""
+    faults = "- {fault: job, at: 100s}\n- {fault: nccl_setting, at: 150s, gpu: 1, variable: NCCL_ALGO, value: Tree}\n"
+    rehearsal = driver("a10x2", faults)
+
+    def look(time: float) -> list[dict[str, str]]:
+        rehearsal.now = time
+        rehearsal.node.write_procfs(root)
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(2)]
+        listed = [process.pid for handle in handles for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        here = {path.name for path in root.iterdir() if path.name.startswith("41")}
+        assert here == {str(pid) for pid in listed}
+        return [dict(one.split("=", 1) for one in _environment(root, pid)) for pid in listed]
+
+    before = look(120.0)
+    assert [(one["RANK"], one["WORLD_SIZE"], "NCCL_ALGO" in one) for one in before] == [
+        ("0", "2", False), ("1", "2", False),
+    ]  # fmt: skip
+    after = look(160.0)
+    assert [one.get("NCCL_ALGO") for one in after] == [None, "Tree"]
+    rehearsal.node.write_procfs(root, only_missing=True)
+    assert look(161.0) == after
+
+
+def _environment(root: Path, process: int) -> list[str]:
+    return (root / f"{process}/environ").read_text().rstrip("\0").split("\0")
 
 
 def test_a_node_without_nvswitches_needs_no_fabric_manager(rehearse: Rehearse, root: Path) -> None:

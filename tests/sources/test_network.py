@@ -30,6 +30,7 @@ FILES: Mapping[str, str] = {
     "carrier_changes": "7",
     "carrier": "1",
     "speed": "400000",
+    "mtu": "9000",
 }
 
 
@@ -103,6 +104,7 @@ def test_an_interface_is_read_completely(tmp_path: Path) -> None:
         ("commwatch_ethernet_carrier_changes_total", ("eth0",)): 7,
         ("commwatch_ethernet_carrier", ("eth0",)): 1,
         ("commwatch_ethernet_speed_bytes_per_second", ("eth0",)): 50_000_000_000,
+        ("commwatch_ethernet_mtu_bytes", ("eth0",)): 9000,
         ("commwatch_ethernet_info", ("eth0", "0000:18:00.0", "mlx5_core", "")): 1,
     }
     assert set(states(batch).values()) == {0}

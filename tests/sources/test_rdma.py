@@ -619,3 +619,75 @@ def test_any_content_is_taken(tmp_path: Path, texts: dict[str, bytes]) -> None:
 
     assert all(isinstance(absence, Absence) for absence in batch.absences)
     assert all(value is None or 0 <= value < 2**66 for value in values(batch).values())
+
+
+LINK_LOCAL = "fe80:0000:0000:0000:0e42:a1ff:fe00:0001"
+IPV4 = "0000:0000:0000:0000:0000:ffff:c612:0001"
+IPV6 = "2001:0db8:0000:0000:0000:0000:0000:0001"
+EMPTY = "0000:0000:0000:0000:0000:0000:0000:0000"
+V1, V2 = "IB/RoCE v1", "RoCE v2"
+
+
+def gids(batch: Batch) -> dict[str, Value]:
+    return {name: value for name, value in values(batch).items() if name.startswith("port_gid")}
+
+
+@pytest.mark.parametrize(
+    ("layer", "entries", "expected"),
+    [
+        ("InfiniBand", [(LINK_LOCAL, V1), (EMPTY, None)], {"port_gids": 1, "port_gid_index/infiniband": 0}),
+        (
+            "Ethernet",
+            [(LINK_LOCAL, V1), (LINK_LOCAL, V2), (EMPTY, None), (IPV4, V1), (IPV4, V2), (IPV6, V2), (IPV4, V2)],
+            {
+                "port_gids": 6,
+                "port_gid_index/roce_v1": 0,
+                "port_gid_index/roce_v2_link_local": 1,
+                "port_gid_index/roce_v2_ipv4": 4,
+                "port_gid_index/roce_v2_ipv6": 5,
+            },
+        ),
+        ("Ethernet", [(LINK_LOCAL, V1)], {"port_gids": 1, "port_gid_index/roce_v1": 0}),
+        ("Ethernet", [(LINK_LOCAL, None)], {"port_gids": 1}),
+        ("Ethernet", [(EMPTY, None)], {"port_gids": 0}),
+        ("Ethernet", [("not a GID", V2), ("fe80", V2)], {"port_gids": 0}),
+        ("Unspecified", [(LINK_LOCAL, V1)], {"port_gids": 1}),
+    ],
+)
+def test_the_gid_table_is_told_by_kind(
+    tmp_path: Path, layer: str, entries: list[tuple[str, str | None]], expected: dict[str, Value]
+) -> None:
+    """The lowest index of each kind of address is given; empty entries and what is no GID do not count."""
+    port = add_port(add_device(tmp_path), attributes={"link_layer": layer})
+    write(port / "gids", {str(index): gid for index, (gid, _) in enumerate(entries)})
+    write(port / "gid_attrs/types", {str(index): kind for index, (_, kind) in enumerate(entries)})
+
+    assert gids(opened(tmp_path).collect("rdma")) == expected
+
+
+def test_a_changed_gid_table_is_read_again_after_a_while(tmp_path: Path) -> None:
+    """An address that comes late is seen; a port without a table has no series of it."""
+    clock = Clock()
+    port = add_port(add_device(tmp_path), attributes={"link_layer": "Ethernet"})
+    source = opened(tmp_path, clock=clock)
+    assert gids(source.collect("rdma")) == {}
+
+    write(port / "gids", {"0": IPV4})
+    write(port / "gid_attrs/types", {"0": V2})
+    clock.now += 601.0
+
+    batch = source.collect("rdma")
+    assert gids(batch) == {"port_gids": 1, "port_gid_index/roce_v2_ipv4": 0}
+    assert values(batch)["port_info"] == values(batch)["port_symbol_errors_total"] - 6 == 1
+
+
+def test_a_port_that_changes_its_state_has_its_gids_read_at_once(tmp_path: Path) -> None:
+    """Addresses come with the link."""
+    port = add_port(add_device(tmp_path), attributes={"link_layer": "Ethernet", "state": "1: DOWN"})
+    source = opened(tmp_path)
+    source.collect("rdma")
+    write(port / "gids", {"0": IPV4})
+    write(port / "gid_attrs/types", {"0": V2})
+    write(port, {"state": "4: ACTIVE"})
+
+    assert gids(source.collect("rdma"))["port_gids"] == 1

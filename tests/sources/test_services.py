@@ -66,11 +66,12 @@ class Node:
         return states(self.collect())
 
 
-def states(batch: Batch) -> dict[str, Value]:
+def states(batch: Batch, metric: str = "service_running") -> dict[str, Value]:
     return {
         labels[0]: value
         for reading in batch.readings
-        for (_, labels), value in zip(reading.series, reading.values, strict=True)
+        for (name, labels), value in zip(reading.series, reading.values, strict=True)
+        if name == f"commwatch_{metric}"
     }
 
 
@@ -89,7 +90,7 @@ def test_services_that_run_are_found_although_their_names_are_cut(node: Node) ->
     batch = node.collect()
 
     assert states(batch) == {FABRIC_MANAGER: 1, PERSISTENCED: 1, IMEX: 1, "nvlsm": 1}
-    assert len(Layout(batch.readings[0].series).prefixes) == 4
+    assert len(Layout(batch.readings[0].series).prefixes) == 5  # and whether adapters can reach GPU memory
     assert node.collect().readings[0].series is batch.readings[0].series
 
 
@@ -244,3 +245,24 @@ def test_any_bytes_of_a_process_are_taken(
     (node.procfs / "7/cmdline").write_bytes(command)
 
     assert node.states() == {PERSISTENCED: 0}
+
+
+@pytest.mark.parametrize(
+    ("version", "modules", "told"),
+    [
+        ("NVIDIA UNIX Open Kernel Module for x86_64", ("nvidia",), {"peermem": 0, "dma_buf": 1}),
+        ("NVIDIA UNIX x86_64 Kernel Module", ("nvidia", "nvidia_peermem"), {"peermem": 1, "dma_buf": 0}),
+        ("NVIDIA UNIX x86_64 Kernel Module", ("nv_peer_mem",), {"peermem": 1, "dma_buf": 0}),
+        ("NVIDIA UNIX x86_64 Kernel Module", ("nvidia",), {"peermem": 0, "dma_buf": 0}),
+        ("NVIDIA UNIX x86_64 Kernel Module", (), {"dma_buf": 0}),
+    ],
+)
+def test_how_adapters_reach_gpu_memory(
+    node: Node, version: str, modules: tuple[str, ...], told: dict[str, Value]
+) -> None:
+    """The module for it is looked for among those that are loaded; without their list that is not known."""
+    (node.procfs / "driver/nvidia/version").write_text(f"NVRM version: {version}  580.95.05\n")
+    for module in modules:
+        (node.sysfs / "module" / module).mkdir(parents=True)
+
+    assert states(node.collect(), "gpudirect_rdma_available") == told

@@ -78,17 +78,24 @@ class ProbedNode:
         if plan.measure == "pairs":
             pairs = PairRecord(plan, rules)
             if plan.steps:
-                pairs.apply_pairs(_cycle(plan, node), surroundings(prospect, probe), NOW)
+                pairs.apply_pairs(cycle_of(plan, node, NOW), surroundings(prospect, probe), NOW)
             return pairs.readings(NOW)
         record = ProbeRecord(plan, rules)
         if plan.steps:
-            record.apply(_cycle(plan, node), prospect.expected(probe), prospect.gpus, NOW)
+            record.apply(cycle_of(plan, node, NOW), prospect.expected(probe), prospect.gpus, NOW)
         return record.readings(NOW)
 
 
-def _cycle(plan: CyclePlan, node: SimulatedNode) -> Measured:
+def cycle_of(plan: CyclePlan, node: SimulatedNode, now: float) -> Measured:
+    """What a cycle on a simulated node would come to, without the processes of its ranks.
+
+    Args:
+        plan: with at least one step.
+        node: none of whose faults keeps the cycle from its end.
+        now: seconds since 1970.
+    """
     return Measured(
-        finished_at=NOW,
+        finished_at=now,
         occupied_seconds=5.0,
         setup_seconds=3.0,
         outcomes=tuple(

@@ -14,11 +14,13 @@ from commwatch.collection import Collector, Outcome
 from commwatch.collectors import COLLECTORS, CollectorPlan
 from commwatch.config import Config, Paths, source_settings
 from commwatch.instruments import Instruments
+from commwatch.job_settings import SOURCE as SETTINGS
+from commwatch.job_settings import JobSettings
 from commwatch.pipeline import Pipeline
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Batch, Source, SourceUnavailable
 from commwatch.sources.nvml import NvmlSource
-from commwatch.state import StateDirectory
+from commwatch.state import StateDirectory, state_path
 from commwatch.store import Store
 from commwatch.workers.child import SOURCES
 from commwatch.workers.wire import SimulationPlan, WorkerPlan
@@ -34,23 +36,31 @@ STARTED_AT = 1_700_000_000.0
 class WholeNode:
     """A node whose time stands still until it is told to go on."""
 
-    def __init__(self, preset: str, folder: Path, opt_in: Sequence[str] = (), faults: str = "") -> None:
-        self.time = 3600.0
-        """Seconds since the node booted; the monotonic clock of everything here."""
-        self.config = Config(paths=Paths(state=str(folder)))
+    started_at = STARTED_AT
+    """When the node booted, seconds since 1970."""
+    time = 3600.0
+    """Seconds since the node booted; the monotonic clock of everything here."""
+
+    def __init__(
+        self, preset: str, folder: Path, opt_in: Sequence[str] = (), faults: str = "", config: Config | None = None
+    ) -> None:
+        self.config = config or Config(paths=Paths(state=str(folder)))
         self._sysfs, self._procfs = folder / "sysfs", folder / "procfs"
-        faults_file = folder / "faults.yaml" if faults else None
-        if faults_file is not None:
-            faults_file.write_text(faults, encoding="utf-8")
-        self._node = SimulatedNode(preset, faults_file, STARTED_AT, lambda: STARTED_AT + self.time)
+        self.faults_file = folder / "faults.yaml" if faults else None
+        if self.faults_file is not None:
+            self.faults_file.write_text(faults, encoding="utf-8")
+        self.node = SimulatedNode(preset, self.faults_file, self.started_at, lambda: self.started_at + self.time)
         self.preset = preset
         self.store = Store(OPT_IN - set(opt_in))
-        state = StateDirectory(folder / "state")
-        self._pipeline = Pipeline(self.config, state, self.store, Instruments(), frozenset)
+        self.state = StateDirectory(folder / "state" if config is None else state_path(config))
+        self.instruments = Instruments()
+        self._pipeline = Pipeline(self.config, self.state, self.store, self.instruments, frozenset)
         self._layouts: dict[tuple[Series, ...], Layout] = {}
-        self._node.write_sysfs(self._sysfs)
-        self._node.write_procfs(self._procfs)
-        self._node.install_driver()
+        self.node.write_sysfs(self._sysfs)
+        self.node.write_procfs(self._procfs)
+        self.node.install_driver()
+        self.job_settings = JobSettings(self.store, tuple, self._plan_audit, lambda: self.time)
+        self._audit_at = float("inf")
         self._sources = {name: self._open(name, tuple(opt_in)) for name in SOURCES}
         self._collectors = [self._collector(plan) for plan in COLLECTORS]
 
@@ -62,10 +72,11 @@ class WholeNode:
             procfs=str(self._procfs),
             leave_out=(),
             only=None,
-            simulation=SimulationPlan("", "", STARTED_AT, str(self._sysfs), str(self._procfs)),
+            simulation=SimulationPlan("", "", self.started_at, str(self._sysfs), str(self._procfs)),
             opt_in=opt_in,
+            resume={SETTINGS: self.job_settings.order()} if name == SETTINGS and self.job_settings.is_ready() else {},
         )
-        source = SOURCES[name](plan, self._node)
+        source = SOURCES[name](plan, self.node)
         if name == "nvml":
             source = NvmlSource(monotonic=lambda: self.time, opt_in=frozenset(opt_in))
         try:
@@ -77,30 +88,52 @@ class WholeNode:
     def _collector(self, plan: CollectorPlan) -> Collector:
         interval = getattr(getattr(self.config.sources, plan.source), plan.interval)
         reader = ScriptedReader(plan.source)
-        return Collector(plan.name, plan.key, plan.source, reader, interval, needs_release=False)
+        is_ready = self.job_settings.is_ready if plan.source == SETTINGS else lambda: True
+        return Collector(plan.name, plan.key, plan.source, reader, interval, needs_release=False, is_ready=is_ready)
 
     def run(self, *names: str) -> None:
         """Run all collectors once, or those that are named, and the analysis after each."""
-        self._node.write_sysfs(self._sysfs)
-        self._node.write_procfs(self._procfs)
+        self.node.write_sysfs(self._sysfs)
+        self.node.write_procfs(self._procfs)
         for collector in self._collectors:
-            if not names or collector.name in names:
+            if (not names or collector.name in names) and self._is_due(collector):
                 self._run(collector)
+
+    def _plan_audit(self, delay: float) -> None:
+        self._audit_at = self.time + delay
+
+    def _is_due(self, collector: Collector) -> bool:
+        """Whether a collector runs now: all do each time, but an audit of settings where the daemon would have one."""
+        if collector.name != SETTINGS:
+            return True
+        if self.time < self._audit_at:
+            return False
+        self._audit_at = self.time + collector.interval
+        self._sources[SETTINGS] = self._open(SETTINGS, ())
+        return True
 
     def _run(self, collector: Collector) -> None:
         try:
             batch = self._sources[collector.source].collect(collector.key)
         except SourceUnavailable:
             return
-        collected = Collected(self._blocks(batch), batch.absences, 0.0, batch.events)
+        if batch.occupants is not None:
+            self.store.occupants = batch.occupants
+        collected = Collected(self._blocks(batch), batch.absences, 0.0, batch.events, audit=batch.audit)
         for device, block in collected.blocks.items():
             self.store.put(collector.name, device, block, float("inf"))
-        self._pipeline.after(Outcome(collector, collected, None, self.time))
+        self._after(Outcome(collector, collected, None, self.time))
+
+    def _after(self, outcome: Outcome) -> None:
+        self._pipeline.after(outcome)
+        self.job_settings.after(outcome)
 
     def _blocks(self, batch: Batch) -> dict[str, Block]:
         blocks = {}
         for readings in (replace(one, time=self.time) for one in batch.readings):
-            layout = self._layouts.setdefault(readings.series, Layout(readings.series))
+            layout = self._layouts.get(readings.series)
+            if layout is None:
+                layout = self._layouts[readings.series] = Layout(readings.series)
             blocks[readings.device] = Block(layout, readings.values, self.time)
         return blocks
 

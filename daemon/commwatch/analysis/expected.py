@@ -62,7 +62,7 @@ def expected_of_step(
         configured: the operator's own number, bytes per second; it wins.
         backend: what the ranks run on.
     """
-    if step.purpose != "bandwidth":
+    if step.purpose == "latency":
         return None
     if step.pairs:
         found = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from commwatch.analysis.findings.finding import Severity
@@ -20,6 +20,7 @@ Because: TypeAlias = Literal[
     "paused",
     "simulated",
     "not_read",  # a rule or a collector fails, so that nothing can be ruled out
+    "no_result",  # the preflight has no result that is young enough, or not all that it needs to judge one
     "error",  # of this command: its use, its configuration, a defect
 ]
 """Why something is unknown: values of the label ``reason`` of ``commwatch_healthcheck_unknown_total``."""
@@ -137,6 +138,15 @@ class Health:
         return f"{self.verdict}: {self.reason}"
 
 
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """Whether a job of a profile may start here."""
+
+    verdict: Verdict
+    reason: str
+    """One line, without the verdict."""
+
+
 def exit_code_of(verdict: Verdict, *, slurm: bool, fail_closed: bool) -> int:
     """0: fine, 1: a problem, 2: unknown, as node-problem-detector has it; for Slurm what is unknown is 0."""
     if verdict != "unknown":
@@ -165,6 +175,28 @@ def judge(report: Report, asked: Asked) -> Health:
         because, reason = doubt
         return unknown(because, reason, slurm=asked.slurm, fail_closed=asked.fail_closed)
     return _for_slurm(report, asked) if asked.slurm else _for_detector(report, asked)
+
+
+def with_preflight(health: Health, preflight: Preflight, asked: Asked) -> Health:
+    """The answer before a job of a profile: what is true of the node, and what the profile asks for.
+
+    For Slurm the preflight is told and changes nothing: a script that fails in a prolog drains the node, and a node
+    that does not suit one job suits others.
+    """
+    if asked.slurm or (health.verdict == "unknown" and health.because != "not_read"):
+        return replace(health, reason=one_line(f"{health.reason}; {_told(preflight)}"))
+    if preflight.verdict == "problem":
+        more = f"; {health.reason}" if health.verdict == "problem" else ""
+        return _answer("problem", f"{preflight.reason}{more}", asked)
+    if health.verdict != "ok":
+        return replace(health, reason=one_line(f"{health.reason}; {_told(preflight)}"))
+    if preflight.verdict == "unknown":
+        return unknown("no_result", preflight.reason, slurm=False, fail_closed=asked.fail_closed)
+    return _answer("ok", f"{preflight.reason}; {health.reason}", asked)
+
+
+def _told(preflight: Preflight) -> str:
+    return f"preflight, {preflight.verdict}: {preflight.reason}"
 
 
 def _doubt(report: Report, asked: Asked) -> tuple[Because, str] | None:

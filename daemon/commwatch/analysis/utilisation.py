@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commwatch.analysis.rate import interval, rates
+from commwatch.analysis.rate import interval
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 DIRECTIONS = ("transmit", "receive")
@@ -106,13 +106,15 @@ def _total_rate(
         counters: positions of the counters, None where one is missing.
     """
     total = 0.0
-    of_each = rates(_pick(previous, counters), _pick(current, counters), seconds)
-    for state, rate in zip(states, of_each, strict=True):
+    for state, counter in zip(states, counters, strict=True):  # as ``rates``, without its lists: this runs every second
         if state is not None and current[state] == _INACTIVE:
             continue
-        if rate is None:
+        if counter is None:
             return None
-        total += rate
+        now, before = current[counter], previous[counter]
+        if now is None or before is None or now < before:
+            return None
+        total += (now - before) / seconds
     return total
 
 
@@ -250,7 +252,3 @@ class PcieUse(_BytesUse):
 
 def _positions(layout: Layout, metric: str, labels: Iterable[tuple[str, ...]]) -> tuple[int | None, ...]:
     return tuple(layout.index.get((metric, one)) for one in labels)
-
-
-def _pick(values: Sequence[Value], positions: Iterable[int | None]) -> list[Value]:
-    return [None if position is None else values[position] for position in positions]

@@ -133,7 +133,7 @@ async def _source(config: Config, name: str) -> Check:
     what = f"source {name}"
     if config.simulation.preset:
         return Check(what, "ok", f"simulated ({config.simulation.preset}); not tried")
-    if name == "nvml" and not nvidia_driver_present(Path(config.paths.procfs)):
+    if name in ("nvml", "nccl_settings") and not nvidia_driver_present(Path(config.paths.procfs)):
         return Check(what, "absent", "no NVIDIA driver is loaded")
     absent = origin_absent(name, Path(config.paths.sysfs), Path(config.paths.procfs), config.sources)
     if absent is not None:
@@ -157,6 +157,8 @@ async def _source(config: Config, name: str) -> Check:
     logs = collected.blocks[""].get("commwatch_nccl_log_files") if "" in collected.blocks else None
     if logs is not None:
         return Check(what, "ok", f"logs that can be followed: {logs}")
+    if name == "nccl_settings":
+        return Check(what, "ok", "the node can be read; which processes to audit, the driver tells the daemon")
     return Check(what, "ok", f"{len(devices)} read: {', '.join(devices)}" if devices else "nothing of its kind is here")
 
 

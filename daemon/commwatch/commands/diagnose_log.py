@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import msgspec
 
 from commwatch.commands.common import print_json, print_lines
 from commwatch.errors import CommwatchError
+from commwatch.styled import printable
 
 if TYPE_CHECKING:
     from commwatch.analysis.nccl_log_story import Chapter
@@ -160,7 +160,7 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
     yield [(f"{_number(len(answer.logs), 'log')}, {_number(lines, 'line')}, {told:,} of them of trouble", "bold")]
     for log in answer.logs:
         if log.is_cut:
-            yield [(f"{_clean(log.name)}: read up to line {log.lines:,} only; so much of it is trouble", "")]
+            yield [(f"{printable(log.name)}: read up to line {log.lines:,} only; so much of it is trouble", "")]
     if not answer.incidents:
         yield [("Nothing in it tells of trouble.", "green")]
         if not answer.of_nccl:
@@ -181,7 +181,7 @@ def _incident_lines(number: int, incident: LogIncident) -> Iterator[Line]:
     when = "" if incident.began is None else f", {_when(incident.began)}"
     yield [(f"{heading}{when}: ", "bold"), (incident.happened, _STYLES.get(incident.side, ""))]
     yield [(f"  {_where(incident)}", "")]
-    yield [(f"    {_clean(incident.text)}", "dim")]
+    yield [(f"    {printable(incident.text)}", "dim")]
     if incident.silent_ranks:
         yield [(f"  ranks that do not tell of it: {', '.join(incident.silent_ranks)}", "")]
     others = [f"{name} {count:,}" for name, count in incident.counts.items() if name != incident.category]
@@ -196,9 +196,9 @@ def _incident_lines(number: int, incident: LogIncident) -> Iterator[Line]:
 
 
 def _where(incident: LogIncident) -> str:
-    parts = [f"{_clean(incident.file)}:{incident.line}"]
+    parts = [f"{printable(incident.file)}:{incident.line}"]
     if incident.hosts:
-        parts.append(_clean(f"host {_few(incident.hosts)}"))
+        parts.append(printable(f"host {_few(incident.hosts)}"))
     if incident.ranks:
         parts.append(f"{'ranks' if len(incident.ranks) > 1 else 'rank'} {_few(incident.ranks)}")
     return ", ".join(parts)
@@ -215,8 +215,3 @@ def _when(seconds: float) -> str:
 
 def _number(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _clean(text: str) -> str:
-    """Text of a log without what would move a terminal's cursor."""
-    return "".join(one if one.isprintable() else "?" for one in os.fsencode(text).decode("utf-8", "backslashreplace"))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 
 from commwatch.commands.common import json_option
+from commwatch.commands.profile_options import PROFILE_NAMES, positive_duration, step_time_option
 from commwatch.config import Config
-from commwatch.units import parse_duration
 
-DEFAULT_MAX_AGE = "1m"
+LOOK_SECONDS = 60.0
+"""A look of the daemon that is older is unknown; it looks every 10 s."""
+RESULT_SECONDS = 3600.0
+"""The same of the results that a profile is judged by; on a free node all_reduce is measured every 15 min."""
 
 
 def add_parser(
@@ -20,29 +23,28 @@ def add_parser(
         parents=parents,
         allow_abbrev=False,
         help="a yes or no for schedulers, in one line",
-        description="Judges the daemon's last findings within 5 s. Exit code 0: fine; 1: a problem; 2: unknown. With "
-        "--slurm, 1 only for a fresh fault of the drain list (docs/healthcheck.md), and 0 for all else.",
-        epilog="example: commwatch healthcheck; as HealthCheckProgram of Slurm: commwatch healthcheck --slurm --drain",
+        description="Judges the daemon's last findings, and with --require its last results, within 5 s. Exit code 0: "
+        "fine; 1: a problem; 2: unknown. With --slurm, 1 only for a fresh fault of the drain list "
+        "(docs/healthcheck.md), and 0 for all else.",
+        epilog="example: commwatch healthcheck; as HealthCheckProgram of Slurm: commwatch healthcheck --slurm --drain; "
+        "in a job: commwatch healthcheck --require 7b",
     )
     parser.add_argument("--slurm", action="store_true", help="judge for Slurm: a problem only where a drain is due")
     parser.add_argument("--drain", action="store_true", help="with --slurm: drain this node where a drain is due")
     parser.add_argument("--fail-closed", action="store_true", help="exit 1 where the node's health is unknown")
     parser.add_argument(
-        "--max-age", default=DEFAULT_MAX_AGE, metavar="TIME", type=_age,
-        help=f"a look older than this is unknown (default {DEFAULT_MAX_AGE})",
+        "--require",
+        choices=PROFILE_NAMES,
+        help="preflight before a job: also a problem where the last results do not suit a model of that size",
+    )
+    parser.add_argument(
+        "--max-age", metavar="TIME", type=positive_duration,
+        help="what is older is unknown: the daemon's last look (default 1m); with --require its last results instead "
+        "(default 1h)",
     )  # fmt: skip
+    step_time_option(parser)
     json_option(parser)
     parser.set_defaults(run=run)
-
-
-def _age(text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"expected more than 0, got {text}")
-    return seconds
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
@@ -52,7 +54,14 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
     return check(
         Options(
-            max_age=args.max_age, slurm=args.slurm, drain=args.drain, fail_closed=args.fail_closed, as_json=args.json
+            max_age=LOOK_SECONDS if args.require or args.max_age is None else args.max_age,
+            slurm=args.slurm,
+            drain=args.drain,
+            fail_closed=args.fail_closed,
+            as_json=args.json,
+            require=args.require or "",
+            result_age=RESULT_SECONDS if args.max_age is None else args.max_age,
+            alone_seconds=args.step_time,
         ),
         config,
     )

@@ -52,7 +52,7 @@ def add_parser(
     parser.set_defaults(run=run)
 
 
-def ignore_scheduler_option(parser: argparse.ArgumentParser) -> None:
+def ignore_scheduler_option(parser: argparse._ActionsContainer) -> None:
     """The ``--ignore-scheduler`` option of commands that probe."""
     parser.add_argument(
         "--ignore-scheduler",

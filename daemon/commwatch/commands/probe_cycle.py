@@ -6,16 +6,17 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from commwatch.analysis.expected import Expected, expected_of_step
 from commwatch.commands.probe_answer import Answer, Member, answer_of
 from commwatch.commands.probe_pairs import first_sight, surroundings_of
 from commwatch.config import Config, Probe
 from commwatch.errors import CommwatchError
+from commwatch.probe_node import Prospect
 from commwatch.probes.by_hand import NodeByHand, ProbeGpu
 from commwatch.probes.gate import decide
 from commwatch.probes.launch import Launcher
@@ -29,6 +30,20 @@ from commwatch.topology.reach import GpuPaths, gpu_paths
 
 _SECONDS_BETWEEN_LINES = 2.0
 """Steps are told no more often than this where each takes a line."""
+
+
+Shaped: TypeAlias = Callable[[CyclePlan], CyclePlan]
+"""Makes the plan of a probe into another one of the same ranks."""
+
+
+class Follower(Protocol):
+    """Who looks at each cycle as it ends, and may ask for it again."""
+
+    def took(self, name: str, probe: Probe, prospect: Prospect, answer: Answer) -> None:
+        """Take in what a cycle came to."""
+
+    def again(self) -> Collection[str]:
+        """After all cycles: names of the probes to measure once more."""
 
 
 class NoSuchGpu(CommwatchError):
@@ -46,7 +61,13 @@ class Interrupted(CommwatchError):
 
 
 def run_cycles(
-    config: Config, probes: Mapping[str, Probe], *, gpus: Sequence[int] = (), ignore_scheduler: bool = False
+    config: Config,
+    probes: Mapping[str, Probe],
+    *,
+    gpus: Sequence[int] = (),
+    ignore_scheduler: bool = False,
+    follower: Follower | None = None,
+    shaped: Shaped | None = None,
 ) -> tuple[Answer, ...]:
     """Run one cycle of each probe, one after another; progress goes to standard error.
 
@@ -55,6 +76,8 @@ def run_cycles(
         probes: by name.
         gpus: NVML indexes of the GPUs to use in place of those that the probes name; empty: theirs.
         ignore_scheduler: the operator says that the node is theirs.
+        follower: told of each cycle; what it asks for again comes after the others.
+        shaped: what to make of the plans.
 
     Raises:
         NoSuchGpu: one of ``gpus`` is not here.
@@ -62,16 +85,25 @@ def run_cycles(
         CommwatchError: the driver cannot be read.
     """
     thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
-    return asyncio.run(_Hand(config, thresholds, ignore_scheduler).run(probes, gpus))
+    return asyncio.run(_Hand(config, thresholds, ignore_scheduler, follower, shaped).run(probes, gpus))
 
 
 class _Hand:
     """Runs the cycles, and ends the one under way when the command is to end."""
 
-    def __init__(self, config: Config, thresholds: Thresholds, ignore_scheduler: bool) -> None:
+    def __init__(
+        self,
+        config: Config,
+        thresholds: Thresholds,
+        ignore_scheduler: bool,
+        follower: Follower | None,
+        shaped: Shaped | None,
+    ) -> None:
         self._config = config
         self._thresholds = thresholds
         self._ignore_scheduler = ignore_scheduler
+        self._follower = follower
+        self._shaped = shaped
         self._signal: int | None = None
         self._ending: list[asyncio.Task[bool]] = []
         state = state_path(config)
@@ -86,11 +118,9 @@ class _Hand:
             loop.add_signal_handler(number, self._end, number, here)
         try:
             async with NodeByHand(self._config) as node:
-                answers = []
-                for place, (name, probe) in enumerate(probes.items(), 1):
-                    told = f"{name} ({place} of {len(probes)})" if len(probes) > 1 else name
-                    answers.append(await self._probe(node, name, told, probe, gpus))
-                    self._check_signal()
+                answers = await self._round(node, probes, gpus, "")
+                while self._follower is not None and (names := self._follower.again()):
+                    answers += await self._round(node, {name: probes[name] for name in names}, gpus, " again")
                 return tuple(answers)
         except asyncio.CancelledError:
             self._check_signal()
@@ -98,6 +128,16 @@ class _Hand:
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
+
+    async def _round(
+        self, node: NodeByHand, probes: Mapping[str, Probe], gpus: Sequence[int], word: str
+    ) -> list[Answer]:  # fmt: skip
+        answers = []
+        for place, (name, probe) in enumerate(probes.items(), 1):
+            told = f"{name}{word} ({place} of {len(probes)})" if len(probes) > 1 else f"{name}{word}"
+            answers.append(await self._probe(node, name, told, probe, gpus))
+            self._check_signal()
+        return answers
 
     def _end(self, number: int, here: asyncio.Task[Any]) -> None:
         """Let a cycle give way in order; what comes before or after one is simply called off."""
@@ -124,8 +164,14 @@ class _Hand:
             simulation=node.simulation,
             shared_links=None if paths is None else paths.shared_links,
         )
+        if self._shaped is not None:
+            plan = self._shaped(plan)
         result = await self._cycle(node, told, plan, _missing(members, gpus or probe.gpus))
-        return self._answer(node, plan, probe, result, members, paths)
+        answer = self._answer(node, plan, probe, result, members, paths)
+        if self._follower is not None:
+            labels = tuple(_labels(one) for one in members[: plan.ranks])
+            self._follower.took(name, probe, Prospect(plan, labels, node.topology(), paths), answer)
+        return answer
 
     async def _cycle(self, node: NodeByHand, told: str, plan: CyclePlan, missing: Sequence[int]) -> CycleResult:
         if missing and plan.backend != "gloo":
@@ -191,6 +237,11 @@ def _chosen(gpus: Sequence[ProbeGpu], wanted: Sequence[int], by_hand: bool) -> t
         here = ", ".join(str(one.index) for one in gpus) or "none"
         raise NoSuchGpu(f"--gpus: there is no GPU {missing[0]}; there are: {here}")
     return tuple(one for one in gpus if not wanted or one.index in wanted)
+
+
+def _labels(gpu: ProbeGpu) -> dict[str, str]:
+    """As ``commwatch_gpu_info`` has them."""
+    return {"gpu": str(gpu.index), "uuid": gpu.uuid, "pci_bus_id": gpu.pci_bus_id, "name": gpu.name}
 
 
 def _missing(gpus: Sequence[ProbeGpu], wanted: Sequence[int]) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import shutil
 import tempfile
 import time
@@ -32,7 +31,7 @@ class PrivateFolder:
         Raises:
             OSError: the system has no such folder.
         """
-        self.path = Path(parent or tempfile.gettempdir()) / f"{FOLDER_PREFIX}{secrets.token_hex(8)}"
+        self.path = Path(parent or tempfile.gettempdir()) / f"{FOLDER_PREFIX}{os.urandom(8).hex()}"
         self._descriptor: int | None = None
 
     def make(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from commwatch.probes.plan import FailureReason, Phase, RankPlan, RankResult, SkipReason, Step
-from commwatch.probes.sampling import STEADY, SYNC_CALLS, WANTED, affordable, relative_error, step_seconds
+from commwatch.probes.sampling import STEADY, SYNC_CALLS, WANTED, affordable, filling, relative_error, step_seconds
 
 
 class RankError(Exception):
@@ -117,7 +117,11 @@ def _timings(group: Group, step: Step, budget_seconds: float) -> tuple[float, ..
     estimate = group.time_calls(step, 1)
     cost = (group.clock() - started) / (1 + SYNC_CALLS)
     # All ranks must make the same number of calls, so they agree on the cost, and on whether to go on.
-    sampling = affordable(WANTED[step.purpose], group.slowest(step, cost), budget_seconds)
+    cost = group.slowest(step, cost)
+    if step.purpose == "sustained":
+        sampling = filling(cost, budget_seconds)
+    else:
+        sampling = affordable(WANTED[step.purpose], cost, budget_seconds)
     if sampling.warmup:
         group.time_calls(step, sampling.warmup)
     timings: list[float] = []

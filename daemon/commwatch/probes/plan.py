@@ -35,7 +35,8 @@ Measure: TypeAlias = Literal[
 ]
 """What a probe measures."""
 
-Purpose: TypeAlias = Literal["latency", "bandwidth"]
+Purpose: TypeAlias = Literal["latency", "bandwidth", "sustained"]
+"""sustained: as bandwidth, for as long as the step may take; such steps follow each other in a stress run."""
 
 Phase: TypeAlias = Literal["start", "rendezvous", "setup", "measure", "done"]
 

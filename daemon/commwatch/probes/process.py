@@ -23,6 +23,7 @@ from commwatch.probes.plan import (
     RankResult,
     ResultEvent,
 )
+from commwatch.probes.priority import let_others_go_first
 from commwatch.probes.rank import EXIT_SECONDS
 from commwatch.workers.process_state import uninterruptible
 
@@ -106,6 +107,7 @@ class RankProcess:
         except OSError:
             os.close(noise)
             raise
+        let_others_go_first(process.pid)
         return cls(rank, process, procfs, noise)
 
     @property

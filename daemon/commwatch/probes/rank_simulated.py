@@ -11,6 +11,7 @@ from typing import NoReturn, cast, get_args
 
 from commwatch.probes.measure import RankError
 from commwatch.probes.plan import FailureReason, Phase, RankPlan, Step
+from commwatch.probes.sampling import SYNC_CALLS
 from commwatch.simulation.faults.model import SimulatedProbeFailure
 from commwatch.simulation.node import SimulatedNode
 
@@ -78,9 +79,11 @@ class SimulatedGroup:
         try:
             for _ in range(calls):
                 seconds += self._seconds(step)
+            seconds *= self._node.slowdown_under_load(step.members, self._plan.devices, self._spent_seconds)
         except SimulatedProbeFailure as failure:
             self._fail(failure.reason)
-        self._spend(seconds)
+        # Real calls have one before them that is not timed; it takes its time all the same.
+        self._spend(seconds * (calls + SYNC_CALLS) / calls)
         return seconds / calls
 
     def clock(self) -> float:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Literal
 
 from commwatch.probes.plan import Purpose, Step
 
@@ -27,13 +28,19 @@ class Sampling:
     most_timings: int
 
 
-WANTED: dict[Purpose, Sampling] = {
+WANTED: dict[Literal["latency", "bandwidth"], Sampling] = {
     # Twenty calls hide the cost of the clock and of the launches.
     "latency": Sampling(warmup=5, calls=20, least_timings=3, most_timings=10),
     "bandwidth": Sampling(warmup=5, calls=5, least_timings=4, most_timings=12),
 }
 
-_WEIGHTS: dict[Purpose, float] = {"latency": 1.0, "bandwidth": 3.0}
+SUSTAINED_TIMING_SECONDS = 0.1
+SUSTAINED_CALLS_MAX = 20
+"""A timing of a sustained step: long beside the launch of its calls, short beside the step."""
+_CALLS_BESIDE = 2 * (1 + SYNC_CALLS) + 1
+"""Calls of a step that are in no timing: those of the estimate, and the check."""
+
+_WEIGHTS: dict[Purpose, float] = {"latency": 1.0, "bandwidth": 3.0, "sustained": 3.0}
 """A small call takes microseconds: its steps need a smaller share of the time."""
 
 
@@ -70,6 +77,21 @@ def affordable(wanted: Sampling, call_seconds: float, budget_seconds: float) -> 
     timings = _between(0, max(beside_warmup, without_warmup), wanted.most_timings)
     warmup = _between(0, left - timings * of_timing - SYNC_CALLS, wanted.warmup)
     return Sampling(warmup, calls, wanted.least_timings, timings)
+
+
+def filling(call_seconds: float, budget_seconds: float) -> Sampling:
+    """Back to back until the budget is used up, however steady the timings are; one timing at least.
+
+    Args:
+        call_seconds: what one call cost before, with its launch.
+        budget_seconds: time that all calls together may take, seconds.
+    """
+    if call_seconds <= 0:
+        return Sampling(0, SUSTAINED_CALLS_MAX, 1, 1)
+    left = int(budget_seconds / call_seconds) - _CALLS_BESIDE
+    calls = _between(1, int(SUSTAINED_TIMING_SECONDS / call_seconds), SUSTAINED_CALLS_MAX)
+    timings = max(1, left // (calls + SYNC_CALLS))
+    return Sampling(0, calls, timings, timings)
 
 
 def relative_error(timings: Sequence[float]) -> float:

@@ -20,8 +20,8 @@ from commwatch.simulation.abi import (
 from commwatch.simulation.call import Call
 from commwatch.simulation.field_answers import LINK_ERRORS, Asked, link_errors
 from commwatch.simulation.health_functions import HEALTH_FUNCTIONS
+from commwatch.simulation.job_processes import job_process
 from commwatch.simulation.presets import NVIDIA, NVLINK_5, NVLinkModel
-from commwatch.simulation.tree.procfs import FIRST_JOB_PROCESS
 
 _COMPUTE_MODE_DEFAULT = 0
 _FEATURE_ENABLED = 1
@@ -33,7 +33,6 @@ _ERROR_FIELDS = MappingProxyType({0: 161, 1: 162, 2: 163})
 _MEMORY_VERSION = 0x02000028
 _RESERVED_MEMORY_BYTES = 600 * 2**20
 _JOB_MEMORY_SHARE = 0.8
-_JOB_UTILIZATION_PERCENT = 97
 
 
 def _long_address(address: str) -> str:
@@ -119,7 +118,7 @@ def _link_errors(call: Call, nvlink: NVLinkModel, link: int, counter: Argument, 
 
 def _utilization(call: Call, rates: Argument) -> int:
     filled = target(rates)
-    filled.gpu = filled.memory = _JOB_UTILIZATION_PERCENT if call.condition.busy else 0
+    filled.gpu = filled.memory = round(100 * call.condition.utilization)
     return SUCCESS
 
 
@@ -152,7 +151,7 @@ def _processes(call: Call, count: Argument, processes: Argument) -> int:
         room.value = 1
         return INSUFFICIENT_SIZE
     process = target(processes)[0]
-    process.pid, process.usedGpuMemory = FIRST_JOB_PROCESS + call.place, _job_memory(call)
+    process.pid, process.usedGpuMemory = job_process(call.hardware, call.place, call.time), _job_memory(call)
     process.gpuInstanceId = process.computeInstanceId = _NO_INSTANCE
     return store(count, 1)
 

@@ -27,7 +27,6 @@ _MIB = 2**20
 _CUMULATIVE_DRIVER = 595
 """The first driver branch that answers bytes since boot."""
 _GRAPHICS_UTILIZATION, _SM_UTILIZATION = 1, 2
-_JOB_UTILIZATION_PERCENT = 97.0
 _PCIE_TRANSMIT, _PCIE_RECEIVE, _TOTAL_RECEIVE, _TOTAL_TRANSMIT = 20, 21, 60, 61
 _FIRST_LINK, _LINKS = 62, 18
 _PCIE_TRANSMIT_BYTES, _PCIE_RECEIVE_BYTES, _FIRST_LINK_BYTES = 255, 256, 261
@@ -38,7 +37,7 @@ class _Sample:
     place: int
     time: float
     """Seconds since the node started."""
-    busy: bool
+    utilization: float
     bytes_by_metric: Mapping[int, float]
     """Bytes since the last reset, by the id of the metric that gives their rate."""
     cumulative: bool
@@ -74,7 +73,7 @@ class GpmSamples:
             return NOT_SUPPORTED
         driver = int(call.hardware.preset.driver_version.split(".")[0])
         self._samples[address] = _Sample(
-            call.place, call.time, call.condition.busy, _bytes_by_metric(call), driver >= _CUMULATIVE_DRIVER
+            call.place, call.time, call.condition.utilization, _bytes_by_metric(call), driver >= _CUMULATIVE_DRIVER
         )
         return SUCCESS
 
@@ -126,7 +125,7 @@ def _bytes_by_metric(call: Call) -> Mapping[int, float]:
 def _metric(number: int, first: _Sample, second: _Sample) -> float | None:
     """The value of a metric; None where this driver or GPU does not have it, NaN where it cannot be told."""
     if number in {_GRAPHICS_UTILIZATION, _SM_UTILIZATION}:
-        return _JOB_UTILIZATION_PERCENT if second.busy else 0.0
+        return 100.0 * second.utilization
     if second.cumulative and (rate := _RATE_OF_BYTES.get(number)) is not None:
         return second.bytes_by_metric.get(rate)
     if number not in second.bytes_by_metric:

@@ -49,7 +49,10 @@ class GpuCondition:
 
     answer: Answer
     hung: bool
+    utilization: float
+    """Share of the time in which a kernel runs."""
     busy: bool
+    """Whether a job is on it, whatever it does."""
     pcie_generation: int
     """Now; lower than under load while there is no work."""
     pcie_generation_under_load: int
@@ -96,6 +99,7 @@ class GpuConditions:
         return GpuCondition(
             answer=_answer(kinds),
             hung="driver_hang" in kinds,
+            utilization=_largest(active, "job", "gpu_utilization"),
             busy=busy,
             pcie_generation=generation if busy else min(generation, model.idle_pcie_generation),
             pcie_generation_under_load=generation,
@@ -176,7 +180,7 @@ class GpuConditions:
         active = self._timeline.active(gpu, time)
         if nvlink is None or not self.link_up(gpu, link, time) or _answer({fault.kind for fault in active}) != "ok":
             return 0.0
-        share = max([0.0, *(fault.settings["nvlink_utilization"] for fault in active if fault.kind == "job")])
+        share = _largest(active, "job", "nvlink_utilization")
         slow = [fault for fault in active if fault.strikes(gpu, link)]
         rate = max(BACKGROUND_BYTES_PER_SECOND, share * nvlink.nominal_bytes_per_second)
         return rate * _smallest(slow, "nvlink_slow", "factor", 1.0)
@@ -189,7 +193,7 @@ class GpuConditions:
         model = self._preset.model
         generation = int(_smallest(active, "pcie_generation", "generation", model.pcie_generation))
         width = _smallest(active, "pcie_width", "lanes", model.pcie_width)
-        share = max([0.0, *(fault.settings["pcie_utilization"] for fault in active if fault.kind == "job")])
+        share = _largest(active, "job", "pcie_utilization")
         return max(PCIE_BACKGROUND_BYTES_PER_SECOND, share * width * _PCIE_LANE_BYTES_PER_SECOND[generation])
 
 
@@ -221,3 +225,7 @@ def _recovery_action(active: Sequence[Fault]) -> int:
 
 def _smallest(faults: Sequence[Fault], kind: str, setting: str, healthy: float) -> float:
     return min([healthy, *(fault.settings[setting] for fault in faults if fault.kind == kind)])
+
+
+def _largest(faults: Sequence[Fault], kind: str, setting: str) -> float:
+    return max([0.0, *(fault.settings[setting] for fault in faults if fault.kind == kind)])

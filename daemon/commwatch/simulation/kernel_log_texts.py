@@ -10,8 +10,9 @@ from types import MappingProxyType
 from commwatch.simulation.aer_errors import SEVERITIES
 from commwatch.simulation.faults.model import Fault
 from commwatch.simulation.hardware import Hardware
+from commwatch.simulation.job_processes import job_process
 from commwatch.simulation.presets import Preset
-from commwatch.simulation.tree.procfs import FIRST_JOB_PROCESS, module_version
+from commwatch.simulation.tree.procfs import module_version
 from commwatch.simulation.xids import causes
 
 SHORTEST_PERIOD_SECONDS = 0.01
@@ -93,7 +94,7 @@ def _xids(fault: Fault, hardware: Hardware) -> Iterator[Stream]:
             other.kind == "mig_enabled" and other.gpu == gpu and other.active(fault.start) for other in hardware.faults
         )
         address = hardware.preset.gpus[gpu].pci_address
-        process = f"pid={FIRST_JOB_PROCESS + gpu}, name=python3" if xid in _OF_PROGRAMS else _NO_PROCESS
+        process = f"pid={job_process(hardware, gpu, fault.start)}, name=python3" if xid in _OF_PROGRAMS else _NO_PROCESS
         line = _xid_line(address, xid, _xid_text(xid, link or 0, fault), process, "01" if split else "")
         yield _at_rate(fault, (line,))
 

@@ -77,10 +77,15 @@ class SimulatedNode:
         hardware, now = self.now()
         self._sysfs.write(root, hardware, now, parts)
 
-    def write_procfs(self, root: Path) -> None:
-        """Bring the tree of ``--path.procfs`` up to date: an empty directory, or one that this wrote."""
+    def write_procfs(self, root: Path, only_missing: bool = False) -> None:
+        """Bring the tree of ``--path.procfs`` up to date: an empty directory, or one that this wrote.
+
+        Args:
+            root: the directory.
+            only_missing: another process keeps it up to date; only what is not there yet is made.
+        """
         hardware, now = self.now()
-        self._procfs.write(root, hardware, now)
+        self._procfs.write(root, hardware, now, only_missing)
 
     def operation_seconds(
         self,
@@ -129,6 +134,12 @@ class SimulatedNode:
         gpus = answers.gpus_of(members, devices, now)
         position = members.index(rank)
         return answers.seconds(now, operation, size_bytes, gpus, call, rank=position, both_ways=both_ways)
+
+    def slowdown_under_load(self, ranks: Sequence[int], devices: Sequence[str], busy_seconds: float) -> float:
+        """How many times as long a call takes once the ranks have been at work for so many seconds; 1 without fault."""
+        hardware, now = self.now()
+        answers = self._answers(hardware)
+        return answers.slowdown_under_load(answers.gpus_of(ranks, devices, now), now, busy_seconds)
 
     def error_of_cycle(self, ranks: int, devices: Sequence[str] = ()) -> str:
         """Why a cycle over some ranks that is set up now fails; empty: it does not."""

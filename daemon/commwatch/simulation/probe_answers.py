@@ -102,6 +102,15 @@ class ProbeAnswers:
             seconds *= 1 + _LATE_SHARE
         return seconds * unrest(time, kind, call, rank)
 
+    def slowdown_under_load(self, gpus: Sequence[int], time: float, busy_seconds: float) -> float:
+        """How many times as long a call over these GPUs takes after so many seconds of work without a pause."""
+        factor = 1.0
+        for fault in self.hardware.faults:
+            holds = fault.kind == "sustained_slowdown" and fault.active(time) and _strikes(fault, gpus)
+            if holds and busy_seconds >= fault.settings["after"]:
+                factor /= fault.settings["bandwidth"]
+        return factor
+
     def error_of_cycle(self, gpus: Sequence[int], time: float) -> str:
         """Why a cycle that is set up at a time fails; empty: it does not."""
         for position, fault in enumerate(self.hardware.faults):

@@ -53,6 +53,16 @@ class Timeline:
         ]
         return max([self.last_boot(time), *(moment for moment in resets if moment <= time)])
 
+    def restarts(self, gpu: int, time: float) -> int:
+        """How often the job of a GPU was started with another environment up to a time."""
+        moments = {
+            moment
+            for fault in self.faults
+            if fault.kind == "nccl_setting" and fault.strikes(gpu)
+            for moment in (fault.start, fault.end)
+        }
+        return sum(0 < moment <= time for moment in moments)
+
     def counting(self, kind: str, gpu: int, link: int | None = None) -> list[Fault]:
         """The faults of one kind that move a counter of a GPU or link, whenever they hold."""
         return [fault for fault in self.faults if fault.kind == kind and fault.strikes(gpu, link)]

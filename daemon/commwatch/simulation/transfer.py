@@ -196,7 +196,7 @@ def _slows(fault: Fault, gpus: tuple[int, ...], crossed: Collection[str], turns_
         turns_in: those of them that have both ends below them.
     """
     if fault.kind == "slow_gpu":
-        return fault.gpu in gpus
+        return fault.gpu in gpus and (len(gpus) > 1 or fault.words["traffic"] == "all")
     if fault.kind == "slow_switch":
         return fault.device in (turns_in if fault.words["traffic"] == "peer" else crossed)
     if fault.kind == "slow_pair":

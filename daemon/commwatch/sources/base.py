@@ -101,6 +101,8 @@ class Batch:
     """In the order in which the first of each kind was found."""
     resume: bytes | None = None
     """What the next process of this source is to be given, so that it goes on from here; None: what was told last."""
+    audit: bytes | None = None
+    """JSON of a ``settings_records.AuditRecord``; None of all collectors but that of settings."""
 
 
 Report: TypeAlias = Callable[[str], None]

@@ -47,6 +47,7 @@ COUNTERS = (
     _Counter("commwatch_ethernet_carrier_changes_total", "carrier_changes", _count),
     _Counter("commwatch_ethernet_carrier", "carrier", _count),
     _Counter("commwatch_ethernet_speed_bytes_per_second", "speed", _speed),
+    _Counter("commwatch_ethernet_mtu_bytes", "mtu", _count),
 )
 _POSITION = {counter.file: position for position, counter in enumerate(COUNTERS)}
 _CARRIER, _SPEED = _POSITION["carrier"], _POSITION["speed"]

@@ -1,13 +1,20 @@
-"""What of a node its NCCL settings are held against: interfaces, RDMA ports, and how adapters reach GPU memory."""
+"""What of a node its NCCL settings are held against: interfaces, RDMA ports, and how adapters reach GPU memory.
+
+``python -m commwatch.sources.node_network SYSFS PROCFS`` reads it in a process of its own, and prints it as JSON.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from commwatch.analysis.nccl_settings import RdmaPort
 from commwatch.sources import files
+from commwatch.sources.gpudirect import read_gpudirect
 
 _UP = frozenset({"up", "unknown"})
 """Loopback and tunnels have no state of their own."""
@@ -34,14 +41,12 @@ class NodeNetwork:
 
 def read_node_network(sysfs: Path, procfs: Path) -> NodeNetwork:
     """Read it once. Blocks, as an adapter's firmware may."""
-    modules = sysfs / "module"
-    peermem = any((modules / name).exists() for name in ("nvidia_peermem", "nv_peer_mem"))
-    version = files.read_if_there(f"{procfs}/driver/nvidia/version")
+    gpudirect = read_gpudirect(str(sysfs), str(procfs))
     return NodeNetwork(
         _interfaces(sysfs / "class/net"),
         _ports(sysfs / "class/infiniband", (sysfs / "class").is_dir()),
-        peermem if modules.is_dir() else None,
-        None if version is None else b"Open Kernel Module" in version,
+        gpudirect.peermem,
+        gpudirect.dma_buf,
         _virtual(procfs),
     )
 
@@ -116,3 +121,7 @@ def _virtual(procfs: Path) -> bool | None:
         return None
     flags = next((line.split() for line in lines if line.startswith(b"flags")), None)
     return None if flags is None else b"hypervisor" in flags
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(read_node_network(Path(sys.argv[1]), Path(sys.argv[2]))))

@@ -35,9 +35,15 @@ _ENVIRONMENT_BYTES = 4 * 2**20
 _FILE_BYTES = 64 * 1024
 _SYSTEM_FILE = "/etc/nccl.conf"
 
-UnreadReason: TypeAlias = Literal["no_permission", "hidden", "overwritten", "too_long", "unreadable"]
+_MOST_SETTINGS = 512
+"""Of one process that are kept; NCCL, torch and CUDA know fewer."""
+
+UnreadReason: TypeAlias = Literal[
+    "no_permission", "hidden", "overwritten", "too_long", "unreadable", "no_answer", "not_reached"
+]
 """hidden: this process table does not show the node's processes. overwritten: the process wrote its title over its
-environment, or has none."""
+environment, or has none. too_long: its environment, or the number of its settings. no_answer: a look at it took too
+long. not_reached: there was no time left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,12 @@ class _NotRead(Exception):
         self.reason: UnreadReason = reason
 
 
-def read_process_settings(pids: Iterable[int], known: KnownVariables, procfs: Path = Path("/proc")) -> SettingsReading:
+def read_process_settings(
+    pids: Iterable[int],
+    known: KnownVariables,
+    procfs: Path = Path("/proc"),
+    begin: Callable[[int], bool] = lambda pid: True,
+) -> SettingsReading:
     """Read the settings of processes. Of all other variables nothing is kept, not even in memory.
 
     ``environ`` shows what a process was started with; what it set itself later does not show.
@@ -71,11 +82,15 @@ def read_process_settings(pids: Iterable[int], known: KnownVariables, procfs: Pa
         pids: of processes, such as those on a GPU.
         known: all names.
         procfs: usually ``/proc``.
+        begin: told of each process before it is touched; where it says no, this one is not reached.
     """
     read, unread = [], []
     buffer = bytearray(_ENVIRONMENT_BYTES + 1)
     own_namespace = link(f"{procfs}/self/ns/net")
     for pid in sorted(set(pids)):
+        if not begin(pid):
+            unread.append(UnreadProcess(pid, "not_reached"))
+            continue
         try:
             with _opened(procfs / str(pid)) as folder:
                 read.append(_read_process(pid, folder, known, buffer, own_namespace))
@@ -156,6 +171,8 @@ def _read_process(
     pid: int, folder: int, known: KnownVariables, buffer: bytearray, own_namespace: str
 ) -> ProcessSettings:
     kept = _read_environment(folder, buffer)
+    if len(kept) > _MOST_SETTINGS:
+        raise _NotRead("too_long")
     root = start = None
     try:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Whether the services that the NVIDIA driver needs are alive, as the process table says: ``/proc``."""
+"""Whether the services that the NVIDIA driver needs are alive, and whether adapters can reach its memory: ``/proc``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from commwatch.sources import files
 from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.sources.gpudirect import WAYS, read_gpudirect
 from commwatch.sources.pci import endpoint_role
 from commwatch_exporters.snapshot import Series, Value
 
@@ -43,13 +44,15 @@ class ServicesSource:
     """Reads which of the driver's services run.
 
     A service that does not run is told of only where it matters: the fabric manager where NVSwitches are on the PCI
-    bus, the persistence daemon where the driver is loaded, and each that this worker has seen running.
+    bus, the persistence daemon where the driver is loaded, and each that this worker has seen running. Where the driver
+    is loaded, its kernel modules that give GPU memory to network adapters are told of as well.
     """
 
     collectors = ("services",)
     aliases: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, sysfs: Path, procfs: Path) -> None:
+        self._sysfs = str(sysfs)
         self._devices = f"{sysfs}/bus/pci/devices"
         self._procfs = str(procfs)
         self._running: dict[_Service, str] = {}
@@ -65,6 +68,9 @@ class ServicesSource:
         self._has_nvswitch = False
         self._shown: tuple[_Service, ...] = ()
         self._series: tuple[Series, ...] = ()
+        """Of the services."""
+        self._told: tuple[Series, ...] = ()
+        """All that is read."""
         self._report: Report = _ignore
         self._leave_out: frozenset[str] = frozenset()
         self._only: frozenset[str] | None = None
@@ -83,9 +89,13 @@ class ServicesSource:
         self._look_for_processes(self._processes(), batch)
         self._report("")
         self._choose({absence.device for absence in batch.absences})
-        if self._series:
-            values: list[Value] = [1 if service in self._running else 0 for service in self._shown]
-            batch.readings.append(DeviceReadings("", now, self._series, values))
+        values: list[Value] = [int(service in self._running) for service in self._shown]
+        ways = self._ways_of_adapters()
+        series = (*self._series, *(("commwatch_gpudirect_rdma_available", (way,)) for way in ways))
+        if series != self._told:
+            self._told = series
+        if series:
+            batch.readings.append(DeviceReadings("", now, self._told, [*values, *ways.values()]))
         return batch
 
     def close(self) -> None:
@@ -100,6 +110,13 @@ class ServicesSource:
             detail = f"the processes of this node do not show in {self._procfs}: other PID namespace, or hidepid"
             raise SourceUnavailable("no_permission", detail)
         return names
+
+    def _ways_of_adapters(self) -> dict[str, int]:
+        """Whether network adapters can reach GPU memory, by way; what is not known is left out."""
+        known = read_gpudirect(self._sysfs, self._procfs)
+        if known.dma_buf is None:
+            return {}
+        return {way: int(flag) for way, flag in zip(WAYS, known, strict=True) if flag is not None}
 
     def _look_for_processes(self, processes: frozenset[str], batch: Batch) -> None:
         for service, process in tuple(self._running.items()):

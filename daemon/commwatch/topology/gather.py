@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from commwatch.config import Config, section_json
 from commwatch.errors import CommwatchError
 from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.sources.node_network import NodeNetwork
 from commwatch.topology.build import build_node
 from commwatch.topology.model import Topology
 from commwatch.topology.nvlink import COLLECTORS, LINK_RATE, DriverFacts, driver_facts
@@ -27,6 +29,7 @@ from commwatch.workers.worker import Collected, package_roots
 from commwatch_exporters.snapshot import Series, Value
 
 SYSFS_DEADLINE_SECONDS = 10.0
+_Facts = TypeVar("_Facts")
 _TRIES = 3
 """Runs of a collector: each may find one more GPU that does not answer, and two may hang."""
 
@@ -95,8 +98,22 @@ def ask_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
     Raises:
         CommwatchError: no answer in time, or none that makes sense.
     """
+    return _ask("commwatch.topology", SysfsFacts, sysfs, procfs, deadline)
+
+
+def ask_network(sysfs: str, procfs: str, deadline: float) -> NodeNetwork:
+    """Read interfaces and RDMA ports in a child: the firmware of an adapter may keep its reader waiting.
+
+    Raises:
+        CommwatchError: no answer in time, or none that makes sense.
+    """
+    return _ask("commwatch.sources.node_network", NodeNetwork, sysfs, procfs, deadline)
+
+
+def _ask(module: str, kind: type[_Facts], sysfs: str, procfs: str, deadline: float) -> _Facts:
+    """What a module prints as JSON, run in a process of its own."""
     process = subprocess.Popen(
-        (sys.executable, "-X", "frozen_modules=on", "-m", "commwatch.topology", sysfs, procfs),
+        (sys.executable, "-X", "frozen_modules=on", "-m", module, sysfs, procfs),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -105,7 +122,7 @@ def ask_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
     )
     try:
         output, _ = process.communicate(timeout=deadline)
-        return msgspec.json.decode(output, type=SysfsFacts)
+        return msgspec.json.decode(output, type=kind)
     except subprocess.TimeoutExpired as error:
         # Not killed: it may sit in the kernel, and it ends by itself when its read returns and nobody takes its output.
         if process.stdout is not None:

@@ -17,9 +17,10 @@ COLLECTORS = ("identity", "nvlink", "p2p")
 _GPU, _COUNT, _INFO, _STATE = (
     f"commwatch_{name}" for name in ("gpu_info", "nvlink_links", "nvlink_info", "nvlink_link_state")
 )
-_METRICS = frozenset({_GPU, _COUNT, _INFO, _STATE, LINK_RATE})
-
 _P2P = "commwatch_gpu_p2p_status"
+METRICS = frozenset({_GPU, _COUNT, _INFO, _STATE, LINK_RATE, _P2P})
+"""What it takes."""
+
 _REFUSED = frozenset({1, 2, 3, 4, 5})
 """NVML's reasons why not: chipset, GPU, topology, setting, not supported. 0 is yes, 6 unknown."""
 
@@ -59,7 +60,7 @@ def driver_facts(samples: Iterable[tuple[Series, Value]], problems: Iterable[str
             peers = dict(zip(family_of(metric).labels, values, strict=True))
             pair = frozenset({peers["pci_bus_id"], peers["peer_pci_bus_id"]})
             refused.setdefault(peers["capability"], set()).add(pair)
-        elif number is not None and metric in _METRICS:
+        elif number is not None and metric in METRICS and metric != _P2P:
             labels = dict(zip(family_of(metric).labels, values, strict=True))
             key = (labels["gpu"], labels["pci_bus_id"], labels.get("link", ""))
             by_metric.setdefault(metric, {})[key] = (labels, number)

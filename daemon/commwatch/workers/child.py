@@ -106,6 +106,12 @@ def _nccl_logs(plan: WorkerPlan, node: Node) -> Source:
     return NcclLogsSource(settings.paths, settings.hosts, plan.resume.get("nccl_logs", b""))
 
 
+def _nccl_settings(plan: WorkerPlan, node: Node) -> Source:
+    from commwatch.sources.nccl_settings import NcclSettingsSource
+
+    return NcclSettingsSource(plan.resume.get("nccl_settings", b""), Path(plan.sysfs), Path(plan.procfs))
+
+
 SOURCES: dict[str, Callable[[WorkerPlan, Node], Source]] = {
     "nvml": _nvml,
     "network": _network,
@@ -115,10 +121,11 @@ SOURCES: dict[str, Callable[[WorkerPlan, Node], Source]] = {
     "services": _services,
     "kernel_log": _kernel_log,
     "nccl_logs": _nccl_logs,
+    "nccl_settings": _nccl_settings,
 }
 """How each source is made; a source is imported only in the worker that serves it."""
 
-_PROCFS_READERS = frozenset({"services", "kernel_log"})
+_PROCFS_READERS = frozenset({"services", "kernel_log", "nccl_settings"})
 """Sources that read procfs."""
 
 
@@ -183,7 +190,7 @@ class _Answerer:
         duration = time.monotonic() - started
         return Reply(
             request.number, readings, absences, batch.events, unavailable, self._new_aliases, duration, gone,
-            batch.occupants, batch.log_errors, batch.resume,
+            batch.occupants, batch.log_errors, batch.resume, batch.audit,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -234,7 +241,8 @@ def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
     def write(source: str) -> None:
         node.write_sysfs(sysfs, (source,))
         if source in _PROCFS_READERS:
-            node.write_procfs(procfs)
+            # One process keeps it up to date: that of the services and the kernel log.
+            node.write_procfs(procfs, only_missing="nccl_settings" in plan.sources)
 
     return write
 

@@ -55,7 +55,7 @@ class ReaderSettings:
     """End the process while its source cannot be read, and try again later with a new one; and replace it now and then
     while a device is lost. For drivers: a handle of a lost device stays dead after the device has come back."""
     resume: Callable[[], dict[str, bytes]] = dict
-    """``Batch.resume`` that was told last, by source."""
+    """``WorkerPlan.resume`` of the next process."""
     quiet: bool = False
     """Its processes write nothing to our standard error; see ``Worker.start``."""
 
@@ -169,11 +169,14 @@ class Reader:
             SourceUnavailable: the source as a whole cannot be read.
         """
         self.tend()
-        results = await asyncio.gather(*(self._collect_slot(slot, collector) for slot in self._slots()))
+        runs = [self._collect_slot(slot, collector) for slot in self._slots()]
+        # One alone, as it nearly always is, needs no task of its own.
+        results = await asyncio.gather(*runs) if len(runs) > 1 else [await runs[0]]
         looked = [result.occupants for result in reversed(results) if result.occupants is not None]
         occupants = {gpu: pids for one in looked for gpu, pids in one.items()} if looked else None
         merged = Collected(
-            {}, [], max(result.duration for result in results), occupants=occupants, resume=results[0].resume
+            {}, [], max(result.duration for result in results), occupants=occupants, resume=results[0].resume,
+            audit=results[0].audit,
         )  # fmt: skip
         for result in reversed(results):  # a suspect's own process sees it alone: the main one speaks for the source
             merged.blocks.update(result.blocks)
@@ -374,6 +377,11 @@ class Reader:
         self._main = _Slot()
         self._own = {device: _suspect_slot(device) for device in suspects}
         return not self._stuck
+
+    async def rest(self, deadline: float = 1.5) -> None:
+        """End all healthy processes; the next run starts others."""
+        workers = [worker for slot in self._slots() if (worker := slot.take()) is not None]
+        await asyncio.gather(*(self._stop_worker(worker, deadline) for worker in workers))
 
     async def _stop_worker(self, worker: Worker, deadline: float) -> None:
         if not await worker.stop(deadline):

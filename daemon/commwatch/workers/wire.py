@@ -40,7 +40,7 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     opt_in: tuple[str, ...] = ()
     """Metrics that are read only where the configuration asks for them."""
     resume: dict[str, bytes] = {}
-    """``Batch.resume`` that an earlier process told, by source."""
+    """What a source goes on from, by its name: ``Batch.resume`` of an earlier process, or an ``AuditOrder``."""
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):
@@ -87,6 +87,8 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     log_errors: list[LogErrors] = []
     resume: bytes | None = None
     """``Batch.resume``."""
+    audit: bytes | None = None
+    """``Batch.audit``."""
 
 
 _LENGTH = struct.Struct("<I")

@@ -40,6 +40,8 @@ class Collected:
     log_errors: list[LogErrors] = field(default_factory=list)
     resume: bytes | None = None
     """See ``Batch.resume``."""
+    audit: bytes | None = None
+    """See ``Batch.audit``."""
 
 
 class WorkerHung(Exception):
@@ -151,12 +153,12 @@ class Worker(asyncio.Protocol):
             blocks[one.device] = Block(self._layouts[key], one.values, one.time)
         absences = [Absence(one.device, one.reason, one.detail) for one in reply.absences]
         return Collected(
-            blocks, absences, reply.duration, reply.events, reply.occupants, reply.log_errors, reply.resume
+            blocks, absences, reply.duration, reply.events, reply.occupants, reply.log_errors, reply.resume, reply.audit
         )  # fmt: skip
 
     def _layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> Layout:
         earlier = self._earlier_layouts.get(key)
-        layout = earlier if earlier is not None and earlier.series == series else Layout(series)
+        layout = earlier if earlier is not None and earlier.series == series else Layout(_shared(series))
         self._earlier_layouts[key] = layout
         return layout
 
@@ -236,6 +238,22 @@ class Worker(asyncio.Protocol):
             self._mark.close()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(WorkerEnded())
+
+
+def _shared(series: tuple[Series, ...]) -> tuple[Series, ...]:
+    """The same series with each name, label value and set of labels once: a message repeats them for each metric.
+
+    That saves 0.4 MiB on h100x8.
+    """
+    words: dict[str, str] = {}
+    label_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
+    shared = []
+    for name, labels in series:
+        known = label_sets.get(labels)
+        if known is None:
+            known = label_sets[labels] = tuple([words.setdefault(value, value) for value in labels])
+        shared.append((words.setdefault(name, name), known))
+    return tuple(shared)
 
 
 def _environment() -> dict[str, str]:

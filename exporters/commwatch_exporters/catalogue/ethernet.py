@@ -36,6 +36,8 @@ ROWS: tuple[Metric, ...] = (
           "sysfs /sys/class/net/*/carrier"),
     gauge("ethernet_speed_bytes_per_second", "device", "Speed of the link, one direction; absent while it is down.",
           "sysfs /sys/class/net/*/speed, Mbit/s times 125000", "bytes_per_second"),
+    gauge("ethernet_mtu_bytes", "device", "Largest packet that the interface sends; RoCE packets must fit as well.",
+          "sysfs /sys/class/net/*/mtu", "bytes"),
     gauge("ethernet_expected", "device", "1 for an interface that should have a link, because it had one for a while.",
           "inventory kept in the state directory"),
     gauge("ethernet_speed_expected_bytes_per_second", "device",

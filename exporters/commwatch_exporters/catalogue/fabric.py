@@ -30,6 +30,10 @@ ROWS: tuple[Metric, ...] = (
           "1 while a service of the driver runs, 0 while it does not: nvidia-fabricmanager where there are NVSwitches, "
           "nvidia-persistenced where the driver is loaded; also nvidia-imex and nvlsm once they have been seen.",
           "procfs comm and cmdline of the processes"),
+    gauge("gpudirect_rdma_available", "way",
+          "1 where network adapters can reach GPU memory by this way, else 0: peermem (the module nvidia_peermem is "
+          "loaded) or dma_buf (the driver's open kernel module is); absent where that is not known.",
+          "sysfs /sys/module, procfs driver/nvidia/version"),
     gauge("gpu_p2p_status", f"{GPU} peer peer_pci_bus_id capability",
           "Whether a GPU reaches another directly (capability nvlink: over NVLink; read: at all): 0 yes, not because "
           "of 1 chipset, 2 GPU, 3 topology, 4 a setting of the driver, 5 not supported, 6 unknown.",

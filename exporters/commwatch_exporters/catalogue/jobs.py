@@ -20,4 +20,9 @@ ROWS: tuple[Metric, ...] = (
     gauge("nccl_setting_processes", "variable remark severity",
           "Processes on the GPUs of which this is to be said of a setting; unknown variables are called other.",
           "environment and NCCL's files of each process, held against the node; docs/nccl-settings.md has the remarks"),
+    gauge("nccl_setting_read_processes", "", "Processes on the GPUs whose settings were read and judged.",
+          "environment and NCCL's files of each process"),
+    gauge("nccl_setting_unread_processes", "",
+          "Processes on the GPUs whose settings could not be read, so that nothing is known of them.",
+          "environment and NCCL's files of each process; docs/nccl-settings.md has the reasons"),
 )

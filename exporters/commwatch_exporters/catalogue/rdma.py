@@ -50,6 +50,10 @@ _PORT_ROWS: tuple[Metric, ...] = (
     gauge("rdma_port_speed_expected_bytes_per_second", PORT,
           "Speed that an expected port should have, one direction: the fastest that was stable.",
           "inventory kept in the state directory", "bytes_per_second"),
+    gauge("rdma_port_gids", PORT, "Entries of the port's GID table that are filled.", f"{_PORTS}/*/gids"),
+    gauge("rdma_port_gid_index", f"{PORT} kind",
+          "Lowest index in the GID table of an entry of this kind: infiniband, roce_v1, roce_v2_ipv4, roce_v2_ipv6, "
+          "roce_v2_link_local; absent where the table has none.", f"{_PORTS}/*/{{gids,gid_attrs/types}}"),
     counter("rdma_port_flaps_total", PORT, "Times the port was seen to leave the active state.", _STATE_SINCE),
     counter("rdma_port_down_seconds_total", PORT, "Time in which the port was not active, after it had been.",
             _STATE_SINCE, "seconds"),

@@ -51,6 +51,22 @@ def test_a_slow_probe_with_a_narrow_link_is_one_finding() -> None:
     assert found.causes[0].reason == EXPLANATIONS[("probe_bandwidth_low", "pcie_width_dropped")].reason
 
 
+@pytest.mark.parametrize("setting", ["nccl_setting_harmful", "nccl_setting_suspicious"])
+@pytest.mark.parametrize("symptom", ["nccl_timeouts", "nccl_errors"])
+@pytest.mark.parametrize(
+    "link", ["pcie_width_dropped", "pcie_generation_low", "pcie_device_narrow", "pcie_device_slow"]
+)
+def test_a_degraded_link_comes_before_a_setting_of_the_job(setting: str, symptom: str, link: str) -> None:
+    """Both may be why a job gave up; the link harms whatever runs on it."""
+    faults = [
+        finding(setting, Component("setting", "NCCL_BUFFSIZE/buffer_small")),
+        finding(link, Component("pcie_link", GPU, "", frozenset({GPU}))),
+    ]
+    [found] = join([*faults, finding(symptom, Component("log", "timeout"))])
+
+    assert causes(found) == [link, setting]
+
+
 @pytest.mark.parametrize(
     ("fault", "parts"),
     [

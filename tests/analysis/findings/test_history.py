@@ -163,6 +163,21 @@ def test_never_more_than_was_seen(waits: list[float], window: float) -> None:
     assert true - sum(1 for when, _ in readings if now - window < when <= now - window + 3600.0 / 32) <= told <= true
 
 
+@given(st.lists(st.floats(0.1, 100.0), min_size=1, max_size=300), st.floats(1.0, 3600.0))
+def test_what_others_are_divided_by_is_never_less_than_was_seen(waits: list[float], window: float) -> None:
+    """Nor more than what was seen in the window and in the 32nd of what is kept that lies before it."""
+    now, readings = 0.0, [(0.0, 0.0)]
+    for count, wait in enumerate(waits, 1):
+        now += wait
+        readings.append((now, float(count)))
+    known, rises = history(*readings), [when for when, _ in readings[1:]]
+    told = known.increase(METRIC, LABELS, now, window, at_most=True)
+
+    assert told is not None
+    assert sum(when > now - window for when in rises) <= told
+    assert told <= sum(when > now - window - 3600.0 / 32 for when in rises)
+
+
 def test_a_clock_that_was_set_back_loses_nothing() -> None:
     """What happened in what is now the future has happened by now, and leaves the window in its time."""
     known = history((5000.0, 1.0), (5010.0, 3.0), (1000.0, 4.0))

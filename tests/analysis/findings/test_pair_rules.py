@@ -190,6 +190,18 @@ def test_a_pair_that_is_suspected_itself_is_a_slow_pair() -> None:
     assert [fact.value for fact in found.evidence] == [0.7 * EXPECTED, 0.9]
 
 
+def test_a_probe_is_slow_by_a_near_pair_and_then_by_the_part_that_the_pair_shares() -> None:
+    """The pair comes first: it can be avoided at once. Without a probe the pair is told, with the part as its cause."""
+    seen_both = seen(four_cards(), matrix({(0, 1): 3e9}), suspect("pcie_switch", SWITCHES[0]))
+    near, part = (Finding(one.code, one.component, "info", 0.0, one.evidence) for one in seen_both)
+    probe = Finding("probe_below_model", Component("probe", "all_reduce"), "warning", 0.0, ())
+
+    [told] = join([probe, near, part])
+    assert [cause.code for cause in told.causes] == ["pair_nearer_slower", "part_suspect"]
+    [alone] = join([near, part])
+    assert (alone.code, [cause.code for cause in alone.causes]) == ("pair_nearer_slower", ["part_suspect"])
+
+
 def test_a_slow_pair_explains_what_goes_among_gpus_alone() -> None:
     """Copies to the host use the same links, and the pair says nothing of them."""
     [slow] = seen(four_cards(), matrix({(0, 3): 1e9}))

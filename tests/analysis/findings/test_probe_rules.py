@@ -156,6 +156,16 @@ def test_a_rate_needs_events() -> None:
     assert rates((20, 10), (20, 4)) == []
 
 
+def test_many_attempts_do_not_look_like_fewer() -> None:
+    """A probe every two minutes moves its counter faster than each change is kept; failures are few and all known."""
+    window, every = LIMITS.probe_error_rate_window_seconds, 120.0
+    looks = {
+        every * step: counts(1000.0 - step, {"nccl_error": 10.0 if every * step > 0.75 * window else 13.0})
+        for step in range(int(2.5 * window / every))
+    }
+    assert seen_by(rules.error_rate, facts_of(looks[0.0], history=looks)) == []  # 3 of 60
+
+
 def test_a_wrong_result_is_told_at_once() -> None:
     """One is enough; other failures are none of it."""
     assert seen_by(rules.wrong_result, failing({"nccl_error": 5, "wrong_result": 0})) == []

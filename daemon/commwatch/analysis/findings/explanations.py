@@ -142,7 +142,8 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("ethernet_flapping", "", {"logged": 0.4}, "Connections stall each time the link is lost."),
     _Fault("ethernet_pause_storm", "", {"logged": 0.4}, "All who share the switch's buffers wait for this adapter."),
     # settings, of jobs only
-    _Fault("nccl_setting_harmful", "", {"logged": 0.55},
+    # Below a degraded link, which harms whatever runs there: the setting harms the jobs that have it.
+    _Fault("nccl_setting_harmful", "", {"logged": 0.38},
            "The setting takes a path or an adapter away from the job, or makes it give up early."),
     _Fault("nccl_setting_suspicious", "", {"logged": 0.3},
            "The setting slows the job down on most nodes, or makes it give up early."),
@@ -156,16 +157,17 @@ _AMONG_SYMPTOMS: Explanations = {
                        "nccl_timeouts")},
     **{(symptom, "pair_slow"): Explanation(0.45, "A ring runs at the speed of its weakest pair.", "peers")
        for symptom in ("probe_bandwidth_low", "probe_below_model", "probe_step", "probe_drift", "probe_imbalance")},
-    **{(symptom, "pair_nearer_slower"): Explanation(0.4, "A ring takes the near ways, the slow ones here.", "peers")
+    **{(symptom, "pair_nearer_slower"): Explanation(0.55, "A ring takes the near ways, the slow ones here.", "peers")
        for symptom in ("probe_bandwidth_low", "probe_below_model")},
     **{(symptom, "pairs_all_slow"): Explanation(0.35, "All traffic among GPUs uses the ways that are slow.", "peers")
        for symptom in ("probe_bandwidth_low", "probe_below_model", "nccl_timeouts")},
+    ("pair_nearer_slower", "part_suspect"): Explanation(0.6, "The pair matrix points at a part that the two share."),
     ("pair_slow", "pair_nearer_slower"): Explanation(
         0.6, "Even the way through the CPU is faster: what the two share under their switch is slow."),
     ("probe_failing", "probe_wrong_result"): Explanation(0.6, "A wrong result is a failure."),
     ("probe_error_rate_rise", "probe_wrong_result"): Explanation(0.6, "A wrong result is a failure."),
     ("probe_error_rate_rise", "probe_failing"): Explanation(0.9, "It fails each time now."),
-    ("nccl_timeouts", "nccl_errors"): Explanation(0.8, "The logs name an error that leaves others waiting."),
+    ("nccl_timeouts", "nccl_errors"): Explanation(0.45, "The logs name an error that leaves others waiting."),
     ("nccl_job_errors", "nccl_setting_harmful"): Explanation(0.7, "A setting that harms often fails the job as well."),
     ("nccl_job_errors", "nccl_setting_suspicious"): Explanation(0.4, "The setting may be what the job fails by."),
     ("nccl_timeouts", "nccl_job_errors"): Explanation(0.7, "The logs name an error of the job itself."),

@@ -81,14 +81,22 @@ class Facts:
             raise ValueError(f"{metric} has {len(found)} series with {labels}")
         return found[0] if found else None
 
-    def increases(self, metric: str, window: float) -> Iterator[tuple[dict[str, str], float]]:
+    def increases(
+        self, metric: str, window: float, *, at_most: bool = False
+    ) -> Iterator[tuple[dict[str, str], float]]:  # fmt: skip
         """Labels, and by how much each counter of a metric rose in the last seconds; those that rose only.
 
         A counter that was first seen inside the window counts from there: never more than what was seen to happen.
+
+        Args:
+            metric: a counter.
+            window: in seconds.
+            at_most: of counters that move fast, no less than they rose instead of no more: for what others are
+                divided by.
         """
         self._note(metric)
         names = CATALOGUE[metric].labels
         for labels in self._history.moved(metric):
-            rise = self._history.increase(metric, labels, self.now, window)
+            rise = self._history.increase(metric, labels, self.now, window, at_most=at_most)
             if rise and self._snapshot.value(metric, *labels) is not None:
                 yield dict(zip(names, labels, strict=True)), rise

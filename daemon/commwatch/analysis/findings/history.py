@@ -85,6 +85,12 @@ class _Counter:
     def increase(self, since: float) -> float:
         return sum(self.rises[bisect_right(self.times, since) :])
 
+    def increase_at_most(self, since: float, window: float) -> float:
+        """With the sum that was begun before a time and may reach beyond it."""
+        first = bisect_right(self.times, since)
+        is_sum = 0 < first <= len(self.times) - _LATEST and self.times[first - 1] + window / _SUMS > since
+        return self.increase(since) + (self.rises[first - 1] if is_sum else 0.0)
+
 
 class CounterHistory:
     """The watched counters; those of a GPU are known by its PCI address, whatever its index."""
@@ -202,16 +208,28 @@ class CounterHistory:
         """
         return [counter.labels for counter in self._moved[metric].values()]
 
-    def increase(self, metric: str, labels: Labels, now: float, window: float) -> float | None:
+    def increase(
+        self, metric: str, labels: Labels, now: float, window: float, *, at_most: bool = False
+    ) -> float | None:
         """By how much a counter rose in the last seconds; None for one that was never seen.
+
+        Args:
+            metric: one of those watched.
+            labels: of the series.
+            now: seconds since 1970.
+            window: in seconds.
+            at_most: of one that moves fast, no less than it rose instead of no more.
 
         Raises:
             ValueError: the window is longer than what is kept of this metric.
         """
-        if window > self._windows.get(metric, 0.0):
-            raise ValueError(f"changes of {metric} are kept for {self._windows.get(metric, 0.0)} s, not {window} s")
+        kept = self._windows.get(metric, 0.0)
+        if window > kept:
+            raise ValueError(f"changes of {metric} are kept for {kept} s, not {window} s")
         counter = self._counters[metric].get(_identity(metric, labels))
-        return None if counter is None else counter.increase(now - window)
+        if counter is None:
+            return None
+        return counter.increase_at_most(now - window, kept) if at_most else counter.increase(now - window)
 
 
 @cache

@@ -1,7 +1,7 @@
 """NCCL settings of processes judged against the node that they run on; pure."""
 
 from commwatch.analysis.nccl_settings.conf_file import ConfFile, effective_settings, parse_conf_file
-from commwatch.analysis.nccl_settings.judge import judge_settings
+from commwatch.analysis.nccl_settings.judge import joined_remarks, judge_process, judge_settings
 from commwatch.analysis.nccl_settings.model import (
     CODES,
     SEVERITIES,
@@ -17,6 +17,7 @@ from commwatch.analysis.nccl_settings.model import (
 )
 from commwatch.analysis.nccl_settings.names import kept_name, secret_name
 from commwatch.analysis.nccl_settings.published import remark_counts
+from commwatch.analysis.nccl_settings.ranks import judge_ranks
 from commwatch.analysis.nccl_settings.variables import KnownVariables, Variable, public_name
 
 __all__ = [
@@ -35,6 +36,9 @@ __all__ = [
     "SettingSeverity",
     "Variable",
     "effective_settings",
+    "joined_remarks",
+    "judge_process",
+    "judge_ranks",
     "judge_settings",
     "kept_name",
     "parse_conf_file",

@@ -29,11 +29,18 @@ def judge_settings(
         node: what is here; what is None there is not judged by.
         known: all names, as ``commwatch.nccl_variables.known_variables`` gives them.
     """
-    remarks: list[SettingRemark] = []
-    for process in processes:
-        view = View(process, node, known)
-        remarks += (remark for rule in _RULES for remark in rule(view))
-    remarks += judge_ranks(processes, node, known)
+    remarks = [remark for process in processes for remark in judge_process(process, node, known)]
+    return joined_remarks((*remarks, *judge_ranks(processes, node, known)))
+
+
+def judge_process(process: ProcessSettings, node: NodeFacts, known: KnownVariables) -> list[SettingRemark]:
+    """What is to be said of one process by itself; arguments as for ``judge_settings``."""
+    view = View(process, node, known)
+    return [remark for rule in _RULES for remark in rule(view)]
+
+
+def joined_remarks(remarks: Iterable[SettingRemark]) -> tuple[SettingRemark, ...]:
+    """Equal remarks as one, the gravest first, then by variable."""
     return tuple(sorted(_joined(remarks), key=_order))
 
 

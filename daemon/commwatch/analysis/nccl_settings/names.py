@@ -88,11 +88,16 @@ def _nearest(name: str, variables: tuple[str, ...], never_read: tuple[str, ...])
     if len(name) > _LONGEST_NAME:
         return ""
     wanted = _folded(name)
+    letters = _letters(wanted)
     best: list[str] = []
     farthest = _FARTHEST if len(wanted) > _SHORT else 1
     least = farthest + 1
     for candidate in (*variables, *never_read):
-        distance = edit_distance(wanted, _folded(candidate), least + 1)
+        folded, others = _known(candidate)
+        # One change moves at most two letters in or out: most names need no closer look.
+        if (letters ^ others).bit_count() > 2 * least:
+            continue
+        distance = edit_distance(wanted, folded, least + 1)
         if distance < least:
             best, least = [candidate], distance
         elif distance == least <= farthest:
@@ -103,6 +108,20 @@ def _nearest(name: str, variables: tuple[str, ...], never_read: tuple[str, ...])
 def _folded(name: str) -> str:
     """Case and underscores are what is mistyped most."""
     return name.upper().replace("_", "").replace("-", "")
+
+
+@lru_cache(maxsize=1024)
+def _known(name: str) -> tuple[str, int]:
+    folded = _folded(name)
+    return folded, _letters(folded)
+
+
+def _letters(folded: str) -> int:
+    """Which letters a name holds, as bits."""
+    bits = 0
+    for letter in folded:
+        bits |= 1 << (ord(letter) % 64)
+    return bits
 
 
 def edit_distance(first: str, second: str, limit: int = _FARTHEST + 1) -> int:

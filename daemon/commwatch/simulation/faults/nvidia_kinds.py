@@ -13,6 +13,8 @@ from commwatch.simulation.faults.values import (
     RATE,
     RATIO,
     SHARE,
+    VALUE,
+    VARIABLE,
     one_of,
     optional,
     whole_number,
@@ -195,15 +197,24 @@ GPU: Mapping[str, Kind] = {
     ),
     "job": Kind(
         "gpus",
-        "a compute process keeps the GPU busy and sends `nvlink_utilization` (0.2 where absent) of the nominal rate "
-        "over each link, in each direction, and `pcie_utilization` (0.02 where absent) over PCIe; without `gpu`: all "
-        "GPUs. While there is a job anywhere, `rdma_utilization` (0.02 where absent) of the rate of each RDMA port",
+        "a compute process keeps the GPU busy for `gpu_utilization` (0.97 where absent) of the time and sends "
+        "`nvlink_utilization` (0.2 where absent) of the nominal rate over each link, in each direction, and "
+        "`pcie_utilization` (0.02 where absent) over PCIe; without `gpu`: all GPUs. While there is a job anywhere, "
+        "`rdma_utilization` (0.02 where absent) of the rate of each RDMA port",
         "nvlink_utilization: 0.25",
         {
+            "gpu_utilization": optional(SHARE, 0.97),
             "nvlink_utilization": optional(SHARE, 0.2),
             "pcie_utilization": optional(SHARE, 0.02),
             "rdma_utilization": optional(SHARE, 0.02),
         },
+    ),
+    "nccl_setting": Kind(
+        "gpus",
+        "the process of the `job` on this GPU has `variable` in its environment, with `value`; without `gpu`: those on "
+        "all GPUs. A process that runs as the fault begins or ends is started again, as another one",
+        "variable: NCCL_BUFFSIZE, value: 65536",
+        {"variable": VARIABLE, "value": VALUE},
     ),
 }
 

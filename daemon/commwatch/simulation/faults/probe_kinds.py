@@ -21,8 +21,10 @@ RANK_PHASES = ("start", "rendezvous", "setup", "measure")
 """Where a rank can hang or crash."""
 
 _SLOW = {"bandwidth": optional(FACTOR, 0.5), "latency": optional(FACTOR, 1.0)}
+_SLOW_TRAFFIC = {**_SLOW, "traffic": optional(one_of("all", "peer"), "all")}
 _RANK = {"phase": optional(one_of(*RANK_PHASES), "measure"), "rank": optional(whole_number(0, 63), 0.0)}
 _LAST_SECONDS = 60.0
+_BUSY_SECONDS = 5.0
 
 PROBES: Mapping[str, Kind] = {
     "slow_probe": Kind(
@@ -41,9 +43,10 @@ PROBES: Mapping[str, Kind] = {
     "slow_gpu": Kind(
         "gpu",
         "every way from and to this GPU, that to the host among them, gives `bandwidth` times its rate (0.5 where "
-        "absent), and small messages take `latency` times as long (1 where absent)",
+        "absent), and small messages take `latency` times as long (1 where absent). `traffic` is all or peer: only to "
+        "and from other GPUs; `all` where absent",
         "gpu: 5, bandwidth: 0.7, latency: 2",
-        _SLOW,
+        _SLOW_TRAFFIC,
     ),
     "slow_switch": Kind(
         "switch",
@@ -52,7 +55,7 @@ PROBES: Mapping[str, Kind] = {
         "`latency` times as long (1 where absent). `traffic` is all or peer: only between two GPUs below the PCIe "
         "switch; `all` where absent",
         "device: 0000:21:00.0, bandwidth: 0.4, traffic: peer",
-        {**_SLOW, "traffic": optional(one_of("all", "peer"), "all")},
+        _SLOW_TRAFFIC,
         preset="rtx3090x4",
     ),
     "latency_spikes": Kind(
@@ -65,6 +68,13 @@ PROBES: Mapping[str, Kind] = {
             "rate": optional(RATE, 0.0),
             "last": optional(DURATION, _LAST_SECONDS),
         },
+    ),
+    "sustained_slowdown": Kind(
+        "gpus",
+        "once the ranks of a cycle have been at work for `after` (5s where absent), every call gets `bandwidth` times "
+        "its rate (0.6 where absent): clocks that fall for heat or power, which a short probe never sees",
+        "gpu: 2, bandwidth: 0.6, after: 10s",
+        {"bandwidth": optional(FACTOR, 0.6), "after": optional(DURATION, _BUSY_SECONDS)},
     ),
     "failing_probe": Kind(
         "gpus",

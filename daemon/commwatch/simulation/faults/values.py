@@ -9,6 +9,7 @@ from commwatch.simulation.faults.model import Setting
 from commwatch.units import parse_duration
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _RATE_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -70,6 +71,18 @@ def _any_text(text: str) -> str:
     return text
 
 
+def _variable(text: str) -> str:
+    if not _VARIABLE.fullmatch(text):
+        raise ValueError(f"expected the name of an environment variable, such as NCCL_ALGO, got {text!r}")
+    return text
+
+
+def _value(text: str) -> str:
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("expected printable ASCII")
+    return text
+
+
 RATE = Setting(_event_rate, "events: 200/s, 30/min, 3/h or 2/d")
 SHARE = number(0, 1)
 RATIO = Setting(SHARE.parse, "0 to 1, such as 2e-11")
@@ -78,3 +91,5 @@ GENERATION = whole_number(1, 6)
 LANES = Setting(_lanes, "1, 2, 4, 8 or 16")
 DURATION = Setting(parse_duration, "a time, such as 90s or 5m")
 TEXT = Setting(_any_text, "any text")
+VARIABLE = Setting(_variable, "the name of an environment variable")
+VALUE = Setting(_value, "printable ASCII")

@@ -80,7 +80,7 @@ def h100x8ndr() -> Preset:
     adapters = [device.address for device in devices if device.pci_class == infiniband.pci_class]
     ends = [device.address for device in devices if device.pci_class == ethernet.pci_class]
     interfaces = [
-        EthernetInterface(f"ens11f{function}np{function}", address, 100_000, 4.0e6, bond="bond0")
+        EthernetInterface(f"ens11f{function}np{function}", address, 100_000, 4.0e6, bond="bond0", mtu=9000)
         for function, address in enumerate(ends)
     ]
     return Preset(

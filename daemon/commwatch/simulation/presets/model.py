@@ -99,6 +99,8 @@ class EthernetInterface:
     """Traffic of a node without a job, each direction."""
     bond: str = ""
     """The bond that it is a member of; empty: none."""
+    mtu: int = 1500
+    """Bytes of the largest packet."""
 
 
 @dataclass(frozen=True, slots=True)

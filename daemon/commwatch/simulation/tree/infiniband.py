@@ -21,6 +21,8 @@ _ADAPTERS = {
 _LIFESPAN_MILLISECONDS = 10
 _SUBNET_MANAGER_LID = 1
 _NO_LID = 0xFFFF
+_VERSION_1, _VERSION_2 = "IB/RoCE v1", "RoCE v2"
+"""Types of GIDs; those of InfiniBand have the first as well."""
 _CAPABILITIES = {"InfiniBand": "0xa751e848", "Ethernet": "0x00010000"}
 _RATE_WHEN_DOWN = {"InfiniBand": "10 Gb/sec (4X SDR)", "Ethernet": "40 Gb/sec (4X QDR)"}
 """What the mlx5 driver says of a port that is down."""
@@ -104,10 +106,24 @@ def _port_files(port: RdmaPort, up: bool) -> Iterator[tuple[str, str]]:
     yield "sm_sl", "0"
     yield "lid_mask_count", "0"
     yield "cap_mask", _CAPABILITIES[port.link_layer]
-    yield "gid_attrs/types/0", "IB/RoCE v1"
-    if port.interface:
-        # Without an interface the kernel has the file too, but to read it is an error.
-        yield "gid_attrs/ndevs/0", port.interface
+    for index, (gid, kind) in enumerate(_gids(port)):
+        yield f"gids/{index}", gid
+        yield f"gid_attrs/types/{index}", kind
+        if port.interface:
+            # Without an interface the kernel has the file too, but to read it is an error.
+            yield f"gid_attrs/ndevs/{index}", port.interface
+
+
+def _gids(port: RdmaPort) -> Iterator[tuple[str, str]]:
+    """GID and type of each filled entry: the kernel makes one of each RoCE version of every address."""
+    number = zlib.crc32(f"{port.device}/{port.port}".encode())
+    link_local = f"fe80:0000:0000:0000:{_guid(0x0C42A10300000000 | number)}"
+    yield link_local, _VERSION_1
+    if port.link_layer == "Ethernet":
+        yield link_local, _VERSION_2
+        network, host = 0xC612, number & 0xFFFF  # 198.18.0.0/15 is set aside for tests
+        for version in (_VERSION_1, _VERSION_2):
+            yield f"0000:0000:0000:0000:0000:ffff:{network:04x}:{host:04x}", version
 
 
 def _guid(number: int) -> str:

@@ -63,6 +63,7 @@ def _interface_files(interface: EthernetInterface, hardware: Hardware, time: flo
     yield "carrier_changes", str(hardware.carrier_changes(interface.name, time))
     yield "operstate", "up" if up else "down"
     yield "speed", str(interface.speed_megabits_per_second if up else -1)
+    yield "mtu", str(interface.mtu)
     yield from _statistics({way: hardware.ethernet_bytes(interface.name, way, time) for way in _WAYS})
 
 
@@ -76,6 +77,7 @@ def _bond_files(members: Sequence[EthernetInterface], hardware: Hardware, time: 
     yield "carrier_changes", "1"
     yield "operstate", "up" if up else "down"
     yield "speed", str(sum(member.speed_megabits_per_second for member in up) or -1)
+    yield "mtu", str(min(member.mtu for member in members))
     yield from _statistics(
         {way: sum(hardware.ethernet_bytes(member.name, way, time) for member in members) for way in _WAYS}
     )
@@ -94,5 +96,6 @@ _LOOPBACK_FILES = {
     "carrier": "1",
     "carrier_changes": "0",
     "operstate": "unknown",
+    "mtu": "65536",
     **dict(_statistics({"rx": 0, "tx": 0})),
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import uuid
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from commwatch.simulation.hardware import Hardware
+from commwatch.simulation.job_processes import COMMAND, NCCL_LIBRARY, USER_ID, job_environment, job_process
 from commwatch.simulation.presets import Preset
 from commwatch.simulation.tree.writer import TreeWriter
 
-FIRST_JOB_PROCESS = 4_100_000
-"""Process id of the job on the first GPU of the preset; the driver library gives the same."""
 _NAME_CHARACTERS = 15
 """The kernel cuts the names of processes."""
 _FABRIC_MANAGER = "nv-fabricmanager"
@@ -37,17 +37,18 @@ class ProcfsTree:
         self._processes: dict[int, tuple[str, str]] = {}
         self._state: tuple[object, float] | None = None
 
-    def write(self, root: Path, hardware: Hardware, time: float) -> None:
+    def write(self, root: Path, hardware: Hardware, time: float, only_missing: bool = False) -> None:
         """Bring the tree up to date.
 
         Args:
             root: what ``--path.procfs`` would name; an empty directory, or one that this wrote before.
             hardware: the node's parts.
             time: seconds since the node started.
+            only_missing: make what is not there, and leave the rest to the process that keeps it up to date.
         """
         writer = self._writer
-        if writer is None or writer.root != root:
-            writer = self._writer = TreeWriter(root)
+        if writer is None or writer.root != root or only_missing:
+            writer = self._writer = TreeWriter(root, only_missing)
             self._state = None
         epoch, boot = hardware.epoch(time), hardware.last_boot(time)
         if self._state is not None and self._state[0] is epoch and self._state[1] == boot:
@@ -63,11 +64,15 @@ class ProcfsTree:
             "GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)",
         )
         processes = self._running(hardware, time)
+        jobs = _jobs(hardware, time)
+        processes |= dict.fromkeys(jobs, ("python3", COMMAND))
         for process in self._processes.keys() - processes.keys():
             writer.remove(str(process))
         for process, (name, command) in processes.items():
             writer.put(f"{process}/comm", name[:_NAME_CHARACTERS])
             writer.put(f"{process}/cmdline", "".join(f"{word}\0" for word in command.split()), end="")
+        for process, environment in jobs.items():
+            _put_job(writer, process, environment)
         self._processes = processes
 
     def _running(self, hardware: Hardware, time: float) -> dict[int, tuple[str, str]]:
@@ -84,10 +89,24 @@ class ProcfsTree:
             if not any(fault.active(time) for fault in stops):
                 # What was started again is another process.
                 running[first + len(stops)] = (name, f"/usr/bin/{name} {arguments}")
-        for place, condition in enumerate(hardware.epoch(time).gpus):
-            if condition.busy and condition.answer == "ok":
-                running[FIRST_JOB_PROCESS + place] = ("python3", "python3 train.py")
         return running
+
+
+def _jobs(hardware: Hardware, time: float) -> dict[int, Mapping[str, str]]:
+    """The environment of each process of the job by its id."""
+    return {
+        job_process(hardware, place, time): job_environment(hardware, place, time)
+        for place, condition in enumerate(hardware.epoch(time).gpus)
+        if condition.busy and condition.answer == "ok"
+    }
+
+
+def _put_job(writer: TreeWriter, process: int, environment: Mapping[str, str]) -> None:
+    """What the kernel shows of a process beside its name: environment, user, libraries and the files that it sees."""
+    writer.put(f"{process}/environ", "".join(f"{name}={value}\0" for name, value in environment.items()), end="")
+    writer.put(f"{process}/status", f"Name:\tpython3\nUid:\t{USER_ID}\t{USER_ID}\t{USER_ID}\t{USER_ID}")
+    writer.put(f"{process}/maps", f"7f0000000000-7f0010000000 r-xp 00000000 08:01 4242 {NCCL_LIBRARY}")
+    writer.put(f"{process}/root/etc/passwd", f"user:x:{USER_ID}:{USER_ID}::{environment['HOME']}:/bin/bash")
 
 
 def module_version(version: str) -> str:

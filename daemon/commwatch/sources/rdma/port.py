@@ -12,11 +12,14 @@ from commwatch.sources.base import Absence, DeviceReadings
 from commwatch.sources.kept_file import KeptFile, KeptFiles
 from commwatch.sources.rdma import attributes
 from commwatch.sources.rdma.counters import COUNTERS, RdmaCounter
+from commwatch.sources.rdma.gids import Gids, read_gids
 from commwatch.sources.rdma.places import Place, names_in
 from commwatch_exporters.snapshot import Series, Value
 
 REFRESH_SECONDS: Final = 60.0
 """Between two looks at what rarely changes: identity, and which counters there are."""
+GIDS_SECONDS: Final = 600.0
+"""Between two readings of the GID table, which has hundreds of files; a change of state reads it as well."""
 RETRY_UNSUPPORTED_SECONDS: Final = 600.0
 """Between two tries of a counter that the driver refused; each try is a question to the adapter's firmware."""
 SLOW_SECONDS: Final = 1.0
@@ -91,6 +94,8 @@ class Port:
         self._refused: set[str] = set()
         self._refused_until = 0.0
         self._refreshed_at = float("-inf")
+        self._gids: Gids | None = None
+        self._gids_read_at = float("-inf")
         self._state: int | None = None
         self._driver = ""
         self._rate: tuple[bytes, attributes.Rate | None] = (b"", None)
@@ -122,6 +127,7 @@ class Port:
         code = None if state is None else attributes.parse_code(state)
         if not is_first and code != self._state:
             self._refused.clear()  # in another state it may have counters that it refused before
+            self._gids_read_at = float("-inf")
             self._refresh(now)
         elif now - self._refreshed_at >= REFRESH_SECONDS:
             self._refresh(now)
@@ -135,6 +141,9 @@ class Port:
         values[0], values[1], values[-1] = code, physical, 1
         if speed is not None:
             values[2], values[3] = speed.bytes_per_second, speed.lanes
+        if self._gids is not None:
+            numbers = (self._gids.filled, *self._gids.lowest.values())
+            values[-1 - len(numbers) : -1] = numbers
         counters_failed = ""
         if with_counters:
             try:
@@ -229,10 +238,25 @@ class Port:
             rows.append(_Row(len(series), counter, file, counter.scale, counter.stuck_at))
             kind = (counter.kind,) if counter.kind else ()
             series.append((counter.metric, (*self._labels, *kind)))
+        series += self._gid_series(now)
         series.append(("commwatch_rdma_port_info", self._info()))
         self._rows = tuple(rows)
         if tuple(series) != self._series:
             self._series = tuple(series)
+
+    def _gid_series(self, now: float) -> list[Series]:
+        """The series of the GID table, in the order of its numbers."""
+        if now - self._gids_read_at >= GIDS_SECONDS:
+            self._gids_read_at = now
+            self._gids = read_gids(self.place.path, self._label("link_layer"))
+        if self._gids is None:
+            return []
+        kinds = (("commwatch_rdma_port_gid_index", (*self._labels, kind)) for kind in self._gids.lowest)
+        return [("commwatch_rdma_port_gids", self._labels), *kinds]
+
+    def _label(self, name: str) -> str:
+        """An attribute of the port as a label."""
+        return attributes.parse_label(files.read_if_there(f"{self.place.path}/{name}"))
 
     def _find_counters(self) -> list[tuple[str, RdmaCounter]]:
         """The counters to read with their files; sets which are supported."""
@@ -262,18 +286,18 @@ class Port:
         chain = files.device_chain(device)
         address = next((part for part in chain if files.is_pci_address(part)), "")
 
-        def label(path: str) -> str:
-            return attributes.parse_label(files.read_if_there(path))
+        def label_of_device(name: str) -> str:
+            return attributes.parse_label(files.read_if_there(f"{place.home}/{name}"))
 
         return (
             *self._labels,
-            label(f"{place.path}/link_layer"),
-            label(f"{place.path}/lid"),
-            label(f"{place.path}/sm_lid"),
-            label(f"{place.home}/fw_ver"),
-            label(f"{place.home}/hca_type"),
+            self._label("link_layer"),
+            self._label("lid"),
+            self._label("sm_lid"),
+            label_of_device("fw_ver"),
+            label_of_device("hca_type"),
             address,
-            label(f"{place.path}/gid_attrs/ndevs/0") or _only_name(f"{device}/net"),
+            self._label("gid_attrs/ndevs/0") or _only_name(f"{device}/net"),
         )
 
 

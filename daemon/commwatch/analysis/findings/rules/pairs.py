@@ -219,8 +219,8 @@ PAIRS = RuleSet(
             severity="warning",
             role="symptom",
             meaning="In three pair matrices in a row the same pairs were slow, and this part explains them best.",
-            next_step="commwatch probe --pairs on the free node says it in words, with what to check; the causes "
-            "listed are faults that were seen at this part.",
+            next_step="commwatch heatmap says in words what to check at this part; causes that are listed are faults "
+            "that were seen there. Until it is repaired keep jobs that communicate much off the slow pairs.",
             opens_after=0.0,
         ),
     ),

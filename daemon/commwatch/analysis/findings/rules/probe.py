@@ -288,7 +288,8 @@ def _failures(facts: Facts, window: float) -> dict[ProbeKey, Reasons]:
 
 
 def _attempts(facts: Facts, window: float) -> dict[ProbeKey, float]:
-    return {(labels["probe"], labels["backend"]): count for labels, count in facts.increases(_ATTEMPTS, window)}
+    attempts = facts.increases(_ATTEMPTS, window, at_most=True)
+    return {(labels["probe"], labels["backend"]): count for labels, count in attempts}
 
 
 def _named(reasons: Reasons) -> str:

@@ -6,6 +6,8 @@ from commwatch.analysis.findings.code import COUNT_CLOSES_AFTER, FindingCode
 
 MODEL_OPENS_AFTER = 1800.0
 """Seconds: at the default cycle of 15 min a result below a model has company by then."""
+_RATE_CLOSES_AFTER = 1800.0
+"""Seconds: of few attempts each moves the share by points, so that it passes its mark more than once."""
 
 PROBE_CODES: tuple[FindingCode, ...] = (
     FindingCode(
@@ -64,6 +66,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         "on the free node.",
         alert="CommwatchProbeErrorRateRise",
         opens_after=0.0,
+        closes_after=_RATE_CLOSES_AFTER,
     ),
     FindingCode(
         name="probe_wrong_result",

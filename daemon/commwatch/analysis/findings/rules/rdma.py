@@ -13,10 +13,12 @@ from commwatch.analysis.findings.rules.rule_set import HOUR, RuleSet
 from commwatch.thresholds import Thresholds
 
 _ACTIVE = 4
-_STATES = {0: "no change", 1: "down", 2: "initialising", 3: "armed", 5: "deferred"}
-_PHYS_STATES = {
+STATES = {0: "no change", 1: "down", 2: "initialising", 3: "armed", 5: "deferred"}
+"""Words for the logical states of a port but for that of one that is active."""
+PHYSICAL_STATES = {
     1: "sleep", 2: "polling", 3: "disabled", 4: "training", 5: "link up", 6: "error recovery", 7: "test"
 }  # fmt: skip
+"""Words for the physical states of a port."""
 _WAITS_FOR_SUBNET_MANAGER = frozenset({2, 3})
 _LINK_UP = 5
 _WHY = {
@@ -43,10 +45,10 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         state, physical = states.get(port), physical_states.get(port)
         if state is None or state == _ACTIVE:
             continue
-        evidence = [Evidence("state", _STATES.get(int(state), f"{state:g}"))]
+        evidence = [Evidence("state", STATES.get(int(state), f"{state:g}"))]
         why = ""
         if physical is not None:
-            evidence.append(Evidence("physical state", _PHYS_STATES.get(int(physical), f"{physical:g}")))
+            evidence.append(Evidence("physical state", PHYSICAL_STATES.get(int(physical), f"{physical:g}")))
             why = _WHY.get(int(physical), "")
             if physical == _LINK_UP and state in _WAITS_FOR_SUBNET_MANAGER:
                 why = "the link is up, and no subnet manager has set the port up"

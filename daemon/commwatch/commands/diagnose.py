@@ -1,0 +1,131 @@
+"""commwatch diagnose: walks the way an expert walks, and says which part is to blame and what to do."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commwatch.commands.common import json_option, print_json, print_lines, screen
+from commwatch.commands.diagnose_files import check_files, file_options, write_files
+from commwatch.commands.probe import ignore_scheduler_option, parse_gpus
+from commwatch.commands.profile_options import PROFILE_NAMES, step_time_option
+from commwatch.config import Config
+from commwatch.errors import CommwatchError
+
+if TYPE_CHECKING:
+    from commwatch.diagnosis.document import Diagnosis
+    from commwatch.diagnosis.known import Known
+    from commwatch.thresholds import Thresholds
+
+EXIT_CODES = {"healthy": 0, "notices": 0, "degraded": 1, "broken": 1, "unknown": 3}
+"""By the word of the verdict."""
+_WIDEST = 120
+"""Columns of text; longer lines are hard to read."""
+
+
+class NeedsFullScan(CommwatchError):
+    """An option that says how to probe, without probes."""
+
+    exit_code = 2
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "diagnose",
+        parents=parents,
+        help="what is wrong with the communication of this node, why, and what to do",
+        description="Walks from the topology over bandwidth, pattern, InfiniBand and settings to the part and the "
+        "cause, from what the daemon knows. Exit code 0: nothing is wrong; 1: something is; 2: wrong use; 3: too "
+        "little is known to say; 4: no daemon runs with this state directory.",
+        epilog="example: commwatch diagnose; of the logs of a job, on any machine: commwatch diagnose --log job.out",
+    )
+    parser.add_argument(
+        "--log", nargs="+", metavar="FILE", help="say what logs tell instead: files, folders, patterns; -: stdin"
+    )
+    parser.add_argument(
+        "--settings", nargs="+", metavar="FILE",
+        help="say what NCCL settings do on this machine instead: files named *.conf, and what env printed or "
+        "/proc/PID/environ; -: stdin; values are not shown",
+    )  # fmt: skip
+    parser.add_argument(
+        "--profile", choices=PROFILE_NAMES,
+        help="what the node is for: a model of 7 or 235 billion parameters; without it both are shown, none required",
+    )  # fmt: skip
+    step_time_option(parser)
+    scan = parser.add_argument_group("a full scan", "Takes the GPUs, on a free node only; progress on standard error.")
+    scan.add_argument(
+        "--full-scan", action="store_true", help="run every probe now, measure again what looks bad, then walk"
+    )
+    scan.add_argument("--gpus", metavar="0,1,...", default="", help="with these GPUs only, by their NVML indexes")
+    ignore_scheduler_option(scan)
+    scan.add_argument(
+        "--stress", metavar="TIME", help="then load all GPUs for so long, 1s to 10m: does the bandwidth hold?"
+    )
+    parser.add_argument(
+        "-v", "--all", action="store_true", help="each check and finding by itself, also where many say the same"
+    )
+    file_options(parser)
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Ask, walk, print, and write the files that were asked for.
+
+    Raises:
+        DaemonAbsent: no daemon runs.
+        CommwatchError: it does not answer or is of another version, or a file cannot be written.
+    """
+    check_files(args)
+    if args.log:
+        from commwatch.commands.diagnose_log import run_log
+
+        return run_log(args.log, as_json=args.json)
+    if args.settings:
+        from commwatch.commands.diagnose_settings import run_settings
+
+        return run_settings(args.settings, config, as_json=args.json)
+    from commwatch.analysis.marks.profiles import Asked
+    from commwatch.diagnosis.walk import diagnose
+    from commwatch.thresholds import load_thresholds
+
+    known = _known(args, config, load_thresholds(Path(config.thresholds) if config.thresholds else None))
+    known = replace(known, asked=Asked(args.profile or "", args.step_time))
+    document = diagnose(known, "full" if args.full_scan else "quick")
+    _print(document, args)
+    write_files(args, config, known, document)
+    return EXIT_CODES[document.verdict.word]
+
+
+def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> Known:
+    """What the daemon knows, with fresh probes where they are asked for."""
+    gpus = parse_gpus(args.gpus)
+    if not args.full_scan:
+        if gpus or args.ignore_scheduler or args.stress:
+            raise NeedsFullScan("diagnose: --gpus, --ignore-scheduler and --stress are for --full-scan")
+        from commwatch.diagnosis.known import ask
+
+        return ask(config, thresholds)
+    from commwatch.diagnosis.full_scan import full_scan
+    from commwatch.diagnosis.stress_run import stress_seconds
+    from commwatch.logging import configure_logging
+
+    seconds = stress_seconds(args.stress)
+    configure_logging(config.log)
+    return full_scan(config, thresholds, gpus=gpus, ignore_scheduler=args.ignore_scheduler, stress=seconds)
+
+
+def _print(document: Diagnosis, args: argparse.Namespace) -> None:
+    if args.json:
+        print_json(document)
+        return
+    from commwatch.diagnosis.text import diagnosis_lines
+    from commwatch.styled import WIDTH
+
+    _, width = screen()
+    print_lines(diagnosis_lines(document, width=min(width or WIDTH, _WIDEST), every=args.all))

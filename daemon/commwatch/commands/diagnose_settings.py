@@ -1,0 +1,208 @@
+"""commwatch diagnose --settings: NCCL settings in files, held against this machine; values are never shown."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from commwatch.commands.common import print_json, print_lines
+from commwatch.config import Config
+from commwatch.errors import CommwatchError
+from commwatch.styled import HEADING, WIDTH, Line
+
+if TYPE_CHECKING:
+    from commwatch.analysis.nccl_settings import NodeFacts, SettingRemark
+    from commwatch.settings_audit import Audit
+
+SCHEMA: Literal["commwatch-settings-audit/1"] = "commwatch-settings-audit/1"
+_DEADLINE_SECONDS = 10.0
+"""For what is read of the machine's network."""
+_MOST_BYTES = 4 * 2**20
+"""Longer than any environment that the kernel takes with the usual limit of the stack."""
+_LINE = re.compile(r"(?:export |declare -x )?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_STYLES = {"harmful": "red", "suspicious": "yellow", "useless": "yellow"}
+_ORIGINS = {"home_file": "~/.nccl.conf", "system_file": "/etc/nccl.conf", "conf_file": "the file of NCCL_CONF_FILE"}
+
+Kind = Literal["environment", "nccl.conf"]
+
+
+class SettingsUnreadable(CommwatchError):
+    """A file that was named cannot be read, or is none of these."""
+
+    exit_code = 2
+
+
+class SettingNote(msgspec.Struct, frozen=True):
+    """What is to be said of one setting; no value of it is here."""
+
+    code: str
+    """``docs/nccl-settings.md`` has the list."""
+    variable: str
+    severity: str
+    """``harmful``, ``suspicious``, ``useless`` or ``note``."""
+    words: str
+    next_step: str
+    origin: str
+    """``environment``, ``conf_file``, ``home_file`` or ``system_file``; empty where the setting is missing."""
+
+
+class AuditedFile(msgspec.Struct, frozen=True):
+    """One file that was audited."""
+
+    name: str
+    kind: Kind
+    notes: tuple[SettingNote, ...]
+    """The gravest first."""
+
+
+class SettingsAnswer(msgspec.Struct, frozen=True):
+    """What is to be said of the files."""
+
+    schema: str
+    simulated: str | None
+    """The simulated node that they are held against; None on a real machine."""
+    held_against: str
+    """What is known of this machine, in words."""
+    files: tuple[AuditedFile, ...]
+
+
+def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
+    """Audit files and print what is to be said of them.
+
+    Args:
+        names: files in the form of nccl.conf, whose names end in ``.conf``, and environments: what ``env``, ``env -0``
+            or ``export -p`` printed, or ``/proc/PID/environ``; ``-``: an environment from the standard input.
+        config: which machine they are held against.
+        as_json: print JSON.
+
+    Returns:
+        The exit code: 0 where there are at most notes, 1 where a setting harms, may harm or does nothing.
+
+    Raises:
+        SettingsUnreadable: a file cannot be read.
+    """
+    given = [(name, _read(name)) for name in names]  # before what takes longer
+    node, held_against = _node(config)
+    files = tuple(_audited(name, data, node) for name, data in given)
+    answer = SettingsAnswer(SCHEMA, config.simulation.preset or None, held_against, files)
+    if as_json:
+        print_json(answer)
+    else:
+        print_lines(answer_lines(answer))
+    return int(any(note.severity != "note" for file in files for note in file.notes))
+
+
+def _read(name: str) -> bytes:
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(_MOST_BYTES + 1)
+        else:
+            with open(name, "rb") as file:
+                data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise SettingsUnreadable(f"{name}: {error.strerror}; name a file that can be read") from error
+    if len(data) > _MOST_BYTES:
+        raise SettingsUnreadable(f"{name}: longer than 4 MiB, which is no environment; name another file")
+    return data
+
+
+def _node(config: Config) -> tuple[NodeFacts, str]:
+    """What settings are held against, and the same in words. Whatever may hang is read in processes of their own."""
+    from commwatch.analysis.nccl_settings import NodeFacts
+    from commwatch.topology.gather import ask_network, read_topology, simulated_files
+    from commwatch.topology.settings_facts import node_facts
+
+    try:
+        topology, _ = read_topology(config)
+        if not topology.nodes[0].gpus:
+            return NodeFacts(), "no GPU is here: held against names and values alone"
+        with simulated_files(config) as simulation:
+            sysfs, procfs = config.paths.sysfs, config.paths.procfs
+            if simulation is not None:
+                sysfs, procfs = simulation.sysfs, simulation.procfs
+            facts = node_facts(topology, ask_network(sysfs, procfs, _DEADLINE_SECONDS))
+    except CommwatchError as error:
+        return NodeFacts(), f"this machine was not read ({error}): held against names and values alone"
+    ports = "RDMA ports not known" if facts.rdma_ports is None else f"{len(facts.rdma_ports)} RDMA ports"
+    driver = "" if topology.nodes[0].driver_read else "; the driver was not read, so NVLink is not known"
+    return facts, f"held against this machine: {facts.gpus} GPUs, {ports}{driver}"
+
+
+def _audited(name: str, data: bytes, node: NodeFacts) -> AuditedFile:
+    from commwatch.settings_audit import audit_environment, audit_file
+
+    audit: Audit
+    if name.endswith(".conf"):
+        try:
+            audit = audit_file(Path(name), node)
+        except OSError as error:
+            raise SettingsUnreadable(f"{name}: {error.strerror}; name a file that can be read") from error
+        return AuditedFile(name, "nccl.conf", tuple(map(_note, audit.remarks)))
+    environment = parse_environment_text(data)
+    if not environment:
+        raise SettingsUnreadable(f"{name}: no line NAME=value in it; give what env prints, or a file named *.conf")
+    audit = audit_environment(environment, node)
+    return AuditedFile(name, "environment", tuple(map(_note, audit.remarks)))
+
+
+def _note(remark: SettingRemark) -> SettingNote:
+    return SettingNote(
+        remark.code, remark.variable, remark.severity, remark.words, remark.next_step, remark.origin or ""
+    )
+
+
+def parse_environment_text(data: bytes) -> dict[str, str]:
+    """An environment as ``env``, ``env -0``, ``export -p`` or the kernel writes it; of equal names the first counts.
+
+    A line that sets nothing belongs to the value before it, and is left out.
+    """
+    text = data.decode("utf-8", "backslashreplace")
+    found: dict[str, str] = {}
+    for line in text.split("\0") if "\0" in text else text.splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None:
+            continue
+        name, value = match.groups()
+        found.setdefault(name, value if line.startswith(f"{name}=") else _unquoted(value))
+    return found
+
+
+def _unquoted(value: str) -> str:
+    """A value as the shell quotes it."""
+    try:
+        return "".join(shlex.split(value))
+    except ValueError:  # the rest of it is on the next line
+        return value.strip("\"'")
+
+
+def answer_lines(answer: SettingsAnswer) -> Iterator[Line]:
+    """The answer as text."""
+    if answer.simulated is not None:
+        yield [(f"Simulated node {answer.simulated}: none of this is real.", "")]
+        yield []
+    yield [(f"{answer.held_against[0].upper()}{answer.held_against[1:]}.", "dim")]
+    for file in answer.files:
+        yield []
+        yield [(file.name, HEADING), (f" ({file.kind})", "dim")]
+        if not file.notes:
+            yield [("  Nothing to say.", "green")]
+        for note in file.notes:
+            where = f", in {_ORIGINS[note.origin]}" if file.kind == "environment" and note.origin in _ORIGINS else ""
+            yield [
+                (f"  {note.severity}: ", _STYLES.get(note.severity, "dim")),
+                (f"{note.variable}{where} [{note.code}]", "bold"),
+            ]
+            yield from _paragraph(note.words)
+            yield from _paragraph(f"next: {note.next_step}")
+
+
+def _paragraph(text: str) -> Iterator[Line]:
+    for line in wrap(text, WIDTH, initial_indent="    ", subsequent_indent="    "):
+        yield [(line, "")]

@@ -1,0 +1,33 @@
+"""The options by which a command is told what a node is for."""
+
+from __future__ import annotations
+
+import argparse
+
+from commwatch.units import parse_duration
+
+PROFILE_NAMES = ("7b", "235b")
+"""Those of analysis/marks/profiles.py, which the command line itself does not load."""
+
+
+def step_time_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--step-time``."""
+    parser.add_argument(
+        "--step-time", metavar="TIME", type=positive_duration,
+        help="what one GPU alone computes on a micro-batch of your job, such as 100ms; without it, that of the profile",
+    )  # fmt: skip
+
+
+def positive_duration(text: str) -> float:
+    """Seconds of a text such as ``15m``, above 0.
+
+    Raises:
+        ArgumentTypeError: it is none; the message says what would be.
+    """
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"expected more than 0, got {text}")
+    return seconds

@@ -1,0 +1,180 @@
+"""What was measured against what it should be: collectives, pairs by their way, copies to the host; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.rules.gpu_ways import gpus_of, ways_of
+from commwatch.analysis.marks.mark import HEALTHY_SHARE
+from commwatch.analysis.marks.results import (
+    Conditions,
+    PairRate,
+    Result,
+    all_conditions,
+    copies,
+    pair_class,
+    pair_rates,
+    results,
+)
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.thresholds import Thresholds
+from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from commwatch.diagnosis.known import Known
+
+_LOW = "probe_bandwidth_utilization_low_ratio"
+_SOURCES = {"configured": "expected_bandwidth in the configuration", "reference": "published results", "model": "model"}
+
+
+def bandwidth_checks(known: Known) -> Iterable[Check]:
+    """Each measured collective, class of pairs and direction of copies."""
+    facts, thresholds = known.facts, known.thresholds
+    for result in facts.derived(results):
+        yield _collective(result, facts, thresholds)
+    yield from _pairs(facts, thresholds)
+    yield from _copies(facts, thresholds)
+
+
+class _Measured(NamedTuple):
+    """One value of several of a kind."""
+
+    where: str
+    bandwidth: float
+    expected: float | None
+
+    @property
+    def share(self) -> float:
+        """Of what is expected; without such a thing nothing is low."""
+        return self.bandwidth / self.expected if self.expected else 1.0
+
+
+def _collective(result: Result, facts: Facts, thresholds: Thresholds) -> Check:
+    conditions = result.conditions
+    what = f"{result.operation} bus bandwidth, {format_bytes(conditions.size_bytes)}, {conditions.ranks} GPUs"
+    if conditions.probe != result.operation:
+        what += f" ({conditions.probe})"
+    if conditions.ranks < 2:
+        one = f"{result.operation} bus bandwidth"
+        return Check(branch="bandwidth", what=one, verdict="does not apply", detail="one GPU has nobody to talk to")
+    if result.bandwidth is None:
+        return _unmeasured(what, [conditions], facts.now)
+    return _judged(what, conditions, [_Measured("", result.bandwidth, result.expected)], "", thresholds)
+
+
+def _pairs(facts: Facts, thresholds: Thresholds) -> Iterator[Check]:
+    found = [one for one in facts.derived(all_conditions) if one.measure == "pairs"]
+    if len(facts.derived(gpus_of)) < 2:
+        if found:
+            detail = "one GPU has nobody to talk to"
+            yield Check(branch="bandwidth", what="GPU to GPU", verdict="does not apply", detail=detail)
+        return
+    rates = facts.derived(pair_rates)
+    if not rates:
+        yield _unmeasured("GPU to GPU", found, facts.now)
+        return
+    # Without its probe a pair has no size and no source: what a model says, then.
+    conditions = found[0] if found else Conditions("pairs", "pairs", 0, 0, "none", None)
+    gpus, ways = facts.derived(gpus_of), facts.derived(ways_of)
+    by_class: dict[str, list[PairRate]] = {}
+    for one in rates:
+        by_class.setdefault(pair_class(ways, gpus[one.source], gpus[one.destination]), []).append(one)
+    for name, own in by_class.items():
+        size = f", {format_bytes(conditions.size_bytes)}" if conditions.size_bytes else ""
+        measured = [
+            _Measured(f"GPU{one.source} to GPU{one.destination}", one.bandwidth, one.expected) for one in own
+        ]  # fmt: skip
+        yield _judged(f"GPU to GPU over {name}, one way{size}", conditions, measured, "pairs", thresholds)
+
+
+def _copies(facts: Facts, thresholds: Thresholds) -> Iterator[Check]:
+    for conditions, found in copies(facts):
+        if not found:
+            yield _unmeasured("copies between GPU and host", [conditions], facts.now)
+        for direction in ("host_to_device", "device_to_host"):
+            own = [
+                _Measured(f"GPU{one.gpu}", one.bandwidth, one.expected) for one in found if one.direction == direction
+            ]  # fmt: skip
+            if own:
+                what = f"copy {direction.replace('_', ' ')}, {format_bytes(conditions.size_bytes)}"
+                yield _judged(what, conditions, own, "GPUs", thresholds)
+
+
+def _judged(
+    what: str, conditions: Conditions, measured: Sequence[_Measured], many: str, thresholds: Thresholds
+) -> Check:
+    """The one of several that is furthest below what it should be stands for all."""
+    least = thresholds.probe_bandwidth_utilization_low_ratio
+    worst = min(measured, key=lambda one: one.share)
+    rates = [one.bandwidth for one in measured]
+    words = format_rate(worst.bandwidth)
+    if len(measured) > 1:
+        words = f"{_span(min(rates), max(rates))}, {len(measured)} {many}"
+    if worst.expected is None:
+        return Check(
+            branch="bandwidth", what=what, measured=words, verdict="notice", detail="what it should be is not known"
+        )
+    low = sum(one.share < least for one in measured)
+    firm = conditions.source in ("configured", "reference")
+    verdict, detail = _verdict(worst.share, least, firm=firm)
+    if low and len(measured) > 1:
+        detail = f"{low} of {len(measured)} {many} are low, {worst.where} at {format_rate(worst.bandwidth)}; {detail}"
+    return Check(
+        branch="bandwidth",
+        what=what,
+        where=worst.where if verdict in ("failed", "notice") else "",
+        measured=words,
+        required=f"at least {format_rate(least * worst.expected)} ({format_percent(least)} of "
+        f"{format_rate(worst.expected)})",
+        verdict=verdict,
+        source=f"{_SOURCES.get(conditions.source, 'not known')}; {_LOW}",
+        detail=detail,
+        next_step=_NEXT.get(conditions.measure, _COLLECTIVE_NEXT) if verdict == "failed" else "",
+    )
+
+
+_COLLECTIVE_NEXT = (
+    "Run commwatch diagnose --full-scan on the free node: measured again, pair by pair, it shows which part is slow."
+)
+_NEXT = {
+    "pairs": "Run commwatch probe --pairs on the free node: three matrices in a row name what slow ones share.",
+    "host_copies": "Compare the PCIe link of the GPU (commwatch topology) and the NUMA node of its host memory.",
+}
+
+
+def _verdict(share: float, least: float, *, firm: bool) -> tuple[CheckVerdict, str]:
+    percent = f"{format_percent(share)} of what is expected"
+    if share >= HEALTHY_SHARE:
+        return "passed", percent
+    if share >= least:
+        return "notice", f"{percent}; healthy systems give {format_percent(HEALTHY_SHARE)} and more"
+    if firm:
+        return "failed", percent
+    return "notice", f"{percent}, but that is a model's word, which never fails alone"
+
+
+def _unmeasured(what: str, of: Sequence[Conditions], now: float) -> Check:
+    return Check(branch="bandwidth", what=what, verdict="not measured", detail=why_unmeasured(of, now))
+
+
+def why_unmeasured(of: Sequence[Conditions], now: float) -> str:
+    """Why there is no current result of some probes.
+
+    Args:
+        of: probes that could have given it.
+        now: seconds since 1970.
+    """
+    if not of:
+        return "no probe measures it"
+    times = [one.finished_at for one in of if one.finished_at is not None]
+    why = "there is no result yet"
+    if times:
+        why = f"the last result is {format_seconds(max(0.0, now - max(times)))} old and no longer counts"
+    return f"{why}; commwatch diagnose --full-scan measures it now"
+
+
+def _span(low: float, high: float) -> str:
+    first, last = format_rate(low), format_rate(high)
+    return first if first == last else f"{first} to {last}"

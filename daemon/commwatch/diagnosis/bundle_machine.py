@@ -1,0 +1,243 @@
+"""The pieces of a bundle that the machine itself is asked for: topology, programs, files of /proc, logs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from commwatch.config import Config
+from commwatch.diagnosis.bundle import Found, LeftOut, Piece
+from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.programs import program_environment, run_program
+from commwatch.errors import CommwatchError
+from commwatch.probes.asking import NoAnswer
+from commwatch.styled import Line, plain
+
+_MOST_BYTES = 4 * 2**20
+"""Of one piece; nvidia-smi -q of eight GPUs prints 0.3 MB."""
+_FILE_SECONDS = 5.0
+_LOG_SECONDS = 30.0
+
+Tell: TypeAlias = Callable[[str], None]
+"""Is told what is collected next."""
+
+
+class Program(NamedTuple):
+    """A program whose output a vendor asks for."""
+
+    name: str
+    """Of the file in the bundle."""
+    command: tuple[str, ...]
+    deadline: float
+    """Seconds."""
+    opens: str = ""
+    """The driver that it opens; empty for none."""
+    keep: Callable[[str], str] = str
+    """What is taken of its output."""
+
+
+def machine_pieces(config: Config, known: Known, tell: Tell) -> Iterator[Found]:
+    """All that the machine is asked for; of a simulated node only its topology."""
+    yield from _topology(config, known, tell)
+    if known.snapshot.simulated is not None:
+        reason = "the node is simulated: nothing of the machine that it runs on is in here"
+        yield LeftOut("system/, programs/ and logs/", "this machine", reason)
+        return
+    yield from _files(Path(config.paths.procfs))
+    yield from program_pieces(PROGRAMS, why_driver_is_left_alone(known), tell)
+    yield _kernel_log(config, tell)
+    yield from _job_logs(config, tell)
+
+
+def why_driver_is_left_alone(known: Known) -> str:
+    """Why no program may open a driver now; empty where one may."""
+    if known.snapshot.maintenance is not None:
+        return f"the daemon is paused ({known.snapshot.maintenance}), so that the driver is free"
+    stuck = sum(value for _, value in known.snapshot.samples("commwatch_worker_stuck"))
+    return "a process of the daemon is stuck in the driver already" if stuck else ""
+
+
+# --- topology ---
+
+
+def _topology(config: Config, known: Known, tell: Tell) -> Iterator[Found]:
+    name, source = "topology.txt and topology.json", "commwatch topology"
+    if reason := why_driver_is_left_alone(known):
+        yield LeftOut(name, source, reason)
+        return
+    from commwatch.topology.document import document
+    from commwatch.topology.gather import read_topology
+    from commwatch.topology.measured import laid_over
+    from commwatch.topology.text import node_lines
+
+    tell("the topology")
+    try:
+        topology, problems = read_topology(config)
+    except CommwatchError as error:
+        yield LeftOut(name, source, str(error))
+        return
+    matrix = known.matrix
+    measured = "nothing is known" if matrix is None else laid_over(topology, 0, matrix, known.snapshot.time)
+    simulated = known.snapshot.simulated is not None
+    made = document(topology, simulated=simulated, problems=problems, measured=measured)
+    text = [*_plain(node_lines(topology, 0, measured)), *(f"not read: {problem}" for problem in problems)]
+    yield Piece(name="topology.txt", source=source, text="\n".join(text) + "\n")
+    yield Piece(
+        name="topology.json", source=f"{source} --json",
+        text=msgspec.json.format(msgspec.json.encode(made)).decode() + "\n",
+    )  # fmt: skip
+
+
+def _plain(lines: Iterator[Line]) -> Iterator[str]:
+    return (plain(line) for line in lines)
+
+
+# --- programs and files ---
+
+
+def without_process_names(text: str) -> str:
+    """What ``nvidia-smi -q`` prints, without the names of processes: they say what someone works on."""
+    return re.sub(r"(?m)^(\s+(?:Process )?[Nn]ame\s*:).*$", r"\1 (left out)", text)
+
+
+_LSPCI_CLASSES: Final = ("02", "03", "0604", "0680", "12")
+"""Network, display, PCI bridge, other bridge (NVSwitch), accelerator."""
+
+
+def gpus_adapters_and_bridges(text: str) -> str:
+    """The blocks of ``lspci -nn`` that are about GPUs, network adapters and bridges."""
+    kept = []
+    for block in text.split("\n\n"):
+        found = re.search(r"^\S+ .*?\[([0-9a-f]{4})\]: ", block)
+        if found is not None and found[1].startswith(_LSPCI_CLASSES):
+            kept.append(block.strip("\n"))
+    return "\n\n".join(kept) + "\n" if kept else text
+
+
+PROGRAMS: Final = (
+    Program("nvidia-smi-q", ("nvidia-smi", "-q"), 30.0, "NVIDIA", without_process_names),
+    Program("nvidia-smi-topo-m", ("nvidia-smi", "topo", "-m"), 30.0, "NVIDIA"),
+    Program("nvidia-smi-nvlink-s", ("nvidia-smi", "nvlink", "-s"), 30.0, "NVIDIA"),
+    Program("ibstat", ("ibstat",), 10.0, "RDMA"),
+    Program("lspci-vvv", ("lspci", "-D", "-nn", "-vvv"), 20.0, "", gpus_adapters_and_bridges),
+)
+
+
+def program_pieces(programs: Sequence[Program], held: str, tell: Tell) -> Iterator[Found]:
+    """Their output; a driver that left one of them without an answer is not asked by another one."""
+    environment, silent = program_environment(os.environ), dict[str, str]()
+    for program in programs:
+        source = " ".join(program.command)
+        reason = silent.get(program.opens, "") or (held if program.opens else "")
+        if reason:
+            yield LeftOut(f"programs/{program.name}.txt", source, reason)
+            continue
+        if shutil.which(program.command[0], path=environment["PATH"]) is not None:
+            tell(f"{source} (up to {program.deadline:g} s)")
+        found = _output(f"programs/{program.name}.txt", source, program, environment)
+        if isinstance(found, NoAnswer):
+            reason = "is not installed" if found.missing else str(found)
+            yield LeftOut(f"programs/{program.name}.txt", source, reason)
+            if program.opens and not found.missing:
+                silent[program.opens] = f"{program.command[0]} gave no answer before"
+        else:
+            yield found
+
+
+def _output(name: str, source: str, program: Program, environment: Mapping[str, str]) -> Piece | NoAnswer:
+    try:
+        output = run_program(program.command, environment, program.deadline, _MOST_BYTES)
+    except NoAnswer as error:
+        return error
+    failed = f"exit code {output.code}" if output.code else ""
+    note = f"cut after {_MOST_BYTES} bytes" if output.is_cut else failed
+    return Piece(name=name, source=source, text=program.keep(output.text), note=note)
+
+
+def _files(procfs: Path) -> Iterator[Found]:
+    """Read by a child, as whatever a driver answers: the last one is NVIDIA's."""
+    wanted = {
+        "proc-version": procfs / "version",
+        "proc-modules": procfs / "modules",
+        "os-release": Path("/etc/os-release"),
+        "nvidia-driver-version": procfs / "driver/nvidia/version",
+    }
+    environment = program_environment(os.environ)
+    for name, path in wanted.items():
+        program = Program(name, ("cat", str(path)), _FILE_SECONDS)
+        found = _output(f"system/{name}.txt", str(path), program, environment)
+        if isinstance(found, NoAnswer):
+            yield LeftOut(f"system/{name}.txt", str(path), str(found))
+        elif found.note:
+            yield LeftOut(found.name, found.source, found.text.strip() or found.note)
+        else:
+            yield found
+
+
+# --- logs ---
+
+
+def _kernel_log(config: Config, tell: Tell) -> Found:
+    name, path = "logs/kernel.txt", config.sources.kernel_log.path
+    if not config.sources.kernel_log.enabled:
+        return LeftOut(name, path, "sources.kernel_log is disabled in the configuration")
+    tell("the kernel log")
+    command = (sys.executable, "-m", "commwatch.diagnosis.kernel_lines", path)
+    try:
+        output = run_program(command, _own_environment(), _FILE_SECONDS, _MOST_BYTES)
+    except NoAnswer:
+        return LeftOut(name, path, f"gave no answer in {_FILE_SECONDS:g} s")
+    if output.code:
+        return LeftOut(name, path, output.text.strip()[-200:])
+    return Piece(
+        name=name, source=f"{path}: lines of GPUs, PCIe and network adapters", text=output.text,
+        note=f"cut after {_MOST_BYTES} bytes" if output.is_cut else "",
+    )  # fmt: skip
+
+
+def _job_logs(config: Config, tell: Tell) -> Iterator[Found]:
+    """What happened by the configured logs of jobs, without a word of them."""
+    settings, name = config.sources.nccl_logs, "logs/jobs.json"
+    source = "the logs of sources.nccl_logs.paths, as commwatch diagnose --log tells them"
+    if not settings.enabled or not settings.paths:
+        yield LeftOut(name, source, "no log is configured")
+        return
+    tell(f"the logs of jobs (up to {_LOG_SECONDS:g} s)")
+    command = (sys.executable, "-m", "commwatch", "diagnose", "--json", "--log", *settings.paths)
+    try:
+        output = run_program(command, _own_environment(), _LOG_SECONDS, 4 * _MOST_BYTES)
+    except NoAnswer:
+        yield LeftOut(name, source, f"they are not read in {_LOG_SECONDS:g} s")
+        return
+    told = incidents_without_texts(output.text)
+    if told is None:
+        yield LeftOut(name, source, f"they could not be read (exit code {output.code})")
+    else:
+        yield Piece(name=name, source=source, text=told)
+
+
+_TAKEN_OF_AN_INCIDENT = ("category", "side", "certain", "happened", "next_step", "began", "ranks", "counts")
+
+
+def incidents_without_texts(text: str) -> str | None:
+    """What happened and how often, of what ``diagnose --log --json`` printed; None where it printed something else."""
+    try:
+        answer = msgspec.json.decode(text, type=dict)
+        incidents = [{key: one[key] for key in _TAKEN_OF_AN_INCIDENT} for one in answer["incidents"]]
+        logs = [{key: one[key] for key in ("lines", "told", "is_cut")} for one in answer["logs"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return msgspec.json.format(msgspec.json.encode({"logs": logs, "incidents": incidents})).decode() + "\n"
+
+
+def _own_environment() -> dict[str, str]:
+    from commwatch.workers.worker import package_roots
+
+    return {**program_environment(os.environ), "PYTHONPATH": os.pathsep.join(package_roots())}

@@ -1,0 +1,42 @@
+"""One check of a diagnosis: what was measured, what is required, and what follows; values only."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Branch: TypeAlias = Literal["topology", "bandwidth", "pattern", "infiniband", "settings", "stress", "profile"]
+"""Where an expert looks, in the order in which he does."""
+
+BRANCHES: tuple[Branch, ...] = ("topology", "bandwidth", "pattern", "infiniband", "settings", "stress", "profile")
+
+CheckVerdict: TypeAlias = Literal["passed", "failed", "notice", "published mark", "not measured", "does not apply"]
+"""notice: worth knowing, no fault; published mark: shown without a verdict, because healthy hardware need not meet it;
+not measured: nothing gave a value; does not apply: this node has no such part."""
+
+VERDICTS: tuple[CheckVerdict, ...] = (
+    "failed", "notice", "passed", "published mark", "not measured", "does not apply",
+)  # fmt: skip
+"""What matters most first."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the table of checks."""
+
+    branch: Branch
+    what: str
+    """The quantity with its direction and size: ``all_reduce bus bandwidth, 256 MiB, 8 GPUs``."""
+    where: str = ""
+    """The part: ``GPU0-GPU1``, ``mlx5_0 port 1``; empty for the whole node."""
+    measured: str = ""
+    """With its unit, as it prints; empty where nothing was measured."""
+    required: str = ""
+    """With its unit and direction: ``at least 48 GB/s``; empty where nothing is required."""
+    verdict: CheckVerdict
+    source: str = ""
+    """Where the requirement comes from: a key of thresholds.yaml, a published figure, the hardware's own maximum."""
+    detail: str = ""
+    """What else one has to know to read it: the path class, why it was not measured."""
+    next_step: str = ""
+    """What to do where it failed; empty where a finding says it."""

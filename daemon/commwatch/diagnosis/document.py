@@ -1,0 +1,44 @@
+"""The whole diagnosis as one document: what ``commwatch diagnose --json`` prints and the report shows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from commwatch.analysis.pair_matrix import PairMatrix
+from commwatch.analysis.score.model import Score
+from commwatch.diagnosis.check import Check
+from commwatch.documents import About, FindingRecord
+
+DIAGNOSIS_SCHEMA: Literal["commwatch-diagnosis/1"] = "commwatch-diagnosis/1"
+
+Word = Literal["healthy", "notices", "degraded", "broken", "unknown"]
+"""healthy: all that was looked at is as it should be; notices: nothing that needs hands; degraded: slow or at risk;
+broken: a part has failed; unknown: too little was measured to say."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The answer in one line."""
+
+    word: Word
+    line: str
+    """One sentence: the part and the cause, or what could not be looked at."""
+
+
+class Diagnosis(About, frozen=True, kw_only=True):
+    """What an expert would hand over."""
+
+    schema: Literal["commwatch-diagnosis/1"] = DIAGNOSIS_SCHEMA
+    scan: Literal["quick", "full"]
+    """quick: what the daemon knows; full: with probes run for it."""
+    verdict: Verdict
+    looked_at: float | None
+    """When the daemon's rules ran last, seconds since 1970; None before the first time."""
+    findings: tuple[FindingRecord, ...]
+    """The gravest first."""
+    checks: tuple[Check, ...]
+    """In the order of the branches."""
+    score: Score
+    matrix: PairMatrix | None
+    """The pairs that it was made from."""

@@ -1,0 +1,149 @@
+"""A full scan: every probe run by hand, what looks bad measured again, and all of it put over what the daemon knows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from commwatch.commands.probe import pair_probes
+from commwatch.commands.probe_answer import Answer
+from commwatch.commands.probe_cycle import run_cycles
+from commwatch.config import Config, Probe
+from commwatch.diagnosis.fresh import FreshProbe
+from commwatch.diagnosis.known import Known, ask
+from commwatch.diagnosis.scan_findings import with_scan
+from commwatch.diagnosis.stress_run import run_stress
+from commwatch.probe_node import Prospect
+from commwatch.probe_records import AnyRecord, take_outcome
+from commwatch.probes.history import ProbeHistory
+from commwatch.probes.pair_record import PairHistory, PairRecord
+from commwatch.probes.plan import CyclePlan, Failed, Measured
+from commwatch.probes.record import ProbeRecord, rules_of
+from commwatch.state import state_path
+from commwatch.thresholds import Thresholds
+
+MOST_READINGS = 3
+"""Of one probe: what looks bad is measured so often, for three in a row make a streak (design, section 6)."""
+
+_History = TypeVar("_History", bound=ProbeHistory)
+
+_SLOW_TO_FAIL = frozenset({"rendezvous_timeout", "setup_timeout", "measure_timeout", "stuck", "internal"})
+"""Failures that are not tried again: each takes a deadline, or leaves a process in the kernel."""
+
+
+class Scan:
+    """Follows the cycles of a scan."""
+
+    def __init__(self, config: Config, thresholds: Thresholds) -> None:
+        self._state = state_path(config)
+        self._thresholds = thresholds
+        self._courses: dict[str, _Course] = {}
+
+    def took(self, name: str, probe: Probe, prospect: Prospect, answer: Answer) -> None:
+        """Judge a cycle by the daemon's past of this probe."""
+        course = self._courses.get(name)
+        if course is None:
+            record = _record(self._state, prospect.plan, probe, self._thresholds)
+            course = self._courses[name] = _Course(name, record)
+        course.take(probe, prospect, answer)
+
+    def again(self) -> Collection[str]:
+        """The probes that look bad, until they have looked so three times."""
+        return [name for name, course in self._courses.items() if course.wants_another]
+
+    def fresh(self) -> tuple[FreshProbe, ...]:
+        """All that was measured."""
+        return tuple(course.fresh() for course in self._courses.values())
+
+
+class _Course:
+    """The cycles of one probe in a scan."""
+
+    def __init__(self, name: str, record: AnyRecord) -> None:
+        self._name = name
+        self._record = record
+        self._conditions = record.history.conditions
+        """Of the daemon's results."""
+        self._answers: list[Answer] = []
+        self._bad: list[bool] = []
+
+    def take(self, probe: Probe, prospect: Prospect, answer: Answer) -> None:
+        record, result = self._record, answer.result
+        if isinstance(result, Measured | Failed):
+            take_outcome(record, result, prospect, probe, time.time())
+            pairs_slow = isinstance(record, PairRecord) and answer.verdict == "below model"
+            named = isinstance(record, PairRecord) and bool(record.suspects(time.time()))
+            self._bad.append(record.suspicious or named or pairs_slow or answer.verdict in ("low", "slow", "failed"))
+        else:
+            self._bad.append(False)
+        self._answers.append(answer)
+
+    @property
+    def wants_another(self) -> bool:
+        result = self._answers[-1].result
+        if isinstance(result, Failed) and result.reason in _SLOW_TO_FAIL:
+            return False
+        # One that was bad once is measured until it is well, or bad three times in a row.
+        return isinstance(result, Measured | Failed) and self._bad[-1] and len(self._answers) < MOST_READINGS
+
+    def fresh(self) -> FreshProbe:
+        now, record = time.time(), self._record
+        measured = any(isinstance(one.result, Measured) and not one.shares_gpus for one in self._answers)
+        return FreshProbe(
+            name=self._name,
+            backend=record.history.backend,
+            answers=tuple(self._answers),
+            bad=tuple(self._bad),
+            readings=tuple(record.readings(now)) if measured else (),
+            matrix=record.last_matrix if measured and isinstance(record, PairRecord) else None,
+            comparable=self._conditions is None or self._conditions == record.history.conditions,
+        )
+
+
+def full_scan(
+    config: Config, thresholds: Thresholds, *, gpus: Sequence[int], ignore_scheduler: bool, stress: float | None
+) -> Known:
+    """Run every probe that is configured, and pairs in any case; then ask the daemon, and put both together.
+
+    Args:
+        config: of the node.
+        thresholds: in force.
+        gpus: NVML indexes of the GPUs to use; empty: those that the probes name.
+        ignore_scheduler: the operator says that the node is theirs.
+        stress: seconds for which the GPUs are loaded afterwards; None: they are not.
+
+    Raises:
+        CommwatchError: the daemon does not answer, the driver cannot be read, or the command was interrupted.
+    """
+    ask(config, thresholds)  # where no daemon is, no probe need run
+    scan = Scan(config, thresholds)
+    probes = dict(config.probes.definitions) | pair_probes(config)
+    run_cycles(config, probes, gpus=gpus, ignore_scheduler=ignore_scheduler, follower=scan)
+    run = None
+    if stress is not None:
+        run = run_stress(config, thresholds, stress, gpus=gpus, ignore_scheduler=ignore_scheduler)
+    return replace(with_scan(ask(config, thresholds), scan.fresh()), stress=run)
+
+
+def _record(state: Path, plan: CyclePlan, probe: Probe, thresholds: Thresholds) -> AnyRecord:
+    """The record of a probe with the daemon's past; without one, or of another backend, it begins here."""
+    rules, file = rules_of(probe, thresholds), state / f"probe-{plan.probe}.json"
+    record: AnyRecord
+    if plan.measure == "pairs":
+        record = PairRecord(plan, rules, _read(file, PairHistory))
+        return PairRecord(plan, rules) if record.other_backend else record
+    record = ProbeRecord(plan, rules, _read(file, ProbeHistory))
+    return ProbeRecord(plan, rules) if record.other_backend else record
+
+
+def _read(file: Path, kind: type[_History]) -> _History | None:
+    """What the daemon has kept, as long as it can be read; nothing is set aside here."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (OSError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,230 @@
+"""The reference marks that are about hardware, one by one; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.rules.gpu_ways import gpus_of
+from commwatch.analysis.marks.mark import HEALTHY_SHARE, Mark, judge_rate
+from commwatch.analysis.marks.results import (
+    Conditions,
+    all_conditions,
+    all_reduces,
+    copies,
+    gpu_name,
+    is_since,
+    nvlink_version,
+    pair_rates,
+    path_to_host,
+    path_under_switch,
+    results,
+)
+from commwatch.analysis.marks.table import INFINIBAND_HDR, NVLINK, PCIE_GEN4_X16, UTILIZATION
+from commwatch.diagnosis.bandwidth import why_unmeasured
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.units import format_bytes, format_percent, format_rate
+
+_GEN4_X16 = (4, 16)
+_NVLINK_VERSIONS = ("3.0", "4.0")
+_HDR_BYTES_PER_SECOND = 25e9
+_HDR_LANES = 4
+
+_NEXT_DEFAULT = "Look at the findings and at the branches above: they name the part."
+_NEXT = {
+    "pcie_gen4_x16": "Look at width and generation of the link (commwatch topology), then reseat the card or the riser."
+}
+
+
+def hardware_marks(facts: Facts, since: float) -> Iterator[Check]:
+    """All of them but those of a model.
+
+    Args:
+        facts: what is exposed.
+        since: older results are left out, seconds since 1970.
+    """
+    yield _utilization(facts, since)
+    yield from _pcie(facts, since)
+    yield _nvlink(facts, since)
+    yield _infiniband(facts)
+
+
+def _check(
+    mark: Mark, what: str, verdict: CheckVerdict, *, measured: str = "", where: str = "", detail: str = ""
+) -> Check:  # fmt: skip
+    return Check(
+        branch="profile",
+        what=what,
+        where=where,
+        measured=measured,
+        required=mark.required,
+        verdict=verdict,
+        source=mark.origin,
+        detail=detail,
+        next_step=_NEXT.get(mark.name, _NEXT_DEFAULT) if verdict == "failed" else "",
+    )
+
+
+class _Share(NamedTuple):
+    share: float
+    where: str
+    is_firm: bool
+
+
+def _utilization(facts: Facts, since: float) -> Check:
+    what = "share of the expected bandwidth, the lowest of all probes"
+    shares = list(_shares(facts, since))
+    if not shares:
+        detail = why_unmeasured(facts.derived(all_conditions), facts.now)
+        return _check(UTILIZATION, what, "not measured", detail=detail)
+    firm = [one for one in shares if one.is_firm and one.share < HEALTHY_SHARE]
+    worst = min(firm or shares)
+    verdict: CheckVerdict = "passed" if worst.share >= HEALTHY_SHARE else "failed" if firm else "notice"
+    detail = "" if verdict != "notice" else "a model says what is expected, which never fails alone"
+    return _check(UTILIZATION, what, verdict, measured=format_percent(worst.share), where=worst.where, detail=detail)
+
+
+def _shares(facts: Facts, since: float) -> Iterator[_Share]:
+    for one in facts.derived(results):
+        if one.utilization is not None and is_since(one.conditions, since):
+            yield _Share(one.utilization, one.conditions.probe, _is_firm(one.conditions))
+    for conditions, found in copies(facts):
+        for copy in found:
+            if copy.expected and is_since(conditions, since):
+                where = f"GPU{copy.gpu} {copy.direction.replace('_', ' ')}"
+                yield _Share(copy.bandwidth / copy.expected, where, _is_firm(conditions))
+
+
+def _is_firm(conditions: Conditions) -> bool:
+    return conditions.source in ("configured", "reference")
+
+
+class _Sum(NamedTuple):
+    """Both directions of a PCIe path."""
+
+    rate: float
+    expected: float | None
+    where: str
+
+
+def _pcie(facts: Facts, since: float) -> Iterator[Check]:
+    what = "PCIe gen 4 x16, GPU and host, both ways added"
+    paths = {gpu: path_to_host(facts, address) for gpu, address in facts.derived(gpus_of).items()}
+    if not paths:
+        yield _check(PCIE_GEN4_X16, what, "not measured", detail="no GPU is known")
+    elif _GEN4_X16 not in paths.values():
+        known = sorted({f"gen {path[0]} x{path[1]}" for path in paths.values() if path is not None})
+        verdict: CheckVerdict = "does not apply" if known and None not in paths.values() else "not measured"
+        detail = f"the links to the host are PCIe {', '.join(known)}" if known else "no PCIe link is known"
+        yield _check(PCIE_GEN4_X16, what, verdict, detail=detail)
+    else:
+        yield _pcie_of(what, list(_copied(facts, paths, since)), "each way was measured alone", facts, "host_copies")
+    if pairs := list(_exchanged(facts)):
+        current = [one for one in pairs if _is_fresh(facts, "pairs", since)]
+        what = "PCIe gen 4 x16, two GPUs under one switch, both ways at once"
+        yield _pcie_of(what, current, "", facts, "pairs")
+
+
+def _pcie_of(what: str, found: list[_Sum], note: str, facts: Facts, measure: str) -> Check:
+    if not found:
+        of = [one for one in facts.derived(all_conditions) if one.measure == measure]
+        return _check(PCIE_GEN4_X16, what, "not measured", detail=why_unmeasured(of, facts.now))
+    order = ("failed", "published mark", "passed")
+    judged = [(judge_rate(PCIE_GEN4_X16, one.rate, one.expected), one) for one in found]
+    (verdict, detail), worst = min(judged, key=lambda one: (order.index(one[0].verdict), one[1].rate))
+    words = "; ".join(filter(None, (note, detail)))
+    return _check(PCIE_GEN4_X16, what, verdict, measured=format_rate(worst.rate), where=worst.where, detail=words)
+
+
+def _is_fresh(facts: Facts, measure: str, since: float) -> bool:
+    return any(is_since(one, since) for one in facts.derived(all_conditions) if one.measure == measure)
+
+
+def _copied(facts: Facts, paths: dict[str, tuple[int, int] | None], since: float) -> Iterator[_Sum]:
+    for conditions, found in copies(facts):
+        for gpu, path in paths.items():
+            own = [one for one in found if one.gpu == gpu]
+            if path == _GEN4_X16 and len(own) == 2 and is_since(conditions, since):
+                yield _Sum(sum(one.bandwidth for one in own), _sum(one.expected for one in own), f"GPU{gpu}")
+
+
+def _exchanged(facts: Facts) -> Iterator[_Sum]:
+    gpus = facts.derived(gpus_of)
+    rates = {(one.source, one.destination): one for one in facts.derived(pair_rates)}
+    for (source, destination), one in rates.items():
+        back = rates.get((destination, source))
+        if back is None or int(source) > int(destination) or one.both_ways is None or back.both_ways is None:
+            continue
+        if path_under_switch(facts, gpus[source], gpus[destination]) == _GEN4_X16:
+            where = f"GPU{source}-GPU{destination}"
+            yield _Sum(one.both_ways + back.both_ways, _sum((one.expected, back.expected)), where)
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    found = list(values)
+    known = [one for one in found if one is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def _nvlink(facts: Facts, since: float) -> Check:
+    what = "all_reduce over NVLink 3.0 or 4.0"
+    version = nvlink_version(facts)
+    if version not in _NVLINK_VERSIONS:
+        detail = f"the GPUs are joined by NVLink {version}" if version else "no NVLinks join all GPUs of the node"
+        return _check(NVLINK, what, "does not apply", detail=detail)
+    return all_reduce_check(NVLINK, what, facts, since)
+
+
+def _infiniband(facts: Facts) -> Check:
+    what = "RDMA latency over InfiniBand HDR"
+    layers = {
+        (labels["device"], labels["port"]): labels["link_layer"]
+        for labels, _ in facts.series("commwatch_rdma_port_info")
+    }
+    lanes = {
+        (labels["device"], labels["port"]): value
+        for labels, value in facts.series("commwatch_rdma_port_width_lanes")
+    }  # fmt: skip
+    ports = [
+        f"{labels['device']} port {labels['port']}"
+        for labels, rate in facts.series("commwatch_rdma_port_speed_bytes_per_second")
+        if rate == _HDR_BYTES_PER_SECOND
+        and layers.get((labels["device"], labels["port"])) == "InfiniBand"
+        and lanes.get((labels["device"], labels["port"]), _HDR_LANES) == _HDR_LANES
+    ]
+    if not ports:
+        return _check(INFINIBAND_HDR, what, "does not apply", detail="no InfiniBand HDR port is up")
+    detail = "no probe measures it: it takes a second node; ib_write_lat of perftest does"
+    return _check(INFINIBAND_HDR, what, "not measured", where=ports[0] if len(ports) == 1 else "", detail=detail)
+
+
+def all_reduce_check(mark: Mark, what: str, facts: Facts, since: float) -> Check:
+    """The all_reduce over all GPUs of the node against a mark.
+
+    Args:
+        mark: in bytes per second.
+        what: how the check begins.
+        facts: what is exposed.
+        since: as above.
+    """
+    count = len(facts.derived(gpus_of))
+    if count == 1:
+        return _check(mark, what, "does not apply", detail="one GPU has nobody to talk to")
+    found = all_reduces(facts, since)
+    if not found:
+        return _check(mark, what, "not measured", detail=why_no_all_reduce(facts))
+    largest = found[0]
+    what += f", {format_bytes(largest.conditions.size_bytes)}, {count} GPUs"
+    rate = largest.bandwidth or 0.0
+    judged = judge_rate(mark, rate, largest.expected, gpu_name(facts))
+    return _check(mark, what, judged.verdict, measured=format_rate(rate), detail=judged.detail)
+
+
+def why_no_all_reduce(facts: Facts) -> str:
+    """Why there is no current one over all GPUs of the node."""
+    count = len(facts.derived(gpus_of))
+    of = [one.conditions for one in facts.derived(results) if one.operation == "all_reduce"]
+    if of and all(one.ranks != count for one in of):
+        return f"no all_reduce is measured over all {count} GPUs"
+    return why_unmeasured(of, facts.now)

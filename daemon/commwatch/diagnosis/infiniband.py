@@ -1,0 +1,181 @@
+"""The InfiniBand branch: state, rate, addresses, MTU, errors and congestion of each RDMA port, and all together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.rules.rdma import PHYSICAL_STATES, STATES
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.rails import rails
+from commwatch.diagnosis.rdma_ports import ACTIVE, BEST_MTU, LINK_UP, PortFacts, ports_of, roce_mtu
+from commwatch.diagnosis.rdma_troubles import troubles
+
+_STABLE = "the fastest that was stable here"
+_SIBLINGS = "the fastest port of the same adapter model"
+_TRANSPORT = "the largest of the InfiniBand transport"
+_ROUTED = ("roce_v2_ipv4", "roce_v2_ipv6")
+
+
+def infiniband(known: Known) -> Iterator[Check]:
+    """All checks of the branch, from what the daemon exposes; one line where the node has no RDMA port."""
+    facts = known.facts
+    ports = facts.derived(ports_of)
+    if not ports:
+        yield _no_ports(facts)
+        return
+    for port in ports:
+        yield _state(port)
+        if port.link_layer == "InfiniBand":
+            yield _subnet_manager(port)
+        if port.is_active:
+            yield _rate(port, ports)
+            yield _mtu(port, ports)
+            yield _gid(port, ports)
+            yield from troubles(known, port)
+    yield from rails(known, ports)
+
+
+def _check(
+    port: PortFacts, what: str, verdict: CheckVerdict, measured: str = "", required: str = "", source: str = "",
+    detail: str = "", next_step: str = "",
+) -> Check:  # fmt: skip
+    return Check(
+        branch="infiniband", what=what, where=port.name, measured=measured, required=required, verdict=verdict,
+        source=source, detail=detail, next_step=next_step,
+    )  # fmt: skip
+
+
+def _no_ports(facts: Facts) -> Check:
+    here = facts.value("commwatch_source_available", source="rdma")
+    verdict: CheckVerdict = "does not apply" if here == 0 else "not measured"
+    detail = "this node has no RDMA adapter" if here == 0 else "no RDMA port is among the metrics"
+    return Check(branch="infiniband", what="RDMA ports", verdict=verdict, detail=detail)
+
+
+def _state(port: PortFacts) -> Check:
+    what = "state of the port"
+    if port.state is None:
+        detail = "it is not on this node now" if port.is_expected and not port.link_layer else "its state was not read"
+        verdict: CheckVerdict = "failed" if port.is_expected and not port.link_layer else "not measured"
+        return _check(port, what, verdict, "gone" if verdict == "failed" else "", "active", _STABLE, detail)
+    if port.state == ACTIVE:
+        return _check(port, what, "passed", "active", "active")
+    physical = "" if port.physical_state is None else PHYSICAL_STATES.get(port.physical_state, "")
+    measured = STATES.get(port.state, f"{port.state}")
+    detail = f"physical state: {physical}" if physical else ""
+    if port.is_expected:
+        return _check(
+            port, what, "failed", measured, "active", "it was active here for the learning time", detail,
+            "Look at cable and module, and at the port of the switch.",
+        )  # fmt: skip
+    unused = "it was not active here for the learning time: not cabled, or not needed"
+    return _check(port, what, "notice", measured, detail="; ".join(filter(None, (detail, unused))))
+
+
+def _subnet_manager(port: PortFacts) -> Check:
+    what = "subnet manager (LID)"
+    try:
+        lid = int(port.sm_lid, 16)
+    except ValueError:
+        return _check(port, what, "not measured", detail="sm_lid was not read")
+    if lid:
+        return _check(port, what, "passed", port.sm_lid, "not 0x0", "sysfs sm_lid")
+    if port.physical_state != LINK_UP:
+        return _check(port, what, "not measured", detail="the link is not up")
+    return _check(
+        port, what, "failed", port.sm_lid, "not 0x0", "sysfs sm_lid", "the link is up, and no subnet manager set it up",
+        "See whether a subnet manager runs in this fabric: sminfo.",
+    )  # fmt: skip
+
+
+def _rate(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
+    what = "rate of the link"
+    if port.speed is None:
+        return _check(
+            port, what, "not measured", detail="the kernel gives no rate, or one that this driver cannot have"
+        )
+    siblings = [one.speed for one in ports if one is not port and one.model == port.model and one.speed is not None]
+    learned, fastest = port.speed_learned, max(siblings, default=None)
+    measured = _gbit(port.speed)
+    if learned is not None and port.speed < learned:
+        return _check(
+            port, what, "failed", measured, _gbit(learned), _STABLE, "a job runs at the rate of its slowest port",
+            "Set the link up anew; if it stays slow, swap cable and module, then try another port of the switch.",
+        )  # fmt: skip
+    if fastest is not None and port.speed < fastest:
+        return _check(
+            port, what, "notice", measured, _gbit(fastest), _SIBLINGS,
+            "other ports of this model run faster", "Look whether this port is meant to be slower: a split cable, or "
+            "a port of the switch that is.",
+        )  # fmt: skip
+    if learned is None and fastest is None:
+        detail = "nothing was learned yet, and there is no other port of this model"
+        return _check(port, what, "not measured", measured, detail=detail)
+    most = max(one for one in (learned, fastest) if one is not None)
+    return _check(port, what, "passed", measured, _gbit(most), _STABLE if most == learned else _SIBLINGS)
+
+
+def _gbit(speed: float) -> str:
+    return f"{speed * 8 / 1e9:g} Gbit/s"
+
+
+def _mtu(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
+    what = "MTU of the port"
+    if port.link_layer == "InfiniBand":
+        detail = f"the kernel does not show it in sysfs: ibv_devinfo -d {port.device} gives active_mtu"
+        return _check(port, what, "not measured", required=f"{BEST_MTU} bytes", source=_TRANSPORT, detail=detail)
+    if not port.is_roce:
+        return _check(port, what, "does not apply", detail="neither InfiniBand nor RoCE")
+    if port.interface_mtu is None:
+        detail = f"the MTU of {port.interface or 'its interface'} was not read"
+        return _check(port, what, "not measured", required=f"{BEST_MTU} bytes", source=_TRANSPORT, detail=detail)
+    mtu = roce_mtu(port.interface_mtu)
+    detail = f"what fits into the {port.interface_mtu} bytes of {port.interface}"
+    if mtu == BEST_MTU:
+        return _check(port, what, "passed", f"{mtu} bytes", f"{BEST_MTU} bytes", _TRANSPORT, detail)
+    others = {roce_mtu(one.interface_mtu) for one in ports if one.model == port.model and one.interface_mtu}
+    if len(others) > 1:
+        detail = f"{detail}; other ports of this model have another"
+    return _check(
+        port, what, "notice", "none" if mtu is None else f"{mtu} bytes", f"{BEST_MTU} bytes", _TRANSPORT, detail,
+        "Set the interface and all switches on the way to 4200 bytes or more (9000 is usual), on all nodes alike.",
+    )  # fmt: skip
+
+
+def _gid(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
+    what = "address (GID)"
+    if port.gids is None:
+        return _check(port, what, "not measured", detail="the GID table was not read")
+    if not port.gids:
+        return _check(
+            port, what, "failed", "none", "one", "the GID table", "an active port without a GID reaches nobody",
+            "Load the driver anew, or look at dmesg for why the port has none.",
+        )  # fmt: skip
+    if not port.is_roce:
+        index = port.gid_index.get("infiniband")
+        return _check(port, what, "passed", f"{port.gids} in the table" if index is None else f"index {index}", "one")
+    required = "RoCE v2 with an IP address"
+    source = "NCCL: version 2 and IPv4 unless NCCL_IB_ROCE_VERSION_NUM and NCCL_IB_ADDR_FAMILY say otherwise"
+    kind = next((one for one in _ROUTED if one in port.gid_index), None)
+    if kind is None:
+        kinds = ", ".join(one.replace("_", " ") for one in port.gid_index) or "of an unknown kind"
+        return _check(
+            port, what, _without_address(port, ports), kinds, required, source,
+            "its interface has no IP address" + (f"; that of {port.interface}'s bond may" if port.has_master else ""),
+            "Give the interface an address if NCCL is to use this port, else leave it out with NCCL_IB_HCA.",
+        )  # fmt: skip
+    measured = f"{'IPv4' if kind == 'roce_v2_ipv4' else 'IPv6'} at index {port.gid_index[kind]}"
+    if kind != "roce_v2_ipv4":
+        detail = "NCCL looks for IPv4 first: NCCL_IB_ADDR_FAMILY=AF_INET6 where the network is of IPv6 alone"
+        return _check(port, what, "notice", measured, required, source, detail)
+    detail = f"NCCL 2.21 and later find it; earlier ones need NCCL_IB_GID_INDEX={port.gid_index[kind]}"
+    return _check(port, what, "passed", measured, required, source, detail)
+
+
+def _without_address(port: PortFacts, ports: Sequence[PortFacts]) -> CheckVerdict:
+    """A fault only where NCCL would take the port: it is as fast as any, and no bond has the address in its place."""
+    fastest = max((one.speed for one in ports if one.is_active and one.speed is not None), default=None)
+    is_taken = port.speed is not None and port.speed == fastest and not port.has_master
+    return "failed" if is_taken else "notice"

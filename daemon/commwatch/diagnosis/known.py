@@ -1,0 +1,92 @@
+"""All that a diagnosis stands on: what the daemon knows, and what a full scan has measured since."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.history import CounterHistory
+from commwatch.analysis.marks.profiles import ALL_PROFILES, Asked
+from commwatch.config import Config
+from commwatch.control import ask_daemon
+from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
+from commwatch.documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
+from commwatch.errors import CommwatchError
+from commwatch.state import state_path
+from commwatch.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from commwatch.analysis.pair_matrix import PairMatrix
+    from commwatch.commands.probe_answer import Answer
+    from commwatch.diagnosis.stress import Stress
+
+_DAEMON_SECONDS = 1.5
+"""For all that is asked of the daemon together."""
+
+_Document = TypeVar("_Document", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the branches of a diagnosis read."""
+
+    findings: FindingsDocument
+    score: ScoreDocument
+    snapshot: SnapshotDocument
+    thresholds: Thresholds
+    matrix: PairMatrix | None = None
+    """The last one of the daemon while it is current, or that of the full scan."""
+    scanned: tuple[Answer, ...] = ()
+    """What the probes of a full scan came to; empty in a quick diagnosis."""
+    stress: Stress | None = None
+    """What a stress run came to; None without one."""
+    asked: Asked = ALL_PROFILES
+    """Which profiles the node is held against."""
+
+    settings: SettingsDocument | None = None
+    """What the last audit of the jobs' NCCL settings said; None where it was not asked for."""
+    host: HostLimits | None = None
+    """Limits that this command meets itself; None of a simulated node, which is another one."""
+
+    @property
+    def facts(self) -> Facts:
+        """The snapshot as the rules read it; no counter has a past in it."""
+        return Facts(self.snapshot, CounterHistory({}), self.snapshot.time)
+
+
+def ask(config: Config, thresholds: Thresholds) -> Known:
+    """What the daemon knows now.
+
+    Raises:
+        DaemonAbsent: no daemon runs with this state directory.
+        CommwatchError: it does not answer, or is of another version.
+    """
+    until = time.monotonic() + _DAEMON_SECONDS
+    findings = _asked(config, "findings", FindingsDocument, until)
+    score = _asked(config, "score", ScoreDocument, until)
+    snapshot = _asked(config, "snapshot", SnapshotDocument, until)
+    settings = _asked(config, "settings", SettingsDocument, until)
+    return Known(
+        findings, score, snapshot, thresholds, _current_matrix(config, snapshot.time), settings=settings,
+        host=read_host_limits() if snapshot.simulated is None else None,
+    )  # fmt: skip
+
+
+def _asked(config: Config, operation: str, kind: type[_Document], until: float) -> _Document:
+    answer = ask_daemon(state_path(config), operation, max(0.1, until - time.monotonic()))
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise CommwatchError(f"the daemon is of another version than this command: {error}") from error
+
+
+def _current_matrix(config: Config, now: float) -> PairMatrix | None:
+    from commwatch.commands.pair_history import last_matrix, pairs_interval
+    from commwatch.topology.measured import is_stale
+
+    matrix = last_matrix(config)
+    return None if matrix is None or is_stale(now - matrix.taken_at, pairs_interval(config)) else matrix

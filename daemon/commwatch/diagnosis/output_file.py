@@ -1,0 +1,91 @@
+"""Files that a diagnosis is written into: looked at before any long scan, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from commwatch.errors import CommwatchError
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class BadOutput(CommwatchError):
+    """A file that cannot be written as it was named."""
+
+    exit_code = 2
+
+
+class NotWritten(CommwatchError):
+    """A file that could not be written, for what came in between."""
+
+
+def check_output(option: str, file: Path, endings: tuple[str, ...]) -> None:
+    """Say beforehand what speaks against a file.
+
+    A file of that name is replaced, as one expects of a file that one names; the ending guards against a slip.
+
+    Args:
+        option: that named it, for the message.
+        file: as the user wrote it.
+        endings: of names that are right.
+
+    Raises:
+        BadOutput: it cannot be written.
+    """
+    name, folder = f"{option} {file}", file.absolute().parent
+    if not file.name.endswith(endings):
+        raise BadOutput(f"{name}: expected a name that ends in {' or '.join(endings)}")
+    if not folder.is_dir():
+        raise BadOutput(f"{name}: there is no folder {folder}")
+    try:
+        trial = _temporary(folder)
+        os.close(os.open(trial, _NEW, 0o600))  # what else would tell a full or read-only file system?
+        trial.unlink()
+    except OSError as error:
+        raise BadOutput(f"{name}: the folder {folder} cannot be written: {error.strerror}") from error
+    try:
+        mode = file.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BadOutput(f"{name}: {error.strerror}") from error
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        raise BadOutput(f"{name}: is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}; choose another name")
+
+
+@contextmanager
+def new_file(option: str, file: Path, mode: int) -> Iterator[BinaryIO]:
+    """A stream whose content takes the place of a file at the end; what was there stays if that fails.
+
+    A symbolic link is replaced, not followed: in a folder that others may write it could lead anywhere.
+
+    Args:
+        option: that named the file, for the message.
+        file: where it is to be.
+        mode: its permissions, less those that the umask takes.
+
+    Raises:
+        NotWritten: it cannot be written.
+    """
+    temporary = _temporary(file.absolute().parent)
+    try:
+        try:
+            with open(os.open(temporary, _NEW, mode), "wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise NotWritten(f"{option} {file}: {error.strerror}") from error
+
+
+def _temporary(folder: Path) -> Path:
+    return folder / f".commwatch-{secrets.token_hex(8)}.new"

@@ -1,0 +1,115 @@
+"""The PCIe links in the topology branch: lanes against what both ends can use, generations under load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.topology.model import Gpu, Nic, NodeTopology, PciDevice
+from commwatch.topology.paths import uplink
+
+_BOTH_ENDS = "the lesser maximum of both ends"
+_STABLE = "the most that was stable here"
+_IDLE = "the link of an idle GPU slows down by itself: it is judged under load alone"
+_NO_LINK = frozenset({"root_port", "switch_downstream"})
+"""They show the link below them, which is that of the device there."""
+
+
+def lanes(facts: Facts, node: NodeTopology) -> Iterator[Check]:
+    """Lanes of each link against the most of both ends, and against what was stable here."""
+    learned = _by_gpu(facts, "commwatch_pcie_link_width_expected_lanes")
+    told = {name: _by_gpu(facts, f"commwatch_pcie_link_width_{name}lanes") for name in ("", "max_")}
+    for device, name in _ends(node):
+        link = uplink(node, device)
+        if link is None:
+            continue
+        now = _known(link.lanes, told[""].get(device.address))
+        both = _known(link.lanes_max, told["max_"].get(device.address))
+        before = learned.get(device.address)
+        most = max((one for one in (both, before) if one is not None), default=None)
+        is_learned = before is not None and before == most and before != both
+        yield _lanes(name, now, most, _STABLE if is_learned else _BOTH_ENDS)
+
+
+def _known(first: float | None, second: float | None) -> float | None:
+    return second if first is None else first
+
+
+def _lanes(name: str, now: float | None, most: float | None, source: str) -> Check:
+    verdict: CheckVerdict = "not measured" if now is None or most is None else "failed" if now < most else "passed"
+    detail = ""
+    if verdict == "not measured":
+        detail = "the kernel does not know the lanes of both ends, as in a virtual machine"
+    return Check(
+        branch="topology", what="PCIe lanes", where=name,
+        measured="" if now is None else f"x{now:.0f}",
+        required="" if most is None else f"x{most:.0f}",
+        verdict=verdict, source=source, detail=detail,
+        next_step="Reseat the card, its riser or cable, and look whether the firmware splits the slot."
+        if verdict == "failed" else "",
+    )  # fmt: skip
+
+
+def speeds(facts: Facts, node: NodeTopology) -> Iterator[Check]:
+    """Generation of each link that is used, against that of both ends."""
+    of_gpus = {
+        labels["pci_bus_id"]: flag
+        for labels, flag in facts.series("commwatch_pcie_link_degraded")
+        if labels["aspect"] == "generation"
+    }
+    of_devices = {
+        labels["device"]: flag
+        for labels, flag in facts.series("commwatch_pcie_device_link_degraded")
+        if labels["aspect"] == "generation"
+    }
+    now, most = (_by_gpu(facts, f"commwatch_pcie_link_generation{end}") for end in ("", "_max"))
+    for device, name in _ends(node):
+        link = uplink(node, device)
+        if link is None or device.role == "nvswitch":  # whether the links of NVSwitches slow down is not established
+            continue
+        flags = of_gpus if device.role == "gpu" else of_devices
+        yield _speed(
+            name, device, flags.get(device.address),
+            _known(now.get(device.address), link.generation),
+            _known(most.get(device.address), link.generation_max),
+        )  # fmt: skip
+
+
+def _speed(name: str, device: PciDevice, slow: float | None, now: float | None, most: float | None) -> Check:
+    verdict: CheckVerdict = "not measured" if slow is None else "failed" if slow else "passed"
+    detail = ""
+    if slow is None:
+        detail = "the generations of both ends are not known" if device.role == "nic" or most is None else _IDLE
+    return Check(
+        branch="topology", what="PCIe generation", where=name,
+        measured="" if now is None or slow is None else f"gen {now:.0f}",
+        required="" if most is None else f"gen {most:.0f}",
+        verdict=verdict, source=_BOTH_ENDS, detail=detail,
+        next_step="Look for corrected errors on this link, reseat the card, and check the generation that the firmware "
+        "sets." if slow else "",
+    )  # fmt: skip
+
+
+def _ends(node: NodeTopology) -> Iterator[tuple[PciDevice, str]]:
+    """The lower end of each link that is judged, as people call it: GPUs first."""
+    parts: tuple[Gpu | Nic, ...] = (*node.gpus, *node.nics)
+    for part in parts:
+        if part.address in node.devices:
+            yield node.devices[part.address], part_name(part)
+    named = {part.address for part in parts}
+    for address, device in node.devices.items():
+        if address not in named and device.role not in _NO_LINK:
+            yield device, f"{'NVSwitch' if device.role == 'nvswitch' else 'switch'} {address}"
+
+
+def part_name(part: Gpu | Nic) -> str:
+    """``GPU0``, ``mlx5_0``, ``eth0``: what the operator knows it by."""
+    if isinstance(part, Gpu):
+        return part.label
+    return next(iter((*part.rdma_devices, *part.interfaces)), part.label)
+
+
+def _by_gpu(facts: Facts, metric: str) -> Mapping[str, float]:
+    """A number of each GPU by its PCI address."""
+    return {labels["pci_bus_id"]: value for labels, value in facts.series(metric)}

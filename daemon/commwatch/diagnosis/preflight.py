@@ -1,0 +1,93 @@
+"""Whether a job of a profile may start here, from results that are young enough; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.rules.gpu_ways import gpus_of
+from commwatch.analysis.health import FUTURE_SECONDS, Preflight
+from commwatch.analysis.marks.profiles import PROFILES, WAITING_MOST, Asked, Profile
+from commwatch.analysis.marks.results import Result, all_reduces, results
+from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.profile import checks_of, fault_words, prospect
+from commwatch.units import format_percent, format_rate, format_seconds
+
+
+def preflight(facts: Facts, asked: Asked, now: float, max_age: float) -> tuple[Preflight, tuple[Check, ...]]:
+    """The answer, and the checks that it rests on.
+
+    Args:
+        facts: what the daemon exposes.
+        asked: with a profile.
+        now: seconds since 1970.
+        max_age: seconds beyond which a result says nothing of the job that is to start.
+    """
+    profile, since = PROFILES[asked.profile], now - max_age
+    count = len(facts.derived(gpus_of))
+    if count == 0:
+        return Preflight("unknown", f"{profile.name}: no GPU is known"), ()
+    checks = tuple(checks_of(facts, asked, since))
+    if failed := [one for one in checks if one.verdict == "failed"]:
+        return Preflight("problem", _refusal(profile, failed, facts, asked, since)), checks
+    if count == 1:
+        return Preflight("ok", f"{profile.name}: one GPU has nobody to talk to on this node"), checks
+    current = all_reduces(facts, since)
+    if not current:
+        return Preflight("unknown", f"{profile.name}: {_why_not(facts, count, now, max_age)}"), checks
+    if ahead := _seconds_ahead(current, now):
+        reason = f"{profile.name}: the last all_reduce result is {format_seconds(ahead)} ahead of the clock"
+        return Preflight("unknown", reason), checks
+    return _answer(profile, current[0], checks, facts, asked, now, since), checks
+
+
+def _answer(
+    profile: Profile, measured: Result, checks: Sequence[Check], facts: Facts, asked: Asked, now: float, since: float
+) -> Preflight:
+    rate = format_rate(measured.bandwidth or 0.0)
+    age = format_seconds(max(0.0, now - (measured.conditions.finished_at or now)))
+    said = f"all_reduce gave {rate} {age} ago"
+    expected = prospect(profile, facts, asked, since)
+    if expected is not None:
+        wait = f"GPUs wait {expected.waiting} of it"
+        return Preflight("ok", f"{profile.name}: {expected.words}; {wait}; {said}")
+    mark = profile.all_reduce.figure
+    if measured.bandwidth is not None and measured.bandwidth >= mark:
+        return Preflight("ok", f"{profile.name}: {said}, {profile.all_reduce.required} are required")
+    step = next(one for one in checks if one.what.startswith(f"{profile.name}: share of a step"))
+    return Preflight("unknown", f"{profile.name}: {said}, but {step.detail}")
+
+
+def _refusal(profile: Profile, failed: Sequence[Check], facts: Facts, asked: Asked, since: float) -> str:
+    """The step to expect, and what falls short."""
+    expected = prospect(profile, facts, asked, since)
+    steps = [] if expected is None else [expected.words]
+    short = []
+    for one in failed:
+        if one.what.startswith(f"{profile.name}: share of a step"):
+            allowed = format_percent(WAITING_MOST)
+            short.append(f"GPUs wait {one.measured} of it, at most {allowed} is allowed; {fault_words(facts, since)}")
+        else:
+            where = f" of {one.where}" if one.where else ""
+            short.append(f"{one.what.removeprefix(f'{profile.name}: ')}{where} is {one.measured}, not {one.required}")
+    return f"{profile.name}: {'; '.join([*steps, *short])}"
+
+
+def _why_not(facts: Facts, count: int, now: float, max_age: float) -> str:
+    """How old the newest all_reduce over all GPUs is."""
+    of = [one.conditions for one in facts.derived(results) if one.operation == "all_reduce"]
+    of = [one for one in of if one.ranks == count]
+    times = [one.finished_at for one in of if one.finished_at is not None]
+    if not of:
+        return f"no probe measures all_reduce over all {count} GPUs"
+    if not times:
+        return "all_reduce has no result yet"
+    age = now - max(times)
+    limit = f"more than {format_seconds(max_age)}" if age > max_age else "which the daemon no longer counts"
+    return f"the last all_reduce result is {format_seconds(max(0.0, age))} old, {limit}"
+
+
+def _seconds_ahead(current: Sequence[Result], now: float) -> float:
+    """By how much the newest result is ahead of the clock; 0 where it is not."""
+    ahead = max((one.conditions.finished_at or now) - now for one in current)
+    return ahead if ahead > FUTURE_SECONDS else 0.0

@@ -1,0 +1,105 @@
+"""The reference marks one by one, and what a step of a profile's model takes on what was measured; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.rules.gpu_ways import gpus_of
+from commwatch.analysis.marks.mark import HEALTHY_SHARE
+from commwatch.analysis.marks.profiles import WAITING_MOST, Asked, Profile, Prospect, prospect_of
+from commwatch.analysis.marks.results import ALWAYS, all_reduces, gpu_name
+from commwatch.analysis.training.quantities import Span
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.hardware_marks import all_reduce_check, hardware_marks, why_no_all_reduce
+from commwatch.units import format_percent, format_rate
+
+if TYPE_CHECKING:
+    from commwatch.diagnosis.known import Known
+
+
+def profile_checks(known: Known) -> Iterable[Check]:
+    """The marks, and those of each profile that is asked for."""
+    return checks_of(known.facts, known.asked)
+
+
+def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Check]:
+    """The same of what is exposed.
+
+    Args:
+        facts: what is exposed.
+        asked: which profiles.
+        since: older results are left out, seconds since 1970.
+    """
+    yield from hardware_marks(facts, since)
+    for profile in asked.profiles:
+        yield all_reduce_check(profile.all_reduce, f"{profile.name}: all_reduce bus bandwidth", facts, since)
+        yield _step(profile, facts, asked, since)
+
+
+def rates_of(facts: Facts, since: float) -> Span | None:
+    """Slowest and fastest bus bandwidth of the all_reduces over all GPUs; None without one."""
+    rates = [one.bandwidth for one in all_reduces(facts, since) if one.bandwidth]
+    return Span(min(rates), max(rates)) if rates else None
+
+
+def prospect(profile: Profile, facts: Facts, asked: Asked, since: float = ALWAYS) -> Prospect | None:
+    """What a step takes here; None where nothing was measured or what a GPU computes is not known."""
+    rates = rates_of(facts, since)
+    if rates is None:
+        return None
+    return prospect_of(profile, gpu_name(facts), len(facts.derived(gpus_of)), rates, asked.alone_seconds)
+
+
+def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
+    expected = prospect(profile, facts, asked, since)
+    if expected is None:
+        verdict, measured, detail = _no_prospect(facts, since)
+    else:
+        verdict, measured = _of_waiting(expected, must=profile.name == asked.profile), expected.waiting
+        detail = f"{expected.words}, computing {expected.basis}"
+        if verdict != "passed":
+            detail += f"; {fault_words(facts, since)}"
+    return Check(
+        branch="profile",
+        what=f"{profile.name}: share of a step for which GPUs wait",
+        measured=measured,
+        required=f"at most {format_percent(WAITING_MOST)}",
+        verdict=verdict,
+        source=f"commwatch: {profile.job}",
+        detail=detail,
+        next_step="commwatch estimate shows fewer GPUs and other strategies." if verdict == "failed" else "",
+    )
+
+
+def _of_waiting(expected: Prospect, *, must: bool) -> CheckVerdict:
+    """A range on both sides of the limit says neither, and a profile that nobody asked for is no fault."""
+    waiting = expected.step.waiting_ratio
+    if waiting.high <= WAITING_MOST:
+        return "passed"
+    return "failed" if must and waiting.low > WAITING_MOST else "notice"
+
+
+def _no_prospect(facts: Facts, since: float) -> tuple[CheckVerdict, str, str]:
+    if len(facts.derived(gpus_of)) == 1:
+        return "does not apply", "", "one GPU has nobody to talk to"
+    if rates_of(facts, since) is None:
+        return "not measured", "", why_no_all_reduce(facts)
+    return "not measured", "", f"what {gpu_name(facts) or 'these GPUs'} compute is not known; --step-time says it"
+
+
+def fault_words(facts: Facts, since: float = ALWAYS) -> str:
+    """Whether the GPUs reach each other more slowly than they should, or as fast as such hardware can."""
+    found = all_reduces(facts, since)
+    if not found or found[0].utilization is None:
+        return "what this hardware should give is not known"
+    worst = min(found, key=lambda one: one.utilization if one.utilization is not None else 1.0)
+    rate, share = format_rate(worst.bandwidth or 0.0), worst.utilization or 0.0
+    expected = format_rate(worst.expected or 0.0)
+    if share < HEALTHY_SHARE:
+        return (
+            f"all_reduce gives {rate}, {format_percent(share)} of the {expected} expected here: slower than this "
+            "hardware should be"
+        )
+    return f"all_reduce gives {rate}, as such hardware does ({expected} expected): unfit by design, not by a fault"

@@ -1,0 +1,122 @@
+"""The RDMA ports of a node together: how many, of which kind, whether they reach GPU memory and share the traffic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.rdma_ports import PortFacts
+from commwatch.units import format_percent
+
+_SIBLINGS_MIN = 2
+"""With one sibling it is not known which of the two is at fault."""
+_WAYS = {"peermem": "nvidia_peermem", "dma_buf": "dma-buf of the open kernel module"}
+
+
+def rails(known: Known, ports: Sequence[PortFacts]) -> Iterator[Check]:
+    """What only all ports together show."""
+    yield _count(known.facts)
+    yield _layers(ports)
+    yield _gpudirect(known.facts)
+    yield _shares(known, ports)
+
+
+def _check(
+    what: str, verdict: CheckVerdict, measured: str = "", required: str = "", source: str = "", detail: str = "",
+    next_step: str = "", where: str = "",
+) -> Check:  # fmt: skip
+    return Check(
+        branch="infiniband", what=what, where=where, measured=measured, required=required, verdict=verdict,
+        source=source, detail=detail, next_step=next_step,
+    )  # fmt: skip
+
+
+def _count(facts: Facts) -> Check:
+    what = "active RDMA ports"
+    present, expected = (facts.value(f"commwatch_{name}", kind="rdma_port") for name in ("present", "expected"))
+    if present is None:
+        return _check(what, "not measured", detail="not all ports were read")
+    if expected is None:
+        return _check(
+            what, "not measured", f"{present:.0f}", detail="nothing was learned yet of how many there should be"
+        )
+    verdict: CheckVerdict = "failed" if present < expected else "passed"
+    return _check(
+        what,
+        verdict,
+        f"{present:.0f}",
+        f"at least {expected:.0f}",
+        "the most that was stable here, or the configuration",
+    )
+
+
+def _layers(ports: Sequence[PortFacts]) -> Check:
+    what = "one link layer on all active ports"
+    counts = Counter(port.link_layer for port in ports if port.is_active and port.link_layer)
+    measured = ", ".join(f"{count} {layer}" for layer, count in counts.most_common())
+    if not counts:
+        return _check(what, "not measured", detail="no port is active, or its link layer was not read")
+    if len(counts) == 1:
+        return _check(what, "passed", measured, "one", "NCCL user guide")
+    return _check(
+        what, "notice", measured, "one", "NCCL user guide",
+        "NCCL looks at all active ports; those that it uses should be of one kind",
+        "Name the ports of the GPU network in NCCL_IB_HCA, each with = before the list.",
+    )  # fmt: skip
+
+
+def _gpudirect(facts: Facts) -> Check:
+    what = "adapters reach GPU memory (GPUDirect RDMA)"
+    if next(facts.series("commwatch_gpu_info"), None) is None:
+        return _check(what, "does not apply", detail="no GPU is known")
+    known = {labels["way"]: flag for labels, flag in facts.series("commwatch_gpudirect_rdma_available")}
+    ways = [words for way, words in _WAYS.items() if known.get(way) == 1]
+    required, source = "one way", "NCCL user guide"
+    if ways:
+        return _check(what, "passed", " and ".join(ways), required, source)
+    if len(known) < len(_WAYS):
+        return _check(what, "not measured", required=required, source=source, detail="the modules were not all read")
+    return _check(
+        what, "failed", "none", required, source, "all traffic to other nodes is copied through the memory of the host",
+        "Load nvidia_peermem (modprobe nvidia-peermem), or install the driver with its open kernel modules.",
+    )  # fmt: skip
+
+
+def _shares(known: Known, ports: Sequence[PortFacts]) -> Check:
+    """Whether one rail carries much less than its siblings, at the busiest moment of the last minute."""
+    what = "traffic even over the rails"
+    groups: dict[tuple[str, str], list[PortFacts]] = {}
+    for port in ports:
+        if port.is_active and port.use:
+            groups.setdefault(port.model, []).append(port)
+    rail_groups = [group for group in groups.values() if len(group) > _SIBLINGS_MIN]
+    if not rail_groups:
+        alike = max(Counter(port.model for port in ports if port.is_active).values(), default=0)
+        if alike <= _SIBLINGS_MIN:
+            return _check(what, "does not apply", detail="there are not three active ports of one model to compare")
+        return _check(what, "not measured", detail="the use of the ports was not read")
+    low, in_use = known.thresholds.nvlink_sibling_low_ratio, known.thresholds.nvlink_sibling_in_use_ratio
+    required = f"at least {format_percent(low)} of the median"
+    source = "nvlink_sibling_low_ratio"
+    compared = [group for group in rail_groups if median(max(port.use) for port in group) >= in_use]
+    if not compared:
+        detail = f"the rails are hardly used: less than {format_percent(in_use)} of their capacity in the last minute"
+        return _check(what, "not measured", required=required, source=source, detail=detail)
+    shares = {
+        port.name: max(port.use) / median(max(one.use) for one in group if one is not port)
+        for group in compared
+        for port in group
+    }
+    slowest = min(shares, key=shares.__getitem__)
+    measured = f"{format_percent(shares[slowest])} of the median"
+    if shares[slowest] >= low:
+        return _check(what, "passed", measured, required, source, where=slowest)
+    return _check(
+        what, "notice", measured, required, source,
+        "a job on part of the GPUs uses part of the rails; one that uses all waits for the slowest",
+        f"Look at errors and rate of {slowest}, and at what it is cabled to.", slowest,
+    )  # fmt: skip

@@ -1,0 +1,249 @@
+"""A diagnosis as one HTML page for a ticket: no script, nothing from elsewhere, every text escaped; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from commwatch.analysis.pair_matrix import Quantity
+from commwatch.analysis.score.model import Score
+from commwatch.diagnosis.check import Branch, Check, CheckVerdict
+from commwatch.diagnosis.document import Diagnosis, Word
+from commwatch.diagnosis.identity import Identity
+from commwatch.diagnosis.report_matrix import matrix_html
+from commwatch.diagnosis.report_style import STYLE
+from commwatch.diagnosis.table import BRANCH_NAMES, Row, branch_rows, counted, finding_groups, notes_of
+from commwatch.documents import CauseRecord, FindingRecord
+from commwatch.finding_words import format_evidence
+from commwatch.heatmap.matrix_view import utc, view_of
+from commwatch.styled import printable
+from commwatch.units import format_percent, format_seconds
+
+_WORD_KINDS: dict[Word, str] = {
+    "healthy": "good", "notices": "good", "degraded": "warn", "broken": "bad", "unknown": "warn",
+}  # fmt: skip
+_SEVERITY_KINDS = {"critical": "bad", "warning": "warn"}
+_CHECK_KINDS: dict[CheckVerdict, str] = {"passed": "good", "failed": "bad", "notice": "warn"}
+_MOST_FINDINGS = 50
+_MOST_PARTS = 32
+_MOST_CHECKS = 600
+"""Of the list of all checks; eight GPUs with all their links and pairs have some 300."""
+_MOST_LOSSES = 20
+
+
+def report(document: Diagnosis, identity: Identity, low_ratio: float) -> str:
+    """The page.
+
+    Args:
+        document: what is told.
+        identity: of the node.
+        low_ratio: a bandwidth below this share of the expected one is marked.
+    """
+    return "".join(_page(document, identity, low_ratio))
+
+
+def _page(document: Diagnosis, identity: Identity, low_ratio: float) -> Iterator[str]:
+    title = f"{document.verdict.word}: {identity.host or 'this node'}, {utc(document.time)}"
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width,initial-scale=1">'
+    # Whatever a name might smuggle in: nothing of it is loaded or run.
+    yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    simulated = "" if document.simulated is None else " (simulated)"
+    yield f"<title>{_text(title)}{simulated}</title><style>{STYLE}</style></head><body>"
+    if document.simulated is not None:
+        yield f'<p class="notice simulated">Simulated node {_text(document.simulated)}: none of this is real.</p>'
+    if document.maintenance is not None:
+        yield f'<p class="notice">The daemon is paused ({_text(document.maintenance)}): nothing new is read.</p>'
+    yield from _head(document, identity)
+    yield "<main>"
+    yield from _findings(document)
+    yield from _pairs(document, low_ratio)
+    yield from _checks(document.checks)
+    yield from _score(document.score)
+    yield from _node(identity)
+    yield "</main><footer>Made by commwatch "
+    yield f"{_text(document.version)} with <code>commwatch diagnose --report</code>. Times are UTC.</footer>"
+    yield "</body></html>\n"
+
+
+def _head(document: Diagnosis, identity: Identity) -> Iterator[str]:
+    word = document.verdict.word
+    scan = "what the daemon knew" if document.scan == "quick" else "probes run for it"
+    models = _models(identity)
+    yield f"<header><h1>Communication of {_text(identity.host or 'this node')}</h1>"
+    facts = "; ".join(filter(None, (models, f"diagnosed {utc(document.time)} from {scan}")))
+    yield f'<p class="dim">{_text(facts)}</p></header>'
+    yield f'<p class="verdict {_WORD_KINDS[word]}"><strong>{word.capitalize()}:</strong> '
+    yield f"{_text(document.verdict.line)}</p>"
+
+
+def _models(identity: Identity) -> str:
+    models = [gpu.model for gpu in identity.gpus if gpu.model]
+    return ", ".join(f"{models.count(model)} × {model}" for model in dict.fromkeys(models))
+
+
+# --- findings ---
+
+
+def _findings(document: Diagnosis) -> Iterator[str]:
+    yield "<h2>Findings</h2>"
+    if not document.findings:
+        looked = "the rules have not run yet" if document.looked_at is None else "none"
+        yield f'<p class="dim">{looked}</p>'
+    groups = finding_groups(document.findings)
+    for group in groups[:_MOST_FINDINGS]:
+        yield from _finding(group, document.time)
+    if left := sum(map(len, groups[_MOST_FINDINGS:])):
+        yield f"<p>and {left} more</p>"
+
+
+def _finding(group: Sequence[FindingRecord], now: float) -> Iterator[str]:
+    """One finding, or several that differ in nothing but their part."""
+    finding = group[0]
+    kind = _SEVERITY_KINDS.get(finding.severity, "plain")
+    where = finding.component.component.words if len(group) == 1 else f"{len(group)} parts"
+    yield f'<article class="{kind}"><h3><span class="tag">{_text(finding.severity)}</span> {_text(finding.title)}: '
+    yield f"{_text(where)}</h3>"
+    if len(group) == 1:
+        yield f'<p class="dim">{_since(finding, now)}</p>{_paragraph(finding.detail)}'
+        yield _list(format_evidence(fact) for fact in finding.evidence)
+    else:
+        yield "<ul>"
+        for one in group[:_MOST_PARTS]:
+            facts = "; ".join(filter(None, (one.detail, *map(format_evidence, one.evidence))))
+            yield f"<li>{_text(one.component.component.words)}: {_text(facts)} "
+            yield f'<span class="dim">({_since(one, now)})</span></li>'
+        yield "</ul>"
+        if left := len(group[_MOST_PARTS:]):
+            yield f"<p>and {left} more</p>"
+    if finding.causes:
+        yield "<p>Because of, the likeliest first:</p><ol>"
+        yield "".join(map(_cause, finding.causes))
+        yield "</ol>"
+    step = finding.causes[0].next_step if finding.causes else finding.next_step
+    yield f'<p class="next"><strong>Next:</strong> {_text(step)}</p></article>'
+
+
+def _since(finding: FindingRecord, now: float) -> str:
+    return f"since {utc(finding.since)} ({format_seconds(max(0.0, now - finding.since))})"
+
+
+def _cause(cause: CauseRecord) -> str:
+    evidence = _list(format_evidence(fact) for fact in cause.evidence)
+    words = f"{cause.title}: {cause.component.component.words}"
+    return (
+        f'<li>{_text(words)} <span class="dim">({_text(cause.reason)})</span>{_paragraph(cause.detail)}{evidence}</li>'
+    )
+
+
+# --- pairs, checks, score, node ---
+
+
+def _pairs(document: Diagnosis, low_ratio: float) -> Iterator[str]:
+    matrix = document.matrix
+    if matrix is None or len(matrix.endpoints) < 2:
+        return
+    yield "<h2>Pairs of GPUs</h2>"
+    yield '<div class="pairs">'
+    quantities: tuple[Quantity, ...] = ("bandwidth", "latency")
+    for quantity in quantities:
+        if any(matrix.value(cell, quantity) is not None for cell in matrix.cells):
+            yield matrix_html(view_of(matrix, quantity, relative=False, low_ratio=low_ratio))
+    yield "</div>"
+
+
+def _checks(checks: Sequence[Check]) -> Iterator[str]:
+    if not checks:
+        return
+    yield f"<h2>Checks</h2><p>{_text(counted(checks))}</p>"
+    branches = list(branch_rows(checks))
+    yield from _check_table(branches)
+    if any(len(row.checks) > 1 for _, rows in branches for row in rows):
+        every = list(branch_rows(checks[:_MOST_CHECKS], every=True))
+        yield f"<details><summary>Each of the {len(checks)} checks by itself</summary>"
+        yield from _check_table(every, notes=False)
+        if left := len(checks) - _MOST_CHECKS:
+            yield f"<p>and {left} more</p>" if left > 0 else ""
+        yield "</details>"
+
+
+def _check_table(branches: Iterable[tuple[Branch, list[Row]]], *, notes: bool = True) -> Iterator[str]:
+    headings = ("Verdict", "What", "Where", "Measured", "Required")
+    yield '<div class="framed"><table class="stacked"><thead><tr>'
+    yield "".join(f'<th scope="col">{heading}</th>' for heading in headings)
+    yield "</tr></thead>"
+    for branch, rows in branches:
+        said = {id(row): note for row, note in notes_of(rows)} if notes else {}
+        name = BRANCH_NAMES[branch]
+        yield f'<tbody class="branch"><tr><th colspan="5" scope="rowgroup">{name}</th></tr>'
+        for row in rows:
+            yield f'<tr><td class="verdictcell {_CHECK_KINDS.get(row.verdict, "plain")}">{row.verdict}</td>'
+            note = f'<br><span class="dim">{_text(said[id(row)])}</span>' if id(row) in said else ""
+            yield f"<td>{_text(row.what)}{note}</td><td>{_text(row.where)}</td>"
+            yield _labelled("measured", row.measured) + _labelled("required", row.required) + "</tr>"
+        yield "</tbody>"
+    yield "</table></div>"
+
+
+def _labelled(label: str, text: str) -> str:
+    """A cell that says what it is where the headings are not shown; an empty one is not shown there."""
+    return f'<td data-label="{label}">{_text(text)}</td>' if text else "<td></td>"
+
+
+def _score(score: Score) -> Iterator[str]:
+    yield "<h2>Communication score</h2>"
+    yield f"<p>{'not measured' if score.ratio is None else f'<strong>{score.ratio:.2f}</strong>, {score.word}'}</p>"
+    yield '<table><thead><tr><th scope="col">Part</th><th scope="col">Share</th><th scope="col">Value</th></tr></thead>'
+    for part in score.parts:
+        if part.ratio is None:
+            missing = f"not measured; it takes {_text(part.missing)}"
+            yield f'<tr><td>{part.name}</td><td colspan="2" class="dim">{missing}</td></tr>'
+        else:
+            bar = f'<span class="bar"><span style="width:{100 * part.ratio:.0f}%"></span></span>'
+            yield f"<tr><td>{part.name}</td><td>{format_percent(part.weight)}</td><td>{bar} {part.ratio:.2f}</td></tr>"
+    yield "</table>"
+    lost = [loss for loss in score.losses if loss.lost >= 0.0005][:_MOST_LOSSES]
+    if lost:
+        yield '<h3>Lost points</h3><table class="stacked"><thead><tr><th scope="col">Lost</th><th scope="col">Part</th>'
+        yield '<th scope="col">Where</th><th scope="col">What</th></tr></thead>'
+        for loss in lost:
+            yield f'<tr><td data-label="lost">{loss.lost:.3f}</td><td data-label="part">{loss.part}</td>'
+            yield f"<td>{_text(loss.subject)}</td><td>{_text(loss.words)}</td></tr>"
+        yield "</table>"
+
+
+def _node(identity: Identity) -> Iterator[str]:
+    yield "<h2>The node</h2><dl>"
+    facts = {"host": identity.host, **identity.software}
+    facts |= {f"firmware of {device}": version for device, version in identity.firmware.items()}
+    yield "".join(f"<dt>{_text(name)}</dt><dd>{_text(text)}</dd>" for name, text in facts.items() if text)
+    yield "</dl>"
+    if not identity.gpus:
+        yield '<p class="dim">No GPU is known.</p>'
+        return
+    yield '<div class="framed"><table class="stacked"><thead><tr><th scope="col">GPU</th><th scope="col">State</th>'
+    yield '<th scope="col">Slot</th><th scope="col">Model</th><th scope="col">UUID</th><th scope="col">Serial</th></tr>'
+    yield "</thead>"
+    for gpu in identity.gpus:
+        kind = "" if gpu.state in ("ok", "") else ' class="verdictcell bad"'
+        yield f'<tr><td data-label="GPU">{_text(gpu.index)}</td><td{kind}>{_text(gpu.state)}</td>'
+        yield f"<td>{_text(gpu.slot)}</td><td>{_text(gpu.model)}</td>"
+        yield f"{_labelled('UUID', gpu.uuid)}{_labelled('serial', gpu.serial)}</tr>"
+    yield "</table></div>"
+
+
+# --- texts ---
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{_text(text)}</p>" if text else ""
+
+
+def _list(texts: Iterable[str]) -> str:
+    items = "".join(f"<li>{_text(text)}</li>" for text in texts)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _text(text: str) -> str:
+    """A text as it stands in the page: escaped, and without what would change the direction of others."""
+    return escape(printable(text))

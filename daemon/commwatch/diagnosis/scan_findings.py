@@ -1,0 +1,149 @@
+"""The findings after a full scan: the rules over the fresh values, with causes among what the daemon has open; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from commwatch.analysis.findings.causes import join
+from commwatch.analysis.findings.codes import CODES
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.finding import Component, Evidence, Finding, Sighting
+from commwatch.analysis.findings.rules import pairs, probe
+from commwatch.analysis.findings.rules.components import probe_of
+from commwatch.analysis.findings.rules.gpu_ways import all_parts, gpus_of
+from commwatch.analysis.findings.rules.rule_set import Look
+from commwatch.diagnosis.fresh import FreshProbe
+from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.overlay import overlaid
+from commwatch.documents import FindingRecord, finding_record
+from commwatch.probes.plan import Failed
+from commwatch.thresholds import Thresholds
+
+PAIR_LOOKS: tuple[Look, ...] = (pairs.slow, pairs.near_and_slow, pairs.suspects)
+PAIR_CODES = frozenset({"pair_slow", "pairs_all_slow", "pair_nearer_slower", "part_suspect"})
+PROBE_LOOKS: tuple[Look, ...] = (
+    probe.latency, probe.bandwidth, probe.below_model, probe.step, probe.drift, probe.imbalance,
+)  # fmt: skip
+PROBE_CODES = frozenset(
+    {"probe_latency_high", "probe_bandwidth_low", "probe_below_model", "probe_step", "probe_drift", "probe_imbalance",
+     "probe_failing"}
+)  # fmt: skip
+"""What a scan judges anew: that a probe is failing ends with its first result. What counts over hours stays as the
+daemon has it."""
+
+
+def with_scan(known: Known, fresh: Sequence[FreshProbe]) -> Known:
+    """What is known with the probes of a scan in it.
+
+    Args:
+        known: what the daemon knows after the scan.
+        fresh: the probes.
+    """
+    matrix = next((one.matrix for one in fresh if one.matrix is not None), None)
+    seen = replace(known, snapshot=overlaid(known.snapshot, fresh))
+    findings = tuple(findings_of(seen, fresh))
+    return replace(
+        seen,
+        findings=msgspec.structs.replace(known.findings, findings=findings),
+        matrix=matrix or known.matrix,
+        scanned=tuple(answer for one in fresh for answer in one.answers),
+    )
+
+
+def findings_of(known: Known, fresh: Sequence[FreshProbe]) -> Iterator[FindingRecord]:
+    """The findings, the gravest first: the daemon's but for those that the scan has judged anew, and the scan's.
+
+    Args:
+        known: with the fresh values in its snapshot.
+        fresh: the probes of the scan.
+    """
+    told = [one for one in known.findings.findings if one.code in CODES]
+    open_before = _flat(told)
+    last_seen = {(one.code, one.component.identity): one.last_seen for one in told if one.last_seen is not None}
+    last_seen |= {
+        (cause.code, cause.component.identity): cause.last_seen
+        for one in told for cause in one.causes if cause.last_seen is not None
+    }  # fmt: skip
+    standing = {key: one for key, one in open_before.items() if not _judged_anew(known.facts, one, fresh)}
+    for sighting, by in _sightings(known.facts, known.thresholds, fresh):
+        before = open_before.get((sighting.code, sighting.component.identity))
+        finding = _finding(sighting, by, before)
+        standing[finding.key] = finding
+        last_seen[finding.key] = by.answers[-1].result.finished_at
+    yield from (finding_record(one, last_seen) for one in join(standing.values()))
+    yield from (one for one in known.findings.findings if one.code not in CODES)  # of a later version
+
+
+def _flat(told: Iterable[FindingRecord]) -> dict[tuple[str, str], Finding]:
+    """All that is open, causes among it; how long a cause is open is not told, and it counts as long as its symptom."""
+    found: dict[tuple[str, str], Finding] = {}
+    for record in told:
+        for one in (record, *(cause for cause in record.causes if cause.code in CODES)):
+            finding = Finding(
+                one.code, one.component.component, CODES[one.code].severity, record.since, one.evidence, one.detail
+            )
+            known = found.get(finding.key)
+            if known is None or finding.since < known.since:
+                found[finding.key] = finding
+    return found
+
+
+def _judged_anew(facts: Facts, finding: Finding, fresh: Iterable[FreshProbe]) -> bool:
+    """Whether the scan would have sighted it if it were still so."""
+    if finding.code in PROBE_CODES:
+        return any(one.name == finding.component.key and one.measured and one.comparable for one in fresh)
+    if finding.code not in PAIR_CODES:
+        return False
+    matrix = next((one.matrix for one in fresh if one.matrix is not None), None)
+    if matrix is None:
+        return False
+    scanned = {end.pci_address for end in matrix.endpoints}
+    if scanned >= set(facts.derived(gpus_of).values()):
+        return True
+    return finding.component.kind == "pair" and scanned >= set(finding.component.key.split("-"))
+
+
+def _sightings(
+    facts: Facts, thresholds: Thresholds, fresh: Iterable[FreshProbe]
+) -> Iterator[tuple[Sighting, FreshProbe]]:
+    for one in fresh:
+        if one.matrix is not None:
+            yield from ((sighting, one) for sighting in _seen(PAIR_LOOKS, facts, thresholds))
+        if one.measured:
+            for sighting in _seen(PROBE_LOOKS, facts, thresholds):
+                if sighting.component.key == one.name:
+                    yield sighting, one
+        yield from ((sighting, one) for sighting in _of_failures(facts, thresholds, one))
+
+
+def _seen(looks: Collection[Look], facts: Facts, thresholds: Thresholds) -> Iterator[Sighting]:
+    for look in looks:
+        yield from look(facts, thresholds)
+
+
+def _of_failures(facts: Facts, thresholds: Thresholds, one: FreshProbe) -> Iterator[Sighting]:
+    """What failed in this scan alone: something wrong that arrived at once, else failures in a row."""
+    results = [answer.result for answer in one.answers]
+    failed = [result for result in results if isinstance(result, Failed)]
+    if wrong := sum(result.reason == "wrong_result" for result in failed):
+        yield Sighting("probe_wrong_result", _component(facts, one), (Evidence("wrong results in this scan", wrong),))
+    least = thresholds.probe_failure_streak
+    if len(failed) == len(results) and len(failed) >= least:
+        evidence = Evidence("failures in this scan, in a row", len(failed), "", least, "probe_failure_streak")
+        yield Sighting("probe_failing", _component(facts, one), (evidence,), failed[-1].detail)
+
+
+def _component(facts: Facts, one: FreshProbe) -> Component:
+    return probe_of({"probe": one.name}, facts.derived(all_parts))
+
+
+def _finding(sighting: Sighting, by: FreshProbe, before: Finding | None) -> Finding:
+    seen = f"{by.seen[0].upper()}{by.seen[1:]}" if before is None else "Seen again by this scan"
+    detail = f"{sighting.detail}. {seen}" if sighting.detail else seen
+    since = by.first_bad_at if before is None else before.since
+    return Finding(
+        sighting.code, sighting.component, CODES[sighting.code].severity, since, sighting.evidence, f"{detail}."
+    )

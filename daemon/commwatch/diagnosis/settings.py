@@ -1,0 +1,167 @@
+"""The settings branch: what the audit says of the NCCL settings of running jobs, and limits of the host; pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from commwatch.analysis.findings.rules.gpu_ways import gpus_of
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.rdma_ports import ports_of
+from commwatch.settings_records import AuditRecord, RemarkRecord
+from commwatch.units import format_bytes
+
+_AREAS: dict[str, frozenset[str]] = {
+    "paths between GPUs": frozenset({
+        "p2p_off", "p2p_level_low", "old_style_level", "shm_off", "nvls_off", "cumem_off", "node_nvlink_off",
+    }),
+    "network and adapters": frozenset({
+        "interface_missing", "interface_down", "interface_unsuited", "rdma_off", "adapter_missing", "adapter_prefix",
+        "adapter_inactive", "adapters_few", "gdr_off", "gid_fixed", "gid_missing", "rdma_timeout", "rdma_retries",
+        "ordering_strict", "adaptive_routing_off", "ports_not_merged", "pxn_off", "cross_nic",
+    }),
+    "buffers, channels and threads": frozenset({
+        "buffer_small", "channels_few", "channels_many", "many_queue_pairs", "socket_threads", "connect_at_start",
+    }),
+    "algorithm and protocol": frozenset({"algorithm_forced", "protocol_forced", "topology_given", "launch_mode"}),
+    "names, files and values": frozenset({
+        "never_read", "old_name", "removed", "not_in_version", "misspelt", "unknown_name", "malformed_line",
+        "file_not_read", "shadowed", "unreadable_number", "not_accepted", "out_of_range", "file_missing",
+        "environment_plugin",
+    }),
+    "ranks of one job": frozenset({"ranks_differ", "namespaces_differ"}),
+}  # fmt: skip
+"""What the remarks of the audit are about; a remark of none of them is of the rest."""
+_REST = "messages, checks and start"
+AREAS = (*_AREAS, _REST)
+
+_VERDICTS: dict[str, CheckVerdict] = {"harmful": "failed"}
+"""By severity of a remark; all others are worth knowing and no fault of the node."""
+_SOURCE = "docs/nccl-settings.md"
+_USER_GUIDE = "NCCL user guide, troubleshooting"
+_SHARED_MEMORY = 2**30
+"""Bytes of ``--shm-size=1g``, which the user guide gives a container."""
+_SEEN_HERE = "as this command sees it; a job in a container, or of a scheduler, may have another"
+
+
+def area_of(code: str) -> str:
+    """What a remark is about."""
+    return next((area for area, codes in _AREAS.items() if code in codes), _REST)
+
+
+def settings(known: Known) -> Iterator[Check]:
+    """All checks of the branch."""
+    yield from _of_jobs(known)
+    yield from _of_host(known)
+
+
+def _check(
+    what: str, verdict: CheckVerdict, where: str = "", measured: str = "", required: str = "", source: str = "",
+    detail: str = "", next_step: str = "",
+) -> Check:  # fmt: skip
+    return Check(
+        branch="settings", what=what, where=where, measured=measured, required=required, verdict=verdict,
+        source=source, detail=detail, next_step=next_step,
+    )  # fmt: skip
+
+
+def _of_jobs(known: Known) -> Iterator[Check]:
+    what = "NCCL settings of running jobs"
+    audit = None if known.settings is None else known.settings.audit
+    if audit is None:
+        detail = "the processes on the GPUs are not known now, or were not audited yet"
+        yield _check(what, "not measured", detail=detail)
+        return
+    if not audit.read and not audit.unread_count:
+        yield _check(what, "does not apply", detail="no process is on a GPU")
+        return
+    yield _reading(what, audit)
+    remarks = sorted(audit.remarks, key=lambda one: AREAS.index(area_of(one.code)))
+    yield from map(_remark, remarks)
+    if audit.remarks_left_out:
+        detail = f"{audit.remarks_left_out} more remarks, none graver than these"
+        yield _check("further settings", "notice", detail=detail)
+    elif audit.read:
+        yield from _clean(audit.read, remarks)
+
+
+def _reading(what: str, audit: AuditRecord) -> Check:
+    """Whether all processes were read: one that was not is not known to be clean."""
+    of_all = f"{audit.read} of {audit.read + audit.unread_count} processes read"
+    if not audit.unread_count:
+        return _check(what, "passed", measured=of_all, required="all", source=_SOURCE)
+    reasons = Counter(one.reason.replace("_", " ") for one in audit.unread)
+    why = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    detail = f"nothing is known of {audit.unread_count}" + (f" ({why})" if why else "")
+    return _check(
+        what, "not measured", measured=of_all, required="all", source=_SOURCE,
+        detail=f"{detail}; docs/nccl-settings.md says what the daemon needs to read them",
+    )  # fmt: skip
+
+
+def _remark(remark: RemarkRecord) -> Check:
+    processes = f"{remark.processes} process{'' if remark.processes == 1 else 'es'}"
+    return _check(
+        f"{remark.variable} ({area_of(remark.code)})", _VERDICTS.get(remark.severity, "notice"), processes,
+        f"{remark.severity}: {remark.code.replace('_', ' ')}", "nothing that costs speed or safety", _SOURCE,
+        remark.words, remark.next_step,
+    )  # fmt: skip
+
+
+def _clean(read: int, remarks: Sequence[RemarkRecord]) -> Iterator[Check]:
+    """The areas of which there is nothing to say."""
+    told = {area_of(one.code) for one in remarks}
+    for area in AREAS:
+        if area not in told:
+            measured = f"nothing to say of {read} process{'' if read == 1 else 'es'}"
+            yield _check(f"settings: {area}", "passed", measured=measured, source=_SOURCE)
+
+
+def _of_host(known: Known) -> Iterator[Check]:
+    yield _locked_memory(known)
+    yield _shared_memory(known)
+
+
+def _locked_memory(known: Known) -> Check:
+    what = "memory that a process may pin (ulimit -l)"
+    if not known.facts.derived(ports_of):
+        return _check(what, "does not apply", detail="no RDMA adapter is known, which would need it")
+    limit = None if known.host is None else known.host.locked_memory
+    if limit is None:
+        return _check(what, "not measured", required="unlimited", source=_USER_GUIDE, detail=_not_read(known))
+    if limit == float("inf"):
+        return _check(what, "passed", "", "unlimited", "unlimited", _USER_GUIDE, _SEEN_HERE)
+    return _check(
+        what, "notice", "", format_bytes(limit), "unlimited", _USER_GUIDE,
+        f"{_SEEN_HERE}; adapters pin the buffers, and beyond the limit NCCL stops with ibv_reg_mr failed",
+        "Set memlock to unlimited in limits.conf, in the unit of the scheduler's daemon, and for containers with "
+        "--ulimit memlock=-1.",
+    )  # fmt: skip
+
+
+def _shared_memory(known: Known) -> Check:
+    what = "size of /dev/shm"
+    if len(known.facts.derived(gpus_of)) < 2:
+        return _check(what, "does not apply", detail="there are not two GPUs")
+    size = None if known.host is None else known.host.shared_memory
+    required = f"at least {format_bytes(_SHARED_MEMORY)}"
+    if size is None:
+        detail = _not_read(known) if known.host is None else "it is not mounted where this command runs"
+        return _check(what, "not measured", required=required, source=_USER_GUIDE, detail=detail)
+    measured = format_bytes(size)
+    free = known.host.shared_memory_free if known.host is not None else None
+    if free is not None:
+        measured += f", {format_bytes(free)} free"
+    if size >= _SHARED_MEMORY:
+        return _check(what, "passed", "", measured, required, _USER_GUIDE, _SEEN_HERE)
+    return _check(
+        what, "notice", "", measured, required, _USER_GUIDE,
+        f"{_SEEN_HERE}; where it is full NCCL stops with failed to extend /dev/shm",
+        "Give containers --shm-size=1g or more.",
+    )  # fmt: skip
+
+
+def _not_read(known: Known) -> str:
+    simulated = known.snapshot.simulated is not None
+    return "a simulated node has no such limit" if simulated else "it was not read"

@@ -1,0 +1,217 @@
+"""The stress branch: whether bandwidth holds under sustained load, and what the node showed meanwhile; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.known import Known
+from commwatch.documents import SnapshotDocument
+from commwatch.probes.plan import Failed, Skipped, Yielded
+from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from commwatch.commands.probe_answer import Answer
+
+_LIMITED = "commwatch_gpu_performance_limited_seconds_total"
+_LIMITED_MIN_SECONDS = 0.1
+"""Less than this is the driver's own rounding."""
+LINK_RETRAINED = (
+    "commwatch_nvlink_recovery_errors_total",
+    "commwatch_nvlink_recoveries_total",
+    "commwatch_pcie_replay_rollovers_total",
+)
+"""Counters of which one more under load is a fault: a link that had to be trained again."""
+SENT_AGAIN = (
+    "commwatch_nvlink_replay_errors_total",
+    "commwatch_pcie_replays_total",
+    "commwatch_pcie_aer_errors_total",
+)
+"""Counters of what was repaired: worth knowing."""
+_WORDS: Mapping[str, str] = {
+    "commwatch_nvlink_recovery_errors_total": "NVLink recoveries",
+    "commwatch_nvlink_recoveries_total": "NVLink recoveries",
+    "commwatch_pcie_replay_rollovers_total": "PCIe retrainings",
+    "commwatch_nvlink_replay_errors_total": "NVLink replays",
+    "commwatch_pcie_replays_total": "PCIe replays",
+    "commwatch_pcie_aer_errors_total": "PCIe errors (AER)",
+}
+_POLICIES: Mapping[str, str] = {
+    "power": "power limit", "thermal": "heat", "sync_boost": "sync boost", "board_limit": "limit of the board",
+    "reliability": "reliability",
+}  # fmt: skip
+_MOST_TOLD = 4
+
+
+class Rise(NamedTuple):
+    """A counter that rose while the load ran."""
+
+    metric: str
+    where: str
+    """``GPU3``, ``GPU3 link 2``, a PCI address."""
+    what: str
+    """The policy, of what held the clocks; else empty."""
+    by: float
+    """In the metric's unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stress:
+    """One stress run."""
+
+    seconds: float
+    """Asked for."""
+    answer: Answer
+    """Its rows are the slices of the run, each a bandwidth of its own."""
+    rises: tuple[Rise, ...]
+    looks: int
+    """How often the daemon was asked while the load ran, and answered."""
+    held: Mapping[str, tuple[str, ...]]
+    """By GPU what held its clocks down at one of these looks."""
+    slow_links: tuple[str, ...]
+    """GPUs whose PCIe link was seen below its generation at one of these looks, under load."""
+
+
+def rises_between(before: SnapshotDocument, after: SnapshotDocument) -> tuple[Rise, ...]:
+    """The counters of links and clocks that rose from one snapshot to a later one.
+
+    A counter that was not there before, or reads lower than before, says nothing.
+    """
+    found = []
+    for metric in (*LINK_RETRAINED, *SENT_AGAIN, _LIMITED):
+        earlier = {tuple(labels.values()): value for labels, value in before.samples(metric)}
+        for labels, value in after.samples(metric):
+            rise = value - earlier.get(tuple(labels.values()), value)
+            if rise > (_LIMITED_MIN_SECONDS if metric == _LIMITED else 0):
+                found.append(Rise(metric, _where(labels), labels.get("policy", ""), rise))
+    return tuple(found)
+
+
+def _where(labels: Mapping[str, str]) -> str:
+    if "gpu" not in labels:
+        return labels.get("device", "")
+    return f"GPU{labels['gpu']} link {labels['link']}" if "link" in labels else f"GPU{labels['gpu']}"
+
+
+# --- the checks ---
+
+
+def stress(known: Known) -> Iterator[Check]:
+    """Nothing in a quick diagnosis; a full one without a stress run says that it was not made."""
+    run = known.stress
+    if run is None:
+        if known.scanned:
+            yield Check(
+                branch="stress",
+                what="bandwidth under sustained load",
+                verdict="not measured",
+                detail="commwatch diagnose --full-scan --stress 30s measures it",
+            )
+        return
+    yield _bandwidth(run, known.thresholds.stress_bandwidth_fall_max_ratio)
+    if run.answer.rows:
+        yield _clocks(run)
+        yield _links(run)
+
+
+def _bandwidth(run: Stress, most: float) -> Check:
+    result = run.answer.result
+    rates = [row.bus_bandwidth_bytes_per_second or 0.0 for row in run.answer.rows]
+    what = f"bandwidth under load, {format_seconds(run.seconds)}"
+    if run.answer.has_no_place_here:
+        return Check(branch="stress", what=what, verdict="does not apply", detail=_reason(result))
+    if isinstance(result, Failed):
+        return Check(
+            branch="stress", what=what, measured=f"failed: {result.reason}", required="a result", verdict="failed",
+            detail=result.detail,
+            next_step="A load that ends in an error is a fault: look at the GPU and the links of the rank named.",
+        )  # fmt: skip
+    if not rates:
+        return Check(branch="stress", what=what, verdict="not measured", detail=_reason(result))
+    row = run.answer.rows[0]
+    what = f"{row.operation} bus bandwidth under load, {format_bytes(row.size_bytes)}, {format_seconds(run.seconds)}"
+    first, last = thirds(rates)
+    falls = last < (1 - most) * first
+    return Check(
+        branch="stress",
+        what=what,
+        measured=f"first third {format_rate(first)}, last third {format_rate(last)} ({format_percent(last / first)}), "
+        f"lowest {format_rate(min(rates))}",
+        required=f"the last third at least {format_percent(1 - most)} of the first",
+        verdict="failed" if falls else "passed",
+        source="stress_bandwidth_fall_max_ratio",
+        detail=_when(rates, (1 - most) * first, run.seconds) if falls else "",
+        next_step="Look at what held the clocks meanwhile: cooling, power limits and the supply of the node; then "
+        "stress it again." if falls else "",
+    )  # fmt: skip
+
+
+def thirds(rates: Sequence[float]) -> tuple[float, float]:
+    """Medians of the first and the last third of a run."""
+    size = max(1, len(rates) // 3)
+    return median(rates[:size]), median(rates[-size:])
+
+
+def _when(rates: Sequence[float], mark: float, seconds: float) -> str:
+    """After how long the bandwidth stayed below a mark for good."""
+    place = len(rates)
+    while place and rates[place - 1] < mark:
+        place -= 1
+    if place == len(rates):
+        return "It went up and down, and was well again in the end."
+    return f"It fell for good after {format_seconds(seconds * place / len(rates))}."
+
+
+def _reason(result: object) -> str:
+    if isinstance(result, Skipped):
+        return f"Skipped: {result.reason}: {result.detail}"
+    return f"Gave way: {result.reason}: {result.detail}" if isinstance(result, Yielded) else "no result"
+
+
+def _clocks(run: Stress) -> Check:
+    """What held the GPUs back while the load ran."""
+    limited = [one for one in run.rises if one.metric == _LIMITED]
+    told = [f"{where}: {', '.join(reasons)}" for where, reasons in sorted(run.held.items())]
+    told += [f"{one.where} held for {format_seconds(one.by)} by {_POLICIES.get(one.what, one.what)}" for one in limited]
+    told += [f"{where}: PCIe below its generation" for where in run.slow_links]
+    what = "clocks and PCIe generation under load"
+    if not told and not run.looks:
+        return Check(
+            branch="stress", what=what, verdict="not measured",
+            detail="the daemon was not asked while the load ran: it was too short",
+        )  # fmt: skip
+    return Check(
+        branch="stress",
+        what=what,
+        measured=_short(told) or "nothing held them back",
+        required="nothing that slows communication down",
+        verdict="failed" if run.held or run.slow_links else "notice" if limited else "passed",
+        detail="A power limit alone is how many healthy GPUs work." if limited and not run.held else "",
+        next_step="Look at cooling, power supply and power limits: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER."
+        if run.held
+        else "",
+    )
+
+
+def _links(run: Stress) -> Check:
+    """What the links did while the load ran."""
+    retrained = [one for one in run.rises if one.metric in LINK_RETRAINED]
+    repaired = [one for one in run.rises if one.metric in SENT_AGAIN]
+    told = [f"{one.where}: {one.by:g} {_WORDS[one.metric]}" for one in (*retrained, *repaired)]
+    return Check(
+        branch="stress",
+        what="errors of the links under load",
+        measured=_short(told) or "none",
+        required="none",
+        verdict="failed" if retrained else "notice" if repaired else "passed",
+        detail="What the daemon counted meanwhile; it reads these every 10 s." if told else "",
+        next_step="Reseat or replace the link named: cable, riser, bridge or card." if retrained else "",
+    )
+
+
+def _short(told: Sequence[str]) -> str:
+    more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+    return f"{'; '.join(told[:_MOST_TOLD])}{more}"

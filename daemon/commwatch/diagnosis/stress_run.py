@@ -1,0 +1,166 @@
+"""Runs a stress: one collective over all GPUs again and again for a time, with a look at the daemon now and then."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.history import CounterHistory
+from commwatch.analysis.findings.rules import gpu, pcie
+from commwatch.commands.probe_cycle import run_cycles
+from commwatch.config import Config, Probe, Size
+from commwatch.control import ask_daemon
+from commwatch.diagnosis.stress import Stress, rises_between
+from commwatch.documents import SnapshotDocument
+from commwatch.errors import CommwatchError
+from commwatch.probes.plan import CyclePlan, Measured, Step
+from commwatch.state import state_path
+from commwatch.thresholds import Thresholds
+from commwatch.units import parse_duration
+
+NAME = "stress"
+"""Of the probe that it runs as; the daemon never sees a result of it."""
+LONGEST_SECONDS = 600.0
+SHORTEST_SECONDS = 1.0
+STRESS_BYTES = 256 * 2**20
+"""Of one call: large beside any latency, small beside the memory of a GPU."""
+SLICE_SECONDS = 2.0
+"""Between two looks at the node: a job that comes has the GPUs back within a slice."""
+FEWEST_SLICES = 9
+"""Three in each third."""
+
+_LOOK_SECONDS = 2.0
+_ANSWER_SECONDS = 1.0
+_SETTLED_SECONDS = 11.0
+"""The daemon reads clocks and links every 10 s: what it says before that may be of the idle GPU."""
+
+
+class BadStress(CommwatchError):
+    """A time for a stress run that is none, or not within its bounds."""
+
+    exit_code = 2
+
+
+def stress_seconds(text: str | None) -> float | None:
+    """The seconds of ``30s``; None for None.
+
+    Raises:
+        BadStress: it is no duration, or outside the bounds.
+    """
+    if text is None:
+        return None
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise BadStress(f"--stress {text}: {error}") from None
+    if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
+        raise BadStress(f"--stress {text}: expected {SHORTEST_SECONDS:g}s to {LONGEST_SECONDS / 60:g}m")
+    return seconds
+
+
+def run_stress(
+    config: Config, thresholds: Thresholds, seconds: float, *, gpus: Sequence[int], ignore_scheduler: bool
+) -> Stress:
+    """Load the GPUs for a time, if the node is free.
+
+    Args:
+        config: of the node.
+        thresholds: in force.
+        seconds: how long.
+        gpus: NVML indexes; empty: all.
+        ignore_scheduler: the operator says that the node is theirs.
+
+    Raises:
+        CommwatchError: the daemon does not answer, the driver cannot be read, or the command was interrupted.
+    """
+    before = _snapshot(config)
+    looks = _Looks(config)
+    looks.start()
+    try:
+        [answer] = run_cycles(
+            config,
+            {NAME: Probe(bandwidth_bytes=Size(STRESS_BYTES))},
+            gpus=gpus,
+            ignore_scheduler=ignore_scheduler,
+            shaped=partial(sustained, seconds=seconds),
+        )
+    finally:
+        looks.stop()
+    ended = answer.result.finished_at
+    during = [one for one in looks.taken if ended - seconds + _SETTLED_SECONDS <= one.time <= ended]
+    measured = isinstance(answer.result, Measured)
+    held, slow_links = _seen(during, thresholds) if measured else ({}, ())
+    rises = rises_between(before, _snapshot(config)) if measured else ()
+    return Stress(seconds, answer, rises, len(during), held, slow_links)
+
+
+def sustained(plan: CyclePlan, seconds: float) -> CyclePlan:
+    """A collective's plan as a stress run: equal slices, each as long as it may be, one after another.
+
+    Args:
+        plan: of a collective; with gloo there is no GPU to load, and no step.
+        seconds: of all slices together.
+    """
+    large = [step for step in plan.steps if step.purpose == "bandwidth" and plan.backend != "gloo"]
+    slices = max(FEWEST_SLICES, math.ceil(seconds / SLICE_SECONDS))
+    steps: tuple[Step, ...] = tuple(msgspec.structs.replace(step, purpose="sustained") for step in large) * slices
+    deadlines = msgspec.structs.replace(plan.deadlines, measure=seconds + plan.deadlines.measure)
+    return msgspec.structs.replace(plan, steps=steps, timed_seconds=seconds, deadlines=deadlines)
+
+
+def _snapshot(config: Config, seconds: float = _ANSWER_SECONDS) -> SnapshotDocument:
+    return msgspec.convert(ask_daemon(state_path(config), "snapshot", seconds), SnapshotDocument)
+
+
+class _Looks:
+    """Asks the daemon in a thread of its own while the ranks work."""
+
+    def __init__(self, config: Config) -> None:
+        self.taken: list[SnapshotDocument] = []
+        self._config = config
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            try:
+                taken = _snapshot(self._config)
+            except (CommwatchError, msgspec.ValidationError):
+                continue  # one look less; how many there were is told
+            self.taken.append(_in_short(taken))
+
+
+_TOLD_BY_LOOKS = ("commwatch_gpu_", "commwatch_pcie_link_", "commwatch_nvlink_transmit_", "commwatch_nvlink_receive_",
+                  "commwatch_pcie_transmit_", "commwatch_pcie_receive_")  # fmt: skip
+
+
+def _in_short(snapshot: SnapshotDocument) -> SnapshotDocument:
+    """What the rules of clocks and generation read: a long run takes hundreds of looks."""
+    metrics = tuple(one for one in snapshot.metrics if one.name.startswith(_TOLD_BY_LOOKS))
+    return msgspec.structs.replace(snapshot, metrics=metrics)
+
+
+def _seen(
+    looks: Sequence[SnapshotDocument], thresholds: Thresholds
+) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """By GPU what held its clocks, and the GPUs whose link was below its generation, by the rules of the findings."""
+    held: dict[str, set[str]] = {}
+    slow: set[str] = set()
+    for look in looks:
+        facts = Facts(look, CounterHistory({}), look.time)
+        for sighting in gpu.slowed(facts, thresholds):
+            held.setdefault(sighting.component.name, set()).add(sighting.detail)
+        slow |= {sighting.component.name for sighting in pcie.slow(facts, thresholds)}
+    return {name: tuple(sorted(reasons)) for name, reasons in held.items()}, tuple(sorted(slow))

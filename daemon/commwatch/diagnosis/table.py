@@ -1,0 +1,139 @@
+"""Checks as rows of a table, and findings in groups: those that say the same of many parts become one; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from commwatch.diagnosis.check import BRANCHES, VERDICTS, Branch, Check, CheckVerdict
+from commwatch.documents import FindingRecord
+
+BRANCH_NAMES: Mapping[Branch, str] = MappingProxyType({
+    "topology": "Topology", "bandwidth": "Bandwidth", "pattern": "Pattern", "infiniband": "InfiniBand",
+    "settings": "Settings", "stress": "Stress", "profile": "Profile",
+})  # fmt: skip
+
+_LONGEST_RUN: Mapping[CheckVerdict, int] = MappingProxyType({"failed": 8, "notice": 4})
+"""So many rows of one quantity stay apart; of what needs no hands, two."""
+_ALIKE = 3
+"""So many findings of one code are told together."""
+_NUMBER = re.compile(r"\D*?([0-9]+(?:\.[0-9]+)?)(?![0-9])")
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    verdict: CheckVerdict
+    what: str
+    where: str
+    """Empty for the whole node."""
+    measured: str
+    required: str
+    checks: tuple[Check, ...]
+    """What it stands for."""
+
+
+def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tuple[Branch, list[Row]]]:
+    """The rows of each branch that has any, what matters most first.
+
+    Args:
+        checks: of all branches.
+        every: one row for each check, also where many say the same.
+    """
+    by_branch: dict[Branch, list[Check]] = {}
+    for check in checks:
+        by_branch.setdefault(check.branch, []).append(check)
+    for branch in BRANCHES:
+        if own := by_branch.get(branch):
+            yield branch, _rows(sorted(own, key=lambda check: VERDICTS.index(check.verdict)), every)
+
+
+def notes_of(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
+    """What is to be said beneath the table, each thing once: what failed and what to do, why nothing was measured."""
+    said: set[str] = set()
+    for row in rows:
+        if row.verdict in ("passed", "does not apply"):
+            continue
+        for check in row.checks:
+            steps = (check.detail, check.next_step if row.verdict in ("failed", "notice") else "")
+            text = " ".join(f"{one.rstrip('.')}." for one in steps if one)
+            if text and text not in said:
+                said.add(text)
+                yield row, text
+
+
+def counted(checks: Sequence[Check]) -> str:
+    """``1 failed, 23 passed, 4 not measured``."""
+    counts = {verdict: sum(check.verdict == verdict for check in checks) for verdict in VERDICTS}
+    plural: dict[CheckVerdict, str] = {
+        "notice": "notices", "published mark": "published marks", "does not apply": "do not apply",
+    }  # fmt: skip
+    return ", ".join(
+        f"{count} {plural.get(verdict, verdict) if count > 1 else verdict}"
+        for verdict, count in counts.items()
+        if count
+    )
+
+
+def finding_groups(findings: Iterable[FindingRecord], *, every: bool = False) -> list[tuple[FindingRecord, ...]]:
+    """Findings that differ in nothing but the part and its numbers, together; the order is that of the first of each.
+
+    Args:
+        findings: the gravest first.
+        every: each by itself.
+    """
+    groups: dict[tuple[str, str, str], list[FindingRecord]] = {}
+    for finding in findings:
+        # What has causes of its own is a story of its own.
+        own = finding.component.identity if finding.causes or every else ""
+        groups.setdefault((finding.severity, finding.code, own), []).append(finding)
+    return [
+        part
+        for group in groups.values()
+        for part in ([tuple(group)] if len(group) >= _ALIKE else [(finding,) for finding in group])
+    ]
+
+
+def _rows(checks: Sequence[Check], every: bool) -> list[Row]:
+    groups: dict[tuple[str, ...], list[Check]] = {}
+    for check in checks:
+        groups.setdefault((check.verdict, check.what, check.source), []).append(check)
+    rows = []
+    for group in groups.values():
+        if every or len(group) <= _LONGEST_RUN.get(group[0].verdict, 2):
+            rows += [_row([check]) for check in group]
+        else:
+            rows.append(_row(group))
+    return rows
+
+
+def _row(group: Sequence[Check]) -> Row:
+    first, last = group[0], group[-1]
+    where = first.where
+    if len(group) > 1:
+        where = f"{len(group)} parts, {first.where} to {last.where}" if first.where and last.where else f"{len(group)}"
+    return Row(
+        verdict=first.verdict,
+        what=first.what,
+        where=where,
+        measured=_range([check.measured for check in group]),
+        required=_range([check.required for check in group]),
+        checks=tuple(group),
+    )
+
+
+def _range(texts: Sequence[str]) -> str:
+    """One text for several: the same, or from the least to the greatest number where they differ in one."""
+    if len(set(texts)) == 1:
+        return texts[0]
+    found = [_NUMBER.match(text) for text in texts]
+    numbers = [(float(match[1]), match) for match in found if match is not None]
+    around = {(match.string[: match.start(1)], match.string[match.end(1) :]) for _, match in numbers}
+    if len(numbers) < len(texts) or len(around) > 1:
+        return "various"
+    least, most = min(numbers, key=lambda one: one[0])[1], max(numbers, key=lambda one: one[0])[1]
+    # What is written onto the number belongs to it: x8 to x16, but at least 8 to 16.
+    begin = most.string.rfind(" ", 0, most.start(1)) + 1
+    return f"{least.string[: least.end(1)]} to {most.string[begin:]}"

@@ -1,0 +1,174 @@
+"""A diagnosis as text for people: verdict, findings with evidence and next step, table of checks; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.document import Diagnosis, Word
+from commwatch.diagnosis.table import BRANCH_NAMES, Row, branch_rows, counted, finding_groups, notes_of
+from commwatch.documents import CauseRecord, FindingRecord
+from commwatch.finding_words import format_evidence
+from commwatch.styled import HEADING, WIDTH, Line, Segment, fitted_widths, folded, printable, row_lines
+from commwatch.units import format_seconds
+
+WORD_STYLES: dict[Word, str] = {
+    "healthy": "green", "notices": "green", "degraded": "yellow", "broken": "red", "unknown": "yellow",
+}  # fmt: skip
+CHECK_STYLES: dict[CheckVerdict, str] = {"passed": "green", "failed": "red", "notice": "yellow"}
+SEVERITY_STYLES = {"critical": "red", "warning": "yellow"}
+_MOST_FINDINGS = 8
+"""Findings that are told in full."""
+_MOST_PARTS = 4
+"""Of findings that are told together."""
+_COLUMNS = (9, 200, 16, 18)
+"""No wider than this at 80 columns; ``published mark`` takes two lines."""
+
+_NOT_IN_TABLE: tuple[CheckVerdict, ...] = ("not measured", "does not apply")
+"""Told beneath the table, or only counted."""
+
+
+def diagnosis_lines(document: Diagnosis, *, width: int = WIDTH, every: bool = False) -> Iterator[Line]:
+    """The whole answer.
+
+    Args:
+        document: what is told.
+        width: columns; no line is wider but for a long word.
+        every: all checks and all findings, also where many say the same.
+    """
+    for line in _lines(document, width, every):
+        yield [(printable(text), style) for text, style in line]
+
+
+def _lines(document: Diagnosis, width: int, every: bool) -> Iterator[Line]:
+    if document.simulated is not None:
+        yield [(f"Simulated node {document.simulated}: none of this is real.", "")]
+        yield []
+    if document.maintenance is not None:
+        yield from folded([(f"The daemon is paused ({document.maintenance}): nothing new is read.", "yellow")], width)
+        yield []
+    word = document.verdict.word
+    yield from folded([(f"{word.capitalize()}: ", f"bold {WORD_STYLES[word]}"), (document.verdict.line, "")], width, 2)
+    groups = finding_groups(document.findings, every=every)
+    shown = groups if every else groups[:_MOST_FINDINGS]
+    for group in shown:
+        yield []
+        for line, indent in _finding_lines(group, document.time):
+            yield from folded(line, width, indent)
+    if left := sum(map(len, groups[len(shown) :])):
+        yield []
+        yield [(f"and {left} more findings; --all shows them", "")]
+    if document.score.ratio is not None:
+        yield []
+        yield [(f"Communication score: {document.score.ratio:.2f}, {document.score.word}, of what was measured", "")]
+    yield from _table(document.checks, width, every)
+
+
+def _finding_lines(group: Sequence[FindingRecord], now: float) -> Iterator[tuple[Line, int]]:
+    """Each line with the indent of its continuation."""
+    finding = group[0]
+    where = finding.component.component.words if len(group) == 1 else f"{len(group)} parts"
+    age = f", for {_age(finding, now)}" if len(group) == 1 else ""
+    yield (
+        [
+            (f"{finding.severity}: ", SEVERITY_STYLES.get(finding.severity, "")),
+            (f"{finding.title}: {where}", "bold"),
+            (age, ""),
+        ],
+        2,
+    )
+    if len(group) > 1:
+        for one in group[:_MOST_PARTS]:
+            yield [(f"  {one.component.component.words}, for {_age(one, now)}: {_facts(one)}", "")], 4
+        if len(group) > _MOST_PARTS:
+            yield [(f"  and {len(group) - _MOST_PARTS} more; --all shows them", "")], 4
+        yield _next(finding.next_step)
+        return
+    if finding.detail:
+        yield [(f"  {finding.detail}", "")], 4
+    for fact in finding.evidence:
+        yield [(f"  {format_evidence(fact)}", "")], 4
+    for place, cause in enumerate(finding.causes, start=1):
+        yield from _cause_lines(place, cause)
+    yield _next(finding.causes[0].next_step if finding.causes else finding.next_step)
+
+
+def _age(finding: FindingRecord, now: float) -> str:
+    return format_seconds(max(0.0, now - finding.since))
+
+
+def _facts(finding: FindingRecord) -> str:
+    return "; ".join(filter(None, (finding.detail, *map(format_evidence, finding.evidence))))
+
+
+def _next(step: str) -> tuple[Line, int]:
+    return [("  next: ", "bold"), (step, "")], 4
+
+
+def _cause_lines(place: int, cause: CauseRecord) -> Iterator[tuple[Line, int]]:
+    words = f"{cause.title}: {cause.component.component.words}"
+    yield [(f"  cause {place}: ", "bold"), (words, ""), (f" ({cause.reason})", "dim")], 4
+    for fact in cause.evidence:
+        yield [(f"    {format_evidence(fact)}", "")], 6
+
+
+# --- the table of checks ---
+
+
+def _table(checks: Sequence[Check], width: int, every: bool) -> Iterator[Line]:
+    if not checks:
+        return
+    branches = list(branch_rows(checks, every=every))
+    hidden = () if every else _NOT_IN_TABLE
+    shown = {branch: [row for row in rows if row.verdict not in hidden] for branch, rows in branches}
+    heading: list[Segment] = [(name, "dim") for name in ("verdict", "what and where", "measured", "required")]
+    cells = {branch: [_cells(row) for row in rows] for branch, rows in shown.items()}
+    most = [limit + max(0, width - WIDTH) // 2 for limit in _COLUMNS]
+    widths = fitted_widths([heading, *(row for rows in cells.values() for row in rows)], width, (9, *most[1:]))
+    yield []
+    yield from folded([("Checks: ", HEADING), (counted(checks), "")], width, 2)
+    if any(shown.values()):
+        yield from row_lines(heading, widths)
+    for branch, rows in branches:
+        if not every and all(row.verdict == "does not apply" for row in rows):
+            continue
+        yield []
+        yield [(BRANCH_NAMES[branch], HEADING)]
+        for line in cells[branch]:
+            yield from row_lines(line, widths)
+        for row, note in notes_of(shown[branch]):
+            label = row.where if len(row.checks) == 1 and row.where else row.what
+            yield from folded([(f"  {label}: ", "bold"), (note, "")], width, 4)
+        for reason, what in _unmeasured(rows).items() if not every else ():
+            names = "; ".join(dict.fromkeys(what))
+            yield from folded(
+                [("  not measured: ", "bold"), (f"{names} ({reason})" if reason else names, "")], width, 4
+            )
+    if not every and any(
+        len(row.checks) > 1 or row.verdict == "does not apply" for _, rows in branches for row in rows
+    ):
+        yield []
+        hint = "What agrees for many parts stands in one line; --all shows each check."
+        yield from folded([(hint, "dim")], width)
+
+
+def _unmeasured(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """By the reason what was not measured."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for check in row.checks if row.verdict == "not measured" else ():
+            reason = check.detail.rstrip(".")
+            first = reason.partition(" ")[0]
+            if first == "A" or first[1:].islower():  # no abbreviation
+                reason = reason[0].lower() + reason[1:]
+            found.setdefault(reason, []).append(row.what)
+    return found
+
+
+def _cells(row: Row) -> list[Segment]:
+    return [
+        (row.verdict, CHECK_STYLES.get(row.verdict, "dim")),
+        (f"{row.what}: {row.where}" if row.where else row.what, ""),
+        (row.measured or "-", ""),
+        (row.required or "-", ""),
+    ]

@@ -1,0 +1,241 @@
+"""The topology branch: whether the parts are there, as wide as they can be, and near those that they talk to; pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.pcie import lanes, speeds
+from commwatch.topology.exposed import topology_of
+from commwatch.topology.findings import TopologyFinding, findings
+from commwatch.topology.measured import Measured, laid_over
+from commwatch.topology.model import Gpu, NodeTopology, Topology
+from commwatch.topology.paths import NEAR, THROUGH_CPU, Path, all_paths, nearest_nics, numa_of, rank
+
+_STATES = {1: "does not answer", 2: "is lost", 3: "waits for a reset", 4: "is missing"}
+_P2P_UNKNOWN = 6
+_STABLE = "the most that was stable here"
+_GPUDIRECT = (
+    "PIX or PXB",
+    "NCCL: GPUDirect RDMA where no host bridge lies between, unless NCCL_NET_GDR_LEVEL says more",
+)
+_ACS = (
+    "the kernel shows ACS to root alone: sudo lspci -vvv | grep ACSCtl; SrcValid+ on a bridge sends traffic within a "
+    "switch through the CPU"
+)
+_FAILED = frozenset({"nvlink_fabric_down", "nvlink_refused"})
+_TITLES = {
+    "link_below_siblings": "PCIe slot against those of the other GPUs",
+    "nvlink_uneven": "NVLinks of all pairs alike",
+    "nvlink_fabric_down": "NVLinks to NVSwitches",
+    "nvlink_no_bridge": "NVLink bridges",
+    "nvlink_refused": "peer access over NVLink",
+    "gpu_without_index": "GPUs on the bus known to the driver",
+    "gpu_without_path": "PCIe paths of all GPUs",
+    "tree_flat": "PCIe tree of the hardware",
+}
+"""What was looked at, by code of the findings that no other row tells and that no measured value is needed for."""
+
+
+def topology_checks(known: Known) -> Iterator[Check]:
+    """All checks of the branch, from what the daemon exposes; nothing is read here."""
+    facts = known.facts
+    topology = facts.derived(topology_of)
+    # Whether a group is worth choosing depends on what its pairs carry; the pattern branch says what that is.
+    measured = None if known.matrix is None else laid_over(topology, 0, known.matrix, facts.now)
+    found = findings(topology, 0, measured if isinstance(measured, Measured) else None)
+    node = topology.nodes[0]
+    yield _gpus(facts, node)
+    yield from (_nvlinks(facts, node, gpu) for gpu in node.gpus if gpu.index is not None and node.driver_read)
+    yield from lanes(facts, node)
+    yield from speeds(facts, node)
+    yield from _nics(topology)
+    yield from _ways(facts, topology, found, is_measured=measured is not None)
+    yield _numa(topology, found)
+    yield from _told(found)
+
+
+def _check(
+    what: str, verdict: CheckVerdict, where: str = "", measured: str = "", required: str = "", source: str = "",
+    detail: str = "", next_step: str = "",
+) -> Check:  # fmt: skip
+    return Check(
+        branch="topology", what=what, where=where, measured=measured, required=required, verdict=verdict,
+        source=source, detail=detail, next_step=next_step,
+    )  # fmt: skip
+
+
+def _gpus(facts: Facts, node: NodeTopology) -> Check:
+    present, expected = (facts.value(f"commwatch_{name}", kind="gpu") for name in ("present", "expected"))
+    on_bus = sum(device.role == "gpu" for device in node.devices.values())
+    if not on_bus and not present and not expected:
+        return _check("GPUs", "does not apply", detail="there is no GPU on the PCI bus")
+    if present is None:
+        return _check("GPUs", "not measured", detail="the driver was not read")
+    least, source = (on_bus, "GPUs on the PCI bus") if expected is None else (int(expected), _STABLE)
+    wrong = [
+        f"GPU{labels['gpu']} ({labels['pci_bus_id']}) {_STATES.get(int(state), f'is in state {state:g}')}"
+        for labels, state in facts.series("commwatch_gpu_state")
+        if state
+    ]
+    verdict: CheckVerdict = "failed" if present < least or wrong else "passed"
+    next_step = (
+        "Read the kernel log for Xids and lost GPUs, and see which slot is silent." if verdict == "failed" else ""
+    )
+    return _check(
+        "GPUs", verdict, measured=f"{present:.0f}", required=f"at least {least}", source=source,
+        detail="; ".join(wrong), next_step=next_step,
+    )  # fmt: skip
+
+
+def _nvlinks(facts: Facts, node: NodeTopology, gpu: Gpu) -> Check:
+    what = "active NVLinks"
+    if gpu.nvlinks is None:
+        detail = "the driver gave no state of them; with MIG enabled it gives none"
+        return _check(what, "not measured", gpu.label, detail=detail)
+    if not gpu.nvlinks:
+        return _check(what, "does not apply", gpu.label, detail="this GPU has no NVLink")
+    expected = {
+        int(labels["link"])
+        for labels, flag in facts.series("commwatch_nvlink_link_expected")
+        if flag == 1 and labels["pci_bus_id"] == gpu.address
+    }
+    states = {link.number: link for link in gpu.nvlinks}
+    active = sorted(link.number for link in gpu.nvlinks if link.active)
+    measured = f"{len(active)} of {len(gpu.nvlinks)}"
+    unread = sorted(number for number in expected if number not in states or states[number].state is None)
+    if unread:
+        return _check(what, "not measured", gpu.label, measured, detail=f"no state was read of link {_listed(unread)}")
+    if expected:
+        down = sorted(expected - set(active))
+        return _check(
+            what, "failed" if down else "passed", gpu.label, measured, f"{len(expected)}",
+            "the links that were active for the learning time",
+            detail=f"inactive: link {_listed(down)}" if down else "",
+            next_step="Read the kernel log for Xid 74 and the error counters of these links." if down else "",
+        )  # fmt: skip
+    if not active and not node.nvswitches:
+        detail = "none was ever active here: no bridge is fitted"
+        return _check(what, "does not apply", gpu.label, measured, detail=detail)
+    verdict: CheckVerdict = "passed" if len(active) == len(gpu.nvlinks) else "notice" if active else "failed"
+    return _check(
+        what, verdict, gpu.label, measured, f"{len(gpu.nvlinks)}", "the links that the GPU has",
+        detail="" if verdict == "passed" else "nothing was learned yet of how many should be active",
+        next_step="Look at Fabric Manager and the kernel log." if verdict == "failed" else "",
+    )  # fmt: skip
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _nics(topology: Topology) -> Iterator[Check]:
+    what = "way to the nearest RDMA adapter"
+    node = topology.nodes[0]
+    if not any(nic.rdma_devices for nic in node.nics):
+        if node.gpus:
+            yield _check(what, "does not apply", detail="this node has no RDMA adapter")
+        return
+    required, source = _GPUDIRECT
+    for end in topology.gpu_endpoints(0):
+        near = nearest_nics(topology, end)
+        if near is None or near.kind == "?":
+            detail = "the PCIe tree or the NUMA nodes are not known"
+            yield _check(what, "not measured", topology.label(end), required=required, detail=detail)
+            continue
+        names = ", ".join(nic.rdma_devices[0] for nic in near.nics)
+        is_near = near.kind in NEAR
+        yield _check(
+            what, "passed" if is_near else "notice", topology.label(end), near.kind, required, source,
+            detail=names if is_near else f"the nearest is {names}; traffic to other nodes is copied through the host",
+            next_step="" if is_near else "Choose GPUs with an adapter near for jobs on part of the GPUs of several "
+            "nodes, or move the adapter to a slot under the same switch.",
+        )  # fmt: skip
+
+
+def _ways(
+    facts: Facts, topology: Topology, found: Sequence[TopologyFinding], *, is_measured: bool
+) -> Iterator[Check]:  # fmt: skip
+    """Which classes the pairs of GPUs have, and whether traffic can take them."""
+    ways = all_paths(topology, topology.gpu_endpoints(0))
+    if not ways:
+        yield _check("ways between GPUs", "does not apply", detail="there are not two GPUs")
+        return
+    grouped = next((one for one in found if one.code == "gpu_groups"), None)
+    far = sum(way.kind in THROUGH_CPU for way in ways)
+    unknown = any(way.kind == "?" for way in ways) or not topology.nodes[0].driver_read
+    detail = f"the traffic of {far} of {len(ways)} pairs goes through the CPU" if far else ""
+    verdict: CheckVerdict = "notice" if grouped or far else "passed"
+    if unknown and not grouped:
+        verdict, detail = "not measured", "the classes are those of PCIe alone, or not known"
+    yield _check(
+        "ways between GPUs", verdict, measured=_classes(ways), required="none through the CPU",
+        source="the PCIe tree and the active NVLinks",
+        detail=grouped.text if grouped else detail,
+        next_step=_choice(grouped, ways, is_measured=is_measured) if grouped else "",
+    )  # fmt: skip
+    yield _peers(facts, ways, found)
+    if any(way.kind in ("PIX", "PXB") for way in ways):
+        yield _check("traffic within a PCIe switch stays there (ACS, IOMMU)", "not measured", detail=_ACS)
+
+
+def _choice(grouped: TopologyFinding, ways: Sequence[Path], *, is_measured: bool) -> str:
+    """Which GPUs to take together: GPUs under one PCIe switch have been the slower ones, so they are measured first."""
+    if is_measured or not any(way.kind in ("PIX", "PXB") for way in ways):
+        return grouped.meaning
+    return "Which GPUs are the fastest together is not measured: commwatch diagnose --full-scan measures it."
+
+
+def _classes(ways: Sequence[Path]) -> str:
+    counts = Counter((rank(way.kind), way.label) for way in ways)
+    return ", ".join(f"{count} {label}" for (_, label), count in sorted(counts.items()))
+
+
+def _peers(facts: Facts, ways: Sequence[Path], found: Sequence[TopologyFinding]) -> Check:
+    what = "peer access between GPUs"
+    refused = next((one for one in found if one.code == "peers_refused"), None)
+    if refused is None:
+        answers = [
+            status
+            for labels, status in facts.series("commwatch_gpu_p2p_status")
+            if labels["capability"] == "read" and status != _P2P_UNKNOWN
+        ]
+        if len(answers) < len(ways):
+            return _check(what, "not measured", detail="the driver gave no answer for all pairs")
+        return _check(what, "passed", measured="allowed", required="allowed", source="the driver")
+    return _check(
+        what, "notice", measured=f"refused for {len(refused.components)} of {len(ways)} pairs",
+        required="allowed", source="the driver", detail=refused.text, next_step=refused.meaning,
+    )  # fmt: skip
+
+
+def _numa(topology: Topology, found: Sequence[TopologyFinding]) -> Check:
+    what = "NUMA nodes of GPUs and adapters"
+    node = topology.nodes[0]
+    ends = topology.endpoints(0)
+    if not node.devices:
+        return _check(what, "not measured", detail="the PCIe tree was not read")
+    silent = [topology.label(end) for end in ends if numa_of(node, topology.part(end).address) is None]
+    measured = f"known of {len(ends) - len(silent)} of {len(ends)}"
+    told = next((one for one in found if one.code == "numa_unknown"), None)
+    if told is not None:
+        return _check(what, "notice", ", ".join(silent), measured, detail=told.text, next_step=told.meaning)
+    detail = "the class of no way depends on the others" if silent else ""
+    return _check(what, "passed", measured=measured, detail=detail)
+
+
+def _told(found: Sequence[TopologyFinding]) -> Iterator[Check]:
+    """What is uneven or unknown and has no row of its own."""
+    for one in found:
+        title = _TITLES.get(one.code)
+        if title is None:
+            continue
+        failed = one.code in _FAILED
+        yield _check(
+            title, "failed" if failed else "notice", ", ".join(one.components),
+            measured="not so" if failed else "", required="so" if failed else "",
+            source="the topology", detail=one.text, next_step=one.meaning,
+        )  # fmt: skip

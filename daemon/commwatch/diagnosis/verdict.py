@@ -1,0 +1,55 @@
+"""What findings and checks come to, in one word and one line; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.document import Verdict
+from commwatch.documents import CauseRecord, FindingRecord, FindingsDocument
+
+
+def verdict_of(findings: Sequence[FindingRecord], checks: Sequence[Check], told: FindingsDocument) -> Verdict:
+    """The verdict.
+
+    Args:
+        findings: the gravest first.
+        checks: of all branches.
+        told: what the daemon said of itself.
+    """
+    failed = [check for check in checks if check.verdict == "failed"]
+    if findings and findings[0].severity != "info":
+        return Verdict("broken" if findings[0].severity == "critical" else "degraded", _of_findings(findings))
+    if failed:
+        more = f"; and {len(failed) - 1} more failed checks" if len(failed) > 1 else ""
+        return Verdict("degraded", f"{_check_words(failed[0])}{more}")
+    if told.looked_at is None:
+        return Verdict("unknown", "the daemon has only just started: nothing was looked at yet")
+    if told.failing_rules:
+        return Verdict("unknown", f"nothing wrong was found, but rules failed: {', '.join(told.failing_rules)}")
+    measured = [check for check in checks if check.verdict == "passed"]
+    if not measured:
+        return Verdict("unknown", "nothing wrong was found, and nothing was measured that could show it")
+    if findings:
+        return Verdict("notices", f"nothing is wrong; worth knowing: {findings[0].title}{_at(findings[0])}")
+    missing = sum(check.verdict == "not measured" for check in checks)
+    rest = f"; {missing} {'was' if missing == 1 else 'were'} not measured" if missing else ""
+    return Verdict("healthy", f"{len(measured)} check{'s' * (len(measured) > 1)} passed, none failed{rest}")
+
+
+def _of_findings(findings: Sequence[FindingRecord]) -> str:
+    first = findings[0]
+    cause = f", likely because: {first.causes[0].title}{_at(first.causes[0])}" if first.causes else ""
+    others = sum(one.severity != "info" for one in findings) - 1
+    more = f"; and {others} more" if others else ""
+    return f"{first.title}{_at(first)}{cause}{more}"
+
+
+def _at(record: FindingRecord | CauseRecord) -> str:
+    words = record.component.component.words
+    return f" ({record.detail})" if words == "this node" and record.detail else f": {words}"
+
+
+def _check_words(check: Check) -> str:
+    where = f" of {check.where}" if check.where else ""
+    return f"{check.what}{where} is {check.measured}, required {check.required}"

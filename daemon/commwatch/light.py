@@ -1,0 +1,48 @@
+"""Keeps out of the daemon's process what its libraries import for uses that the daemon does not have."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+
+def leave_out_unused_imports() -> None:
+    """Call in a process that does nothing but run the daemon, before anything else is imported.
+
+    Together this saves 4.7 MiB of the daemon's memory (PSS, measured with Python 3.11 on x86-64).
+    """
+    # None is what Python itself calls "not to be imported"; each importer below has a way to go on without.
+    for name in (
+        "rich",  # by structlog, for tracebacks that no daemon draws: 4 MiB and 40 ms besides
+        "ssl",  # by asyncio: libssl and libcrypto; the endpoint and the control socket speak no TLS
+    ):
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+    _leave_out_servers()
+    _leave_out_time_zones()
+
+
+def _leave_out_servers() -> None:
+    """Make prometheus_client a package whose parts are imported one by one.
+
+    Its own ``__init__`` imports HTTP servers and TLS for an endpoint of its own; ours needs its counters alone.
+    """
+    spec = importlib.util.find_spec("prometheus_client")
+    if spec is not None:
+        sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
+
+
+def _leave_out_time_zones() -> None:
+    """Import zoneinfo, as APScheduler does, without a look where this Python keeps its zones: that is 0.6 MiB.
+
+    To answer that, sysconfig loads every variable that Python was built with. The daemon plans in UTC and asks for no
+    zone.
+    """
+    variable = "PYTHONTZPATH"
+    if variable in os.environ:
+        return  # zoneinfo takes it and asks nobody
+    os.environ[variable] = ""
+    try:
+        import zoneinfo  # noqa: F401
+    finally:
+        del os.environ[variable]  # our children have a Python of their own

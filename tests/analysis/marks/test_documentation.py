@@ -1,0 +1,48 @@
+"""docs/diagnose.md: its marks and verdicts are the code's."""
+
+from __future__ import annotations
+
+import re
+
+from commwatch.analysis.marks.mark import HEALTHY_SHARE
+from commwatch.analysis.marks.profiles import PROFILES, USED_RATIO, WAITING_MOST
+from commwatch.analysis.marks.table import MARKS
+from commwatch.diagnosis.check import VERDICTS
+from support.daemon import ROOT
+
+PAGE = (ROOT / "docs/diagnose.md").read_text(encoding="utf-8")
+MARKS_PART = PAGE.split("### The marks")[1].split("### The step of a profile")[0]
+STEP_PART = PAGE.split("### The step of a profile")[1]
+
+
+def test_the_table_of_marks() -> None:
+    """Every mark with what it is about, in the order of the code."""
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", MARKS_PART, re.MULTILINE)
+
+    assert [(name, *rest.split(" | ")) for name, rest in rows] == [
+        (mark.name, mark.required, mark.quantity, mark.direction, mark.size, mark.path) for mark in MARKS
+    ]
+
+
+def test_hardware_that_stays_below_a_mark_is_named() -> None:
+    """With the mark."""
+    for mark in MARKS:
+        for known in mark.unmet:
+            assert re.search(rf"{known.gpu}\b[^.]* for\s+`{mark.name}`", MARKS_PART)
+
+
+def test_the_shares_and_profiles() -> None:
+    """85 % is healthy, 40 % of the peak is assumed, half a step may be waiting."""
+    assert f"within {100 - 100 * HEALTHY_SHARE:.0f} % of the mark" in MARKS_PART
+    assert f"at {100 * USED_RATIO:.0f} % of the GPU's peak" in STEP_PART
+    assert f"at most {100 * WAITING_MOST:.0f} % of the step" in STEP_PART
+    for profile in PROFILES.values():
+        assert f"| `{profile.name}` | {profile.parameters // 10**9} × 10⁹ parameters" in STEP_PART
+        assert f"{profile.tokens} tokens" in STEP_PART
+
+
+def test_every_verdict_is_explained() -> None:
+    """In one table."""
+    table = PAGE.split("| verdict | meaning |")[1].split("\n\n")[0]
+
+    assert {*re.findall(r"^\| `([a-z ]+)` \|", table, re.MULTILINE)} == {*VERDICTS}

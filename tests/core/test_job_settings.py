@@ -1,0 +1,136 @@
+"""Audits of NCCL settings as the daemon plans them: of which processes, when, and what it keeps of them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from commwatch.collection import Outcome
+from commwatch.job_settings import APART_SECONDS, SOON_SECONDS, JobSettings
+from commwatch.settings_records import AuditOrder, AuditRecord, RemarkRecord
+from commwatch.store import Store
+from commwatch.workers.worker import Collected
+from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.snapshot import Series, Value
+from support.core import SLOTS, Clock, block, collected, collector
+
+REMARK = RemarkRecord("p2p_off", "NCCL_P2P_DISABLE", "harmful", "Words.", "Take it out.", "environment", 1, (7,))
+
+
+class Node:
+    """Two GPUs whose processes a test sets."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.store = Store()
+        self.own: list[int] = []
+        self.planned: list[float] = []
+        self.settings = JobSettings(self.store, lambda: self.own, self.planned.append, self.clock.monotonic)
+        for index, slot in enumerate(SLOTS):
+            labels = CATALOGUE["commwatch_gpu_info"].labels
+            info = ("commwatch_gpu_info", (str(index), slot, *[""] * (len(labels) - 2)))
+            self.store.put("nvml_identity", slot, block({info: 1}), float("inf"))
+
+    def read(self, first: tuple[int, ...], second: tuple[int, ...] | None = ()) -> None:
+        """A run of the collector that lists processes; None: that GPU does not answer."""
+        occupants = {slot: pids for slot, pids in zip(SLOTS, (first, second), strict=True) if pids is not None}
+        for index, slot in enumerate(SLOTS):
+            if slot in occupants:
+                count: dict[Series, Value] = {
+                    ("commwatch_gpu_compute_processes", (str(index), slot)): len(occupants[slot])
+                }
+                self.store.put("nvml_processes", slot, block(count), float("inf"))
+            else:
+                self.store.drop("nvml_processes", slot)
+        self.store.occupants = occupants
+        self.settings.after(Outcome(collector("nvml_processes"), collected()))
+
+    def audit(self, record: AuditRecord | None = None) -> tuple[int, ...]:
+        """The collector of settings runs; whom it is told to audit."""
+        order = msgspec.json.decode(self.settings.order(), type=AuditOrder)
+        found = Collected({}, [], 0.1, audit=msgspec.json.encode(record or AuditRecord()))
+        self.settings.after(Outcome(collector("nccl_settings"), found))
+        return order.pids
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def test_nobody_is_audited_before_the_driver_has_listed_processes(node: Node) -> None:
+    """Not known is not none: the collector rests, and says nothing."""
+    assert not node.settings.is_ready()
+    assert node.settings.record() is None
+
+    node.read(())
+    assert node.settings.is_ready()
+
+
+def test_without_a_process_on_a_gpu_none_of_ours_is_started(node: Node) -> None:
+    """The daemon knows the answer itself."""
+    node.read((), ())
+    found = node.settings.nothing()
+
+    assert found is not None
+    assert list(found.blocks[""].values) == [0, 0]
+    node.read((7,))
+    assert node.settings.nothing() is None
+
+
+def test_an_audit_follows_each_change_of_the_processes(node: Node) -> None:
+    """Soon, but not sooner than half a minute after the one before; none while nothing changes, and none put off."""
+    node.read((7,), (8,))
+    assert node.planned == [SOON_SECONDS]
+    assert node.audit() == (7, 8)
+
+    node.read((7,), (8,))
+    assert node.planned == [SOON_SECONDS]
+    node.clock.now += 10
+    node.read((7,), (8, 9))
+    assert node.planned == [SOON_SECONDS, APART_SECONDS - 10]
+    node.read((7,), (9,))
+    assert len(node.planned) == 2
+    assert node.audit() == (7, 9)
+    node.clock.now += 600
+    node.read((7,), ())
+    assert node.planned[2:] == [SOON_SECONDS]
+
+
+def test_our_own_ranks_are_not_audited(node: Node) -> None:
+    """A probe comes and goes without an audit."""
+    node.read((7,))
+    node.audit()
+    planned = list(node.planned)
+    node.own = [41, 42]
+    node.read((7, 41), (42,))
+
+    assert node.planned == planned
+    assert node.audit() == (7,)
+
+
+def test_processes_of_a_gpu_that_stops_answering_are_audited_on(node: Node) -> None:
+    """They may well go on: a hung GPU closes no finding on their settings."""
+    node.read((7,), (8,))
+    node.read((7,), None)
+    assert node.audit() == (7, 8)
+
+    node.read((7,), ())
+    assert node.audit() == (7,)
+
+
+def test_what_was_said_is_kept_until_the_processes_are_not_known(node: Node) -> None:
+    """During maintenance nothing is known of them; afterwards they are audited anew."""
+    node.read((7,))
+    record = AuditRecord(read=1, remarks=(REMARK,))
+    node.audit(record)
+    assert node.settings.record() == record
+    assert node.settings.audited_at is not None
+
+    node.store.drop_group("nvml_processes")
+    node.settings.look()
+    assert (node.settings.record(), node.settings.audited_at) == (None, None)
+    assert not node.settings.is_ready()
+    planned = len(node.planned)
+    node.read((7,))
+    assert len(node.planned) == planned + 1

@@ -1,0 +1,127 @@
+"""The bandwidth branch: each result against what it should be."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import pytest
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.diagnosis.bandwidth import bandwidth_checks
+from commwatch.diagnosis.check import Check
+from diagnosis.measured import Numbers, facts, gpus, host_copies, nvlinks, pairs, probe
+from support.facts import shipped
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@dataclasses.dataclass
+class _Known:
+    facts: Facts
+    thresholds: object
+
+
+def checks(*parts: Numbers) -> list[Check]:
+    """What the branch makes of a node; that nothing measures its pairs is left out."""
+    return [check for check in all_checks(*parts) if check.detail != "no probe measures it"]
+
+
+def all_checks(*parts: Numbers) -> list[Check]:
+    """What the branch makes of a node."""
+    known = _Known(facts(*parts), shipped())
+    return list(bandwidth_checks(known))  # type: ignore[arg-type]  # all that it reads
+
+
+def only(found: Iterable[Check]) -> Check:
+    """The one check."""
+    [check] = found
+    return check
+
+
+@pytest.mark.parametrize(
+    ("rate", "source", "verdict"),
+    [
+        (85.0, "reference", "passed"),
+        (84.9, "reference", "notice"),
+        (60.0, "reference", "notice"),
+        (59.9, "reference", "failed"),
+        (59.9, "configured", "failed"),
+        (59.9, "model", "notice"),
+        (120.0, "model", "passed"),
+    ],
+)
+def test_a_collective_is_held_against_what_is_expected(rate: float, source: str, verdict: str) -> None:
+    """60 % is the threshold, 85 % what healthy systems give; a model alone never fails."""
+    check = only(checks(gpus(8, H100), probe("all_reduce", rate * 1e9, 100e9, ranks=8, source=source)))
+
+    assert check.verdict == verdict
+    assert check.what == "all_reduce bus bandwidth, 64 MiB, 8 GPUs"
+    assert check.required == "at least 60 GB/s (60 % of 100 GB/s)"
+    assert check.measured
+    assert bool(check.next_step) == (verdict == "failed")
+    assert "probe_bandwidth_utilization_low_ratio" in check.source
+
+
+def test_an_old_result_is_not_measured() -> None:
+    """Its values are gone from the page; the check says how old it is, or that there never was one."""
+    old = only(checks(gpus(8, H100), probe("all_reduce", None, None, ranks=8, age=7200.0)))
+    never = only(checks(gpus(8, H100), probe("all_reduce", None, None, ranks=8, age=None)))
+
+    assert (old.verdict, never.verdict) == ("not measured", "not measured")
+    assert "2 h old and no longer counts" in old.detail
+    assert "no result yet" in never.detail
+
+
+def test_pairs_that_nothing_measures_are_said_to_be_missing() -> None:
+    """On a node with two GPUs and more."""
+    [check] = all_checks(gpus(2, H100))
+
+    assert (check.what, check.verdict, check.detail) == ("GPU to GPU", "not measured", "no probe measures it")
+    assert all_checks(gpus(1, H100)) == []
+
+
+def test_one_gpu_talks_to_nobody() -> None:
+    """Neither collectives nor pairs apply; copies do."""
+    found = checks(
+        gpus(1, H100),
+        probe("all_reduce", None, None, ranks=1, age=None, source="none"),
+        probe("pairs", None, None, ranks=1, measure="pairs", age=None, source="none"),
+        host_copies({0: (24e9, 24e9)}),
+    )
+
+    assert [check.verdict for check in found] == ["does not apply", "does not apply", "passed", "passed"]
+
+
+def test_gloo_says_nothing_of_gpus() -> None:
+    """It tests the host."""
+    assert checks(gpus(2, H100), probe("all_reduce", 1e9, 100e9, ranks=2, backend="gloo")) == []
+
+
+def test_a_result_of_which_nothing_is_expected_is_only_told() -> None:
+    """No verdict is made up."""
+    check = only(checks(gpus(8, H100), probe("all_reduce", 100e9, None, ranks=8)))
+
+    assert (check.verdict, check.measured, check.required) == ("notice", "100 GB/s", "")
+
+
+def test_pairs_are_told_by_what_lies_between_them() -> None:
+    """The slowest of a class stands for it, and is named where it is low."""
+    rates = {(0, 1): 290e9, (1, 0): 170e9}
+    low = only(checks(gpus(2, H100), nvlinks(2, "4.0"), pairs(rates, 300e9)))
+    fine = only(checks(gpus(2, H100), pairs({(0, 1): 12e9, (1, 0): 11e9}, 12e9)))
+
+    assert low.what == "GPU to GPU over NVLink, one way, 16 MiB"
+    assert (low.verdict, low.where, low.measured) == ("notice", "GPU1 to GPU0", "170 GB/s to 290 GB/s, 2 pairs")
+    assert "1 of 2 pairs are low, GPU1 to GPU0 at 170 GB/s" in low.detail
+    assert fine.what == "GPU to GPU over PCIe across the CPU, one way, 16 MiB"
+    assert (fine.verdict, fine.where) == ("passed", "")
+
+
+def test_copies_are_told_by_direction() -> None:
+    """A configured expectation fails; the GPU that is furthest below is named."""
+    there, back = checks(gpus(2, H100), host_copies({0: (24e9, 23e9), 1: (24e9, 14e9)}, source="configured"))
+
+    assert (there.verdict, there.measured) == ("passed", "24 GB/s, 2 GPUs")
+    assert (back.verdict, back.where) == ("failed", "GPU1")
+    assert (there.what, back.what) == ("copy host to device, 64 MiB", "copy device to host, 64 MiB")

@@ -1,0 +1,295 @@
+"""The pattern branch: what it says of pairs, sizes and time, and that it recommends nothing that was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from commwatch.analysis.pair_matrix import PairMatrix, Suspect
+from commwatch.commands.probe_answer import Answer
+from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.pattern import pattern
+from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped
+from diagnosis.exposed import finding, known_of, merged
+from diagnosis.test_pair_shape import both, over_pcie
+from heatmap.matrices import endpoints, matrix, slow_gpu
+from support.facts import NOW
+
+PAIRS = "bandwidth of pairs, 16 MiB"
+SIZES = "small messages against large ones"
+COURSE = "time of the same message over time"
+LABELS = ("all_reduce", "nccl")
+
+
+def gpus(count: int = 4) -> dict[str, dict[Any, float]]:
+    """As many as the matrices have."""
+    return {
+        "commwatch_gpu_info": {
+            (end.label, end.pci_address, end.device, "", end.name, ""): 1.0 for end in endpoints(count)
+        }
+    }  # fmt: skip
+
+
+def probe(source: str = "reference", **values: float) -> dict[str, dict[Any, float]]:
+    """A probe of all_reduce with some of its numbers."""
+    info = (*LABELS, "all_reduce", "8", str(64 * 2**20), "8", "2.27.3", "", "", source)
+    numbers: dict[str, dict[Any, float]] = {"commwatch_probe_info": {info: 1.0}}
+    return numbers | {f"commwatch_probe_{name}": {LABELS: value} for name, value in values.items()}
+
+
+def healthy(**values: float) -> dict[str, dict[Any, float]]:
+    """A probe that is well but for some numbers."""
+    known = {
+        "last_latency_seconds": 14e-6,
+        "baseline_latency_seconds": 14e-6,
+        "latency_spike_streak": 0.0,
+        "low_bandwidth_streak": 0.0,
+        "last_bus_bandwidth_bytes_per_second": 380e9,
+        "bandwidth_utilization_ratio": 0.98,
+        "latency_step_ratio": 1.0,
+        "bandwidth_step_ratio": 1.01,
+        "latency_drift_ratio": 1.0,
+        "bandwidth_drift_ratio": 1.02,
+    }
+    return probe(**(known | values))
+
+
+def found(numbers: Mapping[str, Any], made: PairMatrix | None = None, **changes: Any) -> dict[str, Check]:
+    """The checks of the branch by what they are of."""
+    known: Known = replace(known_of(numbers), matrix=made, **changes)
+    checks = list(pattern(known))
+    for check in checks:
+        assert check.branch == "pattern"
+        assert check.verdict != "failed" or (check.measured and check.required and check.next_step)
+        assert check.verdict != "not measured" or (check.detail and not check.measured)
+    return {check.what: check for check in checks}
+
+
+# --- over pairs ---
+
+
+def test_where_nothing_was_measured_it_recommends_to_measure_and_nothing_else() -> None:
+    """Four GPUs, no matrix, no result: no word on which GPUs to take."""
+    checks = found(merged(gpus(), probe()))
+
+    assert {check.verdict for check in checks.values()} == {"not measured"}
+    steps = {check.next_step for check in checks.values()} - {""}
+    assert steps == {"commwatch diagnose --full-scan measures it."}
+
+
+@pytest.mark.parametrize(("count", "why"), [(0, "no GPU is known"), (1, "this node has one GPU")])
+def test_pairs_do_not_apply_to_fewer_than_two_gpus(count: int, why: str) -> None:
+    """And what is said names how many there are."""
+    check = found(gpus(count))["pairs of GPUs"]
+
+    assert (check.verdict, check.detail) == ("does not apply", why)
+
+
+def test_an_even_matrix_passes() -> None:
+    """With the median and the slowest in numbers."""
+    checks = found(gpus(8), matrix())
+
+    assert checks[PAIRS].verdict == checks["latency of pairs, 8 B"].verdict == "passed"
+    assert checks[PAIRS].measured.startswith("median 360 GB/s, slowest 357 GB/s (GPU")
+
+
+def test_the_pair_under_one_switch_is_named_and_the_fastest_two_are_measured_ones() -> None:
+    """Four RTX 3090: 0-1 under a switch at 5 GB/s, all others at 12.7 GB/s; the topology alone would say 0 and 1."""
+    checks = found(gpus(), over_pcie(both((0, 1), factor=0.4)))
+
+    check = checks[PAIRS]
+    assert (check.verdict, check.where) == ("failed", "GPU0-GPU1")
+    assert check.measured == "5.05 GB/s"
+    assert "the others 12.7 GB/s" in check.detail
+    assert "under one PCIe switch (PIX)" in check.detail
+    assert "Until then the fastest two are GPU" in check.next_step
+    assert "GPU0 and GPU1" not in check.next_step
+    kinds = checks["bandwidth by kind of way"]
+    assert kinds.verdict == "notice"
+    assert "PIX) 8.9" in kinds.measured
+    assert "NODE) 12.7 GB/s" in kinds.measured
+
+
+def test_both_pairs_under_switches_are_a_kind_of_way() -> None:
+    """8 GB/s under a switch against 12 across the CPU, in these numbers."""
+    checks = found(gpus(), over_pcie(both((0, 1), (2, 3), factor=0.64)))
+
+    assert checks[PAIRS].where == "pairs under one PCIe switch (PIX)"
+    assert "Pairs under one PCIe switch (PIX) are slow: 8.06 GB/s, the others 12.7 GB/s" in checks[PAIRS].detail
+    assert "ACS" in checks[PAIRS].next_step
+
+
+def test_a_slow_gpu_is_named_with_the_words_of_the_suspect() -> None:
+    """The shape says which, the daemon's suspect why and how sure."""
+    check = found(gpus(8), slow_gpu(3))[PAIRS]
+
+    assert (check.verdict, check.where) == ("failed", "GPU3")
+    assert check.detail.startswith("GPU3 is slow to all others: 180 GB/s, the others 359 GB/s.")
+    assert "GPU3 is slow to and from every other GPU" in check.detail
+
+
+def test_a_suspect_of_other_pairs_is_not_told_with_them() -> None:
+    """It stands on cells that are well in this matrix."""
+    other = Suspect(
+        kind="gpu", element="GPU1", confidence=0.9, slowdown=2.0, cells=((1, 2), (2, 1)), words="GPU1 is the one."
+    )
+
+    check = found(gpus(8), matrix(factors=both((5, 6)), suspects=(other,)))[PAIRS]
+
+    assert "GPU1 is the one" not in check.detail
+
+
+@pytest.mark.parametrize(("source", "verdict"), [("model", "notice"), ("configured", "failed")])
+def test_all_pairs_slow_against_a_model_alone_are_no_failure(source: str, verdict: str) -> None:
+    """A model may not fit the machine; a configured bandwidth does."""
+    every = {(one, two): 0.4 for one in range(4) for two in range(4) if one != two}
+    info = ("pairs", "nccl", "pairs", "8", str(16 * 2**20), "4", "2.27.3", "", "", source)
+    numbers = merged(gpus(), {"commwatch_probe_info": {info: 1.0}})
+
+    check = found(numbers, matrix(4, expected=360e9, factors=every))[PAIRS]
+
+    assert (check.verdict, check.where) == (verdict, "all pairs")
+
+
+def test_pairs_of_ranks_without_gpus_are_not_measured() -> None:
+    """A matrix of gloo tells nothing of the fabric."""
+    made = matrix(4, endpoints=tuple(type(end)(label=end.label) for end in endpoints(4)))
+
+    assert found(gpus(), made)["bandwidth of pairs"].verdict == "not measured"
+
+
+# --- over sizes ---
+
+
+def test_probes_that_are_well_stand_in_one_line() -> None:
+    """With the worst ratio of each side."""
+    check = found(merged(gpus(8), healthy()), matrix())[SIZES]
+
+    assert (check.verdict, check.where) == ("passed", "all_reduce")
+    assert check.measured == "latency at most 1.00 times the usual; bandwidth at least 98 % of what is expected"
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "says"),
+    [
+        ({"last_latency_seconds": 42e-6, "latency_spike_streak": 3.0}, "failed", "A problem of latency"),
+        ({"last_latency_seconds": 42e-6, "latency_spike_streak": 1.0}, "notice", "A problem of latency"),
+        ({"last_latency_seconds": 20.9e-6}, "passed", ""),
+        ({"last_latency_seconds": 21.1e-6}, "notice", "A problem of latency"),
+        ({"bandwidth_utilization_ratio": 0.4, "low_bandwidth_streak": 3.0}, "failed", "A problem of bandwidth"),
+        ({"bandwidth_utilization_ratio": 0.59, "low_bandwidth_streak": 1.0}, "notice", "A problem of bandwidth"),
+        ({"bandwidth_utilization_ratio": 0.61}, "passed", ""),
+        ({"bandwidth_step_ratio": 1.3}, "failed", "A problem of bandwidth"),
+        ({"bandwidth_step_ratio": 1.19}, "passed", ""),
+        (
+            {"last_latency_seconds": 42e-6, "latency_spike_streak": 3.0, "bandwidth_utilization_ratio": 0.4},
+            "failed",
+            "Small and large messages are slow",
+        ),
+    ],
+)
+def test_small_or_large_messages_or_both(values: dict[str, float], verdict: str, says: str) -> None:
+    """One result is worth a notice; three in a row, or a step, are a fault."""
+    check = found(merged(gpus(8), healthy(**values)), matrix())[SIZES]
+
+    assert check.verdict == verdict
+    assert check.detail.startswith(says)
+
+
+def test_without_a_baseline_latency_is_not_judged() -> None:
+    """Fewer than twenty good results: the line says so and judges bandwidth alone."""
+    numbers = healthy()
+    del numbers["commwatch_probe_baseline_latency_seconds"]
+
+    check = found(merged(gpus(8), numbers), matrix())[SIZES]
+
+    assert check.verdict == "passed"
+    assert "latency" not in check.measured
+    assert "No usual latency is known yet of all_reduce" in check.detail
+
+
+# --- over time ---
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "says"),
+    [
+        ({"latency_step_ratio": 1.19, "bandwidth_drift_ratio": 1.14}, "passed", ""),
+        ({"latency_step_ratio": 1.2}, "failed", "It came at once, within the last 5 results."),
+        ({"bandwidth_drift_ratio": 1.15}, "failed", "It came slowly."),
+    ],
+)
+def test_a_step_and_a_drift(values: dict[str, float], verdict: str, says: str) -> None:
+    """A step is against the results just before, a drift against the first ones."""
+    check = found(merged(gpus(8), healthy(**values)), matrix())[COURSE]
+
+    assert (check.verdict, check.detail) == (verdict, says)
+
+
+def test_too_few_results_have_no_course() -> None:
+    """Without a ratio there is nothing to say, and no reason to think that it is well."""
+    numbers = probe(last_latency_seconds=14e-6)
+
+    assert found(merged(gpus(8), numbers), matrix())[COURSE].verdict == "not measured"
+
+
+def test_since_when_is_told_of_what_has_been_open_longest() -> None:
+    """Of probes, pairs and parts; a finding of another part says nothing of the pattern."""
+    known = known_of(gpus(8), [finding("pair_slow", "pair/a-b"), finding("nvlink_down", "nvlink/x/3")])
+    late = replace(known, findings=_at(known, NOW + 3600))
+
+    checks = {check.what: check for check in pattern(replace(late, matrix=matrix()))}
+
+    assert checks["slow since"].where == "a-b"
+    assert checks["slow since"].measured == "2023-11-14 22:12:20 UTC, 61 min ago"
+    assert "slow since" not in {check.what for check in pattern(replace(known, matrix=matrix()))}
+
+
+def _at(known: Known, now: float) -> Any:
+    return type(known.findings)(
+        **{name: getattr(known.findings, name) for name in known.findings.__struct_fields__ if name != "time"}, time=now
+    )
+
+
+# --- after a full scan ---
+
+
+def answer(verdict: str, result: CycleResult, name: str = "all_reduce") -> Answer:
+    """What one cycle came to."""
+    return Answer(
+        probe=name, measure="all_reduce", backend="simulated", ranks=8, gpus=(), verdict=verdict,  # type: ignore[arg-type]
+        shares_gpus=False, result=result,
+    )  # fmt: skip
+
+
+MEASURED = Measured(finished_at=NOW, occupied_seconds=1.0, setup_seconds=1.0, outcomes=())
+FAILED = Failed(finished_at=NOW, occupied_seconds=1.0, reason="nccl_error", detail="unhandled system error")
+BUSY = Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process")
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict", "says"),
+    [
+        ((answer("failed", FAILED),), "failed", "unhandled system error; tried once"),
+        ((answer("failed", FAILED),) * 3, "failed", "unhandled system error; 3 of 3 times in this scan"),
+        ((answer("failed", FAILED), answer("good", MEASURED)), "notice", "no streak"),
+        ((answer("low", MEASURED), answer("good", MEASURED)), "notice", "no streak"),
+        ((answer("skipped", BUSY),), "not measured", "Skipped: gpu_busy: GPU1 has a process"),
+        ((answer("skipped", BUSY), answer("skipped", BUSY, "pairs")), "not measured", "Skipped: gpu_busy"),
+    ],
+)
+def test_what_became_of_fresh_probes(answers: tuple[Answer, ...], verdict: str, says: str) -> None:
+    """A failure fails; one that was well again is worth a notice; a probe that was skipped says why."""
+    check = found(gpus(8), matrix(), scanned=answers)["fresh probe"]
+
+    assert (check.verdict, says in check.detail) == (verdict, True)
+    assert check.where == ", ".join(dict.fromkeys(one.probe for one in answers))
+
+
+def test_fresh_probes_that_are_well_take_no_line() -> None:
+    """What they measured is in the other lines."""
+    assert "fresh probe" not in found(gpus(8), matrix(), scanned=(answer("good", MEASURED),))

@@ -1,0 +1,65 @@
+"""Reference marks on simulated nodes: a healthy one of every preset fails none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.history import CounterHistory
+from commwatch.analysis.marks.profiles import PROFILES, Asked
+from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.preflight import preflight
+from commwatch.diagnosis.profile import checks_of
+from commwatch.simulation.presets import PRESETS
+from support.facts import NOW
+from support.probed_node import ProbedNode
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_healthy_node_fails_no_mark(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever profile is asked for; what was measured is shown, and what is needed is measured."""
+    facts = Facts(ProbedNode(preset, tmp_path, monkeypatch).snapshot(), CounterHistory({}), NOW)
+    alone = len(PRESETS[preset].gpus) == 1
+
+    for profile in PROFILES:
+        answer, checks = preflight(facts, Asked(profile), NOW, 60.0)
+        assert [check for check in checks if check.verdict in ("failed", "notice")] == []
+        assert [check.what for check in checks if check.verdict == "not measured"] == []
+        assert any(check.verdict == "passed" and check.measured for check in checks)
+        assert answer.verdict == "ok"
+        assert ("nobody to talk to" in answer.reason) == alone
+
+
+@pytest.fixture
+def h100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProbedNode:
+    """Eight H100."""
+    return ProbedNode("h100x8", tmp_path, monkeypatch)
+
+
+def failed(node: ProbedNode, fault: str) -> dict[str, Check]:
+    """What fails under a fault, by how it begins."""
+    facts = Facts(node.snapshot(f"- {{fault: {fault}}}"), CounterHistory({}), NOW)
+    return {check.what.split(",")[0]: check for check in checks_of(facts, Asked()) if check.verdict == "failed"}
+
+
+def test_a_slow_gpu_fails_the_marks_that_it_is_below(h100: ProbedNode) -> None:
+    """At 0.5 NVLink's alone, at 0.3 that of the large model too, at 0.2 all of them."""
+    nvlink, seven, large = (
+        "all_reduce over NVLink 3.0 or 4.0",
+        "7b: all_reduce bus bandwidth",
+        "235b: all_reduce bus bandwidth",
+    )
+
+    assert {*failed(h100, "slow_gpu, gpu: 2, bandwidth: 0.5")} == {nvlink}
+    assert {*failed(h100, "slow_gpu, gpu: 2, bandwidth: 0.3")} == {nvlink, large}
+    assert {*failed(h100, "slow_gpu, gpu: 2, bandwidth: 0.2")} == {nvlink, seven, large}
+
+
+def test_a_narrowed_link_fails_the_mark_of_pcie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copies of that GPU halve; the GPUs of this node talk over NVLink."""
+    found = failed(ProbedNode("a100x4", tmp_path, monkeypatch), "pcie_width, gpu: 1, lanes: 8")
+
+    assert [*found] == ["PCIe gen 4 x16"]
+    assert found["PCIe gen 4 x16"].where == "GPU1"

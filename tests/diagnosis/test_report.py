@@ -1,0 +1,165 @@
+"""The HTML report as a browser would take it apart."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+from commwatch.diagnosis.document import Diagnosis
+from commwatch.diagnosis.identity import Identity, identity_of
+from commwatch.diagnosis.report import report
+from heatmap.matrices import endpoints, matrix
+from support.diagnoses import cause, component, faulty, finding, healthy, known_of
+
+VOID = ("meta", "br")
+HOSTILE = '<script>alert(1)</script>"onload="x\u202e\x1b[2J'
+
+
+class Page(HTMLParser):
+    """Elements and texts of a page; an element that does not end in its order is an error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Remember the element."""
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Elements end in the order in which they began, the other way round."""
+        assert tag == self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        """Keep what a reader sees."""
+        if self.open[-1:] != ["style"]:
+            self.text += data
+
+
+def made(document: Diagnosis, identity: Identity | None = None) -> str:
+    known = known_of(document)
+    return report(document, identity or identity_of(known.snapshot, "node7", "6.8.0"), 0.6)
+
+
+def page(document: Diagnosis) -> Page:
+    found = Page(made(document))
+
+    assert found.open == []
+    return found
+
+
+def test_verdict_node_findings_and_checks_are_in_it() -> None:
+    """What someone wants to know who has only this page: which node, what, since when, why, what to do."""
+    text = page(faulty()).text
+
+    for part in (
+        "Communication of node7", "8 × NVIDIA H100 80GB HBM3", "Degraded: Slow collective",
+        "since 2026-09-21 13:23:20 UTC",
+        "bandwidth: 22 GB/s (threshold 48 GB/s)", "lanes: x8 (threshold x16)", "Next: Reseat the card",
+        "144 parts, GPU0 link 0 to GPU7 link 17", "at least 360 GB/s", "not measured; it takes 20 results",
+        "GPU-6f2c1b7e-3", "1653", "580.95.05", "6.8.0", "GPU1 is slow to and from every other GPU",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_a_simulated_node_is_called_so_first() -> None:
+    """Before anything else, and in the title; a real one is not."""
+    simulated = page(faulty(simulated="h100x8ndr")).text
+
+    assert simulated.index("Simulated node h100x8ndr: none of this is real.") < simulated.index("Communication of")
+    assert "(simulated)" in simulated[:200]
+    assert "imulated" not in page(faulty()).text
+
+
+def test_nothing_is_run_or_loaded() -> None:
+    """No script, no picture, no link, no event, nothing from elsewhere; and the browser is told so."""
+    text = made(faulty())
+    found = Page(text)
+
+    tags = {tag for tag, _ in found.elements}
+    assert tags.isdisjoint({"script", "img", "link", "iframe", "a", "object", "svg", "form"})
+    assert not [name for _, names in found.elements for name in names if name.startswith("on")]
+    assert "url(" not in text
+    assert "//" not in text
+    assert {"http-equiv": "Content-Security-Policy", "content": "default-src 'none'; style-src 'unsafe-inline'"} in [
+        names for tag, names in found.elements if tag == "meta"
+    ]
+
+
+def test_hostile_names_stay_texts() -> None:
+    """Whatever firmware, a host or a log calls a thing: no element more, and nothing that turns text around."""
+    harmless = page(faulty())
+    checks = [
+        type(one)(
+            branch=one.branch, what=HOSTILE, where=HOSTILE, measured=HOSTILE, required=HOSTILE, verdict=one.verdict,
+            detail=HOSTILE, next_step=HOSTILE,
+        )
+        for one in faulty().checks[-6:]
+    ]  # fmt: skip
+    named = component("gpu", HOSTILE, HOSTILE)
+    hostile = faulty(
+        findings=(finding(component=named, detail=HOSTILE, causes=(cause(component=named, reason=HOSTILE),)),),
+        checks=tuple(checks),
+        matrix=matrix(endpoints=endpoints(8, HOSTILE)),
+        simulated=HOSTILE,
+        maintenance=HOSTILE,
+    )
+    known = known_of(hostile, {("commwatch_gpu_info", ("9", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)): 1})
+    text = made(hostile, identity_of(known.snapshot, HOSTILE, HOSTILE))
+    found = Page(text)
+
+    assert found.open == []
+    assert {tag for tag, _ in found.elements} <= {tag for tag, _ in harmless.elements} | {"p"}
+    assert found.text.count("<script>") > 15
+    assert not [name for _, names in found.elements for name in names if name.startswith("on")]
+    assert "\u202e" not in text
+    assert "\x1b" not in text
+
+
+def test_every_cell_of_the_matrix_can_be_read() -> None:
+    """56 pairs on a colour with ink of at least 4.5 to 1; those of a suspect are marked with its letter and a frame."""
+    found = page(faulty())
+    cells = [names for tag, names in found.elements if tag == "td" and "style" in names]
+
+    assert len(cells) == 2 * 56
+    assert sum(names.get("class") == "marked" for names in cells) == 2 * 14
+    for names in cells:
+        ground, ink = re.findall(r"#([0-9a-f]{6})", str(names["style"]))
+        lighter, darker = sorted((_lightness(ground), _lightness(ink)), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+
+
+def _lightness(shade: str) -> float:
+    """Relative luminance (WCAG 2.1), reckoned apart from the code under test."""
+    parts = [int(shade[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return sum(weight * one for weight, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_what_was_not_measured_is_not_drawn() -> None:
+    """No matrix, no heading for it; a gap in it is a dash; no score says so."""
+    assert "Pairs of GPUs" not in page(healthy(matrix=None)).text
+    assert "not measured" in page(healthy(matrix=matrix(missing=[(0, 1)]))).text
+
+
+def test_eight_gpus_take_less_than_200_kb() -> None:
+    """With every check in it; and a thousand of them do not make it endless."""
+    assert len(made(faulty()).encode()) < 200_000
+    many = faulty(checks=healthy().checks * 20, findings=tuple(finding(code=f"c{one}") for one in range(500)))
+    assert len(made(many).encode()) < 400_000
+
+
+def test_light_dark_phone_and_print_have_their_styles() -> None:
+    """By CSS alone; print takes the light colours, whatever the system's are."""
+    text = made(healthy())
+
+    assert "@media screen and (prefers-color-scheme:dark)" in text
+    assert "@media (max-width:40rem)" in text
+    assert "@media print" in text
+    assert '<meta name="viewport"' in text

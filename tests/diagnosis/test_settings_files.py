@@ -1,0 +1,131 @@
+"""commwatch diagnose --settings: files in all forms, held against a machine; values are never shown."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from commwatch.analysis.nccl_settings import NodeFacts, RdmaPort
+from commwatch.commands import diagnose_settings
+from commwatch.commands.diagnose_settings import SettingsUnreadable, parse_environment_text, run_settings
+from commwatch.config import Config
+from commwatch.sources.node_network import NodeNetwork
+from commwatch.topology import gather
+
+NODE = NodeFacts(gpus=8, peer_levels=frozenset({"NVL"}), peers_unknown=False)
+SECRET = "hunter2"  # noqa: S105 - it must not be printed
+
+
+@pytest.fixture(autouse=True)
+def node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight GPUs on NVLink, known without a look at this machine."""
+    monkeypatch.setattr(diagnose_settings, "_node", lambda config: (NODE, "held against eight GPUs"))
+
+
+def given(folder: Path, text: str, name: str = "job.env") -> str:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return str(path)
+
+
+def notes(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
+    """Code and variable of what was printed as JSON."""
+    answer = json.loads(capsys.readouterr().out)
+    return [(note["code"], note["variable"]) for file in answer["files"] for note in file["notes"]]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"NCCL_DEBUG=WARN\nA=b=c\n", {"NCCL_DEBUG": "WARN", "A": "b=c"}),
+        (b"A=one\0NCCL_ALGO=Ring\nTree\0", {"A": "one", "NCCL_ALGO": "Ring\nTree"}),
+        (b"declare -x A=\"a b\"\ndeclare -x NAMED\nexport B='c'\n", {"A": "a b", "B": "c"}),
+        (b'declare -x A="first\nsecond"\nB=1\n', {"A": "first", "B": "1"}),
+        (b"A=1\nA=2\n", {"A": "1"}),
+        (b"BASH_FUNC_x%%=() {\n}\nnot a setting\n=\n", {}),
+        (b"A=\xff\n", {"A": "\\xff"}),
+        (b'A="b"\n', {"A": '"b"'}),
+        (b"", {}),
+    ],
+)
+def test_environments_are_read_as_they_are_printed(data: bytes, expected: dict[str, str]) -> None:
+    """By env, env -0, export -p of a shell, or the kernel; of equal names the first counts."""
+    assert parse_environment_text(data) == expected
+
+
+def test_a_harmful_setting_is_told_without_its_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1; names and verdicts are shown, values in no form."""
+    name = given(tmp_path, f"NCCL_P2P_DISABLE=1\nNCCL_TOKEN={SECRET}\nNCCL_IB_TIMEOUT={SECRET}\nHOME=/nowhere\n")
+
+    assert run_settings([name], Config(), as_json=False) == 1
+    text = capsys.readouterr().out
+    assert run_settings([name], Config(), as_json=True) == 1
+    told = capsys.readouterr().out
+
+    assert "harmful: NCCL_P2P_DISABLE [p2p_off]" in text
+    assert "NCCL_TOKEN" in text
+    assert "Held against eight GPUs." in text
+    assert SECRET not in text + told
+    assert json.loads(told)["schema"] == "commwatch-settings-audit/1"
+
+
+def test_a_file_of_nccl_is_read_as_nccl_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In nccl.conf ``export`` is part of the name, in an environment that was printed it is not."""
+    text = "export NCCL_P2P_DISABLE=1\n"
+
+    assert run_settings([given(tmp_path, text, "nccl.conf")], Config(), as_json=True) == 1
+    assert [code for code, _ in notes(capsys)] == ["malformed_line"]
+    assert run_settings([given(tmp_path, text)], Config(), as_json=True) == 1
+    assert notes(capsys) == [("p2p_off", "NCCL_P2P_DISABLE")]
+
+
+def test_clean_settings_exit_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A note is no trouble either."""
+    clean = given(tmp_path, "NCCL_DEBUG=WARN\nHOME=/nowhere\n")
+    noted = given(tmp_path, "NCCL_SOME_PLUGIN=1\nNCCL_DEBUG=WARN\nHOME=/nowhere\n", "other.env")
+
+    assert run_settings([clean], Config(), as_json=False) == 0
+    assert "Nothing to say." in capsys.readouterr().out
+    assert run_settings([clean, noted], Config(), as_json=True) == 0
+    assert notes(capsys) == [("unknown_name", "NCCL_SOME_PLUGIN")]
+
+
+def test_an_environment_comes_from_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``env | commwatch diagnose --settings -``."""
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"NCCL_TIMEOUT=30\nNCCL_DEBUG=WARN\n")))
+
+    assert run_settings(["-"], Config(), as_json=True) == 1
+    assert notes(capsys) == [("never_read", "NCCL_TIMEOUT")]
+
+
+@pytest.mark.parametrize("text", [None, "", "no setting\n", "x" * (4 * 2**20 + 1)])
+def test_what_is_no_environment_is_refused(tmp_path: Path, text: str | None) -> None:
+    """A file that is missing, empty, of something else or far too long is wrong use, not clean."""
+    name = str(tmp_path / "missing") if text is None else given(tmp_path, text)
+
+    with pytest.raises(SettingsUnreadable) as refused:
+        run_settings([name], Config(), as_json=False)
+    assert refused.value.exit_code == 2
+
+
+def test_the_network_of_a_machine_is_read_in_another_process(tmp_path: Path) -> None:
+    """It comes back as it was read."""
+    (tmp_path / "sys/class/net/eth0").mkdir(parents=True)
+    (tmp_path / "sys/class/net/eth0/operstate").write_text("up\n")
+    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    (port / "gids").mkdir(parents=True)
+    (port / "state").write_text("4: ACTIVE\n")
+    (port / "link_layer").write_text("Ethernet\n")
+    (port / "gids/3").write_text("0000:0000:0000:0000:0000:ffff:c612:0001\n")
+
+    network = gather.ask_network(str(tmp_path / "sys"), str(tmp_path / "proc"), 30.0)
+
+    assert network == NodeNetwork(
+        {"eth0": True}, (RdmaPort("mlx5_0", 1, True, "Ethernet", None, frozenset({3})),), None, None, None
+    )

@@ -1,0 +1,93 @@
+"""A diagnosis as text: fits 80 columns, and says at once what needs hands."""
+
+from __future__ import annotations
+
+from commwatch.diagnosis.document import Diagnosis, Verdict
+from commwatch.diagnosis.text import diagnosis_lines
+from commwatch.styled import plain
+from support.diagnoses import component, faulty, finding, healthy
+
+
+def text(document: Diagnosis, *, width: int = 80, every: bool = False) -> list[str]:
+    return [plain(line) for line in diagnosis_lines(document, width=width, every=every)]
+
+
+def test_a_healthy_node_fits_a_screen() -> None:
+    """156 checks take 24 lines: the verdict first, and many parts that agree in one line."""
+    found = text(healthy())
+
+    assert found[0] == "Healthy: 163 checks passed, none failed; 1 was not measured"
+    assert len(found) <= 24
+    assert "passed     state of an NVLink: 144 parts, GPU0 link  active    active" in found
+    assert max(map(len, found)) <= 80
+
+
+def test_what_failed_stands_first() -> None:
+    """Finding with evidence, cause and next step; in the table the failed check is the first, with its step."""
+    found = text(faulty())
+
+    assert found[:2] == [
+        "Degraded: Slow collective: probe all_reduce, likely because: PCIe link with",
+        "  fewer lanes: PCIe link of GPU1 (0000:18:00.0)",
+    ]
+    assert "warning: Slow collective: probe all_reduce, for 60 min" in found
+    assert "    lanes: x8 (threshold x16)" in found
+    assert "  next: Reseat the card, then look at the slot and the riser." in found
+    table = found[found.index("Topology") :]
+    assert table[1] == "failed     lanes of the PCIe link: GPU1              x8        at least x16"
+    assert "  GPU1: The link trained to fewer lanes than both ends have. Reseat the card." in table
+
+
+def test_no_line_is_wider_than_the_terminal() -> None:
+    """At 80 columns and at 60, short or in full."""
+    for width in (80, 60):
+        for every in (False, True):
+            found = text(faulty(simulated="h100x8ndr", maintenance="drill"), width=width, every=every)
+            assert max(map(len, found)) <= width
+
+
+def test_all_shows_every_check() -> None:
+    """Also the ones that agree, that were not measured and that do not apply."""
+    found = text(healthy(), every=True)
+
+    assert sum("state of an NVLink: GPU" in line for line in found) == 144
+    assert sum("rate of the port: mlx5_" in line for line in found) == 2
+    assert not any("rate of the port" in line for line in text(healthy()))
+
+
+def test_what_was_not_measured_says_why() -> None:
+    """Once for all that share the reason, outside of the table."""
+    found = text(healthy())
+
+    place = found.index("Pattern")
+    assert found[place + 1 : place + 3] == [
+        "  not measured: bandwidth over sizes (a full scan measures it: commwatch",
+        "    diagnose --full-scan)",
+    ]
+
+
+def test_findings_that_differ_in_their_part_alone_are_one() -> None:
+    """Three of a code are told together, with one next step; two are told apart, and so is one with a cause."""
+    alike = tuple(finding(component=component("gpu", f"GPU-{gpu}", f"GPU{gpu}")) for gpu in range(10))
+    found = text(healthy(findings=alike, verdict=Verdict("degraded", "x")))
+
+    assert "warning: Slow collective: 10 parts" in found
+    assert sum(line.startswith("  next:") for line in found) == 1
+    assert "  and 6 more; --all shows them" in found
+    assert sum(line.startswith("  next:") for line in text(healthy(findings=alike[:2]))) == 2
+    assert sum(line.startswith("  next:") for line in text(healthy(findings=alike), every=True)) == 10
+
+
+def test_many_findings_are_counted() -> None:
+    """Eight are told in full, the gravest, and how many more there are."""
+    many = tuple(finding(code=f"code_{number}") for number in range(12))
+
+    assert "and 4 more findings; --all shows them" in text(healthy(findings=many))
+
+
+def test_names_cannot_move_the_cursor() -> None:
+    """A device may be called whatever its firmware says."""
+    found = text(healthy(findings=(finding(component=component(name="\x1b[2Jgone\u202e")),)))
+
+    assert any("?[2Jgone?" in line for line in found)
+    assert all(line.isprintable() for line in found)

@@ -1,0 +1,261 @@
+"""The published cases, each from a simulated node to what the commands print; docs/cases.md shows the same outputs.
+
+``make cases`` writes the outputs anew. Time, sources and ranks are those of ``support.rehearsed_daemon``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from commwatch import __main__
+from support.case_page import CASES, names_on_the_page, show, until
+from support.rehearsed_daemon import Change, RehearsedDaemon, rehearsed
+
+Show: TypeAlias = Callable[[str, str], None]
+
+SHOWN = (
+    "two nodes", "rtx3090x4", "a10gx8", "a10gx8 profile", "a100pcie", "h100rails run", "h100rails log",
+    "h100rails free", "h100rails repaired", "h100rails over time",
+)  # fmt: skip
+"""All outputs of the page."""
+
+
+@pytest.fixture(name="shown")
+def shown_fixture(request: pytest.FixtureRequest) -> Show:
+    """Holds an output against the page, or writes it there."""
+    write = bool(request.config.getoption("--update-golden"))
+    return lambda name, output: show(name, output, write=write)
+
+
+@contextmanager
+def scenario(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RehearsedDaemon]:
+    """The node of a case with its faults and its job's log, as ``docs/cases`` has them."""
+    node, log = CASES / f"{name}.yaml", CASES / f"{name}-job.log"
+    with rehearsed(
+        str(node) if node.exists() else name,
+        folder,
+        monkeypatch,
+        faults=(CASES / f"{name}-faults.yaml").read_text(encoding="utf-8"),
+        job_log=log.read_text(encoding="utf-8") if log.exists() else "",
+    ) as daemon:
+        yield daemon
+
+
+def told(daemon: RehearsedDaemon, *arguments: str) -> dict[str, Any]:
+    """The JSON of a command."""
+    document = json.loads(daemon.command(*arguments, "--json")[1])
+    assert isinstance(document, dict)
+    return document
+
+
+def one_line(text: str) -> str:
+    """A text without its line breaks."""
+    return " ".join(text.split())
+
+
+def test_the_page_shows_every_output() -> None:
+    """No block is left behind, and none is missing."""
+    assert sorted(names_on_the_page()) == sorted(SHOWN)
+
+
+def test_two_nodes_are_slower_than_one_because_of_the_network(
+    shown: Show, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The range holds what was observed, the network is to blame, one node with DDP is chosen, and units are shown."""
+    asked = (
+        "estimate --parameters 1.5B --strategy zero3 --nodes 2 --gpus-per-node 2 --micro-batches 2 --step-time 1.03s "
+        f"--network 8.74Gbit/s 9.28Gbit/s --path.state {tmp_path}"
+    ).split()
+    assert __main__.main(asked) == 0
+    output = capsys.readouterr().out
+    assert __main__.main([*asked, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+
+    waiting, observed = document["waiting_per_micro_batch_seconds"], (3.1, 4.1)
+    assert waiting["low"] <= observed[0] < observed[1] <= waiting["high"]
+    assert document["bottleneck"] == {"part": "network", "certain": True}
+    assert document["choice"] == {"strategy": "ddp", "nodes": 1, "gpus_per_node": 2}
+    assert "1,500,000,000 × 2 bytes = 3,000,000,000 bytes = 3 GB" in one_line(output)
+    shown("two nodes", until(output, "What is sent"))
+
+
+def test_the_pair_under_one_switch_is_the_slow_one(
+    shown: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is recommended before it was measured; then the pair is named, and two GPUs across the switches."""
+    with scenario("rtx3090x4", tmp_path, monkeypatch) as daemon:
+        daemon.until(12)
+        before = one_line(daemon.command("diagnose", "--all")[1])
+        code, output = daemon.command("diagnose", "--full-scan")
+    after = one_line(output)
+
+    assert "GPU0-GPU1" not in before
+    assert "No matrix of pairs is current; commwatch diagnose --full-scan measures it." in before
+    assert code == 1
+    assert "GPUs under one PCIe switch are slower than distant ones: GPU0-GPU1" in after.split("warning:")[0]
+    assert "next: Train on GPUs of different switches" in after
+    fastest = re.search(r"the fastest two are GPU(\d) and GPU(\d)", after)
+    assert fastest is not None
+    assert {int(fastest[1]) // 2, int(fastest[2]) // 2} == {0, 1}
+    shown("rtx3090x4", output)
+
+
+def test_a_node_whose_gpus_reach_each_other_slowly_is_refused_before_the_job(
+    shown: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the step to expect, from what was measured here; a simulated node is never more than unknown."""
+    asked = ("healthcheck", "--require", "7b", "--step-time", "100ms")
+    with scenario("a10gx8", tmp_path, monkeypatch) as daemon:
+        daemon.until(12)
+        daemon.probe()
+        code, line = daemon.command(*asked)
+        refused, why = daemon.command(*asked, simulated=False)
+        _, output = daemon.command("diagnose", "--profile", "7b", "--step-time", "100ms")
+
+    assert (code, refused) == (2, 1)
+    for said in (line, why):
+        step = re.search(r"7b: a step of ([\d.]+) s to ([\d.]+) s over 8 GPUs, 100 ms on one alone", said)
+        assert step is not None
+        assert 25 < float(step[1]) <= float(step[2]) < 35
+    assert why.startswith("problem: ")
+    shown("a10gx8", line)
+    shown("a10gx8 profile", output)
+
+
+def test_a_stalling_run_has_a_narrow_link_and_a_small_buffer(
+    shown: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are causes of one finding, the link before the setting; both were well before."""
+    with scenario("a100pcie", tmp_path, monkeypatch) as daemon:
+        daemon.until(13)
+        daemon.probe()
+        healthy = told(daemon, "diagnose")["verdict"]["word"]
+        daemon.until(35)
+        use = {value for _, value in daemon.snapshot().samples("commwatch_gpu_utilization_ratio")}
+        findings = told(daemon, "diagnose")["findings"]
+        code, output = daemon.command("diagnose")
+
+    assert healthy == "healthy"
+    assert use == {0.45}
+    [timeouts] = findings
+    assert (timeouts["code"], timeouts["severity"]) == ("nccl_timeouts", "critical")
+    assert [(cause["code"], cause["component"]["name"]) for cause in timeouts["causes"]] == [
+        ("pcie_width_dropped", "PCIe link of GPU2"),
+        ("nccl_setting_suspicious", "NCCL_BUFFSIZE"),
+    ]
+    assert code == 1
+    shown("a100pcie", until(output, "Communication score"))
+
+
+STEP_SECONDS = 120.0
+"""Between two looks at the node of the last case, which runs for hours; a free one is probed as often."""
+PROBED_FROM = 12
+"""Minutes after the boot."""
+
+
+class Course:
+    """What the page of a daemon said at each look, and what that is over time."""
+
+    def __init__(self, daemon: RehearsedDaemon) -> None:
+        self._daemon = daemon
+        self._counts: dict[float, dict[str, float]] = {}
+        """By minute."""
+
+    def until(self, minutes: float) -> None:
+        """Let time pass; probe whenever the node is free."""
+        daemon = self._daemon
+        for minute in range(round(daemon.time / 60) + 2, round(minutes) + 1, 2):
+            daemon.until(minute, step=STEP_SECONDS)
+            if daemon.is_free and minute >= PROBED_FROM:
+                daemon.probe("all_reduce")
+            self._counts[minute] = {
+                metric: sum(value for _, value in daemon.snapshot().samples(metric)) for metric in COUNTED
+            }
+
+    def line(self, minute: int) -> str:
+        """Of the table over time."""
+        errors = self._rise(LOG_ERRORS, minute, 10)
+        attempts = self._rise("commwatch_probe_attempts_total", minute, 60)
+        failed = self._rise("commwatch_probe_failures_total", minute, 60) / attempts if attempts else 0.0
+        symbols = self._rise("commwatch_rdma_port_symbol_errors_total", minute, 60)
+        return f"{minute // 60}:{minute % 60:02} h  {errors:10g}  {symbols:13g}  {100 * failed:11.0f} %  "
+
+    def _rise(self, metric: str, minute: int, window: int) -> float:
+        before = self._counts.get(minute - window, {}).get(metric, 0.0)
+        return self._counts[minute][metric] - before
+
+
+LOG_ERRORS = "commwatch_nccl_log_errors_total"
+COUNTED = (
+    LOG_ERRORS,
+    "commwatch_probe_attempts_total",
+    "commwatch_probe_failures_total",
+    "commwatch_rdma_port_symbol_errors_total",
+)
+
+
+def open_codes(changes: list[Change], minute: int) -> str:
+    """The codes of the findings that were open then."""
+    codes: dict[tuple[str, str], None] = {}
+    for change in changes:
+        if change.seconds <= 60 * minute:
+            if change.event == "opened":
+                codes[change.code, change.component] = None
+            else:
+                del codes[change.code, change.component]
+    return ", ".join(code for code, _ in codes) or "none"
+
+
+def test_a_bad_rail_is_named_and_its_errors_are_seen_to_fall_after_the_repair(
+    shown: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Category and rail while the run fails, the share of failures while the node is free, and nothing at the end."""
+    with scenario("h100rails", tmp_path, monkeypatch) as daemon:
+        course = Course(daemon)
+        course.until(58)
+        assert [change for change in daemon.changes if change.event == "opened"] == []
+        course.until(90)
+        run, during = told(daemon, "diagnose")["findings"], daemon.command("diagnose")[1]
+        course.until(160)  # repaired now
+        free, failing = told(daemon, "diagnose")["findings"], daemon.command("diagnose")[1]
+        course.until(280)
+        repaired, after = told(daemon, "diagnose"), daemon.command("diagnose")[1]
+
+    [timeouts] = run
+    codes = [(cause["code"], cause["component"]["key"]) for cause in timeouts["causes"]]
+    assert (timeouts["code"], codes[0]) == ("nccl_timeouts", ("rdma_errors", "mlx5_3/1"))
+    assert ("nccl_errors", "ib_retry") in codes
+    [rate] = [finding for finding in free if finding["code"] == "probe_error_rate_rise"]
+    [share] = [fact["value"] for fact in rate["evidence"] if fact["what"] == "share of attempts that fail"]
+    assert share == pytest.approx(0.15, abs=0.01)
+    assert repaired["findings"] == []
+    assert open_codes(daemon.changes, 280) == "none"
+    closed = {change.code for change in daemon.changes if change.event == "closed" and change.seconds > 160 * 60}
+    assert {"rdma_errors", "nccl_timeouts", "probe_error_rate_rise"} <= closed
+
+    head = "time    log errors  symbol errors  failed probes  open findings\n        10 min      1 h            1 h\n"
+    minutes = (58, 70, 90, 110, 130, 160, 180, 200, 220, 240, 260, 280)
+    table = "\n".join(course.line(minute) + open_codes(daemon.changes, minute) for minute in minutes)
+    shown("h100rails run", until(during, "Communication score"))
+    shown("h100rails free", until(failing, "Communication score"))
+    shown("h100rails repaired", until(after, "Communication score"))
+    shown("h100rails over time", head + table)
+
+
+def test_the_log_of_the_run_names_the_error_and_what_came_first(
+    shown: Show, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A transfer over the rail that was given up, not the processes that waited for it."""
+    log = CASES / "h100rails-job.log"
+    code = __main__.main(["diagnose", "--log", str(log)])
+    output = capsys.readouterr().out.replace(str(log), "docs/cases/h100rails-job.log")
+
+    assert code == 1
+    shown("h100rails log", until(output, "Later (2)"))

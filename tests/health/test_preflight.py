@@ -1,0 +1,231 @@
+"""`commwatch healthcheck --require`: the preflight before a job, and what it can never do to a cluster."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from commwatch.__main__ import main
+from commwatch.analysis.health import Asked, Health, Preflight, Verdict, judge, with_preflight
+from commwatch.documents import MetricRecord, SeriesRecord, SnapshotDocument
+from commwatch.health_counts import read_counts
+from commwatch_exporters.catalogue import CATALOGUE
+from diagnosis.measured import Numbers, gpus, merged, probe
+from health.reports import NOW, answering, document, fault, report
+from health.scontrol import NODE, Scontrol, shown
+
+Output = pytest.CaptureFixture[str]
+
+FAST = merged(gpus(8, "NVIDIA H100 80GB HBM3"), probe("all_reduce", 313e9, 315e9, ranks=8))
+SLOW = merged(gpus(8, "NVIDIA A10G"), probe("all_reduce", 0.82e9, 12e9, ranks=8))
+
+
+def snapshot(numbers: Numbers, age: float) -> dict[str, Any]:
+    """What the daemon answers when it is asked for its metrics; the last results are so many seconds old."""
+    now = time.time()
+    records = []
+    for name, series in numbers.items():
+        metric = CATALOGUE[name]
+        shift = now - age if name.endswith("_timestamp_seconds") else None
+        records.append(
+            MetricRecord(
+                name,
+                metric.type,
+                metric.unit,
+                tuple(
+                    SeriesRecord(dict(zip(metric.labels, labels, strict=True)), value if shift is None else shift)
+                    for labels, value in series.items()
+                ),
+            )
+        )
+    answer = SnapshotDocument(version="1", time=now, simulated=None, maintenance=None, metrics=tuple(records))
+    return msgspec.json.decode(msgspec.json.encode(answer), type=dict[str, Any])
+
+
+class Node:
+    """A node with a daemon that says what a test wants, and a Slurm that may drain it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
+        self.state.mkdir()
+        self.slurm = Scontrol(folder, shown())
+        self._config = folder / "commwatch.yaml"
+        self._config.write_text(json.dumps({"probes": {"slurm_node": NODE}}))
+
+    @contextmanager
+    def saying(self, **answers: Any) -> Iterator[None]:
+        """A daemon with an answer for each operation; none closes the connection."""
+
+        def answer(connection: socket.socket) -> None:
+            given = answers.get(json.loads(connection.recv(1024)))
+            if given is not None:
+                connection.sendall(msgspec.json.encode(given) + b"\n")
+
+        with answering(self.state, answer):
+            yield
+
+    def check(self, *arguments: str) -> int:
+        """Exit code of the command."""
+        config = ("--path.state", str(self.state), "--config.file", str(self._config))
+        return main(["healthcheck", *config, "--require", "7b", *arguments])
+
+    def counts_are(self, expected: dict[str, int]) -> bool:
+        """Whether so many unknowns were counted."""
+        return read_counts(self.state) == expected
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """One that nothing is known of yet."""
+    made = Node(tmp_path)
+    for name in ("COMMWATCH_SIMULATE", "COMMWATCH_PATH_STATE", "COMMWATCH_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(made.slurm.programs))
+    return made
+
+
+def test_a_node_that_suits(node: Node, capsys: Output) -> None:
+    """0, with the step to expect; the JSON has every check."""
+    with node.saying(findings=document(), snapshot=snapshot(FAST, 240)):
+        assert node.check() == 0
+        assert capsys.readouterr().out.startswith("ok: 7b: a step of 435 ms to 513 ms over 8 GPUs, 435 ms on one alone")
+        assert node.check("--json") == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["preflight"]["profile"], told["preflight"]["verdict"]) == ("7b", "ok")
+    assert {check["verdict"] for check in told["preflight"]["checks"]} <= {"passed", "does not apply", "not measured"}
+    assert node.counts_are({})
+
+
+def test_a_node_that_does_not_suit_is_refused(node: Node, capsys: Output) -> None:
+    """1, with the reason and the step to expect, also for a step of one's own."""
+    with node.saying(findings=document(), snapshot=snapshot(SLOW, 240)):
+        assert node.check() == 1
+        assert "slower than this hardware should be" in capsys.readouterr().out
+        assert node.check("--step-time", "100ms") == 1
+
+    assert capsys.readouterr().out.startswith(
+        "problem: 7b: a step of 29.9 s to 30 s over 8 GPUs, 100 ms on one alone; GPUs wait 100 % of it"
+    )
+
+
+def test_a_finding_is_refused_as_well(node: Node, capsys: Output) -> None:
+    """Whatever the results say: the job would run into it."""
+    with node.saying(findings=document("nvlink_down"), snapshot=snapshot(FAST, 240)):
+        assert node.check() == 1
+
+    assert capsys.readouterr().out.startswith(
+        "problem: NVLink is down: GPU0 link 3 (0000:17:00.0/3); preflight, ok: 7b"
+    )
+
+
+def test_an_old_result_is_unknown_and_says_how_old(node: Node, capsys: Output) -> None:
+    """2, counted; --fail-closed makes it 1. An hour is the default."""
+    with node.saying(findings=document(), snapshot=snapshot(SLOW, 3700)):
+        assert node.check() == 2
+        assert capsys.readouterr().out == "unknown: 7b: the last all_reduce result is 61.7 min old, more than 60 min\n"
+        assert node.check("--fail-closed") == 1
+        assert node.check("--max-age", "2h") == 1
+    assert "problem" in capsys.readouterr().out
+    assert node.counts_are({"no_result": 2})
+
+
+def test_max_age_is_that_of_results_and_not_of_the_look(node: Node, capsys: Output) -> None:
+    """A daemon that looked two minutes ago is stale, however old a result may be."""
+    with node.saying(findings=document(age=120.0), snapshot=snapshot(FAST, 240)):
+        assert node.check("--max-age", "1h") == 2
+    assert "the daemon's last look is" in capsys.readouterr().out
+    with node.saying(findings=document(), snapshot=snapshot(FAST, 240)):
+        assert node.check("--max-age", "30s") == 2
+    assert "the last all_reduce result is 4 min old, more than 30 s" in capsys.readouterr().out
+
+
+def test_for_slurm_a_refusal_is_told_and_changes_nothing(node: Node, capsys: Output) -> None:
+    """A prolog that fails drains the node, which suits other jobs."""
+    with node.saying(findings=document(), snapshot=snapshot(SLOW, 240)):
+        assert node.check("--slurm", "--drain") == 0
+        assert node.check("--slurm", "--fail-closed") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("ok: nothing on the drain list; no finding open; preflight, problem: 7b: a step of ")
+    with node.saying(findings=document(), snapshot=snapshot(SLOW, 7200)):
+        assert node.check("--slurm", "--fail-closed") == 0
+    assert node.slurm.updates == []
+    assert node.counts_are({})
+
+
+def test_for_slurm_the_drain_list_counts_as_ever(node: Node, capsys: Output) -> None:
+    """Also where the preflight cannot be made; Slurm is told the fault, and not the preflight."""
+    with node.saying(findings=document("nvlink_down")):
+        assert node.check("--slurm", "--drain") == 1
+
+    assert "preflight, unknown: 7b: the daemon of" in capsys.readouterr().out
+    [update] = node.slurm.updates
+    assert "7b" not in update
+
+
+@pytest.mark.parametrize(
+    ("about", "because"),
+    [
+        ({"simulated": "h100x8"}, "simulated"),
+        ({"maintenance": "driver"}, "paused"),
+        ({"looked_at": None}, "not_looked_yet"),
+    ],
+)
+def test_what_says_nothing_of_the_node_stays_unknown(
+    node: Node, capsys: Output, about: dict[str, Any], because: str
+) -> None:
+    """The line still says what the preflight would."""
+    with node.saying(findings=document(**about), snapshot=snapshot(SLOW, 240)):
+        assert node.check() == 2
+
+    assert "preflight, problem: 7b: a step of" in capsys.readouterr().out
+    assert node.counts_are({because: 1})
+
+
+def test_a_daemon_that_does_not_give_its_metrics(node: Node, capsys: Output) -> None:
+    """Unknown, whether it closes the connection or says something else."""
+    for answer in (None, {"hello": 1}, {"error": "no"}):
+        with node.saying(findings=document(), snapshot=answer):
+            assert node.check() == 2
+        assert capsys.readouterr().out.startswith("unknown: 7b: ")
+
+
+def test_without_a_daemon(node: Node, capsys: Output) -> None:
+    """As without --require."""
+    assert node.check() == 2
+    assert capsys.readouterr().out.startswith("unknown: no commwatch daemon runs")
+
+
+def test_wrong_use_never_drains(node: Node) -> None:
+    """A profile that is none: 2, and 0 with --slurm."""
+    assert main(["healthcheck", "--path.state", str(node.state), "--require", "8b"]) == 2
+    assert main(["healthcheck", "--path.state", str(node.state), "--require", "8b", "--slurm", "--drain"]) == 0
+    assert node.slurm.updates == []
+
+
+def of(verdict: Verdict, *, failing_rules: tuple[str, ...] = (), found: bool = False) -> Health:
+    """A preflight of this verdict beside a report."""
+    asked = Asked(NOW, 60.0)
+    faults = (fault("nvlink_down"),) if found else ()
+    return with_preflight(
+        judge(report(*faults, failing_rules=failing_rules), asked), Preflight(verdict, "7b: so"), asked
+    )
+
+
+def test_how_the_two_answers_join() -> None:
+    """The worse one counts; what was measured counts although a rule fails."""
+    assert (of("ok").verdict, of("ok").reason) == ("ok", "7b: so; no finding above information")
+    assert (of("unknown").verdict, of("unknown").because) == ("unknown", "no_result")
+    assert of("problem").reason == "7b: so"
+    assert of("problem", found=True).reason.startswith("7b: so; NVLink is down")
+    assert of("unknown", found=True).verdict == "problem"
+    assert of("problem", failing_rules=("down",)).verdict == "problem"
+    assert of("ok", failing_rules=("down",)).because == "not_read"

@@ -1,0 +1,315 @@
+"""A daemon over a simulated node in this process, at times that the test sets, and the commands that ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding afterwards
+import pytest
+from structlog.testing import capture_logs
+
+import commwatch.logging
+from commwatch import __main__, collection, pipeline, probe_topology, verdict
+from commwatch.analysis.nccl_log_event import time_of
+from commwatch.answers import Answers
+from commwatch.collection import Collection, Collector
+from commwatch.config import Config, NcclLogsSource, Paths, Simulation, Sources
+from commwatch.control import ControlServer
+from commwatch.origins import boot_identity, origin_absent
+from commwatch.probe_node import ProbeNode, ReadNode
+from commwatch.probe_records import AnyRecord, load_record, take_outcome
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed
+from commwatch.simulation.names import absolute
+from commwatch.sources import nccl_logs
+from commwatch.sources.base import Source, SourceUnavailable
+from commwatch.state import state_path
+from commwatch.topology.sysfs import SysfsFacts, read_sysfs
+from commwatch.verdict import Verdict
+from commwatch.workers.wire import SimulationPlan
+from commwatch.workers.worker import Collected
+from commwatch.wraps import Wraps
+from commwatch_exporters.snapshot import Block, Layout
+from support.core import PlannedJobs, ScriptedReader
+from support.facts import shipped
+from support.probed_node import cycle_of
+from support.rehearsed_probes import probe_by_hand
+from support.whole_node import WholeNode
+
+BOOTED_AT = 1_767_261_600.0
+"""2026-01-01 10:00 UTC: when a rehearsed node boots and its daemon starts."""
+LOOK_SECONDS = 30.0
+"""Between two looks; the daemon itself looks every 10 s."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A finding that opened or closed."""
+
+    seconds: float
+    """Since the node booted."""
+    event: str
+    """``opened`` or ``closed``."""
+    code: str
+    component: str
+    """Its identity."""
+
+
+class _NodeClock:
+    """Stands in for the module ``time`` where the daemon would read the machine's clocks."""
+
+    def __init__(self, node: WholeNode) -> None:
+        self._node = node
+
+    def monotonic(self) -> float:
+        return self._node.time
+
+    def time(self) -> float:
+        return self._node.started_at + self._node.time
+
+
+class RehearsedDaemon(WholeNode):
+    """What a daemon knows of a simulated node as time passes: all sources, analysis, probes, findings and score.
+
+    Sources are asked in this process and not in workers, and a probe's ranks are asked for their times without being
+    started. All else is what the daemon does. No clock of the machine is read.
+    """
+
+    started_at = BOOTED_AT
+    time = 0.0
+
+    def __init__(self, node: str, folder: Path, monkeypatch: pytest.MonkeyPatch, faults: str, job_log: str) -> None:
+        self._monkeypatch = monkeypatch
+        self._loop = asyncio.new_event_loop()
+        self._log_file = folder / "job.log"
+        self._log_file.touch()
+        self._log_left = _timed(job_log)
+        config = Config(
+            paths=Paths(state=str(folder / "state")),
+            simulation=Simulation(preset=absolute(node)),
+            sources=Sources(nccl_logs=NcclLogsSource(paths=(str(self._log_file),) if job_log else ())),
+        )
+        state_path(config).mkdir(parents=True)
+        super().__init__(absolute(node), folder, faults=faults, config=config)
+        self.changes: list[Change] = []
+        """What opened and closed until now."""
+        self._read_no_clock()
+        self._wraps = Wraps(self.state, boot_identity(self.roots[1]))
+        self._collection = Collection(
+            self._collectors, self.store, self.instruments, PlannedJobs(), self._after,
+            self._absent, self._wraps.correct,
+        )  # fmt: skip
+        self.verdict = Verdict(shipped(), self.state, self.store, self.instruments, self._collection)
+        self._records: dict[str, AnyRecord] = {}
+        self._prober = self._probe_node()
+        probe_by_hand(self, monkeypatch)
+
+    def _read_no_clock(self) -> None:
+        clock = _NodeClock(self)
+        for module in (collection, pipeline, verdict):
+            self._monkeypatch.setattr(module, "time", clock)
+        self._monkeypatch.setattr(time, "time", clock.time)
+        # A command that logs would set up the logging of all tests that follow.
+        self._monkeypatch.setattr(commwatch.logging, "configure_logging", lambda settings: None)
+
+    def _open(self, name: str, opt_in: tuple[str, ...]) -> Source:
+        if name != nccl_logs.NcclLogsSource.collectors[0]:
+            return super()._open(name, opt_in)
+        clock = _NodeClock(self)
+        return nccl_logs.NcclLogsSource(
+            self.config.sources.nccl_logs.paths, host="node1", clock=clock.time, monotonic=clock.monotonic
+        )
+
+    def _absent(self, source: str) -> str | None:
+        sysfs, procfs = self.roots
+        return origin_absent(source, Path(sysfs), Path(procfs), self.config.sources)
+
+    def _run(self, collector: Collector) -> None:
+        reader = collector.reader
+        assert isinstance(reader, ScriptedReader)
+        reader.answers.append(self._answer(collector))
+        self._loop.run_until_complete(self._collection.run(collector))
+        reader.answers.clear()  # of a source that is not on the node, nobody asked
+
+    def _answer(self, collector: Collector) -> Collected | SourceUnavailable:
+        try:
+            batch = self._sources[collector.source].collect(collector.key)
+        except SourceUnavailable as error:
+            return error
+        return Collected(
+            self._blocks(batch), batch.absences, 0.0, batch.events, batch.occupants, batch.log_errors, batch.resume,
+            batch.audit,
+        )  # fmt: skip
+
+    # --- time ---
+
+    def until(self, minutes: float, step: float = LOOK_SECONDS) -> None:
+        """Let time pass, up to so many minutes after the boot: jobs write their log, all is read, the rules look.
+
+        Args:
+            minutes: at the end.
+            step: seconds between two looks.
+        """
+        while self.time < 60.0 * minutes:
+            self.time = min(60.0 * minutes, self.time + step)
+            self._write_log()
+            with capture_logs():
+                self.run()
+            self.look()
+
+    def look(self) -> None:
+        """Let results of probes age, and the rules look."""
+        for name in self._records:
+            self._publish(name)
+        with capture_logs() as logged:
+            self.verdict.look(self.snapshot(), time.time())
+        self.changes += [
+            Change(self.time, entry["event"].removeprefix("finding "), entry["code"], entry["component"])
+            for entry in logged
+            if entry["event"] in ("finding opened", "finding closed")
+        ]
+
+    def _write_log(self) -> None:
+        """What the job has written by now."""
+        due = [line for at, line in self._log_left if at <= time.time()]
+        if due:
+            with self._log_file.open("a", encoding="utf-8") as log:
+                log.writelines(due)
+            del self._log_left[: len(due)]
+
+    # --- probes ---
+
+    def probe(self, *names: str) -> None:
+        """Run one cycle of each of these probes, or of all, on a node that is free."""
+        for name in names or self.config.probes.definitions:
+            self._probe(name)
+        self.look()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no job is on a GPU."""
+        return not any(self.store.occupants.values())
+
+    def _probe(self, name: str) -> None:
+        assert self.is_free, "a daemon would not probe while a job runs"
+        probe = self.config.probes.definitions[name]
+        prospect = self._loop.run_until_complete(self._prober.joined_prospect(name))
+        record = self._records.get(name)
+        if record is None:
+            record = self._records[name] = load_record(self.state, prospect.plan, probe, shipped())
+        record.adopt_plan(prospect.plan)
+        if prospect.plan.steps:
+            take_outcome(record, self.outcome(prospect.plan), prospect, probe, time.time())
+        self._publish(name)
+
+    def outcome(self, plan: CyclePlan) -> CycleResult:
+        """What a cycle that is run now comes to."""
+        if error := self.node.error_of_cycle(plan.ranks, plan.devices):
+            return Failed(finished_at=time.time(), occupied_seconds=3.0, reason="nccl_error", detail=error)
+        return cycle_of(plan, self.node, time.time())
+
+    def _publish(self, name: str) -> None:
+        readings = self._records[name].readings(time.time())
+        layout = Layout(tuple((metric, labels) for metric, labels, _ in readings))
+        block = Block(layout, [value for _, _, value in readings], self.time)
+        self.store.put("probes", name, block, float("inf"))
+
+    def _probe_node(self) -> ProbeNode:
+        # Else in a process of its own, which may hang.
+        self._monkeypatch.setattr(probe_topology, "ask_sysfs", _read_sysfs)
+
+        async def nothing() -> None:
+            """All was read at the last step."""
+
+        sysfs, procfs = self.roots
+        plan = SimulationPlan(self.preset, str(self.faults_file or ""), self.started_at, sysfs, procfs)
+        read = ReadNode(lambda: True, nothing, nothing, lambda: 0)
+        return ProbeNode(self.config, self.store, self.state.path, plan, read)
+
+    # --- commands ---
+
+    def command(self, *arguments: str, simulated: bool = True) -> tuple[int, str]:
+        """Exit code and output of a command, asked of this daemon through its control socket.
+
+        Args:
+            arguments: of ``commwatch``.
+            simulated: False: both say that the node is a real one.
+        """
+        for name, record in self._records.items():
+            self.state.save(f"probe-{name}", record.history)
+        own = ["--path.state", str(self.state.path)]
+        if simulated:
+            own = ["--simulate", self.preset, "--path.state", self.config.paths.state]
+        output = io.StringIO()
+        with self.control(simulated=simulated), contextlib.redirect_stdout(output):
+            code = __main__.main([*arguments, *own])
+        return code, output.getvalue()
+
+    @contextmanager
+    def control(self, *, simulated: bool = True) -> Iterator[None]:
+        """The daemon's end of the control socket, in a thread: commands wait for what it says."""
+        config = self.config if simulated else msgspec.structs.replace(self.config, simulation=Simulation())
+        answers = Answers(
+            lambda: config, lambda: self.verdict, self.snapshot, lambda: None, lambda: self.job_settings
+        )
+        server, loop = ControlServer(self.state.path, answers.operations()), asyncio.new_event_loop()
+        loop.run_until_complete(server.start())
+        thread = threading.Thread(target=loop.run_forever, name=f"daemon of {self.preset}")
+        thread.start()
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.run_until_complete(server.stop())
+            loop.close()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        super().close()
+        self._loop.close()
+
+
+@contextmanager
+def rehearsed(
+    node: str, folder: Path, monkeypatch: pytest.MonkeyPatch, faults: str = "", job_log: str = ""
+) -> Iterator[RehearsedDaemon]:
+    """A node that boots now, under a daemon; driver library and clocks are put back afterwards.
+
+    Args:
+        node: a preset, or a file of one's own.
+        folder: for its files and its state.
+        monkeypatch: puts the driver library and the clocks back.
+        faults: YAML.
+        job_log: what a job will have written; each line is added at the time that it names, in UTC, and those without
+            one with the line before.
+    """
+    with monkeypatch.context() as patched:
+        patched.setattr(pynvml, "nvmlLib", None)
+        patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+        daemon = RehearsedDaemon(node, folder, patched, faults, job_log)
+        try:
+            yield daemon
+        finally:
+            daemon.close()
+
+
+def _timed(log: str) -> list[tuple[float, str]]:
+    """The lines of a log, each with the seconds since 1970 at which it was written."""
+    lines, at = [], BOOTED_AT
+    for line in log.splitlines(keepends=True):
+        at = time_of(line, time.gmtime(BOOTED_AT).tm_year) or at
+        lines.append((at, line))
+    return lines
+
+
+def _read_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
+    return read_sysfs(Path(sysfs), Path(procfs))

@@ -1,0 +1,72 @@
+"""Probes by hand on a rehearsed node: the command's own code, over ranks that are asked for their times only."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Protocol
+
+import pytest
+
+from commwatch.commands import probe_cycle
+from commwatch.config import Config
+from commwatch.gpu_view import GpuView
+from commwatch.probe_topology import ProbeTopology
+from commwatch.probes.by_hand import NodeByHand
+from commwatch.probes.gate import GateFacts, SchedulerFacts
+from commwatch.probes.plan import CyclePlan, CycleResult, SimulatedNodePlan
+from commwatch.store import Store
+from commwatch.topology.model import Topology
+
+CYCLE_SECONDS = 5.0
+"""That pass while a cycle runs."""
+
+
+class Rehearsed(Protocol):
+    """What is asked of the node."""
+
+    time: float
+    started_at: float
+    preset: str
+    store: Store
+
+    @property
+    def roots(self) -> tuple[str, str]: ...
+
+    def outcome(self, plan: CyclePlan) -> CycleResult: ...
+
+
+def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the commands that probe find this node, as its collectors read it last, and its ranks."""
+
+    class Node(NodeByHand):
+        def __init__(self, config: Config) -> None:
+            super().__init__(config)
+            self._store, self.view = node.store, GpuView(node.store)
+            self.driver = True
+            self.simulation = SimulatedNodePlan(preset=node.preset, faults_file=None, started_at=node.started_at)
+
+        async def __aenter__(self) -> NodeByHand:
+            addresses = [gpu.pci_bus_id for gpu in self.gpus]
+            self._topology = await ProbeTopology(node.store, *node.roots).read(addresses) or Topology(())
+            return self
+
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        ) -> None:
+            """Nothing was opened."""
+
+        async def facts(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> GateFacts:
+            return GateFacts(
+                torch_installed=True, initial_pid_namespace=True, scheduler=SchedulerFacts(ignored=True),
+                gpus=self.view.facts(float("-inf")),
+            )  # fmt: skip
+
+    class Ranks:
+        running = False
+
+        async def run(self, plan: CyclePlan, *_: Any) -> CycleResult:  # watch and progress: nothing happens meanwhile
+            node.time += CYCLE_SECONDS
+            return node.outcome(plan)
+
+    monkeypatch.setattr(probe_cycle, "NodeByHand", Node)
+    monkeypatch.setattr(probe_cycle, "Launcher", lambda **_: Ranks())

@@ -1,0 +1,49 @@
+"""The topology made of metrics is that of the files and the driver; no branch fails on a healthy node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.history import CounterHistory
+from commwatch.diagnosis.infiniband import infiniband
+from commwatch.diagnosis.settings import settings
+from commwatch.diagnosis.topology import topology_checks
+from commwatch.documents import metric_records
+from commwatch.settings_records import AuditRecord
+from commwatch.simulation.presets import PRESETS
+from commwatch.topology.exposed import topology_of
+from commwatch.topology.findings import findings
+from commwatch.topology.sysfs import read_sysfs
+from diagnosis.exposed import known_of
+from support.whole_node import whole_node
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_metrics_tell_the_topology(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices, links, adapters and ways are those of sysfs, and a healthy node fails no check."""
+    with whole_node(preset, tmp_path, monkeypatch) as node:
+        snapshot = node.snapshot()
+        read = {one.address: one for one in read_sysfs(*map(Path, node.roots)).devices}
+    topology = topology_of(Facts(snapshot, CounterHistory({}), 1.0))
+    told = topology.nodes[0]
+
+    assert {address: (device.parent, device.numa_node, device.link) for address, device in told.devices.items()} == {
+        address: (one.ancestors[0], one.numa_node, one.link) for address, one in read.items()
+    }
+    assert [(gpu.index, gpu.address) for gpu in told.gpus] == [
+        (place, gpu.pci_address) for place, gpu in enumerate(PRESETS[preset].gpus)
+    ]
+    assert {nic.address: (nic.rdma_devices, nic.interfaces) for nic in told.nics} == {
+        one.address: (one.rdma_devices, one.interfaces) for one in read.values() if one.role == "nic"
+    }
+    assert not [one for one in findings(topology) if one.code == "nvlink_unknown"]
+
+    known = known_of({}, audit=AuditRecord(read=8))
+    known = replace(known, snapshot=structs.replace(known.snapshot, metrics=metric_records(snapshot)))
+    checks = [*topology_checks(known), *infiniband(known), *settings(known)]
+    assert [check for check in checks if check.verdict == "failed"] == []

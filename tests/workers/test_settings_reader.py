@@ -1,0 +1,63 @@
+"""The reader of NCCL settings as processes: one for each audit, and what becomes of one that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+
+from commwatch.instruments import Instruments
+from commwatch.job_settings import SettingsReader
+from commwatch.settings_records import AuditOrder, AuditRecord
+from commwatch.workers.reader import ReaderSettings
+from commwatch.workers.worker import Collected
+from support.core import in_loop
+from support.processes import ProcessTable
+
+DEADLINE = 0.5
+
+
+def reader(table: ProcessTable, *pids: int) -> SettingsReader:
+    order = msgspec.json.encode(AuditOrder(pids))
+    settings = ReaderSettings(
+        "settings", ("nccl_settings",), {}, DEADLINE, 6 * DEADLINE, str(table.root.parent / "sys"), Path("/proc"),
+        str(table.root), resume=lambda: {"nccl_settings": order},
+    )  # fmt: skip
+    return SettingsReader(settings, Instruments(), lambda: None)
+
+
+def record(collected: Collected) -> AuditRecord:
+    assert collected.audit is not None
+    return msgspec.json.decode(collected.audit, type=AuditRecord)
+
+
+def test_a_process_that_cannot_be_read_is_left_out_and_the_others_are_audited(tmp_path: Path) -> None:
+    """The first audit names it and gives nothing; the next one counts it as unread. None leaves a healthy process."""
+    table = ProcessTable(tmp_path / "proc")
+    table.add(11, {"NCCL_BUFFSIZE": "54321"})
+    table.add(12)
+    environment = table.root / "12/environ"
+    environment.unlink()
+    os.mkfifo(environment)  # to open it waits, as a look at a process whose memory is held
+
+    async def body() -> None:
+        one = reader(table, 11, 12)
+        try:
+            first = await one.collect("nccl_settings")
+            assert [(absence.device, absence.reason) for absence in first.absences] == [("12", "deadline")]
+            assert first.blocks == {}
+            assert len(one.pids()) == 1
+
+            found = record(await one.collect("nccl_settings"))
+            assert (found.read, [(unread.pid, unread.reason) for unread in found.unread]) == (1, [(12, "no_answer")])
+            assert [(remark.code, remark.pids) for remark in found.remarks] == [("buffer_small", (11,))]
+            assert len(one.pids()) == 1
+        finally:
+            os.close(os.open(environment, os.O_WRONLY))  # whoever waits goes on and ends
+            while one.pids():
+                await asyncio.sleep(0.01)
+            await one.stop()
+
+    in_loop(body, 30)
