@@ -24,8 +24,8 @@ FAULTS = """
   at: 2s
 """
 CONFIG = "sources: {nvml: {events_interval: 500ms}, kernel_log: {interval: 500ms}}\n"
-ROUNDING_SECONDS = 0.1
-"""Of an age on the status page."""
+READING_SECONDS = 1.5
+"""A reading that ended so long after an event began after it, however busy this machine is."""
 
 
 def gpu3(daemon: Daemon) -> dict[str, str]:
@@ -40,7 +40,7 @@ def both_have_looked(daemon: Daemon, labels: dict[str, str]) -> bool:
     happened, now = daemon.value("gpu_last_xid_timestamp_seconds", **labels), time.time()
     rows = re.findall(r"<td>(nvml_events|kernel_log)</td><td[^>]*>ok</td><td[^>]*>([0-9.]+) s</td>", daemon.get("/")[1])
     ages = {name: float(age) for name, age in rows}
-    return happened is not None and len(ages) == 2 and now - max(ages.values()) > happened + ROUNDING_SECONDS
+    return happened is not None and len(ages) == 2 and now - max(ages.values()) > happened + READING_SECONDS
 
 
 @pytest.fixture

@@ -17,15 +17,26 @@ from commwatch.probes.launch import Launcher
 from commwatch.probes.lock import ProbeLock, held_elsewhere
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Yielded
 from commwatch.probes.rank import EXIT_SECONDS
-from probes.cycles import LATENCY_BYTES, alive, all_quiet, cycle_plan, deadlines, failure, left_in, run, scripted
+from probes.cycles import (
+    LAST_SECONDS,
+    LATENCY_BYTES,
+    alive,
+    all_quiet,
+    cycle_plan,
+    deadlines,
+    failure,
+    gone_within,
+    left_in,
+    run,
+    scripted,
+)
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path: Path) -> Iterator[None]:
     """No process and no private folder is left after any test."""
     yield
-    assert left_in(tmp_path) == []
-    assert [path.name for path in tmp_path.glob("commwatch-probe-*")] == []
+    assert gone_within(LAST_SECONDS, tmp_path), left_in(tmp_path)
 
 
 def test_ranks_deaf_to_everything_are_killed_in_every_phase(tmp_path: Path) -> None:
