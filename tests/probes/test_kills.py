@@ -181,13 +181,20 @@ def test_the_folder_is_made_when_its_guards_are_there(tmp_path: Path, monkeypatc
     launcher = scripted(tmp_path)
     processes: list[int] = []
 
+    def look() -> None:
+        """The kernel shows the environment of a process only a moment after it was started."""
+        end = time.monotonic() + LAST_SECONDS
+        while len(left_in(tmp_path)) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        processes.append(len(left_in(tmp_path)))
+
     class Folder(PrivateFolder):
         def make(self) -> None:
-            processes.append(len(left_in(tmp_path)))
+            look()
             super().make()
 
         def remove(self) -> None:
-            processes.append(len(left_in(tmp_path)))
+            look()
             super().remove()
 
     monkeypatch.setattr(cycle, "PrivateFolder", Folder)
