@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help run demo test lint format types check docs bench clean
+.PHONY: help run demo test lint format types check docs cases bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/findings an
 	$(BIN)/python -m commwatch_exporters.documentation
 	$(BIN)/python -m commwatch.finding_pages
 	$(BIN)/python -m commwatch.rules
+
+cases: $(BIN)/.dev  ## rehearse the published cases, and write their outputs into docs/cases.md
+	$(BIN)/pytest --quiet --update-golden tests/end_to_end/test_cases.py
 
 bench: $(BIN)/.dev  ## measure against the budgets of docs/performance.md
 	$(BIN)/python -m benchmarks.sampling

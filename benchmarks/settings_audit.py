@@ -1,6 +1,6 @@
 """Measures an audit of NCCL settings as the daemon makes it: the process that is started for it, and its time.
 
-The processes that are audited are files that look like ``/proc``, each with 20 variables of which NCCL reads nine.
+The processes that are audited are files that look like ``/proc``, each with 21 variables, nine of them settings.
 
 Example:
     python -m benchmarks.settings_audit --processes 8 2000 --json

@@ -43,26 +43,22 @@ class Audit:
     """What is to be said of some settings."""
 
     remarks: tuple[SettingRemark, ...]
-    """The gravest first. They hold values: fit for a terminal on this node only."""
+    """The gravest first."""
     read: int
     """How many processes, environments or files were judged."""
     unread: tuple[UnreadProcess, ...] = ()
 
 
-def facts_of_node(topology: Topology, sysfs: Path, procfs: Path) -> NodeFacts:
+def read_facts(driver: DriverFacts, sysfs: Path, procfs: Path) -> NodeFacts:
     """What settings are held against on this machine.
 
     Args:
-        topology: as ``topology.gather.read_topology`` gives it.
-        sysfs: usually ``/sys``; interfaces and RDMA ports are read there.
+        driver: what is known of it already.
+        sysfs: usually ``/sys``; the PCIe tree, interfaces and RDMA ports are read there.
         procfs: usually ``/proc``.
     """
+    topology = Topology((build_node(read_sysfs(sysfs, procfs), driver),))
     return node_facts(topology, read_node_network(sysfs, procfs))
-
-
-def read_facts(driver: DriverFacts, sysfs: Path, procfs: Path) -> NodeFacts:
-    """The same where only the driver's part is known already."""
-    return facts_of_node(Topology((build_node(read_sysfs(sysfs, procfs), driver),)), sysfs, procfs)
 
 
 def audit_environment(environment: Mapping[str, str], node: NodeFacts, home: str = "") -> Audit:

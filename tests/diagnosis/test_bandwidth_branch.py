@@ -20,6 +20,20 @@ H100 = "NVIDIA H100 80GB HBM3"
 class _Known:
     facts: Facts
     thresholds: object
+    scanned: tuple[object, ...] = ()
+
+
+def test_a_full_scan_is_not_sent_to_another_one() -> None:
+    """What it could not measure has no result; a quick look says how to get it."""
+    numbers = facts(gpus(8, H100), probe("all_reduce", None, None, ranks=8, age=None))
+    quick, full = (
+        next(iter(bandwidth_checks(_Known(numbers, shipped(), scanned))))  # type: ignore[arg-type]
+        for scanned in ((), ("something",))
+    )
+
+    assert (quick.verdict, full.verdict) == ("not measured", "not measured")
+    assert quick.detail == "there is no result yet; commwatch diagnose --full-scan measures it now"
+    assert full.detail == "there is no result yet"
 
 
 def checks(*parts: Numbers) -> list[Check]:
@@ -103,6 +117,15 @@ def test_a_result_of_which_nothing_is_expected_is_only_told() -> None:
     check = only(checks(gpus(8, H100), probe("all_reduce", 100e9, None, ranks=8)))
 
     assert (check.verdict, check.measured, check.required) == ("notice", "100 GB/s", "")
+
+
+def test_a_pair_of_which_nothing_is_expected_does_not_hide_a_low_one() -> None:
+    """Those that can be judged are."""
+    numbers = pairs({(0, 1): 12e9, (1, 0): 5e9}, 12e9)
+    del numbers["commwatch_pair_expected_bandwidth_bytes_per_second"]["0", "1", "nccl"]
+    low = only(checks(gpus(2, H100), numbers))
+
+    assert (low.verdict, low.where, low.measured) == ("notice", "GPU1 to GPU0", "5 GB/s to 12 GB/s, 2 pairs")
 
 
 def test_pairs_are_told_by_what_lies_between_them() -> None:

@@ -21,6 +21,11 @@ from commwatch.diagnosis.bundle_machine import Program, why_driver_is_left_alone
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.programs import Output
 from commwatch.probes.asking import NoAnswer
+from commwatch.topology.build import build_node
+from commwatch.topology.model import Topology
+from commwatch.topology.nvlink import DriverFacts
+from commwatch.topology.sysfs import SysfsFacts
+from support.daemon import ROOT
 from support.diagnoses import component, faulty, finding, known_of
 
 HOSTILE = "../../../etc/passwd"
@@ -118,6 +123,14 @@ def test_a_real_node_is_asked_for_all_and_no_secret_is_in_it(
     assert "bundle written to" in capsys.readouterr().err
 
 
+def test_the_documentation_names_every_file() -> None:
+    """Those of the programs and of the others that a bundle can have."""
+    text = (ROOT / "docs/diagnose.md").read_text()
+    names = DOCUMENTS | TOPOLOGY | {f"programs/{one.name}.txt" for one in bundle_machine.PROGRAMS}
+
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
 def test_a_simulated_node_has_nothing_of_the_machine(tmp_path: Path, config: Config) -> None:
     """No program is run and no file read; the manifest says so, and whose it is."""
     found, manifest = bundle(tmp_path, config, faulty(simulated="h100x8", maintenance="drill"))
@@ -136,6 +149,24 @@ def test_the_driver_is_left_alone_where_that_matters() -> None:
     assert why_driver_is_left_alone(calm) == ""
     assert why_driver_is_left_alone(paused) == "the daemon is paused (driver upgrade), so that the driver is free"
     assert why_driver_is_left_alone(stuck) == "a process of the daemon is stuck in the driver already"
+
+
+def test_a_driver_that_the_topology_waited_for_is_not_asked_again(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child of commwatch is stuck in it already; the PCIe tree is there all the same."""
+    node = build_node(SysfsFacts((), (), None, ()), DriverFacts(note="deadline: no answer in 2 s"))
+    monkeypatch.setattr("commwatch.topology.gather.read_topology", lambda _: (Topology((node,)), ()))
+
+    def absent(command: tuple[str, ...], *_: object) -> Output:
+        raise NoAnswer(command[0], missing=True)
+
+    monkeypatch.setattr(bundle_machine, "run_program", absent)
+    found = list(bundle_machine.machine_pieces(config, known_of(faulty()), lambda _: None))
+
+    left = {one.name: one.reason for one in found if isinstance(one, LeftOut)}
+    assert left["programs/nvidia-smi-q.txt"].startswith("the driver did not answer just now: deadline")
+    assert "topology.txt" in {one.name for one in found if isinstance(one, Piece)}
 
 
 def test_a_silent_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:

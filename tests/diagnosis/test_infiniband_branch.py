@@ -122,10 +122,21 @@ def test_a_port_that_was_active_must_be(
 
 
 def test_a_port_that_is_gone_fails() -> None:
-    """It was active for the learning time, and nothing of it is on the page."""
-    [check] = [one for one in checks(known_of({"commwatch_rdma_port_expected": {PORT: 1}})) if one.what == STATE]
+    """It was active for the learning time and is not among all that were read; while none is read, nobody knows."""
+    expected: Numbers = {"commwatch_rdma_port_expected": {PORT: 1}}
+    read: Numbers = {"commwatch_collector_success": {("rdma",): 1}, "commwatch_present": {("rdma_port",): 0}}
+
+    check = of(STATE, expected, read)
 
     assert (check.verdict, check.measured) == ("failed", "gone")
+    assert of(STATE, expected).verdict == "not measured"
+
+
+def test_the_ports_of_one_adapter_are_told_apart() -> None:
+    """By their number, where there are several."""
+    two = merged(port(0), {"commwatch_rdma_port_state": {("mlx5_0", "2"): 1}}, port(10), port(9))
+
+    assert list(verdicts(checks(known_of(two)), STATE)) == ["mlx5_0 port 1", "mlx5_0 port 2", "mlx5_9", "mlx5_10"]
 
 
 @pytest.mark.parametrize(

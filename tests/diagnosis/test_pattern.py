@@ -13,7 +13,7 @@ from commwatch.commands.probe_answer import Answer
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pattern import pattern
-from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped
+from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from diagnosis.exposed import finding, known_of, merged
 from diagnosis.test_pair_shape import both, over_pcie
 from heatmap.matrices import endpoints, matrix, slow_gpu
@@ -43,7 +43,7 @@ def probe(source: str = "reference", **values: float) -> dict[str, dict[Any, flo
 
 def healthy(**values: float) -> dict[str, dict[Any, float]]:
     """A probe that is well but for some numbers."""
-    known = {
+    known: dict[str, Any] = {
         "last_latency_seconds": 14e-6,
         "baseline_latency_seconds": 14e-6,
         "latency_spike_streak": 0.0,
@@ -94,7 +94,7 @@ def test_an_even_matrix_passes() -> None:
     checks = found(gpus(8), matrix())
 
     assert checks[PAIRS].verdict == checks["latency of pairs, 8 B"].verdict == "passed"
-    assert checks[PAIRS].measured.startswith("median 360 GB/s, slowest 357 GB/s (GPU")
+    assert checks[PAIRS].measured.startswith("median 359 GB/s, slowest 357 GB/s (GPU")
 
 
 def test_the_pair_under_one_switch_is_named_and_the_fastest_two_are_measured_ones() -> None:
@@ -104,13 +104,13 @@ def test_the_pair_under_one_switch_is_named_and_the_fastest_two_are_measured_one
     check = checks[PAIRS]
     assert (check.verdict, check.where) == ("failed", "GPU0-GPU1")
     assert check.measured == "5.05 GB/s"
-    assert "the others 12.7 GB/s" in check.detail
+    assert "the others 12.6 GB/s" in check.detail
     assert "under one PCIe switch (PIX)" in check.detail
     assert "Until then the fastest two are GPU" in check.next_step
     assert "GPU0 and GPU1" not in check.next_step
     kinds = checks["bandwidth by kind of way"]
     assert kinds.verdict == "notice"
-    assert "PIX) 8.9" in kinds.measured
+    assert "PIX) 8.82 GB/s" in kinds.measured
     assert "NODE) 12.7 GB/s" in kinds.measured
 
 
@@ -120,6 +120,7 @@ def test_both_pairs_under_switches_are_a_kind_of_way() -> None:
 
     assert checks[PAIRS].where == "pairs under one PCIe switch (PIX)"
     assert "Pairs under one PCIe switch (PIX) are slow: 8.06 GB/s, the others 12.7 GB/s" in checks[PAIRS].detail
+    assert "They are GPU2-GPU3 and GPU0-GPU1." in checks[PAIRS].detail
     assert "ACS" in checks[PAIRS].next_step
 
 
@@ -200,6 +201,22 @@ def test_small_or_large_messages_or_both(values: dict[str, float], verdict: str,
     assert check.detail.startswith(says)
 
 
+def test_probes_that_show_the_same_stand_in_one_line_with_the_worst() -> None:
+    """Two below what is expected by different shares, and one that is well."""
+    numbers = healthy()
+    for name, share in (("a", 0.5), ("b", 0.4)):
+        info = (name, "nccl", "all_gather", "32", str(64 * 2**20), "8", "2.27.3", "", "", "reference")
+        shown = {"last_latency_seconds": 14e-6, "bandwidth_utilization_ratio": share}
+        some = {f"commwatch_probe_{metric}": {(name, "nccl"): value} for metric, value in shown.items()}
+        numbers = merged(numbers, {"commwatch_probe_info": {info: 1.0}}, some)
+
+    lines = [check for check in pattern(replace(known_of(gpus()), snapshot=known_of(numbers).snapshot))
+             if check.what == SIZES]  # fmt: skip
+
+    assert [(line.verdict, line.where) for line in lines] == [("notice", "a, b"), ("passed", "all_reduce")]
+    assert lines[0].measured.startswith("b: 32 B 14 µs; 64 MiB - (40 %")
+
+
 def test_without_a_baseline_latency_is_not_judged() -> None:
     """Fewer than twenty good results: the line says so and judges bandwidth alone."""
     numbers = healthy()
@@ -268,6 +285,9 @@ def answer(verdict: str, result: CycleResult, name: str = "all_reduce") -> Answe
 
 MEASURED = Measured(finished_at=NOW, occupied_seconds=1.0, setup_seconds=1.0, outcomes=())
 FAILED = Failed(finished_at=NOW, occupied_seconds=1.0, reason="nccl_error", detail="unhandled system error")
+LOCKED = Failed(finished_at=NOW, occupied_seconds=0.0, reason="start", detail="the probe lock cannot be taken")
+CAME = Yielded(finished_at=NOW, occupied_seconds=1.0, reason="process_appeared", detail="process 7 came")
+ALONE = Skipped(finished_at=NOW, reason="single_gpu", detail="one rank")
 BUSY = Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process")
 
 
@@ -278,7 +298,11 @@ BUSY = Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process")
         ((answer("failed", FAILED),) * 3, "failed", "unhandled system error; 3 of 3 times in this scan"),
         ((answer("failed", FAILED), answer("good", MEASURED)), "notice", "no streak"),
         ((answer("low", MEASURED), answer("good", MEASURED)), "notice", "no streak"),
+        ((answer("low", MEASURED), answer("gave way", CAME)), "notice", "no streak. Gave way: process_appeared"),
+        ((answer("low", MEASURED),) * 3 + (answer("good", MEASURED),), "notice", "no streak"),
         ((answer("skipped", BUSY),), "not measured", "Skipped: gpu_busy: GPU1 has a process"),
+        ((answer("failed", LOCKED),), "not measured", "Could not run: start: the probe lock"),
+        ((answer("skipped", ALONE),), "does not apply", "Skipped: single_gpu"),
         ((answer("skipped", BUSY), answer("skipped", BUSY, "pairs")), "not measured", "Skipped: gpu_busy"),
     ],
 )

@@ -66,6 +66,7 @@ def test_without_a_young_result_it_is_unknown_and_says_how_old() -> None:
     assert "20 h old, more than 60 min" in reason(None, 72_000.0, 3600.0)
     assert reason(None, 7200.0, 86_400.0).endswith("2 h old, which the daemon no longer counts")
     assert reason(None, None, 3600.0) == "7b: all_reduce has no result yet"
+    assert reason(1e9, -60.0, 3600.0).endswith("ahead of the clock")
     assert reason(313e9, -60.0, 3600.0) == "7b: the last all_reduce result is 60 s ahead of the clock"
 
 
@@ -99,3 +100,17 @@ def test_an_unheard_gpu_that_meets_the_mark_suits() -> None:
 def test_one_gpu_needs_no_result() -> None:
     """It has nobody to talk to."""
     assert answer(gpus(1, H100)).verdict == "ok"
+
+
+def test_a_slower_node_is_never_told_better() -> None:
+    """Neither by the marks nor by the step, whatever is expected."""
+    order = ("ok", "problem")
+    for expected in (12e9, 90e9, 120e9, 315e9, None):
+        for profile in ("7b", "235b"):
+            rates = [400e9 * 0.9**power for power in range(80)]
+            said = [
+                answer(gpus(8, H100), probe("all_reduce", rate, expected, ranks=8), profile=profile).verdict
+                for rate in rates
+            ]  # fmt: skip
+            assert [order.index(one) for one in said] == sorted(order.index(one) for one in said)
+            assert {said[0], said[-1]} == {"ok", "problem"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from commwatch.analysis.marks.profiles import Asked
@@ -119,7 +121,7 @@ def test_a_link_that_is_narrowed_now_stays_in_its_class() -> None:
 def test_pcie_of_another_class_does_not_apply() -> None:
     """A slot of x8, or generation 5; where the link is not known nothing is said."""
     node = gpus(1, A10G)
-    slot = {**node, "commwatch_pcie_device_link_width_max_lanes": {("0000:00:01.0",): 8, (address(0),): 16}}
+    slot: Numbers = {**node, "commwatch_pcie_device_link_width_max_lanes": {("0000:00:01.0",): 8, (address(0),): 16}}
     unknown = {metric: series for metric, series in node.items() if "link" not in metric}
     copied = host_copies({0: (12e9, 12e9)})
 
@@ -131,7 +133,7 @@ def test_pcie_of_another_class_does_not_apply() -> None:
 
 def under_one_switch(status: float) -> Numbers:
     """Two GPUs below a PCIe switch; ``status``: whether they may read each other's memory, as NVML says it."""
-    info = {
+    info: dict[Any, float] = {
         ("0000:01:01.0", "root_port", "pci0000:00", "0", "", ""): 1,
         ("0000:02:00.0", "switch_port", "0000:01:01.0", "0", "", ""): 1,
     }
@@ -221,7 +223,7 @@ def test_a_step_that_waits_is_a_fault_only_of_the_profile_that_is_asked_for() ->
     asked = one("7b: share of a step", *SLOW, asked=Asked("7b", 0.1))
 
     assert shown.verdict == "notice"
-    assert (asked.verdict, asked.measured, asked.required) == ("failed", "100 %", "at most 50 %")
+    assert (asked.verdict, asked.measured, asked.required) == ("failed", "100 % of 29.9 s to 30 s", "at most 50 %")
     assert asked.detail.startswith("a step of 29.9 s to 30 s over 8 GPUs, 100 ms on one alone")
     assert "7 % of the 12 GB/s expected here: slower than this hardware should be" in asked.detail
 
@@ -240,7 +242,7 @@ def test_a_range_on_both_sides_of_the_limit_is_a_notice() -> None:
     node = (gpus(8, A10G), probe("all_reduce", 24.5e9 / 1.5, 16e9, ranks=8))
     check = one("7b: share of a step", *node, asked=Asked("7b", 1.0))
 
-    assert (check.verdict, check.measured) == ("notice", "33 to 60 %")
+    assert (check.verdict, check.measured) == ("notice", "33 to 60 % of 1.5 s to 2.5 s")
 
 
 def test_what_cannot_be_reckoned_is_not_measured() -> None:
@@ -252,6 +254,19 @@ def test_what_cannot_be_reckoned_is_not_measured() -> None:
     assert one("7b: share of a step", gpus(2, A10G)).verdict == "not measured"
     assert one("7b: share of a step", gpus(1, A10G)).verdict == "does not apply"
     assert one("7b: all_reduce", gpus(1, A10G)).verdict == "does not apply"
+
+
+def test_the_step_takes_the_rate_of_messages_like_its_own() -> None:
+    """25 MiB at once: neither what 1 MiB reaches nor what 1 GiB does."""
+    node = (
+        gpus(8, A10G),
+        probe("small", 1e9, 12e9, ranks=8, size=2**20),
+        probe("all_reduce", 24.5e9, 25e9, ranks=8),
+        probe("large", 49e9, 50e9, ranks=8, size=2**30),
+    )
+    check = one("7b: share of a step", *node, asked=Asked("7b", 1.0))
+
+    assert check.detail.startswith("a step of 1 s to 2 s over 8 GPUs")
 
 
 def test_a_profile_that_is_asked_for_is_shown_alone() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from commwatch.diagnosis.document import Diagnosis, Verdict
 from commwatch.diagnosis.text import diagnosis_lines
 from commwatch.styled import plain
-from support.diagnoses import component, faulty, finding, healthy
+from support.diagnoses import cause, component, faulty, finding, healthy
 
 
 def text(document: Diagnosis, *, width: int = 80, every: bool = False) -> list[str]:
@@ -67,7 +67,7 @@ def test_what_was_not_measured_says_why() -> None:
 
 
 def test_findings_that_differ_in_their_part_alone_are_one() -> None:
-    """Three of a code are told together, with one next step; two are told apart, and so is one with a cause."""
+    """Three of a code are told together, with one next step; two are told apart."""
     alike = tuple(finding(component=component("gpu", f"GPU-{gpu}", f"GPU{gpu}")) for gpu in range(10))
     found = text(healthy(findings=alike, verdict=Verdict("degraded", "x")))
 
@@ -76,6 +76,19 @@ def test_findings_that_differ_in_their_part_alone_are_one() -> None:
     assert "  and 6 more; --all shows them" in found
     assert sum(line.startswith("  next:") for line in text(healthy(findings=alike[:2]))) == 2
     assert sum(line.startswith("  next:") for line in text(healthy(findings=alike), every=True)) == 10
+
+
+def test_findings_with_the_same_causes_are_one() -> None:
+    """The causes are told once, and the next step is the first one's; another cause is another story."""
+    probes = [component(key=name, name=f"probe {name}") for name in ("all_reduce", "all_gather", "broadcast")]
+    alike = tuple(finding(component=one, causes=(cause(),)) for one in probes)
+    found = text(healthy(findings=alike))
+
+    assert "warning: Slow collective: 3 parts" in found
+    assert sum(line.startswith("  cause 1:") for line in found) == 1
+    assert [line for line in found if line.startswith("  next:")] == [f"  next: {cause().next_step}"]
+    other = finding(component=probes[0], causes=(cause(component=component("pcie_link", "0000:19:00.0")),))
+    assert sum(line.startswith("  cause 1:") for line in text(healthy(findings=(*alike, other)))) == 2
 
 
 def test_many_findings_are_counted() -> None:

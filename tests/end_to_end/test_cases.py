@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from commwatch import __main__
-from support.case_page import CASES, names_on_the_page, show, until
+from commwatch.config_file import load_config
+from support.case_page import CASES, PAGE, names_on_the_page, show, until
 from support.rehearsed_daemon import Change, RehearsedDaemon, rehearsed
 
 Show: TypeAlias = Callable[[str, str], None]
@@ -63,6 +64,14 @@ def one_line(text: str) -> str:
 def test_the_page_shows_every_output() -> None:
     """No block is left behind, and none is missing."""
     assert sorted(names_on_the_page()) == sorted(SHOWN)
+
+
+def test_the_page_names_every_file_of_the_cases() -> None:
+    """A scenario that nobody finds is none; the configuration that it gives is one."""
+    page = PAGE.read_text(encoding="utf-8")
+
+    assert [file.name for file in CASES.iterdir() if f"(cases/{file.name})" not in page] == []
+    assert load_config(CASES / "commwatch.yaml").sources.nccl_logs.paths == ("/tmp/case-job.log",)
 
 
 def test_two_nodes_are_slower_than_one_because_of_the_network(
@@ -182,8 +191,8 @@ class Course:
     def line(self, minute: int) -> str:
         """Of the table over time."""
         errors = self._rise(LOG_ERRORS, minute, 10)
-        attempts = self._rise("commwatch_probe_attempts_total", minute, 60)
-        failed = self._rise("commwatch_probe_failures_total", minute, 60) / attempts if attempts else 0.0
+        attempts = self._rise("commwatch_probe_attempts_total", minute, 120)
+        failed = self._rise("commwatch_probe_failures_total", minute, 120) / attempts if attempts else 0.0
         symbols = self._rise("commwatch_rdma_port_symbol_errors_total", minute, 60)
         return f"{minute // 60}:{minute % 60:02} h  {errors:10g}  {symbols:13g}  {100 * failed:11.0f} %  "
 
@@ -240,7 +249,7 @@ def test_a_bad_rail_is_named_and_its_errors_are_seen_to_fall_after_the_repair(
     closed = {change.code for change in daemon.changes if change.event == "closed" and change.seconds > 160 * 60}
     assert {"rdma_errors", "nccl_timeouts", "probe_error_rate_rise"} <= closed
 
-    head = "time    log errors  symbol errors  failed probes  open findings\n        10 min      1 h            1 h\n"
+    head = "time    log errors  symbol errors  failed probes  open findings\n        10 min      1 h            2 h\n"
     minutes = (58, 70, 90, 110, 130, 160, 180, 200, 220, 240, 260, 280)
     table = "\n".join(course.line(minute) + open_codes(daemon.changes, minute) for minute in minutes)
     shown("h100rails run", until(during, "Communication score"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from commwatch import config
 from commwatch.probes.plan import Measure, Purpose, Step
-from commwatch.probes.sampling import SYNC_CALLS, WANTED, Sampling, affordable, relative_error, step_seconds
+from commwatch.probes.sampling import SYNC_CALLS, WANTED, Sampling, affordable, filling, relative_error, step_seconds
 from commwatch.probes.workload import plan_cycle
 
 LATENCY, BANDWIDTH = WANTED["latency"], WANTED["bandwidth"]
@@ -103,3 +103,24 @@ def test_calls_keep_to_their_budget(wanted: Sampling, call_seconds: float, budge
 def test_standard_error_of_timings(timings: tuple[float, ...], error: float) -> None:
     """As a part of the mean; one timing says nothing about the next."""
     assert relative_error(timings) == pytest.approx(error)
+
+
+# --- a sustained step ---
+
+
+@given(st.floats(min_value=1e-5, max_value=0.3), st.floats(min_value=2.0, max_value=10.0))
+def test_a_sustained_step_fills_its_time_and_no_more(call_seconds: float, budget: float) -> None:
+    """However many calls fit: with the estimate and the check at most the budget, and no more than a timing less."""
+    sampling = filling(call_seconds, budget)
+
+    of_timing = (sampling.calls + SYNC_CALLS) * call_seconds
+    spent = sampling.most_timings * of_timing + 5 * call_seconds
+    assert spent <= budget + 1e-9 or sampling.most_timings == 1
+    assert spent > budget - of_timing - call_seconds
+    assert sampling.least_timings == sampling.most_timings
+
+
+def test_a_call_longer_than_the_step_is_made_once() -> None:
+    """A path that crawls is measured all the same."""
+    assert filling(5.0, 2.0) == Sampling(warmup=0, calls=1, least_timings=1, most_timings=1)
+    assert filling(0.0, 2.0).most_timings == 1

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from commwatch import config
+from commwatch.diagnosis.stress_run import sustained
 from commwatch.probes.launch import Launcher
 from commwatch.probes.plan import PHASES, CyclePlan, CycleResult, Failed, Measured, Phase, SimulatedNodePlan
 from commwatch.probes.workload import plan_cycle
@@ -105,6 +106,18 @@ def test_pairs_are_measured_where_their_ranks_are(tmp_path: Path) -> None:
         times = seconds_by_pair(result, both_ways)
         assert set(times) == {(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)}
         assert {pair for pair, seconds in times.items() if seconds > 1.6 * min(times.values())} == {(1, 2), (2, 1)}
+
+
+def test_a_sustained_run_keeps_to_its_time_and_shows_what_comes_late(tmp_path: Path) -> None:
+    """Slice after slice without a pause; a fault that needs half a second of work doubles the time of the last ones."""
+    fault = "- {fault: sustained_slowdown, bandwidth: 0.5, after: 500ms}"
+    cycle = sustained(plan(tmp_path, fault, "rtx3090x4"), 1.2)
+
+    result = measured(tmp_path, cycle)
+
+    times = [outcome.slowest_seconds for outcome in result.outcomes]
+    assert len(times) == 9
+    assert times[-1] / times[0] == pytest.approx(2, rel=0.15)
 
 
 def test_calls_take_the_time_that_they_give(tmp_path: Path) -> None:

@@ -226,6 +226,15 @@ def test_spikes_at_a_rate_last_a_while_each(rehearse: Rehearse) -> None:
         assert seconds(rehearsal, SMALL) == pytest.approx((5 if spike else 1) * healthy, rel=0.08), time
 
 
+def test_a_slowdown_under_load_comes_after_so_much_work_and_to_its_gpu(rehearse: Rehearse) -> None:
+    """At the tenth second of work, not before; ranks on other GPUs never meet it, nor does a node without the fault."""
+    node = rehearse("h100x8", "- {fault: sustained_slowdown, gpu: 2, bandwidth: 0.5, after: 10s}").node
+
+    assert [node.slowdown_under_load(range(8), (), busy) for busy in (0.0, 9.99, 10.0)] == [1.0, 1.0, 2.0]
+    assert node.slowdown_under_load((0, 1), (), 20.0) == 1.0
+    assert rehearse("h100x8").node.slowdown_under_load(range(8), (), 20.0) == 1.0
+
+
 # --- what fails ---
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -15,6 +17,7 @@ from commwatch.settings_audit import AUDIT_SECONDS, audit_environment, audit_fil
 from commwatch.settings_records import AuditOrder, AuditRecord
 from commwatch.sources.base import Batch
 from commwatch.sources.nccl_settings import NODE, READ, UNREAD, NcclSettingsSource
+from commwatch.sources.process_environment import UnreadReason
 from support.processes import ProcessTable
 
 PROCESSES = "commwatch_nccl_setting_processes"
@@ -162,3 +165,12 @@ def test_an_environment_and_a_file_are_audited_like_a_process(tmp_path: Path) ->
     file = audit_file(tmp_path / "nccl.conf", SWITCHED)
     assert ("p2p_off", "harmful") in {(one.code, one.severity) for one in file.remarks}
     assert (given.read, file.read) == (1, 1)
+
+
+def test_every_reason_why_a_process_is_unread_is_documented() -> None:
+    """The table of the page names them all, and no other."""
+    document = (Path(__file__).parents[2] / "docs/nccl-settings.md").read_text(encoding="utf-8")
+    _, _, table = document.partition("| reason | when |")
+    reasons = re.findall(r"^\| `(\w+)` \|", table.partition("\n\n")[0], re.MULTILINE)
+
+    assert sorted(reasons) == sorted(get_args(UnreadReason))

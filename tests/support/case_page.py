@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import unified_diff
 from pathlib import Path
 
 CASES = Path(__file__).parents[2] / "docs/cases"
@@ -25,7 +26,8 @@ def show(name: str, output: str, *, write: bool) -> None:
     if write:
         PAGE.write_text(page.replace(blocks[0], block), encoding="utf-8")
         return
-    assert blocks[0] == block, "if this is meant: make cases"
+    difference = "\n".join(unified_diff(blocks[0].splitlines(), block.splitlines(), "the page", "printed", lineterm=""))
+    assert not difference, f"if this is meant: make cases\n{difference}"
 
 
 def names_on_the_page() -> list[str]:

@@ -257,9 +257,7 @@ class RehearsedDaemon(WholeNode):
     def control(self, *, simulated: bool = True) -> Iterator[None]:
         """The daemon's end of the control socket, in a thread: commands wait for what it says."""
         config = self.config if simulated else msgspec.structs.replace(self.config, simulation=Simulation())
-        answers = Answers(
-            lambda: config, lambda: self.verdict, self.snapshot, lambda: None, lambda: self.job_settings
-        )
+        answers = Answers(lambda: config, lambda: self.verdict, self.snapshot, lambda: None, lambda: self.job_settings)
         server, loop = ControlServer(self.state.path, answers.operations()), asyncio.new_event_loop()
         loop.run_until_complete(server.start())
         thread = threading.Thread(target=loop.run_forever, name=f"daemon of {self.preset}")

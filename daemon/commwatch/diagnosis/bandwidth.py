@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from commwatch.analysis.findings.facts import Facts
 from commwatch.analysis.findings.rules.gpu_ways import gpus_of, ways_of
 from commwatch.analysis.marks.mark import HEALTHY_SHARE
@@ -28,14 +30,24 @@ if TYPE_CHECKING:
 _LOW = "probe_bandwidth_utilization_low_ratio"
 _SOURCES = {"configured": "expected_bandwidth in the configuration", "reference": "published results", "model": "model"}
 
+_NO_PROBE = "no probe measures it"
+_FULL_SCAN = "commwatch diagnose --full-scan measures it now"
+_COLLECTIVE_NEXT = (
+    "Run commwatch diagnose --full-scan on the free node: measured again, pair by pair, it shows which part is slow."
+)
+_NEXT = {
+    "pairs": "Run commwatch probe --pairs on the free node: three matrices in a row name what slow ones share.",
+    "host_copies": "Compare the PCIe link of the GPU (commwatch topology) and the NUMA node of its host memory.",
+}
+
 
 def bandwidth_checks(known: Known) -> Iterable[Check]:
     """Each measured collective, class of pairs and direction of copies."""
     facts, thresholds = known.facts, known.thresholds
-    for result in facts.derived(results):
-        yield _collective(result, facts, thresholds)
-    yield from _pairs(facts, thresholds)
-    yield from _copies(facts, thresholds)
+    collectives = (_collective(result, facts, thresholds) for result in facts.derived(results))
+    for check in (*collectives, *_pairs(facts, thresholds), *_copies(facts, thresholds)):
+        helps = check.verdict == "not measured" and check.detail != _NO_PROBE and not known.scanned
+        yield msgspec.structs.replace(check, detail=f"{check.detail}; {_FULL_SCAN}") if helps else check
 
 
 class _Measured(NamedTuple):
@@ -44,11 +56,6 @@ class _Measured(NamedTuple):
     where: str
     bandwidth: float
     expected: float | None
-
-    @property
-    def share(self) -> float:
-        """Of what is expected; without such a thing nothing is low."""
-        return self.bandwidth / self.expected if self.expected else 1.0
 
 
 def _collective(result: Result, facts: Facts, thresholds: Thresholds) -> Check:
@@ -107,18 +114,18 @@ def _judged(
 ) -> Check:
     """The one of several that is furthest below what it should be stands for all."""
     least = thresholds.probe_bandwidth_utilization_low_ratio
-    worst = min(measured, key=lambda one: one.share)
     rates = [one.bandwidth for one in measured]
-    words = format_rate(worst.bandwidth)
+    words = format_rate(rates[0])
     if len(measured) > 1:
         words = f"{_span(min(rates), max(rates))}, {len(measured)} {many}"
-    if worst.expected is None:
+    shares = [(one.bandwidth / one.expected, one.expected, one) for one in measured if one.expected]
+    if not shares:
         return Check(
             branch="bandwidth", what=what, measured=words, verdict="notice", detail="what it should be is not known"
         )
-    low = sum(one.share < least for one in measured)
-    firm = conditions.source in ("configured", "reference")
-    verdict, detail = _verdict(worst.share, least, firm=firm)
+    share, expected, worst = min(shares, key=lambda one: one[0])
+    low = sum(one[0] < least for one in shares)
+    verdict, detail = _verdict(share, least, firm=conditions.source in ("configured", "reference"))
     if low and len(measured) > 1:
         detail = f"{low} of {len(measured)} {many} are low, {worst.where} at {format_rate(worst.bandwidth)}; {detail}"
     return Check(
@@ -126,22 +133,12 @@ def _judged(
         what=what,
         where=worst.where if verdict in ("failed", "notice") else "",
         measured=words,
-        required=f"at least {format_rate(least * worst.expected)} ({format_percent(least)} of "
-        f"{format_rate(worst.expected)})",
+        required=f"at least {format_rate(least * expected)} ({format_percent(least)} of {format_rate(expected)})",
         verdict=verdict,
         source=f"{_SOURCES.get(conditions.source, 'not known')}; {_LOW}",
         detail=detail,
         next_step=_NEXT.get(conditions.measure, _COLLECTIVE_NEXT) if verdict == "failed" else "",
     )
-
-
-_COLLECTIVE_NEXT = (
-    "Run commwatch diagnose --full-scan on the free node: measured again, pair by pair, it shows which part is slow."
-)
-_NEXT = {
-    "pairs": "Run commwatch probe --pairs on the free node: three matrices in a row name what slow ones share.",
-    "host_copies": "Compare the PCIe link of the GPU (commwatch topology) and the NUMA node of its host memory.",
-}
 
 
 def _verdict(share: float, least: float, *, firm: bool) -> tuple[CheckVerdict, str]:
@@ -167,12 +164,11 @@ def why_unmeasured(of: Sequence[Conditions], now: float) -> str:
         now: seconds since 1970.
     """
     if not of:
-        return "no probe measures it"
+        return _NO_PROBE
     times = [one.finished_at for one in of if one.finished_at is not None]
-    why = "there is no result yet"
-    if times:
-        why = f"the last result is {format_seconds(max(0.0, now - max(times)))} old and no longer counts"
-    return f"{why}; commwatch diagnose --full-scan measures it now"
+    if not times:
+        return "there is no result yet"
+    return f"the last result is {format_seconds(max(0.0, now - max(times)))} old and no longer counts"
 
 
 def _span(low: float, high: float) -> str:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -18,7 +18,7 @@ from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.programs import program_environment, run_program
 from commwatch.errors import CommwatchError
 from commwatch.probes.asking import NoAnswer
-from commwatch.styled import Line, plain
+from commwatch.styled import plain
 
 _MOST_BYTES = 4 * 2**20
 """Of one piece; nvidia-smi -q of eight GPUs prints 0.3 MB."""
@@ -45,13 +45,13 @@ class Program(NamedTuple):
 
 def machine_pieces(config: Config, known: Known, tell: Tell) -> Iterator[Found]:
     """All that the machine is asked for; of a simulated node only its topology."""
-    yield from _topology(config, known, tell)
+    held = yield from _topology(config, known, tell)
     if known.snapshot.simulated is not None:
         reason = "the node is simulated: nothing of the machine that it runs on is in here"
         yield LeftOut("system/, programs/ and logs/", "this machine", reason)
         return
     yield from _files(Path(config.paths.procfs))
-    yield from program_pieces(PROGRAMS, why_driver_is_left_alone(known), tell)
+    yield from program_pieces(PROGRAMS, held, tell)
     yield _kernel_log(config, tell)
     yield from _job_logs(config, tell)
 
@@ -67,11 +67,12 @@ def why_driver_is_left_alone(known: Known) -> str:
 # --- topology ---
 
 
-def _topology(config: Config, known: Known, tell: Tell) -> Iterator[Found]:
+def _topology(config: Config, known: Known, tell: Tell) -> Generator[Found, None, str]:
+    """Gives back why no program may open a driver after it; empty where one may."""
     name, source = "topology.txt and topology.json", "commwatch topology"
     if reason := why_driver_is_left_alone(known):
         yield LeftOut(name, source, reason)
-        return
+        return reason
     from commwatch.topology.document import document
     from commwatch.topology.gather import read_topology
     from commwatch.topology.measured import laid_over
@@ -82,21 +83,25 @@ def _topology(config: Config, known: Known, tell: Tell) -> Iterator[Found]:
         topology, problems = read_topology(config)
     except CommwatchError as error:
         yield LeftOut(name, source, str(error))
-        return
+        return ""
     matrix = known.matrix
     measured = "nothing is known" if matrix is None else laid_over(topology, 0, matrix, known.snapshot.time)
     simulated = known.snapshot.simulated is not None
     made = document(topology, simulated=simulated, problems=problems, measured=measured)
-    text = [*_plain(node_lines(topology, 0, measured)), *(f"not read: {problem}" for problem in problems)]
-    yield Piece(name="topology.txt", source=source, text="\n".join(text) + "\n")
+    text = [*map(plain, node_lines(topology, 0, measured)), *(f"not read: {problem}" for problem in problems)]
+    note = "the simulated node without its faults" if simulated and not config.simulation.faults else ""
+    yield Piece(name="topology.txt", source=source, text="\n".join(text) + "\n", note=note)
     yield Piece(
-        name="topology.json", source=f"{source} --json",
+        name="topology.json", source=f"{source} --json", note=note,
         text=msgspec.json.format(msgspec.json.encode(made)).decode() + "\n",
     )  # fmt: skip
+    return _silent_driver([topology.nodes[0].driver_note, *problems])
 
 
-def _plain(lines: Iterator[Line]) -> Iterator[str]:
-    return (plain(line) for line in lines)
+def _silent_driver(problems: Iterable[str]) -> str:
+    """Whether a child was left in the driver just now, by what could not be read and why."""
+    hung = [problem for problem in problems if re.search(r"(?:^|: )deadline: ", problem)]
+    return f"the driver did not answer just now: {hung[0]}" if hung else ""
 
 
 # --- programs and files ---

@@ -224,6 +224,8 @@ def all_reduce_check(mark: Mark, what: str, facts: Facts, since: float) -> Check
 def why_no_all_reduce(facts: Facts) -> str:
     """Why there is no current one over all GPUs of the node."""
     count = len(facts.derived(gpus_of))
+    if count == 0:
+        return "no GPU is known"
     of = [one.conditions for one in facts.derived(results) if one.operation == "all_reduce"]
     if of and all(one.ranks != count for one in of):
         return f"no all_reduce is measured over all {count} GPUs"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from commwatch.analysis.findings.facts import Facts
+from commwatch.analysis.findings.rules.ports import all_read
 from commwatch.analysis.findings.rules.rdma import PHYSICAL_STATES, STATES
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
@@ -26,7 +27,7 @@ def infiniband(known: Known) -> Iterator[Check]:
         yield _no_ports(facts)
         return
     for port in ports:
-        yield _state(port)
+        yield _state(facts, port)
         if port.link_layer == "InfiniBand":
             yield _subnet_manager(port)
         if port.is_active:
@@ -54,12 +55,16 @@ def _no_ports(facts: Facts) -> Check:
     return Check(branch="infiniband", what="RDMA ports", verdict=verdict, detail=detail)
 
 
-def _state(port: PortFacts) -> Check:
+def _state(facts: Facts, port: PortFacts) -> Check:
     what = "state of the port"
     if port.state is None:
-        detail = "it is not on this node now" if port.is_expected and not port.link_layer else "its state was not read"
-        verdict: CheckVerdict = "failed" if port.is_expected and not port.link_layer else "not measured"
-        return _check(port, what, verdict, "gone" if verdict == "failed" else "", "active", _STABLE, detail)
+        # The name alone is kept of a port that is gone; so it is while ports are not read.
+        if not port.link_layer and all_read(facts, "rdma", "rdma_port"):
+            return _check(
+                port, what, "failed", "gone", "active", "it was active here for the learning time",
+                "it is not on this node now", "Look for the adapter with lspci, and read the kernel log.",
+            )  # fmt: skip
+        return _check(port, what, "not measured", detail="its state was not read")
     if port.state == ACTIVE:
         return _check(port, what, "passed", "active", "active")
     physical = "" if port.physical_state is None else PHYSICAL_STATES.get(port.physical_state, "")
@@ -124,7 +129,7 @@ def _gbit(speed: float) -> str:
 def _mtu(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
     what = "MTU of the port"
     if port.link_layer == "InfiniBand":
-        detail = f"the kernel does not show it in sysfs: ibv_devinfo -d {port.device} gives active_mtu"
+        detail = "the kernel does not show it in sysfs; ibv_devinfo gives active_mtu"
         return _check(port, what, "not measured", required=f"{BEST_MTU} bytes", source=_TRANSPORT, detail=detail)
     if not port.is_roce:
         return _check(port, what, "does not apply", detail="neither InfiniBand nor RoCE")

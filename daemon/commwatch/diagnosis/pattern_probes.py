@@ -82,9 +82,10 @@ def sizes(known: Known) -> Iterator[Check]:
     probes = [one for one in readings_of(known.facts) if one.labels["collective"] in COLLECTIVES]
     told = [one for one in probes if one.get("last_latency_seconds") is not None]
     judged = [(one, _small(one, known.thresholds), _large(one, known.thresholds)) for one in told]
-    for one, small, large in judged:
-        if small.verdict != "passed" or large.verdict != "passed":
-            yield _by_size(one, small, large)
+    for verdicts in dict.fromkeys((small.verdict, large.verdict) for _, small, large in judged):
+        if verdicts != ("passed", "passed"):
+            alike = [one for one in judged if (one[1].verdict, one[2].verdict) == verdicts]
+            yield _by_size(max(alike, key=_badness), [one.name for one, _, _ in alike])
     well = [one for one, small, large in judged if small.verdict == large.verdict == "passed"]
     if well:
         yield _all_well(well, known.thresholds)
@@ -146,7 +147,18 @@ def _large(one: Readings, thresholds: Thresholds) -> _Side:
     return _Side("failed" if sure else "notice" if reasons else "passed", words, tuple(reasons))
 
 
-def _by_size(one: Readings, small: _Side, large: _Side) -> Check:
+def _badness(judged: tuple[Readings, _Side, _Side]) -> float:
+    """How many times as long it takes as it should, by the worse side, as far as that is known."""
+    one, small, large = judged
+    share = one.get("bandwidth_utilization_ratio")
+    slower = one.over("last_latency_seconds", "baseline_latency_seconds") if small.verdict != "passed" else None
+    lower = 1 / share if share and large.verdict != "passed" else None
+    return max((ratio for ratio in (slower, lower) if ratio is not None), default=0.0)
+
+
+def _by_size(worst: tuple[Readings, _Side, _Side], names: Sequence[str]) -> Check:
+    """Probes that show the same, with the numbers of the worst of them."""
+    one, small, large = worst
     if small.verdict == "passed":
         which, step = "a problem of bandwidth: small messages are well", (
             "Look at links and paths: lanes, generation, recoveries, the slow pair."
@@ -168,8 +180,8 @@ def _by_size(one: Readings, small: _Side, large: _Side) -> Check:
     return Check(
         branch="pattern",
         what="small messages against large ones",
-        where=one.name,
-        measured=f"{small.words}; {large.words}",
+        where=", ".join(names),
+        measured=f"{f'{one.name}: ' if len(names) > 1 else ''}{small.words}; {large.words}",
         required="neither slower than usual or expected",
         verdict="failed" if "failed" in verdicts else "notice",
         source="probe_latency_spike_median_factor, probe_bandwidth_utilization_low_ratio, probe_step_min_factor",
@@ -207,7 +219,8 @@ def _all_well(well: Sequence[Readings], thresholds: Thresholds) -> Check:
 
 def courses(known: Known) -> Iterator[Check]:
     """Whether probes take longer than before, and since when; those that do not stand in one line."""
-    probes = readings_of(known.facts)
+    # Of pairs the daemon keeps matrices, and the suspects say what became slower.
+    probes = [one for one in readings_of(known.facts) if one.labels["collective"] != "pairs"]
     limits = (known.thresholds.probe_step_min_factor, known.thresholds.probe_drift_max_factor)
     slower = [one for one in probes if _steps(one, limits[0]) or _drifts(one, limits[1])]
     for one in slower:

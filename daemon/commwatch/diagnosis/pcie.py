@@ -12,6 +12,7 @@ from commwatch.topology.paths import uplink
 _BOTH_ENDS = "the lesser maximum of both ends"
 _STABLE = "the most that was stable here"
 _IDLE = "the link of an idle GPU slows down by itself: it is judged under load alone"
+_NOTHING_BELOW = "below it is neither an adapter nor a GPU under load, whose links keep their generation"
 _NO_LINK = frozenset({"root_port", "switch_downstream"})
 """They show the link below them, which is that of the device there."""
 
@@ -80,7 +81,9 @@ def _speed(name: str, device: PciDevice, slow: float | None, now: float | None, 
     verdict: CheckVerdict = "not measured" if slow is None else "failed" if slow else "passed"
     detail = ""
     if slow is None:
-        detail = "the generations of both ends are not known" if device.role == "nic" or most is None else _IDLE
+        detail = _IDLE if device.role == "gpu" else _NOTHING_BELOW
+        if most is None or device.role == "nic":
+            detail = "the generations of both ends are not known"
     return Check(
         branch="topology", what="PCIe generation", where=name,
         measured="" if now is None or slow is None else f"gen {now:.0f}",

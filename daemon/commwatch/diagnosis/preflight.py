@@ -27,17 +27,16 @@ def preflight(facts: Facts, asked: Asked, now: float, max_age: float) -> tuple[P
     count = len(facts.derived(gpus_of))
     if count == 0:
         return Preflight("unknown", f"{profile.name}: no GPU is known"), ()
-    checks = tuple(checks_of(facts, asked, since))
+    checks, current = tuple(checks_of(facts, asked, since)), all_reduces(facts, since)
+    if ahead := _seconds_ahead(current, now):
+        reason = f"{profile.name}: the last all_reduce result is {format_seconds(ahead)} ahead of the clock"
+        return Preflight("unknown", reason), checks
     if failed := [one for one in checks if one.verdict == "failed"]:
         return Preflight("problem", _refusal(profile, failed, facts, asked, since)), checks
     if count == 1:
         return Preflight("ok", f"{profile.name}: one GPU has nobody to talk to on this node"), checks
-    current = all_reduces(facts, since)
     if not current:
         return Preflight("unknown", f"{profile.name}: {_why_not(facts, count, now, max_age)}"), checks
-    if ahead := _seconds_ahead(current, now):
-        reason = f"{profile.name}: the last all_reduce result is {format_seconds(ahead)} ahead of the clock"
-        return Preflight("unknown", reason), checks
     return _answer(profile, current[0], checks, facts, asked, now, since), checks
 
 
@@ -61,16 +60,16 @@ def _answer(
 def _refusal(profile: Profile, failed: Sequence[Check], facts: Facts, asked: Asked, since: float) -> str:
     """The step to expect, and what falls short."""
     expected = prospect(profile, facts, asked, since)
-    steps = [] if expected is None else [expected.words]
-    short = []
+    words = [] if expected is None else [expected.words]
+    step = [one for one in failed if one.what.startswith(f"{profile.name}: share of a step")]
+    if step and expected is not None:
+        allowed = format_percent(WAITING_MOST)
+        words.append(f"GPUs wait {expected.waiting} of it, at most {allowed} is allowed; {fault_words(facts, since)}")
     for one in failed:
-        if one.what.startswith(f"{profile.name}: share of a step"):
-            allowed = format_percent(WAITING_MOST)
-            short.append(f"GPUs wait {one.measured} of it, at most {allowed} is allowed; {fault_words(facts, since)}")
-        else:
+        if one not in step:
             where = f" of {one.where}" if one.where else ""
-            short.append(f"{one.what.removeprefix(f'{profile.name}: ')}{where} is {one.measured}, not {one.required}")
-    return f"{profile.name}: {'; '.join([*steps, *short])}"
+            words.append(f"{one.what.removeprefix(f'{profile.name}: ')}{where} is {one.measured}, not {one.required}")
+    return f"{profile.name}: {'; '.join(words)}"
 
 
 def _why_not(facts: Facts, count: int, now: float, max_age: float) -> str:
@@ -89,5 +88,5 @@ def _why_not(facts: Facts, count: int, now: float, max_age: float) -> str:
 
 def _seconds_ahead(current: Sequence[Result], now: float) -> float:
     """By how much the newest result is ahead of the clock; 0 where it is not."""
-    ahead = max((one.conditions.finished_at or now) - now for one in current)
+    ahead = max(((one.conditions.finished_at or now) - now for one in current), default=0.0)
     return ahead if ahead > FUTURE_SECONDS else 0.0

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from commwatch.analysis.findings.facts import Facts
 from commwatch.analysis.findings.rules.gpu_ways import gpus_of
 from commwatch.analysis.marks.mark import HEALTHY_SHARE
-from commwatch.analysis.marks.profiles import WAITING_MOST, Asked, Profile, Prospect, prospect_of
+from commwatch.analysis.marks.profiles import (
+    CALL_BYTES,
+    WAITING_MOST,
+    Asked,
+    Profile,
+    Prospect,
+    prospect_of,
+    span_words,
+)
 from commwatch.analysis.marks.results import ALWAYS, all_reduces, gpu_name
 from commwatch.analysis.training.quantities import Span
 from commwatch.diagnosis.check import Check, CheckVerdict
@@ -39,8 +48,15 @@ def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Che
 
 
 def rates_of(facts: Facts, since: float) -> Span | None:
-    """Slowest and fastest bus bandwidth of the all_reduces over all GPUs; None without one."""
-    rates = [one.bandwidth for one in all_reduces(facts, since) if one.bandwidth]
+    """Slowest and fastest bus bandwidth of the all_reduces over all GPUs; None without one.
+
+    Of several sizes the one counts that is nearest to what a step sends at once.
+    """
+    found = all_reduces(facts, since)
+    if not found:
+        return None
+    size = min((one.conditions.size_bytes for one in found), key=lambda size: abs(math.log(max(1, size) / CALL_BYTES)))
+    rates = [one.bandwidth for one in found if one.bandwidth and one.conditions.size_bytes == size]
     return Span(min(rates), max(rates)) if rates else None
 
 
@@ -57,7 +73,10 @@ def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
     if expected is None:
         verdict, measured, detail = _no_prospect(facts, since)
     else:
-        verdict, measured = _of_waiting(expected, must=profile.name == asked.profile), expected.waiting
+        verdict, measured = (
+            _of_waiting(expected, must=profile.name == asked.profile),
+            f"{expected.waiting} of {span_words(expected.step.step_seconds)}",
+        )
         detail = f"{expected.words}, computing {expected.basis}"
         if verdict != "passed":
             detail += f"; {fault_words(facts, since)}"
@@ -69,7 +88,7 @@ def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
         verdict=verdict,
         source=f"commwatch: {profile.job}",
         detail=detail,
-        next_step="commwatch estimate shows fewer GPUs and other strategies." if verdict == "failed" else "",
+        next_step="Look at fewer GPUs and other strategies with commwatch estimate." if verdict == "failed" else "",
     )
 
 

@@ -110,14 +110,15 @@ def _finding(group: Sequence[FindingRecord], now: float) -> Iterator[str]:
     else:
         yield "<ul>"
         for one in group[:_MOST_PARTS]:
-            facts = "; ".join(filter(None, (one.detail, *map(format_evidence, one.evidence))))
+            facts = "; ".join(filter(None, (one.detail.rstrip("."), *map(format_evidence, one.evidence))))
             yield f"<li>{_text(one.component.component.words)}: {_text(facts)} "
             yield f'<span class="dim">({_since(one, now)})</span></li>'
         yield "</ul>"
         if left := len(group[_MOST_PARTS:]):
             yield f"<p>and {left} more</p>"
     if finding.causes:
-        yield "<p>Because of, the likeliest first:</p><ol>"
+        order = ", the likeliest first" if len(finding.causes) > 1 else ""
+        yield f"<p>Likely because of{order}:</p><ol>"
         yield "".join(map(_cause, finding.causes))
         yield "</ol>"
     step = finding.causes[0].next_step if finding.causes else finding.next_step
@@ -169,17 +170,19 @@ def _checks(checks: Sequence[Check]) -> Iterator[str]:
 
 def _check_table(branches: Iterable[tuple[Branch, list[Row]]], *, notes: bool = True) -> Iterator[str]:
     headings = ("Verdict", "What", "Where", "Measured", "Required")
-    yield '<div class="framed"><table class="stacked"><thead><tr>'
+    yield '<div class="framed"><table class="checks stacked"><thead><tr>'
     yield "".join(f'<th scope="col">{heading}</th>' for heading in headings)
     yield "</tr></thead>"
     for branch, rows in branches:
-        said = {id(row): note for row, note in notes_of(rows)} if notes else {}
+        said: dict[int, list[str]] = {}
+        for row, note in notes_of(rows) if notes else ():
+            said.setdefault(id(row), []).append(note)
         name = BRANCH_NAMES[branch]
         yield f'<tbody class="branch"><tr><th colspan="5" scope="rowgroup">{name}</th></tr>'
         for row in rows:
             yield f'<tr><td class="verdictcell {_CHECK_KINDS.get(row.verdict, "plain")}">{row.verdict}</td>'
-            note = f'<br><span class="dim">{_text(said[id(row)])}</span>' if id(row) in said else ""
-            yield f"<td>{_text(row.what)}{note}</td><td>{_text(row.where)}</td>"
+            told = "".join(f'<br><span class="dim">{_text(note)}</span>' for note in said.get(id(row), ()))
+            yield f"<td>{_text(row.what)}{told}</td><td>{_text(row.where)}</td>"
             yield _labelled("measured", row.measured) + _labelled("required", row.required) + "</tr>"
         yield "</tbody>"
     yield "</table></div>"

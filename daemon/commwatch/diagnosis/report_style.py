@@ -45,6 +45,9 @@ tbody tr+tr td,tbody tr+tr th{border-top:1px solid var(--line)}
 tbody.branch th{font-weight:600;padding-top:.8rem}
 .number{text-align:right}
 .verdictcell{color:var(--side);font-weight:600;white-space:nowrap}
+.checks th:nth-child(2){width:31%}
+.checks th:nth-child(3){width:18%}
+.checks th:nth-child(n+4){width:20%}
 .framed{border:1px solid var(--line);border-radius:6px;overflow-x:auto}
 .matrix{width:auto;table-layout:fixed;border-collapse:separate;border-spacing:2px;font-size:.82rem}
 .pairs{display:flex;flex-wrap:wrap;gap:.5rem 2rem}

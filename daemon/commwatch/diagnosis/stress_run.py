@@ -34,9 +34,11 @@ SLICE_SECONDS = 2.0
 FEWEST_SLICES = 9
 """Three in each third."""
 
-_LOOK_SECONDS = 2.0
+LOOK_SECONDS = 2.0
 _ANSWER_SECONDS = 1.0
-_SETTLED_SECONDS = 11.0
+_PATIENT_SECONDS = 10.0
+"""For the snapshots before and after: without them the run has told half of what it could."""
+SETTLED_SECONDS = 11.0
 """The daemon reads clocks and links every 10 s: what it says before that may be of the idle GPU."""
 
 
@@ -78,8 +80,8 @@ def run_stress(
     Raises:
         CommwatchError: the daemon does not answer, the driver cannot be read, or the command was interrupted.
     """
-    before = _snapshot(config)
-    looks = _Looks(config)
+    before = _snapshot(config, _PATIENT_SECONDS)
+    looks = Looks(config)
     looks.start()
     try:
         [answer] = run_cycles(
@@ -92,10 +94,10 @@ def run_stress(
     finally:
         looks.stop()
     ended = answer.result.finished_at
-    during = [one for one in looks.taken if ended - seconds + _SETTLED_SECONDS <= one.time <= ended]
+    during = under_load(looks.taken, ended, seconds)
     measured = isinstance(answer.result, Measured)
-    held, slow_links = _seen(during, thresholds) if measured else ({}, ())
-    rises = rises_between(before, _snapshot(config)) if measured else ()
+    held, slow_links = seen_by(during, thresholds) if measured else ({}, ())
+    rises = rises_between(before, _snapshot(config, _PATIENT_SECONDS)) if measured else ()
     return Stress(seconds, answer, rises, len(during), held, slow_links)
 
 
@@ -113,11 +115,22 @@ def sustained(plan: CyclePlan, seconds: float) -> CyclePlan:
     return msgspec.structs.replace(plan, steps=steps, timed_seconds=seconds, deadlines=deadlines)
 
 
-def _snapshot(config: Config, seconds: float = _ANSWER_SECONDS) -> SnapshotDocument:
+def under_load(looks: Sequence[SnapshotDocument], ended: float, seconds: float) -> list[SnapshotDocument]:
+    """The looks of which what the daemon says was read while the load ran.
+
+    Args:
+        looks: all that were taken.
+        ended: when the ranks were through, seconds since 1970.
+        seconds: for which they had worked.
+    """
+    return [one for one in looks if ended - seconds + SETTLED_SECONDS <= one.time <= ended]
+
+
+def _snapshot(config: Config, seconds: float) -> SnapshotDocument:
     return msgspec.convert(ask_daemon(state_path(config), "snapshot", seconds), SnapshotDocument)
 
 
-class _Looks:
+class Looks:
     """Asks the daemon in a thread of its own while the ranks work."""
 
     def __init__(self, config: Config) -> None:
@@ -127,16 +140,18 @@ class _Looks:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
+        """Begin; the first look comes after a while."""
         self._thread.start()
 
     def stop(self) -> None:
+        """End; a look under way is waited for."""
         self._over.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(_LOOK_SECONDS):
+        while not self._over.wait(LOOK_SECONDS):
             try:
-                taken = _snapshot(self._config)
+                taken = _snapshot(self._config, _ANSWER_SECONDS)
             except (CommwatchError, msgspec.ValidationError):
                 continue  # one look less; how many there were is told
             self.taken.append(_in_short(taken))
@@ -152,7 +167,7 @@ def _in_short(snapshot: SnapshotDocument) -> SnapshotDocument:
     return msgspec.structs.replace(snapshot, metrics=metrics)
 
 
-def _seen(
+def seen_by(
     looks: Sequence[SnapshotDocument], thresholds: Thresholds
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     """By GPU what held its clocks, and the GPUs whose link was below its generation, by the rules of the findings."""

@@ -17,6 +17,8 @@ BRANCH_NAMES: Mapping[Branch, str] = MappingProxyType({
 
 _LONGEST_RUN: Mapping[CheckVerdict, int] = MappingProxyType({"failed": 8, "notice": 4})
 """So many rows of one quantity stay apart; of what needs no hands, two."""
+_MOST_NOTES = 3
+"""Of one row."""
 _ALIKE = 3
 """So many findings of one code are told together."""
 _NUMBER = re.compile(r"\D*?([0-9]+(?:\.[0-9]+)?)(?![0-9])")
@@ -56,12 +58,25 @@ def notes_of(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
     for row in rows:
         if row.verdict in ("passed", "does not apply"):
             continue
-        for check in row.checks:
-            steps = (check.detail, check.next_step if row.verdict in ("failed", "notice") else "")
-            text = " ".join(f"{one.rstrip('.')}." for one in steps if one)
-            if text and text not in said:
-                said.add(text)
-                yield row, text
+        notes = dict.fromkeys(map(_note, row.checks))
+        new = [note for note in notes if note and note not in said]
+        said.update(new)
+        for note in new[:_MOST_NOTES]:
+            yield row, note
+        if left := len(new[_MOST_NOTES:]):
+            yield row, f"and {left} more such."
+
+
+def _note(check: Check) -> str:
+    steps = (check.detail, check.next_step if check.verdict in ("failed", "notice") else "")
+    return " ".join(map(_sentence, filter(None, steps)))
+
+
+def _sentence(text: str) -> str:
+    """With a capital, unless it begins with a name, and a full stop."""
+    first = text.partition(" ")[0]
+    begin = text[0].upper() if first.isalpha() and first.islower() else text[0]
+    return f"{begin}{text[1:].rstrip('.')}."
 
 
 def counted(checks: Sequence[Check]) -> str:
@@ -80,15 +95,17 @@ def counted(checks: Sequence[Check]) -> str:
 def finding_groups(findings: Iterable[FindingRecord], *, every: bool = False) -> list[tuple[FindingRecord, ...]]:
     """Findings that differ in nothing but the part and its numbers, together; the order is that of the first of each.
 
+    Those of one kind with the same causes are one story.
+
     Args:
         findings: the gravest first.
         every: each by itself.
     """
-    groups: dict[tuple[str, str, str], list[FindingRecord]] = {}
+    groups: dict[tuple[str, ...], list[FindingRecord]] = {}
     for finding in findings:
-        # What has causes of its own is a story of its own.
-        own = finding.component.identity if finding.causes or every else ""
-        groups.setdefault((finding.severity, finding.code, own), []).append(finding)
+        own = (finding.component.identity,) if every else ()
+        causes = (f"{cause.code} {cause.component.identity}" for cause in finding.causes)
+        groups.setdefault((finding.severity, finding.code, *own, *causes), []).append(finding)
     return [
         part
         for group in groups.values()

@@ -82,12 +82,11 @@ def _finding_lines(group: Sequence[FindingRecord], now: float) -> Iterator[tuple
             yield [(f"  {one.component.component.words}, for {_age(one, now)}: {_facts(one)}", "")], 4
         if len(group) > _MOST_PARTS:
             yield [(f"  and {len(group) - _MOST_PARTS} more; --all shows them", "")], 4
-        yield _next(finding.next_step)
-        return
-    if finding.detail:
-        yield [(f"  {finding.detail}", "")], 4
-    for fact in finding.evidence:
-        yield [(f"  {format_evidence(fact)}", "")], 4
+    else:
+        if finding.detail:
+            yield [(f"  {finding.detail}", "")], 4
+        for fact in finding.evidence:
+            yield [(f"  {format_evidence(fact)}", "")], 4
     for place, cause in enumerate(finding.causes, start=1):
         yield from _cause_lines(place, cause)
     yield _next(finding.causes[0].next_step if finding.causes else finding.next_step)
@@ -98,7 +97,7 @@ def _age(finding: FindingRecord, now: float) -> str:
 
 
 def _facts(finding: FindingRecord) -> str:
-    return "; ".join(filter(None, (finding.detail, *map(format_evidence, finding.evidence))))
+    return "; ".join(filter(None, (finding.detail.rstrip("."), *map(format_evidence, finding.evidence))))
 
 
 def _next(step: str) -> tuple[Line, int]:
@@ -153,15 +152,16 @@ def _table(checks: Sequence[Check], width: int, every: bool) -> Iterator[Line]:
 
 
 def _unmeasured(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """By the reason what was not measured."""
+    """By the reason what was not measured; of many parts the first one's reason stands for all."""
     found: dict[str, list[str]] = {}
     for row in rows:
-        for check in row.checks if row.verdict == "not measured" else ():
-            reason = check.detail.rstrip(".")
+        if row.verdict == "not measured":
+            reason = row.checks[0].detail.rstrip(".")
             first = reason.partition(" ")[0]
             if first == "A" or first[1:].islower():  # no abbreviation
                 reason = reason[0].lower() + reason[1:]
-            found.setdefault(reason, []).append(row.what)
+            parts = f" ({len(row.checks)} parts)" if len(row.checks) > 1 else ""
+            found.setdefault(reason, []).append(f"{row.what}{parts}")
     return found
 
 

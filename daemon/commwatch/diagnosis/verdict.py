@@ -7,15 +7,22 @@ from collections.abc import Sequence
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Verdict
 from commwatch.documents import CauseRecord, FindingRecord, FindingsDocument
+from commwatch.units import format_seconds
+
+STALE_SECONDS = 60.0
+"""A look of the daemon's rules that is older says nothing of now; they look every 10 s."""
 
 
-def verdict_of(findings: Sequence[FindingRecord], checks: Sequence[Check], told: FindingsDocument) -> Verdict:
+def verdict_of(
+    findings: Sequence[FindingRecord], checks: Sequence[Check], told: FindingsDocument, *, has_gpus: bool
+) -> Verdict:
     """The verdict.
 
     Args:
         findings: the gravest first.
         checks: of all branches.
         told: what the daemon said of itself.
+        has_gpus: whether the daemon knows a GPU.
     """
     failed = [check for check in checks if check.verdict == "failed"]
     if findings and findings[0].severity != "info":
@@ -23,10 +30,8 @@ def verdict_of(findings: Sequence[FindingRecord], checks: Sequence[Check], told:
     if failed:
         more = f"; and {len(failed) - 1} more failed checks" if len(failed) > 1 else ""
         return Verdict("degraded", f"{_check_words(failed[0])}{more}")
-    if told.looked_at is None:
-        return Verdict("unknown", "the daemon has only just started: nothing was looked at yet")
-    if told.failing_rules:
-        return Verdict("unknown", f"nothing wrong was found, but rules failed: {', '.join(told.failing_rules)}")
+    if blind := _blind(told, has_gpus=has_gpus):
+        return Verdict("unknown", blind)
     measured = [check for check in checks if check.verdict == "passed"]
     if not measured:
         return Verdict("unknown", "nothing wrong was found, and nothing was measured that could show it")
@@ -35,6 +40,18 @@ def verdict_of(findings: Sequence[FindingRecord], checks: Sequence[Check], told:
     missing = sum(check.verdict == "not measured" for check in checks)
     rest = f"; {missing} {'was' if missing == 1 else 'were'} not measured" if missing else ""
     return Verdict("healthy", f"{len(measured)} check{'s' * (len(measured) > 1)} passed, none failed{rest}")
+
+
+def _blind(told: FindingsDocument, *, has_gpus: bool) -> str:
+    """Why nothing wrong that is seen does not mean that nothing is wrong; empty where it does."""
+    if told.looked_at is None:
+        return "the daemon has only just started: nothing was looked at yet"
+    age = told.time - told.looked_at
+    if age > STALE_SECONDS:
+        return f"the daemon looked last {format_seconds(age)} ago"
+    if told.failing_rules:
+        return f"nothing wrong was found, but rules failed: {', '.join(told.failing_rules)}"
+    return "" if has_gpus else "the daemon knows no GPU on this node"
 
 
 def _of_findings(findings: Sequence[FindingRecord]) -> str:

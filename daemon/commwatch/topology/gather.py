@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from commwatch.config import Config, section_json
 from commwatch.errors import CommwatchError
 from commwatch.sources.base import Absence, SourceUnavailable
-from commwatch.sources.node_network import NodeNetwork
+from commwatch.state import state_path
 from commwatch.topology.build import build_node
 from commwatch.topology.model import Topology
 from commwatch.topology.nvlink import COLLECTORS, LINK_RATE, DriverFacts, driver_facts
@@ -27,6 +27,9 @@ from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import SimulationPlan
 from commwatch.workers.worker import Collected, package_roots
 from commwatch_exporters.snapshot import Series, Value
+
+if TYPE_CHECKING:
+    from commwatch.sources.node_network import NodeNetwork
 
 SYSFS_DEADLINE_SECONDS = 10.0
 _Facts = TypeVar("_Facts")
@@ -63,6 +66,9 @@ def read_topology(config: Config) -> tuple[Topology, tuple[str, ...]]:
 def simulated_files(config: Config) -> Iterator[SimulationPlan | None]:
     """The files of the simulated node in a folder that is gone afterwards; None for the real machine.
 
+    It is the node of the daemon that has this state directory, under the faults that are named here; without one it
+    boots now.
+
     Raises:
         CommwatchError: there is no such simulated node.
     """
@@ -71,8 +77,9 @@ def simulated_files(config: Config) -> Iterator[SimulationPlan | None]:
         return
     from commwatch.simulation.names import absolute
     from commwatch.simulation.node import SimulatedNode
+    from commwatch.simulation.start import booted_at
 
-    started_at = time.time()
+    started_at = booted_at(state_path(config)) or time.time()
     faults = Path(config.simulation.faults).resolve() if config.simulation.faults else None
     node = SimulatedNode(config.simulation.preset, faults, started_at)
     with tempfile.TemporaryDirectory(prefix="commwatch-topology-") as folder:
@@ -107,6 +114,8 @@ def ask_network(sysfs: str, procfs: str, deadline: float) -> NodeNetwork:
     Raises:
         CommwatchError: no answer in time, or none that makes sense.
     """
+    from commwatch.sources.node_network import NodeNetwork  # the daemon, which needs none of it, imports this module
+
     return _ask("commwatch.sources.node_network", NodeNetwork, sysfs, procfs, deadline)
 
 

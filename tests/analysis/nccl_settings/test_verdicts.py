@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import CONSUMER, HGX, KNOWN, judged, port, process, said
-from commwatch.analysis.nccl_settings import CODES, NodeFacts, judge_settings
+from commwatch.analysis.nccl_settings import CODES, NodeFacts, judge_settings, remark_counts
 from commwatch.analysis.nccl_settings.model import Level
 
 NO_RDMA = replace(HGX, rdma_ports=(), nic_levels=frozenset())
@@ -258,17 +258,28 @@ def test_without_nccl_debug_a_process_is_told_that_it_will_not_warn() -> None:
 
 
 def test_the_same_remark_on_several_processes_is_one_remark() -> None:
-    """With all their ids; another value is another remark, and the gravest come first."""
+    """With all their ids, whatever the values are; the gravest come first."""
     values = {3: "1", 2: "1", 5: "2"}
     found = judge_settings(
         [process({"NCCL_IB_DISABLE": value, "NCCL_DEBUG": "WARN"}, pid) for pid, value in values.items()], HGX, KNOWN
     )
 
-    assert [(one.code, one.value, one.pids) for one in found] == [
-        ("rdma_off", "1", (2, 3)),
-        ("rdma_off", "2", (5,)),
-        ("out_of_range", "2", (5,)),
+    assert [(one.code, one.pids) for one in found] == [("rdma_off", (2, 3, 5)), ("out_of_range", (5,))]
+
+
+def test_what_may_leave_the_node_is_counted_by_process() -> None:
+    """Names that a job made up are one, and values tell nothing apart."""
+    processes = [
+        process({"NCCL_DEBUG": "WARN", "NCCL_NET": net, f"NCCL_MADE_UP_BY_{pid}": "x"}, pid)
+        for pid, net in ((1, "Socket"), (2, "SOCKET"), (3, "IB"))
     ]
+    remarks = judge_settings(processes, HGX, KNOWN)
+
+    assert list(remark_counts(remarks).items()) == [
+        (("rdma_off", "NCCL_NET", "harmful"), 2),
+        (("unknown_name", "other", "note"), 3),
+    ]
+    assert list(remark_counts(remarks, most=1)) == [("rdma_off", "NCCL_NET", "harmful")]
 
 
 settings_of_anyone = st.dictionaries(st.sampled_from(sorted(KNOWN.variables)), st.text(max_size=20), max_size=12)

@@ -16,6 +16,8 @@ from commwatch.units import format_percent, format_seconds
 
 USED_RATIO = 0.4
 """Share of a GPU's peak that a training reaches (MFU): assumed, as by commwatch estimate."""
+CALL_BYTES = 25 * 2**20
+"""What DDP sums at once by default (bucket_cap_mb); an all_reduce of activations here is of 32 MiB."""
 WAITING_MOST = 0.5
 """Share of a step. Beyond it GPUs wait for longer than they compute, and half of them alone would do as much."""
 

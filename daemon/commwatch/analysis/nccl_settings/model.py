@@ -165,9 +165,9 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class SettingRemark:
-    """What is to be said of one setting of some processes.
+    """What is to be said of one setting of some processes; no value is in it.
 
-    Only ``code``, ``label`` and ``severity`` may leave the node in metrics. The words hold no values.
+    Only ``code``, ``label`` and ``severity`` may leave the node in metrics.
     """
 
     code: RemarkCode
@@ -179,10 +179,6 @@ class SettingRemark:
     next_step: str
     label: str = "other"
     """The name if it is a known one, else ``other``: bounded, and nobody's secret."""
-    value: str | None = field(default=None, repr=False)
-    """For a terminal on this node only; None where there is none or it is a secret."""
     origin: Origin | None = None
-    since: str = ""
-    """NCCL version that first read the name; empty where not known."""
     pids: tuple[int, ...] = ()
     """Processes that it is said of, ascending; empty for what was given."""

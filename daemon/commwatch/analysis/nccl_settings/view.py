@@ -101,12 +101,10 @@ class View:
         self, code: RemarkCode, name: str, severity: SettingSeverity, words: str, next_step: str
     ) -> SettingRemark:
         """A remark on a setting of this process."""
-        found, variable = self._settings.get(name), self.known.variables.get(name)
+        found = self._settings.get(name)
         return SettingRemark(
             code, printable(name), severity, words, next_step,
             label=public_name(name, self.known),
-            value=None if found is None or found.value is None else printable(found.value),
             origin=None if found is None else found.origin,
-            since="" if variable is None else variable.since,
             pids=() if self.process.pid is None else (self.process.pid,),
         )  # fmt: skip

@@ -1,0 +1,68 @@
+"""What the daemon's process imports: memory is a budget."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+
+from commwatch.digest import sha256_hex
+from support.daemon import environment
+
+HEAVY = {
+    "rich", "ssl", "_ssl", "_hashlib", "http.server", "urllib.request", "prometheus_client.exposition",
+    "torch", "numpy", "matplotlib", "grpc",
+}  # fmt: skip
+"""Modules that libraries of the daemon would import, or that its probes and commands use."""
+
+
+def run(code: str) -> object:
+    """What a new Python process prints as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), text=True, capture_output=True, timeout=60, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
+    """With all modules of the daemon loaded, its process has no TLS, no second HTTP server and no torch."""
+    loaded = run(
+        "import json, sys\n"
+        "from commwatch.light import leave_out_unused_imports\n"
+        "leave_out_unused_imports()\n"
+        "import commwatch.service, commwatch.probes.folder\n"
+        "print(json.dumps([name for name, module in sys.modules.items() if module is not None]))"
+    )
+
+    assert isinstance(loaded, list)
+    assert "commwatch.service" in loaded
+    assert HEAVY.intersection(loaded) == set()
+
+
+def test_the_daemon_loads_no_other_command() -> None:
+    """The command line of ``run`` is read without the modules of the other commands."""
+    loaded = run(
+        "import json, sys\n"
+        "from commwatch.__main__ import main\n"
+        "sys.argv = ['commwatch', 'run', '--config.file', '/does/not/exist']\n"
+        "assert main() == 2\n"
+        "print(json.dumps([name for name in sys.modules if name.startswith('commwatch.commands.')]))"
+    )
+
+    assert loaded == ["commwatch.commands.run"]
+
+
+def test_what_is_left_out_can_still_be_used_elsewhere() -> None:
+    """Zones are looked up as ever by our children: the variable that keeps them out is gone again."""
+    assert run(
+        "import json, os\n"
+        "from commwatch.light import leave_out_unused_imports\n"
+        "leave_out_unused_imports()\n"
+        "print(json.dumps('PYTHONTZPATH' in os.environ))"
+    ) is False  # fmt: skip
+
+
+def test_the_digest_is_sha_256() -> None:
+    """The lean module and hashlib give the same digits."""
+    assert sha256_hex(b"commwatch") == hashlib.sha256(b"commwatch").hexdigest()

@@ -1,0 +1,259 @@
+"""The stress branch: whether bandwidth holds under load, and what the counters did meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from commwatch.analysis.bus_bandwidth import bus_bandwidth
+from commwatch.commands.probe_answer import Answer, Row
+from commwatch.config import Config, Paths, Probe, Probes, Size
+from commwatch.diagnosis import stress_run
+from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.stress import Rise, Stress, rises_between, stress
+from commwatch.diagnosis.stress_run import BadStress, seen_by, stress_seconds, sustained, under_load
+from commwatch.errors import CommwatchError
+from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
+from commwatch.probes.workload import plan_cycle
+from diagnosis.exposed import known_of, merged
+from support.facts import NOW, Numbers, shipped
+
+MIB = 2**20
+MEASURED = Measured(finished_at=NOW, occupied_seconds=32.0, setup_seconds=3.0, outcomes=())
+HELD, CLOCKS, LINKS = "bandwidth under load", "clocks and PCIe generation under load", "errors of the links under load"
+
+
+def answer(rates: Sequence[float], result: CycleResult = MEASURED) -> Answer:
+    """A run whose slices had these bus bandwidths, bytes per second."""
+    rows = tuple(
+        Row(
+            operation="all_reduce", purpose="sustained", size_bytes=256 * MIB, members=tuple(range(8)),
+            seconds=bus_bandwidth("all_reduce", 8, 256 * MIB, 1.0) / rate, median_seconds=1.0, slowest_rank=None,
+            balance_ratio=1.0, algorithm_bandwidth_bytes_per_second=rate / 1.75,
+            bus_bandwidth_bytes_per_second=rate, expected=None, utilization_ratio=None, verdict="not judged",
+        )
+        for rate in rates
+    )  # fmt: skip
+    return Answer(
+        probe="stress", measure="all_reduce", backend="nccl", ranks=8, gpus=(), verdict="good", shares_gpus=False,
+        rows=rows, result=result,
+    )  # fmt: skip
+
+
+def run(rates: Sequence[float] = (400e9,) * 15, result: CycleResult = MEASURED, **changes: Any) -> Stress:
+    """Thirty seconds."""
+    known: dict[str, Any] = {"rises": (), "looks": 9, "held": {}, "slow_links": ()}
+    return Stress(30.0, answer(rates, result), **(known | changes))
+
+
+def checks(made: Stress) -> dict[str, Check]:
+    """By what they are of, without sizes."""
+    found = list(stress(replace(known_of({}), stress=made)))
+    assert all(check.branch == "stress" for check in found)
+    return {check.what.partition(", ")[0].removeprefix("all_reduce bus "): check for check in found}
+
+
+# --- bandwidth ---
+
+
+def test_bandwidth_that_holds_passes() -> None:
+    """With first and last third, and the lowest slice."""
+    check = checks(run([400e9] * 7 + [370e9] + [398e9] * 7))[HELD]
+
+    assert check.verdict == "passed"
+    assert check.what == "all_reduce bus bandwidth under load, 256 MiB, 30 s"
+    assert check.measured == "first third 400 GB/s, last third 398 GB/s (100 %), lowest 370 GB/s"
+
+
+@pytest.mark.parametrize(("last", "verdict"), [(361e9, "passed"), (359e9, "failed")])
+def test_it_fails_from_a_tenth_less_on(last: float, verdict: str) -> None:
+    """The threshold is the shipped one."""
+    check = checks(run([400e9] * 10 + [last] * 5))[HELD]
+
+    assert (check.verdict, check.source) == (verdict, "stress_bandwidth_fall_max_ratio")
+
+
+def test_it_says_when_the_bandwidth_fell() -> None:
+    """After six of fifteen slices."""
+    check = checks(run([400e9] * 6 + [240e9] * 9))[HELD]
+
+    assert (check.verdict, check.detail) == ("failed", "It fell for good after 12 s.")
+
+
+def test_a_single_slow_slice_is_no_fall() -> None:
+    """Medians of thirds: an interruption of one slice is told as the lowest, and fails nothing."""
+    check = checks(run([400e9] * 14 + [100e9]))[HELD]
+
+    assert check.verdict == "passed"
+    assert check.measured.endswith("lowest 100 GB/s")
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict", "says"),
+    [
+        (Failed(finished_at=NOW, occupied_seconds=9.0, reason="nccl_error", detail="system error"), "failed", "system"),
+        (Failed(finished_at=NOW, occupied_seconds=0.0, reason="internal", detail="a defect"), "not measured", "defect"),
+        (Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process"), "not measured", "Skipped: gpu_busy"),
+        (Yielded(finished_at=NOW, occupied_seconds=4.0, reason="process_appeared", detail="process 7 came"),
+         "not measured", "Gave way: process_appeared"),
+        (Skipped(finished_at=NOW, reason="single_gpu", detail="one rank"), "does not apply", "one rank"),
+    ],
+)  # fmt: skip
+def test_a_run_without_a_result(result: CycleResult, verdict: str, says: str) -> None:
+    """An error under load is a fault; a node that is not free, or that a job wanted, says so; nothing else is told."""
+    found = checks(run((), result))
+
+    assert [*found] == [HELD]
+    assert found[HELD].verdict == verdict
+    assert says in found[HELD].detail
+
+
+def test_a_quick_diagnosis_says_nothing_and_a_full_one_how_to_stress() -> None:
+    """Nobody asked for load."""
+    known = known_of({})
+
+    assert list(stress(known)) == []
+    [check] = stress(replace(known, scanned=(answer(()),)))
+    assert (check.verdict, "--stress 30s" in check.detail) == ("not measured", True)
+
+
+# --- what the node showed meanwhile ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "says"),
+    [
+        ({}, "passed", "nothing held them back"),
+        ({"looks": 0}, "not measured", ""),
+        ({"held": {"GPU3": ("too hot, by the driver",)}}, "failed", "GPU3: too hot, by the driver"),
+        ({"slow_links": ("PCIe link of GPU2",)}, "failed", "PCIe link of GPU2: below its generation"),
+        (
+            {"rises": (Rise("commwatch_gpu_performance_limited_seconds_total", "GPU1", "power", 12.0),)},
+            "notice",
+            "GPU1 held for 12 s by power limit",
+        ),
+    ],
+)
+def test_what_held_the_gpus(changes: Mapping[str, Any], verdict: str, says: str) -> None:
+    """Heat and a link below its generation are faults under load; a power limit is how many GPUs work."""
+    check = checks(run(**changes))[CLOCKS]
+
+    assert (check.verdict, check.measured) == (verdict, says)
+
+
+@pytest.mark.parametrize(
+    ("metric", "where", "verdict", "says"),
+    [
+        ("commwatch_nvlink_recovery_errors_total", "GPU3 link 2", "failed", "GPU3 link 2: 1 NVLink recoveries"),
+        ("commwatch_pcie_replays_total", "GPU1", "notice", "GPU1: 1 PCIe replays"),
+    ],
+)
+def test_what_the_links_did(metric: str, where: str, verdict: str, says: str) -> None:
+    """A link that was trained again under load is a fault, one that sent again is worth knowing."""
+    check = checks(run(rises=(Rise(metric, where, "", 1.0),)))[LINKS]
+
+    assert (check.verdict, check.measured) == (verdict, says)
+
+
+def test_only_what_rose_between_the_snapshots_counts() -> None:
+    """Not what stood there before, what fell by a restart, or what was not there before."""
+    gpu = ("0", "0000:10:00.0")
+    before: Numbers = {
+        "commwatch_pcie_replays_total": {gpu: 5.0, ("1", "0000:11:00.0"): 9.0},
+        "commwatch_nvlink_recovery_errors_total": {(*gpu, "2"): 1.0},
+        "commwatch_gpu_performance_limited_seconds_total": {(*gpu, "thermal"): 3.0, (*gpu, "power"): 1.0},
+    }
+    after: Numbers = {
+        "commwatch_pcie_replays_total": {gpu: 8.0, ("1", "0000:11:00.0"): 2.0, ("2", "0000:12:00.0"): 4.0},
+        "commwatch_nvlink_recovery_errors_total": {(*gpu, "2"): 1.0},
+        "commwatch_gpu_performance_limited_seconds_total": {(*gpu, "thermal"): 7.5, (*gpu, "power"): 1.01},
+    }
+
+    assert rises_between(known_of(before).snapshot, known_of(after).snapshot) == (
+        ("commwatch_pcie_replays_total", "GPU0", "", 3.0),
+        ("commwatch_gpu_performance_limited_seconds_total", "GPU0", "thermal", 4.5),
+    )
+
+
+# --- the looks meanwhile ---
+
+
+def test_only_looks_at_a_loaded_gpu_count() -> None:
+    """Not those of the first seconds, when the daemon still shows the idle GPU, nor those after the end."""
+    looks = [msgspec.structs.replace(known_of({}).snapshot, time=NOW + at) for at in (0, 10.9, 11, 30, 30.1)]
+
+    assert [one.time - NOW for one in under_load(looks, NOW + 30, 30.0)] == [11, 30]
+    assert under_load(looks, NOW + 10, 10.0) == []
+
+
+def test_what_the_looks_saw_is_judged_by_the_rules_of_the_findings() -> None:
+    """A clock that is held while the GPU works, at any look; one that is held while it is idle is none."""
+    gpu = ("3", "0000:13:00.0")
+    reason = {"commwatch_gpu_clocks_event_reason": {(*gpu, "hw_thermal_slowdown"): 1.0}}
+    slow = {"commwatch_pcie_link_degraded": {(*gpu, "generation"): 1.0}}
+    idle, busy = ({"commwatch_gpu_busy": {gpu: flag}} for flag in (0.0, 1.0))
+
+    looks = [known_of(numbers).snapshot for numbers in (merged(reason, idle), merged(reason, busy), slow)]
+
+    assert seen_by(looks[:1], shipped()) == ({}, ())
+    assert seen_by(looks, shipped()) == ({"GPU3": ("too hot, by the hardware",)}, ("PCIe link of GPU3",))
+
+
+def test_the_daemon_is_looked_at_until_the_load_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look without an answer is one less; of the others what the rules read is kept."""
+    numbers: Numbers = {"commwatch_gpu_busy": {("3", "0000:13:00.0"): 1.0}, "commwatch_simulated": {(): 1.0}}
+    answers = [msgspec.to_builtins(known_of(numbers).snapshot)] * 2
+    asked = threading.Event()
+
+    def ask(*_: object) -> object:
+        if not answers:
+            asked.set()
+            raise CommwatchError("no answer")
+        return answers.pop()
+
+    monkeypatch.setattr(stress_run, "ask_daemon", ask)
+    monkeypatch.setattr(stress_run, "LOOK_SECONDS", 0.001)
+    looks = stress_run.Looks(Config(paths=Paths(state=str(tmp_path))))
+    looks.start()
+    assert asked.wait(10)
+    looks.stop()
+
+    assert [[metric.name for metric in one.metrics] for one in looks.taken] == [["commwatch_gpu_busy"]] * 2
+
+
+# --- the plan ---
+
+
+@pytest.mark.parametrize(("seconds", "slices"), [(1.0, 9), (30.0, 15), (600.0, 300)])
+def test_a_run_is_slices_of_two_seconds_with_a_look_before_each(seconds: float, slices: int) -> None:
+    """And at least nine, so that each third has three; the time is all of theirs together."""
+    plan = plan_cycle("stress", Probe(bandwidth_bytes=Size(256 * MIB)), Probes(), backend="nccl",
+                      devices=tuple("abcd"))  # fmt: skip
+
+    made = sustained(plan, seconds)
+
+    assert [step.purpose for step in made.steps] == ["sustained"] * slices
+    assert {(step.operation, step.size_bytes) for step in made.steps} == {("all_reduce", 256 * MIB)}
+    assert made.timed_seconds == seconds
+    assert made.deadlines.measure == seconds + plan.deadlines.measure
+    assert sustained(msgspec.structs.replace(plan, backend="gloo"), seconds).steps == ()
+
+
+@pytest.mark.parametrize("text", ["", "0s", "999ms", "601s", "11m", "-5s", "soon"])
+def test_times_out_of_bounds_are_wrong_use(text: str) -> None:
+    """One second to ten minutes."""
+    with pytest.raises(BadStress) as caught:
+        stress_seconds(text)
+
+    assert caught.value.exit_code == 2
+
+
+def test_times_within_bounds() -> None:
+    """Both ends are, and none is none."""
+    assert [stress_seconds(text) for text in ("1s", "10m", None)] == [1.0, 600.0, None]
