@@ -51,3 +51,16 @@ def test_a_scan_of_a_free_node_and_of_one_with_a_job(tmp_path: Path, monkeypatch
     assert only(taken, "pattern", "bandwidth of pairs").verdict == "not measured"
     load = only(taken, "stress", "bandwidth under load")
     assert (load.verdict, load.detail.startswith("Skipped: gpu_busy: ")) == ("not measured", True)
+
+
+@pytest.mark.parametrize("preset", ["h100x8ndr", "a100x4", "a10x2", "h200x1"])
+def test_a_healthy_node_fails_nothing(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In no branch, over NVLink by switches and directly, over the CPU, and alone."""
+    with rehearsed(preset, tmp_path, monkeypatch) as daemon:
+        daemon.until(12)
+        code, document = scanned(daemon, "--stress", "30s")
+
+    assert [check for check in document.checks if check.verdict == "failed"] == []
+    assert (code, document.verdict.word) == (0, "healthy")
+    alone = only(document, "stress", "bandwidth under load" if preset == "h200x1" else "all_reduce").verdict
+    assert alone == ("does not apply" if preset == "h200x1" else "passed")
