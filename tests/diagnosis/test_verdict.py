@@ -80,10 +80,13 @@ def test_a_grave_finding_decides_whatever_was_not_looked_at(severity: Severity, 
     assert Node(findings=(one,), looked_at=None, checks=("failed",)).verdict.word == word
 
 
-def test_the_first_cause_stands_in_the_line() -> None:
-    """A symptom is told with what explains it best."""
+def test_the_likeliest_cause_stands_first_in_the_line() -> None:
+    """Who reads one line reads which part it is; the symptom stands behind it."""
     one = finding("probe_bandwidth_low", "probe/all_reduce", causes=(cause("pcie_width_dropped", "gpu/0000:17:00.0"),))
-    assert "likely because: " in Node(findings=(one,)).verdict.line
+    assert Node(findings=(one, one)).verdict.line == (
+        "title of pcie_width_dropped: 0000:17:00.0, the likeliest cause of: "
+        "title of probe_bandwidth_low: all_reduce; and 1 more"
+    )
 
 
 def test_information_alone_is_a_notice() -> None:

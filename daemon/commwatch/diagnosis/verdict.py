@@ -28,7 +28,8 @@ def verdict_of(
     if findings and findings[0].severity != "info":
         return Verdict("broken" if findings[0].severity == "critical" else "degraded", _of_findings(findings))
     if failed:
-        more = f"; and {len(failed) - 1} more failed checks" if len(failed) > 1 else ""
+        others = len(failed) - 1
+        more = f"; and {others} more failed check{'s' * (others > 1)}" if others else ""
         return Verdict("degraded", f"{_check_words(failed[0])}{more}")
     if blind := _blind(told, has_gpus=has_gpus):
         return Verdict("unknown", blind)
@@ -55,11 +56,14 @@ def _blind(told: FindingsDocument, *, has_gpus: bool) -> str:
 
 
 def _of_findings(findings: Sequence[FindingRecord]) -> str:
+    """The part to look at first: that of the likeliest cause where a finding has one, else its own."""
     first = findings[0]
-    cause = f", likely because: {first.causes[0].title}{_at(first.causes[0])}" if first.causes else ""
+    said = f"{first.title}{_at(first)}"
+    if first.causes:
+        cause = first.causes[0]
+        said = f"{cause.title}{_at(cause)}, the likeliest cause of: {said}"
     others = sum(one.severity != "info" for one in findings) - 1
-    more = f"; and {others} more" if others else ""
-    return f"{first.title}{_at(first)}{cause}{more}"
+    return f"{said}; and {others} more" if others else said
 
 
 def _at(record: FindingRecord | CauseRecord) -> str:
