@@ -70,7 +70,7 @@ def test_a_look_at_the_edge_of_its_age_counts() -> None:
 def test_a_failed_check_degrades_a_node_without_findings() -> None:
     """The line says what is and what should be, and how many more there are."""
     verdict = Node(checks=("passed", "failed", "failed", "failed")).verdict
-    assert verdict == Verdict("degraded", "lanes of GPU0 is x4, required x16; and 2 more failed checks")
+    assert verdict == Verdict("degraded", "lanes of GPU0: x4, required x16; and 2 more failed checks")
 
 
 @pytest.mark.parametrize(("severity", "word"), [("critical", "broken"), ("warning", "degraded")])

@@ -73,4 +73,4 @@ def _at(record: FindingRecord | CauseRecord) -> str:
 
 def _check_words(check: Check) -> str:
     where = f" of {check.where}" if check.where else ""
-    return f"{check.what}{where} is {check.measured}, required {check.required}"
+    return f"{check.what}{where}: {check.measured}, required {check.required}"
