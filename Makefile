@@ -14,9 +14,10 @@ $(BIN)/.run: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --editable '.[probe]'
 	@touch $@
 
-$(BIN)/.dev: $(BIN)/.run
+$(BIN)/.dev: pyproject.toml constraints.txt
+	@scripts/make-environment "$(PYTHON)" "$(VENV)"
 	$(BIN)/pip install --quiet --editable '.[probe,dev]'
-	@touch $@
+	@touch $(BIN)/.run $@
 
 run: $(BIN)/.run  ## start the daemon on the hardware that is here
 	$(BIN)/commwatch run $(ARGS)
@@ -26,7 +27,7 @@ demo: $(BIN)/.run  ## start the daemon on a simulated node of 8 H100
 
 test: $(BIN)/.dev  ## run the whole test suite; as root on Debian, install the programs that it needs
 	@scripts/install-test-programs
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 lint: $(BIN)/.dev  ## check style
 	$(BIN)/ruff check .

@@ -34,7 +34,8 @@ def detect(folder: Path) -> dict[str, float]:
     arguments = ("--simulate", "h100x8", "--simulate.faults", str(faults), "--config.file", str(config))
     rules = sorted((ROOT / "alerts" / "rules").glob("*.yaml"))
     seconds = {}
-    with running(folder, *arguments) as daemon, prometheus(folder, daemon.address, rules, "15s") as server:
+    with running(folder, *arguments) as daemon, prometheus(folder, rules, "15s") as server:
+        server.scrape(daemon.address)
         daemon.until(lambda: daemon.count("nvlink_link_expected") == 144)
         time.sleep(62)  # four scrapes of a healthy node
         text = ""

@@ -229,7 +229,7 @@ class Engine:
                 await asyncio.wait(runs, timeout=FIRST_RUN_PATIENCE_SECONDS)
         self.pipeline.observe(time.monotonic())
         self.collection.schedule()
-        self.job_settings.look()
+        self.job_settings.begin()
         self.probing.schedule()
 
     async def pause(self, reason: str) -> None:

@@ -22,6 +22,9 @@ SOON_SECONDS = 1.0
 APART_SECONDS = 30.0
 """Between two audits: a job starts its processes one after the other, and each audit starts a process of ours."""
 
+OVERDUE_SECONDS = 30.0
+"""An audit that has not begun so long after its time is asked for again."""
+
 _NOTHING = Layout(
     (("commwatch_nccl_setting_read_processes", ()), ("commwatch_nccl_setting_unread_processes", ())),
 )
@@ -54,8 +57,8 @@ class JobSettings:
         self._ordered: frozenset[int] | None = None
         """The processes of the last audit."""
         self._ordered_at = float("-inf")
-        self._is_planned = False
-        """Whether the next one was asked for; asking again would put it off."""
+        self._due = float("-inf")
+        """When the audit that was asked for last is due; asking again before would put it off."""
         self._audit = b""
         self._audited_at: float | None = None
 
@@ -87,7 +90,7 @@ class JobSettings:
         return Collected({"": block}, [], 0.0, audit=msgspec.json.encode(AuditRecord()))
 
     def _begin(self) -> None:
-        self._ordered, self._ordered_at, self._is_planned = self.pids(), self._monotonic(), False
+        self._ordered, self._ordered_at, self._due = self.pids(), self._monotonic(), float("-inf")
 
     def after(self, outcome: Outcome) -> None:
         """Take an audit, or ask for one where other processes are on the GPUs."""
@@ -96,16 +99,21 @@ class JobSettings:
         elif outcome.collector.name == PROCESS_COLLECTOR:
             self.look()
 
+    def begin(self) -> None:
+        """Ask for an audit where one is due: what was asked before the collectors were planned was not heard."""
+        self._due = float("-inf")
+        self.look()
+
     def look(self) -> None:
         """Have an audit made soon where other processes are on the GPUs than at the last one."""
-        pids = self.pids()
+        pids, now = self.pids(), self._monotonic()
         if pids is None:
             if self._ordered is not None:
                 self._run_in(SOON_SECONDS)  # the collector finds that it has to rest
-            self._ordered, self._is_planned, self._audited_at, self._audit = None, False, None, b""
-        elif pids != self._ordered and not self._is_planned:
-            self._is_planned = True
-            self._run_in(max(SOON_SECONDS, self._ordered_at + APART_SECONDS - self._monotonic()))
+            self._ordered, self._due, self._audited_at, self._audit = None, float("-inf"), None, b""
+        elif pids != self._ordered and now >= self._due + OVERDUE_SECONDS:
+            self._due = max(now + SOON_SECONDS, self._ordered_at + APART_SECONDS)
+            self._run_in(self._due - now)
 
     @property
     def audited_at(self) -> float | None:

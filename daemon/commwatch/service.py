@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import structlog
 
 from commwatch import __version__
@@ -30,6 +29,7 @@ from commwatch.scheduler import Scheduler, every
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.names import absolute, node_name
 from commwatch.simulation.node import SimulatedNode
+from commwatch.simulation.start import STATE_NAME, SimulationStart
 from commwatch.state import StateDirectory, state_path
 from commwatch.status import describe
 from commwatch.thresholds import Thresholds, load_thresholds
@@ -48,12 +48,6 @@ SAVE_SECONDS = 60.0
 STOP_SECONDS = 4.5
 SIMULATED_TREES = ("sysfs", "procfs")
 """Folders of the state directory that hold the files of a simulated node."""
-
-
-class SimulationStart(msgspec.Struct):
-    """When the simulated node of a state directory booted, so that its counters go on over a restart."""
-
-    started_at: float
 
 
 class Service:
@@ -135,11 +129,11 @@ class Service:
         settings = config.simulation
         if not settings.preset:
             return None
-        start = self._state.load("simulation", SimulationStart)
+        start = self._state.load(STATE_NAME, SimulationStart)
         if start is None:
             start = SimulationStart(time.time())
             try:
-                self._state.save("simulation", start)
+                self._state.save(STATE_NAME, start)
             except OSError as error:
                 raise StateError(f"state directory {self._state.path}: {error.strerror}") from error
         faults = Path(settings.faults).resolve() if settings.faults else None

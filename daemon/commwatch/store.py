@@ -31,8 +31,11 @@ class Store:
         known = devices.get(device)
         if known is None:
             self._order = None
-        if known is not None and known[0].layout is block.layout:
-            block.adopt_texts(known[0])
+        if known is not None:
+            if block.layout is not known[0].layout and block.layout.series == known[0].layout.series:
+                block.layout = known[0].layout  # for another one the whole page would be laid out anew
+            if block.layout is known[0].layout:
+                block.adopt_texts(known[0])
         devices[device] = (block, expires)
         self._first_expiry = min(self._first_expiry, expires)
         self._version += 1

@@ -27,7 +27,9 @@ DARK = """color-scheme:dark;--bg:#0f1318;--fg:#e6edf3;--dim:#9aa5b1;--line:#2f37
 --good:#4cc46b;--bad:#ff7b72;--note:#3a2f0b;--notefg:#f2dc9b;--link:#6cb2ff"""
 """Colours of all pages, as CSS properties of ``:root``."""
 
-_STYLE = f":root{{{LIGHT}}}@media(prefers-color-scheme:dark){{:root{{{DARK}}}}}" """
+_STYLE = (
+    f":root{{{LIGHT}}}@media(prefers-color-scheme:dark){{:root{{{DARK}}}}}"
+    """
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:70rem;padding:1rem;background:var(--bg);color:var(--fg);
 font:15px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
@@ -50,6 +52,7 @@ td.text{white-space:normal;min-width:14rem;overflow-wrap:anywhere}
 .good{color:var(--good)}
 .bad{color:var(--bad);font-weight:600}
 """
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from commwatch.collection import Outcome
-from commwatch.job_settings import APART_SECONDS, SOON_SECONDS, JobSettings
+from commwatch.job_settings import APART_SECONDS, OVERDUE_SECONDS, SOON_SECONDS, JobSettings
 from commwatch.settings_records import AuditOrder, AuditRecord, RemarkRecord
 from commwatch.store import Store
 from commwatch.workers.worker import Collected
@@ -95,6 +95,22 @@ def test_an_audit_follows_each_change_of_the_processes(node: Node) -> None:
     node.clock.now += 600
     node.read((7,), ())
     assert node.planned[2:] == [SOON_SECONDS]
+
+
+def test_an_audit_that_was_not_made_is_asked_for_again(node: Node) -> None:
+    """When it is overdue, or when the daemon has planned its collectors and hears only then."""
+    node.read((7,))
+    node.settings.begin()
+    assert node.planned == [SOON_SECONDS] * 2
+
+    node.read((7,))
+    assert len(node.planned) == 2
+    node.clock.now += SOON_SECONDS
+    node.read((7,))
+    assert len(node.planned) == 2
+    node.clock.now += OVERDUE_SECONDS
+    node.read((7,))
+    assert len(node.planned) == 3
 
 
 def test_our_own_ranks_are_not_audited(node: Node) -> None:

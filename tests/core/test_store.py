@@ -117,3 +117,30 @@ def test_a_group_is_a_copy() -> None:
 
     assert store.group("network") == {}
     assert store.get("network", "eth0") is None
+
+
+def test_what_names_the_same_series_anew_keeps_the_layout() -> None:
+    """A layout made again for the same series is that of before, with its text: the page is not laid out anew."""
+    store = Store()
+    store.put("network", "eth0", carrier(1), NEVER)
+    text = store.snapshot().blocks[0].text(CARRIER)
+
+    store.put("network", "eth0", carrier(1, Layout([(CARRIER, ("eth0",))])), NEVER)
+
+    block = store.snapshot().blocks[0]
+    assert block.layout is LAYOUT
+    assert block.text(CARRIER) is text
+
+
+def test_what_is_put_later_may_expire_earlier() -> None:
+    """Each block goes at its own time, in whatever order they came."""
+    store = Store()
+    store.put("network", "eth0", carrier(1), 100.0)
+    store.expire(50.0)
+    store.put("network", "eth1", carrier(1, Layout([(CARRIER, ("eth1",))])), 60.0)
+
+    store.expire(61.0)
+    assert set(store.group("network")) == {"eth0"}
+
+    store.expire(101.0)
+    assert store.group("network") == {}

@@ -13,10 +13,10 @@ from commwatch.commands.probe_answer import Answer
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pattern import pattern
-from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped
+from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from diagnosis.exposed import finding, known_of, merged
 from diagnosis.test_pair_shape import both, over_pcie
-from heatmap.matrices import endpoints, matrix, slow_gpu
+from heatmap.matrices import endpoints, matrix, of_gpu, slow_gpu
 from support.facts import NOW
 
 PAIRS = "bandwidth of pairs, 16 MiB"
@@ -120,6 +120,7 @@ def test_both_pairs_under_switches_are_a_kind_of_way() -> None:
 
     assert checks[PAIRS].where == "pairs under one PCIe switch (PIX)"
     assert "Pairs under one PCIe switch (PIX) are slow: 8.06 GB/s, the others 12.7 GB/s" in checks[PAIRS].detail
+    assert "They are GPU2-GPU3 and GPU0-GPU1." in checks[PAIRS].detail
     assert "ACS" in checks[PAIRS].next_step
 
 
@@ -143,6 +144,28 @@ def test_a_suspect_of_other_pairs_is_not_told_with_them() -> None:
     assert "GPU1 is the one" not in check.detail
 
 
+def test_pairs_that_share_a_switch_or_a_numa_node_are_named_by_it() -> None:
+    """By the PCIe tree and the NUMA nodes that the daemon exposes; what all GPUs share tells nothing apart."""
+    tree = {}
+    for place, end in enumerate(endpoints(8)):
+        switch, root = f"0000:{80 + place // 2}:00.0", f"0000:{90 + place // 2}:00.0"
+        port = f"0000:{80 + place // 2}:0{1 + place % 2}.0"
+        for device, role, parent in (
+            (end.pci_address, "gpu", port), (port, "switch_port", switch), (switch, "switch_port", root),
+            (root, "root_port", "pci0000:00"),
+        ):  # fmt: skip
+            tree[device, role, parent, str(place // 4), "", ""] = 1.0
+    numbers = merged(gpus(8), {"commwatch_pcie_device_info": tree})
+    inside = {(one, two): 0.5 for one in range(4, 8) for two in range(4, 8) if one != two}
+    around = {cell: 0.5 for one in (2, 3) for cell in of_gpu(one) if set(cell) != {2, 3}}
+
+    def where(factors: dict[tuple[int, int], float]) -> str:
+        return found(numbers, over_pcie(factors, 8, lambda one, two: "SYS"))[PAIRS].where
+
+    assert where(inside) == "pairs below NUMA node 1"
+    assert where(around) == "pairs from and to PCIe switch 0000:81:00.0"
+
+
 @pytest.mark.parametrize(("source", "verdict"), [("model", "notice"), ("configured", "failed")])
 def test_all_pairs_slow_against_a_model_alone_are_no_failure(source: str, verdict: str) -> None:
     """A model may not fit the machine; a configured bandwidth does."""
@@ -153,6 +176,7 @@ def test_all_pairs_slow_against_a_model_alone_are_no_failure(source: str, verdic
     check = found(numbers, matrix(4, expected=360e9, factors=every))[PAIRS]
 
     assert (check.verdict, check.where) == (verdict, "all pairs")
+    assert check.required == "at least 216 GB/s, 60 % of what is expected"
 
 
 def test_pairs_of_ranks_without_gpus_are_not_measured() -> None:
@@ -198,6 +222,22 @@ def test_small_or_large_messages_or_both(values: dict[str, float], verdict: str,
 
     assert check.verdict == verdict
     assert check.detail.startswith(says)
+
+
+def test_probes_that_show_the_same_stand_in_one_line_with_the_worst() -> None:
+    """Two below what is expected by different shares, and one that is well."""
+    numbers = healthy()
+    for name, share in (("a", 0.5), ("b", 0.4)):
+        info = (name, "nccl", "all_gather", "32", str(64 * 2**20), "8", "2.27.3", "", "", "reference")
+        shown = {"last_latency_seconds": 14e-6, "bandwidth_utilization_ratio": share}
+        some = {f"commwatch_probe_{metric}": {(name, "nccl"): value} for metric, value in shown.items()}
+        numbers = merged(numbers, {"commwatch_probe_info": {info: 1.0}}, some)
+
+    lines = [check for check in pattern(replace(known_of(gpus()), snapshot=known_of(numbers).snapshot))
+             if check.what == SIZES]  # fmt: skip
+
+    assert [(line.verdict, line.where) for line in lines] == [("notice", "a, b"), ("passed", "all_reduce")]
+    assert lines[0].measured.startswith("b: 32 B 14 µs; 64 MiB - (40 %")
 
 
 def test_without_a_baseline_latency_is_not_judged() -> None:
@@ -268,6 +308,9 @@ def answer(verdict: str, result: CycleResult, name: str = "all_reduce") -> Answe
 
 MEASURED = Measured(finished_at=NOW, occupied_seconds=1.0, setup_seconds=1.0, outcomes=())
 FAILED = Failed(finished_at=NOW, occupied_seconds=1.0, reason="nccl_error", detail="unhandled system error")
+LOCKED = Failed(finished_at=NOW, occupied_seconds=0.0, reason="start", detail="the probe lock cannot be taken")
+CAME = Yielded(finished_at=NOW, occupied_seconds=1.0, reason="process_appeared", detail="process 7 came")
+ALONE = Skipped(finished_at=NOW, reason="single_gpu", detail="one rank")
 BUSY = Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process")
 
 
@@ -278,7 +321,11 @@ BUSY = Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process")
         ((answer("failed", FAILED),) * 3, "failed", "unhandled system error; 3 of 3 times in this scan"),
         ((answer("failed", FAILED), answer("good", MEASURED)), "notice", "no streak"),
         ((answer("low", MEASURED), answer("good", MEASURED)), "notice", "no streak"),
+        ((answer("low", MEASURED), answer("gave way", CAME)), "notice", "no streak. Gave way: process_appeared"),
+        ((answer("low", MEASURED),) * 3 + (answer("good", MEASURED),), "notice", "no streak"),
         ((answer("skipped", BUSY),), "not measured", "Skipped: gpu_busy: GPU1 has a process"),
+        ((answer("failed", LOCKED),), "not measured", "Could not run: start: the probe lock"),
+        ((answer("skipped", ALONE),), "does not apply", "Skipped: single_gpu"),
         ((answer("skipped", BUSY), answer("skipped", BUSY, "pairs")), "not measured", "Skipped: gpu_busy"),
     ],
 )

@@ -16,7 +16,7 @@ from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.overlay import overlaid
 from commwatch.diagnosis.scan_findings import with_scan
 from commwatch.documents import ComponentRecord, FindingRecord
-from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped
+from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.record import Reading
 from diagnosis.exposed import cause, finding, known_of, merged
 from heatmap.matrices import endpoints, matrix
@@ -32,6 +32,8 @@ CELLS = [(one, two) for one in range(4) for two in range(4) if one != two]
 MEASURED = Measured(finished_at=SCANNED_AT, occupied_seconds=1.0, setup_seconds=1.0, outcomes=())
 FAILED = Failed(finished_at=SCANNED_AT, occupied_seconds=1.0, reason="nccl_error", detail="unhandled system error")
 WRONG = Failed(finished_at=SCANNED_AT, occupied_seconds=1.0, reason="wrong_result", detail="not what was sent")
+LOCKED = Failed(finished_at=SCANNED_AT, occupied_seconds=0.0, reason="start", detail="the probe lock cannot be taken")
+CAME = Yielded(finished_at=SCANNED_AT, occupied_seconds=1.0, reason="process_appeared", detail="process 7 came")
 BUSY = Skipped(finished_at=SCANNED_AT, reason="gpu_busy", detail="GPU1 has a process")
 
 
@@ -138,6 +140,16 @@ def test_a_single_reading_is_told_as_one(bad: tuple[bool, ...]) -> None:
     assert one.since == SCANNED_AT + len(bad) - 1
 
 
+def test_a_reading_that_could_not_be_confirmed_is_a_single_one() -> None:
+    """It was bad, and then a job came."""
+    fresh = replace(fresh_pairs((0, 1), bad=(True,)), answers=answers("pairs", MEASURED, CAME), bad=(True, False))
+
+    [one] = scanned(known_of(node()), fresh).values()
+
+    assert one.detail == "Seen by this scan, in a single reading: no streak."
+    assert one.since == SCANNED_AT
+
+
 def test_what_the_daemon_has_open_keeps_its_time() -> None:
     """With the evidence of the scan."""
     daemon = known_of(node(), [open_finding("pair_slow", pair(0, 1), since=NOW - 7200)])
@@ -170,6 +182,7 @@ def test_a_scan_of_some_gpus_judges_their_pairs_alone() -> None:
     [
         (fresh_probe(MEASURED, last_latency_seconds=14e-6, latency_spike_streak=0), False),
         (fresh_probe(MEASURED, last_latency_seconds=14e-6, latency_spike_streak=0, comparable=False), True),
+        (fresh_probe(MEASURED, CAME, last_latency_seconds=14e-6, latency_spike_streak=0), False),
         (fresh_probe(BUSY), True),
         (fresh_probe(FAILED), True),
     ],
@@ -194,8 +207,10 @@ def test_failures_in_a_row_and_a_wrong_result_are_findings() -> None:
     """Something wrong that arrived is one at once; three failures are, two are not."""
     assert scanned(known_of(node()), fresh_probe(FAILED, FAILED, bad=(True, True))) == {}
     failing = scanned(known_of(node()), fresh_probe(FAILED, FAILED, FAILED, bad=(True,) * 3))
+    locked = scanned(known_of(node()), fresh_probe(LOCKED, LOCKED, LOCKED, bad=(True,) * 3))
     wrong = scanned(known_of(node()), fresh_probe(WRONG, bad=(True,)))
 
+    assert locked == {}  # no fault of the node
     assert [code for code, _ in failing] == ["probe_failing"]
     assert [code for code, _ in wrong] == ["probe_wrong_result"]
 

@@ -1,4 +1,4 @@
-"""commwatch diagnose --settings: files in all forms, held against a machine; values are never shown."""
+"""commwatch diagnose --settings: files in all forms and processes, held against a machine; values are never shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from commwatch.analysis.nccl_settings import NodeFacts, RdmaPort
 from commwatch.commands import diagnose_settings
 from commwatch.commands.diagnose_settings import SettingsUnreadable, parse_environment_text, run_settings
-from commwatch.config import Config
+from commwatch.config import Config, Paths
 from commwatch.sources.node_network import NodeNetwork
 from commwatch.topology import gather
 
@@ -112,6 +112,40 @@ def test_what_is_no_environment_is_refused(tmp_path: Path, text: str | None) -> 
     with pytest.raises(SettingsUnreadable) as refused:
         run_settings([name], Config(), as_json=False)
     assert refused.value.exit_code == 2
+
+
+def process(folder: Path, pid: int, *settings: str) -> None:
+    """A process with these variables."""
+    home = folder / str(pid)
+    home.mkdir(parents=True)
+    (home / "environ").write_bytes(b"".join(f"{one}\0".encode() for one in ("HOME=/nowhere", *settings)))
+    (home / "root").symlink_to(folder)
+    (home / "cwd").symlink_to(folder)
+
+
+def test_processes_are_audited_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By their numbers; what is said names them."""
+    config = Config(paths=Paths(procfs=str(tmp_path)))
+    process(tmp_path, 4100, "NCCL_DEBUG=WARN")
+    process(tmp_path, 4101, "NCCL_DEBUG=WARN", "NCCL_P2P_DISABLE=1")
+
+    assert run_settings(["4100", "4101"], config, as_json=True) == 1
+    [processes] = json.loads(capsys.readouterr().out)["files"]
+    assert (processes["name"], processes["kind"]) == ("4100, 4101", "processes")
+    assert [(note["code"], note["pids"]) for note in processes["notes"]] == [("p2p_off", [4101])]
+    assert run_settings(["4100"], config, as_json=False) == 0
+
+
+def test_processes_that_are_not_read_are_not_clean(tmp_path: Path) -> None:
+    """One that cannot be read, and one that is not there."""
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2/comm").write_text("kthreadd\n")
+    process(tmp_path, 4100)
+    (tmp_path / "4100/environ").write_bytes(b"")  # a title was written over it
+
+    for name in ("4100", "4101"):
+        with pytest.raises(SettingsUnreadable):
+            run_settings([name], Config(paths=Paths(procfs=str(tmp_path))), as_json=False)
 
 
 def test_the_network_of_a_machine_is_read_in_another_process(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,14 +13,16 @@ import pytest
 
 from commwatch.analysis.bus_bandwidth import bus_bandwidth
 from commwatch.commands.probe_answer import Answer, Row
-from commwatch.config import Probe, Probes, Size
+from commwatch.config import Config, Paths, Probe, Probes, Size
+from commwatch.diagnosis import stress_run
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.stress import Rise, Stress, rises_between, stress
-from commwatch.diagnosis.stress_run import BadStress, stress_seconds, sustained
+from commwatch.diagnosis.stress_run import BadStress, seen_by, stress_seconds, sustained, under_load
+from commwatch.errors import CommwatchError
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.workload import plan_cycle
 from diagnosis.exposed import known_of
-from support.facts import NOW, Numbers
+from support.facts import NOW, Numbers, shipped
 
 MIB = 2**20
 MEASURED = Measured(finished_at=NOW, occupied_seconds=32.0, setup_seconds=3.0, outcomes=())
@@ -94,6 +98,7 @@ def test_a_single_slow_slice_is_no_fall() -> None:
     ("result", "verdict", "says"),
     [
         (Failed(finished_at=NOW, occupied_seconds=9.0, reason="nccl_error", detail="system error"), "failed", "system"),
+        (Failed(finished_at=NOW, occupied_seconds=0.0, reason="internal", detail="a defect"), "not measured", "defect"),
         (Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process"), "not measured", "Skipped: gpu_busy"),
         (Yielded(finished_at=NOW, occupied_seconds=4.0, reason="process_appeared", detail="process 7 came"),
          "not measured", "Gave way: process_appeared"),
@@ -156,6 +161,14 @@ def test_what_the_links_did(metric: str, where: str, verdict: str, says: str) ->
     assert (check.verdict, check.measured) == (verdict, says)
 
 
+def test_links_are_not_measured_where_the_daemon_was_gone_afterwards() -> None:
+    """Nothing is said to be well; what the looks saw is told."""
+    found = checks(run(rises=None, held={"GPU3": ("too hot, by the driver",)}))
+
+    assert found[LINKS].verdict == "not measured"
+    assert found[CLOCKS].verdict == "failed"
+
+
 def test_only_what_rose_between_the_snapshots_counts() -> None:
     """Not what stood there before, what fell by a restart, or what was not there before."""
     gpu = ("0", "0000:10:00.0")
@@ -174,6 +187,56 @@ def test_only_what_rose_between_the_snapshots_counts() -> None:
         ("commwatch_pcie_replays_total", "GPU0", "", 3.0),
         ("commwatch_gpu_performance_limited_seconds_total", "GPU0", "thermal", 4.5),
     )
+
+
+# --- the looks meanwhile ---
+
+
+def test_only_looks_at_a_loaded_gpu_count() -> None:
+    """Not those of the first seconds, when the daemon still shows the idle GPU, nor those after the end."""
+    looks = [msgspec.structs.replace(known_of({}).snapshot, time=NOW + at) for at in (0, 10.9, 11, 30, 30.1)]
+
+    assert [one.time - NOW for one in under_load(looks, NOW + 30, 30.0)] == [11, 30]
+    assert under_load(looks, NOW + 10, 10.0) == []
+
+
+def test_what_the_looks_saw_is_judged_by_the_rules_of_the_findings() -> None:
+    """A clock that is held down at any look; a power cap is how a healthy GPU works."""
+    gpu = ("3", "0000:13:00.0")
+    reasons = {(*gpu, "hw_thermal_slowdown"): 1.0, (*gpu, "sw_thermal_slowdown"): 0.0, (*gpu, "sw_power_cap"): 1.0}
+    capped = {"commwatch_gpu_clocks_event_reason": {(*gpu, "sw_power_cap"): 1.0}}
+    slow = {"commwatch_pcie_link_degraded": {(*gpu, "generation"): 1.0}}
+    held = {"commwatch_gpu_clocks_event_reason": reasons}
+
+    looks = [known_of(numbers).snapshot for numbers in (capped, held, slow)]
+
+    assert seen_by(looks[:1], shipped()) == ({}, ())
+    assert seen_by(looks, shipped()) == ({"GPU3": ("too hot, by the hardware",)}, ("PCIe link of GPU3",))
+
+
+def test_the_daemon_is_looked_at_until_the_load_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look without an answer is one less; of the others what the rules read is kept."""
+    flag = {("3", "0000:13:00.0", "gpu_idle"): 1.0}
+    numbers: Numbers = {"commwatch_gpu_clocks_event_reason": flag, "commwatch_simulated": {(): 1.0}}
+    answers = [msgspec.to_builtins(known_of(numbers).snapshot)] * 2
+    asked = threading.Event()
+
+    def ask(*_: object) -> object:
+        if not answers:
+            asked.set()
+            raise CommwatchError("no answer")
+        return answers.pop()
+
+    monkeypatch.setattr(stress_run, "ask_daemon", ask)
+    monkeypatch.setattr(stress_run, "LOOK_SECONDS", 0.001)
+    looks = stress_run.Looks(Config(paths=Paths(state=str(tmp_path))))
+    looks.start()
+    assert asked.wait(10)
+    looks.stop()
+
+    assert [[metric.name for metric in one.metrics] for one in looks.taken] == [
+        ["commwatch_gpu_clocks_event_reason"]
+    ] * 2
 
 
 # --- the plan ---

@@ -27,8 +27,8 @@ def test_what_failed_stands_first() -> None:
     found = text(faulty())
 
     assert found[:2] == [
-        "Degraded: Slow collective: probe all_reduce, likely because: PCIe link with",
-        "  fewer lanes: PCIe link of GPU1 (0000:18:00.0)",
+        "Degraded: PCIe link with fewer lanes: PCIe link of GPU1 (0000:18:00.0), the",
+        "  likeliest cause of: Slow collective: probe all_reduce",
     ]
     assert "warning: Slow collective: probe all_reduce, for 60 min" in found
     assert "    lanes: x8 (threshold x16)" in found

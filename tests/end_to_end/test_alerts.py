@@ -10,19 +10,21 @@ from support.daemon import Daemon, running
 from support.prometheus import Prometheus, prometheus
 
 ROOT = Path(__file__).parents[2]
-CONFIG = """
+QUICK = """
 inventory: {learn_after: 1s}
-sources: {nvml: {pcie_interval: 500ms}}
+sources: {nvml: {pcie_interval: 500ms, gpu_interval: 500ms}}
+"""
+PROBED = f"""{QUICK}
 probes:
-  start_delay: 1s
+  start_delay: 500ms
   definitions:
-    all_reduce: {interval: 2s, expected_bandwidth: 330GB/s, latency_limit: 60us}
+    all_reduce: {{gpus: [0, 1], interval: 1s, expected_bandwidth: 330GB/s, latency_limit: 60us}}
 """
 
 
 def quick_rules(folder: Path) -> list[Path]:
-    """The shipped rules with their own waits at a fifteenth, for a server that evaluates every second."""
-    waits = {"interval: 15s": "interval: 1s", "[40s]": "[3s]", "for: 15s": "for: 1s"}
+    """The shipped rules with their own waits at a thirtieth, for a server that evaluates twice a second."""
+    waits = {"interval: 15s": "interval: 500ms", "[40s]": "[2s]", "for: 15s": "for: 1s"}
     files = []
     for shipped in sorted((ROOT / "alerts" / "rules").glob("*.yaml")):
         text = shipped.read_text()
@@ -56,9 +58,10 @@ def test_each_fault_raises_its_alert_and_no_other(tmp_path: Path) -> None:
     faults = tmp_path / "faults.yaml"
     faults.write_text("[]\n")
     config = tmp_path / "commwatch.yaml"
-    config.write_text(CONFIG)
+    config.write_text(PROBED)
     arguments = ("--simulate", "h100x8", "--simulate.faults", str(faults), "--config.file", str(config))
-    with running(tmp_path, *arguments) as daemon, prometheus(tmp_path, daemon.address, quick_rules(tmp_path)) as server:
+    with prometheus(tmp_path, quick_rules(tmp_path)) as server, running(tmp_path, *arguments) as daemon:
+        server.scrape(daemon.address)
         server.until(lambda: server.query("up == 1"))
         server.until(lambda: _learned(daemon))
         server.until(lambda: server.query("commwatch_probe_last_latency_seconds"))
@@ -99,9 +102,10 @@ def test_a_hung_gpu_and_a_lost_one_page_and_the_others_stay_silent(tmp_path: Pat
     faults = tmp_path / "faults.yaml"
     faults.write_text("[]\n")
     config = tmp_path / "commwatch.yaml"
-    config.write_text("inventory: {learn_after: 1s}\nprobes: {enabled: false}\n")
+    config.write_text(f"{QUICK}probes: {{enabled: false}}\n")
     arguments = ("--simulate", "h100x8", "--simulate.faults", str(faults), "--config.file", str(config))
-    with running(tmp_path, *arguments) as daemon, prometheus(tmp_path, daemon.address, quick_rules(tmp_path)) as server:
+    with prometheus(tmp_path, quick_rules(tmp_path)) as server, running(tmp_path, *arguments) as daemon:
+        server.scrape(daemon.address)
         server.until(lambda: _learned(daemon))
         inject(faults, "- {fault: driver_hang, gpu: 1}\n- {fault: gpu_lost, gpu: 4}\n")
 
@@ -119,21 +123,23 @@ def test_a_restart_with_a_card_fewer_alerts_for_that_card_alone(tmp_path: Path) 
     faults = tmp_path / "faults.yaml"
     faults.write_text("[]\n")
     config = tmp_path / "commwatch.yaml"
-    config.write_text("inventory: {learn_after: 1s}\nprobes: {enabled: false}\n")
+    config.write_text(f"{QUICK}probes: {{enabled: false}}\n")
     arguments = ("--simulate", "h100x8", "--simulate.faults", str(faults), "--config.file", str(config))
-    with running(tmp_path, *arguments) as daemon:
-        daemon.until(lambda: _learned(daemon))
-    inject(faults, "- {fault: gpu_missing, gpu: 2}\n")
-    with running(tmp_path, *arguments) as daemon, prometheus(tmp_path, daemon.address, quick_rules(tmp_path)) as server:
-        server.until(lambda: "CommwatchGpuLost" in server.firing())
-        (lost,) = server.firing()["CommwatchGpuLost"]
-        assert (lost["labels"]["pci_bus_id"], float(lost["value"])) == ("0000:3a:00.0", 4)
-        server.until(lambda: len(server.query("count_over_time(commwatch_gpu_state[5s]) >= 4")) == 8)
+    with prometheus(tmp_path, quick_rules(tmp_path)) as server:
+        with running(tmp_path, *arguments) as daemon:
+            daemon.until(lambda: _learned(daemon))
+        inject(faults, "- {fault: gpu_missing, gpu: 2}\n")
+        with running(tmp_path, *arguments) as daemon:
+            server.scrape(daemon.address)
+            server.until(lambda: "CommwatchGpuLost" in server.firing())
+            (lost,) = server.firing()["CommwatchGpuLost"]
+            assert (lost["labels"]["pci_bus_id"], float(lost["value"])) == ("0000:3a:00.0", 4)
+            server.until(lambda: len(server.query("count_over_time(commwatch_gpu_state[5s]) >= 4")) == 8)
 
-        assert faults_firing(server) == {"CommwatchGpuLost"}
-        peaks = server.query("max_over_time(commwatch_nvlink_transmit_utilization_ratio[1m])")
-        assert len(peaks) == 7
-        assert all(0 <= value < 0.01 for _, value in peaks)
+            assert faults_firing(server) == {"CommwatchGpuLost"}
+            peaks = server.query("max_over_time(commwatch_nvlink_transmit_utilization_ratio[1m])")
+            assert len(peaks) == 7
+            assert all(0 <= value < 0.01 for _, value in peaks)
 
 
 def _learned(daemon: Daemon) -> bool:

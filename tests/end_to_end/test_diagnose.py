@@ -12,7 +12,7 @@ import pytest
 from commwatch.__main__ import main
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis
-from commwatch.documents import CauseRecord
+from commwatch.documents import CauseRecord, FindingRecord
 from support.daemon import command, running
 
 CONFIG = """
@@ -30,13 +30,14 @@ def checks_of(document: Diagnosis, branch: str) -> dict[str, Check]:
     return {check.what: check for check in document.checks if check.branch == branch}
 
 
-def causes_of(document: Diagnosis) -> list[CauseRecord]:
-    """Those of all findings."""
-    return [cause for finding in document.findings for cause in finding.causes]
+def told_of(document: Diagnosis) -> list[FindingRecord | CauseRecord]:
+    """All findings, and their causes."""
+    causes = [cause for finding in document.findings for cause in finding.causes]
+    return [*document.findings, *causes]
 
 
 def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: Path) -> None:
-    """Quick, it asks to measure and recommends no GPUs; full, the pair under one switch, confirmed; and it holds.
+    """Quick, it asks to measure and recommends no GPUs; full, the pair under one switch, three times in a row.
 
     Nothing of it is added to what the daemon knows.
     """
@@ -60,19 +61,17 @@ def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: P
         assert not any("CUDA_VISIBLE_DEVICES" in check.detail + check.next_step for check in quick.checks)
         assert checks_of(quick, "stress") == {}
 
-        said = command("diagnose", "--full-scan", "--gpus", "0,1,2", "--stress", "1s", "--json", *own, timeout=150)
+        said = command("diagnose", "--full-scan", "--gpus", "0,1,2", "--json", *own, timeout=150)
         full = msgspec.json.decode(said.stdout, type=Diagnosis)
 
         assert (said.returncode, full.scan, full.verdict.word) == (1, "full", "degraded")
         assert "pairs again: done" in said.stderr
         pairs = checks_of(full, "pattern")[PAIRS]
         assert (pairs.verdict, pairs.where) == ("failed", "GPU0-GPU1")
-        told = [(one.code, one.component.name, one.detail) for one in (*full.findings, *causes_of(full))]
+        told = [(one.code, one.component.name, one.detail) for one in told_of(full)]
         assert ("pair_nearer_slower", "GPU0-GPU1", "Seen by this scan, 3 times in a row.") in told
         assert full.matrix is not None
         assert [end.label for end in full.matrix.endpoints] == ["0", "1", "2"]
-        [load] = [check for what, check in checks_of(full, "stress").items() if "under load, 256 MiB, 1 s" in what]
-        assert load.verdict == "passed"
         # The daemon saves every minute what it knows: nothing.
         kept = [msgspec.json.decode(file.read_bytes()) for file in daemon.state.glob("*/probe-*.json")]
         assert not any(one["last"] or one["matrices"] for one in kept)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from commwatch.collectors import READERS
 from commwatch.control import ask_daemon
 from commwatch.state import state_path
+from support.daemon import running
 from support.rehearsed_daemon import RehearsedDaemon, rehearsed
 
 JOB = "- {fault: job, at: 5m, until: 30m}\n"
@@ -79,3 +81,18 @@ def test_timeouts_of_a_job_are_put_down_to_the_narrow_link_and_then_to_its_setti
     (remark,) = told["audit"]["remarks"]
     assert (remark["variable"], remark["code"], remark["processes"]) == ("NCCL_BUFFSIZE", "buffer_small", 2)
     assert "65536" not in str(told)
+
+
+def test_the_daemon_audits_a_job_that_runs_as_it_starts(tmp_path: Path) -> None:
+    """Through a process that is gone afterwards; the readers of logs and of settings have nothing to do then."""
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("- {fault: job, at: 0s}\n- {fault: nccl_setting, at: 0s, variable: NCCL_ALGO, value: Tree}\n")
+    config = tmp_path / "commwatch.yaml"
+    config.write_text("probes: {enabled: false}\n")
+    arguments = ("--config.file", str(config), "--simulate", "a10x2", "--simulate.faults", str(faults))
+    with running(tmp_path, *arguments) as daemon:
+        forced = {"variable": "NCCL_ALGO", "remark": "algorithm_forced", "severity": "harmful"}
+        assert daemon.until(lambda: daemon.value("nccl_setting_processes", **forced)) == 2
+        assert daemon.value("nccl_setting_read_processes") == 2
+        assert daemon.value("collector_success", collector="nccl_settings") == 1
+        assert len(daemon.children()) == len(READERS) - len({"jobs", "settings"})

@@ -19,6 +19,8 @@ PROCFS = Path("/proc")
 
 LATENCY_BYTES = 8
 BANDWIDTH_BYTES = 2**20
+LAST_SECONDS = 3.0
+"""What the guards of ranks that have ended may take to leave on a busy machine."""
 
 
 def collective_steps(

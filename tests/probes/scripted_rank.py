@@ -25,8 +25,15 @@ def hang() -> None:
 
 
 def hold() -> None:
-    """Sit in a foreign call that keeps the interpreter's lock, as a call into a broken driver may: no thread runs."""
-    ctypes.PyDLL(None).sleep(600)
+    """Sit in a foreign call that keeps the interpreter's lock, as a call into a broken driver may: no thread runs.
+
+    From the moment on at which the script's file is there, if it names one.
+    """
+    sys.setswitchinterval(600)
+    library = ctypes.PyDLL(None)
+    if "held" in SCRIPT:
+        library.creat(SCRIPT["held"].encode(), 0o600)
+    library.sleep(600)
 
 
 def deaf() -> None:

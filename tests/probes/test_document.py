@@ -22,7 +22,7 @@ from commwatch.probes.budget import FIRST_CYCLE_SECONDS, STEP_SECONDS, WINDOW_SE
 from commwatch.probes.plan import PHASES, FailureReason, Measure, SkipReason, YieldReason
 from commwatch.probes.process import ASK_SECONDS, TERM_SECONDS
 from commwatch.probes.rank import EXIT_SECONDS
-from commwatch.probes.sampling import STEADY, WANTED
+from commwatch.probes.sampling import STEADY, SUSTAINED_CALLS_MAX, SUSTAINED_TIMING_SECONDS, WANTED
 from commwatch.probes.watch import LOOK_INTERVAL_SECONDS
 from commwatch.probes.workload import MIB, plan_cycle
 from commwatch.thresholds import load_thresholds
@@ -130,9 +130,11 @@ def test_the_sizes_are_the_defaults() -> None:
 
 def test_the_sampling_is_that_of_the_code() -> None:
     """Calls and timings by purpose."""
-    for row, (purpose, wanted) in zip(rows("purpose"), WANTED.items(), strict=True):
+    *told, sustained = rows("purpose")
+    for row, (purpose, wanted) in zip(told, WANTED.items(), strict=True):
         numbers = [str(wanted.warmup), str(wanted.calls), f"{wanted.least_timings} to {wanted.most_timings}"]
         assert row == [purpose, *numbers]
+    assert sustained[2] == f"1 to {SUSTAINED_CALLS_MAX}, about {SUSTAINED_TIMING_SECONDS:g} s together"
 
 
 def test_the_published_results_are_those_of_the_code() -> None:

@@ -18,8 +18,8 @@ from commwatch.probes.rank_simulated import SimulatedGroup
 from commwatch.probes.rates import balance_of_ranks
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.presets import PRESETS
-from commwatch.topology.gather import read_topology
 from commwatch.topology.reach import GpuPaths, gpu_paths
+from support.topologies import simulated_topology
 
 LEAST, MOST = 0.85, 1.10
 """Of what is expected. Latency of pairs and small calls have no expectation."""
@@ -35,8 +35,8 @@ class PatientGroup(SimulatedGroup):
 
 @cache
 def paths_of(preset: str) -> GpuPaths:
-    """As the daemon finds them: the simulated driver and files, read by the code that reads real ones."""
-    topology, problems = read_topology(config.Config(simulation=config.Simulation(preset=preset)))
+    """As the daemon finds them."""
+    topology, problems = simulated_topology(preset)
     assert problems == ()
     paths = gpu_paths(topology, [gpu.pci_address for gpu in PRESETS[preset].gpus])
     assert paths is not None

@@ -1,64 +1,118 @@
-"""A rank's CPU time comes after that of everybody else."""
+"""A rank lets others go first on the CPU while it starts, and measures as everybody else."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from commwatch.probes.priority import RANK_NICENESS, let_others_go_first
+import msgspec
+import pytest
+
+from commwatch.probes.plan import PhaseEvent, RankEvent, RankPlan
+from commwatch.probes.priority import RANK_NICENESS, go_on, let_others_go_first
 from commwatch.probes.process import RankProcess
 
+PLAN = RankPlan(
+    backend="gloo", rank=0, ranks=1, device=None, rendezvous_file="", steps=(), timed_seconds=1.0,
+    collective_timeout=1.0,
+)  # fmt: skip
+ALL_CAPABILITIES, NO_CAPABILITIES = "000001ffffffffff", "0000000000000000"
 
-def autogroup_of(pid: int) -> str:
-    """What the kernel says of a process's session; empty where it does not weigh sessions."""
-    path = Path(f"/proc/{pid}/autogroup")
-    return path.read_text() if path.exists() else ""
+
+def says(*events: RankEvent) -> list[str]:
+    """The command line of a process that reads its plan, says this, and stays until its input ends."""
+    lines = "".join(msgspec.json.encode(event).decode() + "\n" for event in events)
+    code = f"import sys; sys.stdin.readline(); sys.stdout.write({lines!r}); sys.stdout.flush(); sys.stdin.read()"
+    return [sys.executable, "-c", code]
 
 
-def test_a_rank_is_started_at_the_lowest_priority_with_its_session() -> None:
-    """A started rank has nice 19, and its session too where Linux weighs sessions; ours stay as they were."""
+def test_a_rank_has_less_weight_than_its_parent() -> None:
+    """A started rank is nicer than the process that started it, whose own nice value stays as it was."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
 
-    async def started() -> tuple[int, str]:
-        rank = RankProcess.start([sys.executable, "-c", "input()"], 0, {}, Path("/proc"))
+    async def niceness_of_a_rank() -> int:
+        rank = RankProcess.start(says(), 0, {}, Path("/proc"))
         try:
-            return os.getpriority(os.PRIO_PROCESS, rank.pid), autogroup_of(rank.pid)
+            return os.getpriority(os.PRIO_PROCESS, rank.pid)
         finally:
             assert await rank.end()
             rank.reap()
 
-    niceness, autogroup = asyncio.run(started())
-
-    assert niceness == RANK_NICENESS
-    # The kernel refuses more than ten changes a second to those without privileges.
-    assert autogroup == "" or os.geteuid() != 0 or autogroup.strip().endswith(f"nice {RANK_NICENESS}")
+    assert asyncio.run(niceness_of_a_rank()) == min(own + RANK_NICENESS, 19)
     assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
 
-def test_the_session_is_told_what_the_process_is(tmp_path: Path) -> None:
-    """The session's nice value is written where the kernel keeps it."""
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    (tmp_path / str(pid)).mkdir()
-    (tmp_path / str(pid) / "autogroup").touch()
-    try:
-        let_others_go_first(pid, tmp_path)
-    finally:
-        os.waitpid(pid, 0)
+def test_only_the_start_comes_after_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session goes on at the weight of others once the rank enters a later phase, and is set so once."""
+    told: list[str] = []
+    monkeypatch.setattr("commwatch.probes.process.let_others_go_first", lambda pid: told.append("others first"))
+    monkeypatch.setattr("commwatch.probes.process.go_on", lambda pid: told.append("go on"))
 
-    assert (tmp_path / str(pid) / "autogroup").read_text() == "19"
+    async def phases_of_a_rank() -> None:
+        command = says(PhaseEvent("start"), PhaseEvent("rendezvous"), PhaseEvent("setup"), PhaseEvent("measure"))
+        rank = RankProcess.start(command, 0, {}, Path("/proc"))
+        listening = asyncio.create_task(rank.listen(PLAN, lambda: told.append(rank.phase)))
+        try:
+            while "measure" not in told:
+                await asyncio.sleep(0.005)
+        finally:
+            assert await rank.end()
+            rank.reap()
+            await listening
+
+    asyncio.run(phases_of_a_rank())
+
+    assert told[:6] == ["others first", "start", "go on", "rendezvous", "setup", "measure"]
 
 
-def test_a_kernel_without_autogroups_or_a_rank_that_has_ended_is_no_error(tmp_path: Path) -> None:
-    """Where there is no such file, or no such process any more, nothing happens."""
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    os.waitpid(pid, 0)
+@pytest.fixture
+def pid() -> Iterator[int]:
+    """Of a process that has ended and is not reaped yet: nobody's priority changes, whoever else is there."""
+    with subprocess.Popen([sys.executable, "-S", "-c", ""]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        yield process.pid
+
+
+def procfs(folder: Path, pid: int, capabilities: str) -> Path:
+    """A procfs with our capabilities and the session of a process."""
+    for name in ("self", str(pid)):
+        (folder / name).mkdir()
+    (folder / "self/status").write_text(f"Name:\tcommwatch\nCapEff:\t{capabilities}\n")
+    (folder / str(pid) / "autogroup").write_text("as it was")
+    return folder
+
+
+def test_the_session_of_a_rank_is_set_where_it_can_be_set_back(tmp_path: Path, pid: int) -> None:
+    """With the privilege the session is set to 10 and back to 0."""
+    procfs(tmp_path, pid, ALL_CAPABILITIES)
 
     let_others_go_first(pid, tmp_path)
+    before = (tmp_path / str(pid) / "autogroup").read_text()
+    go_on(pid, tmp_path)
 
-    assert list(tmp_path.iterdir()) == []
+    assert (before, (tmp_path / str(pid) / "autogroup").read_text()) == ("10", "0")
+
+
+def test_without_the_privilege_the_session_stays_as_it_is(tmp_path: Path, pid: int) -> None:
+    """The kernel might refuse to set it back, and the rank would measure behind the others."""
+    procfs(tmp_path, pid, NO_CAPABILITIES)
+
+    let_others_go_first(pid, tmp_path)
+    go_on(pid, tmp_path)
+
+    assert (tmp_path / str(pid) / "autogroup").read_text() == "as it was"
+
+
+def test_a_kernel_that_weighs_no_sessions_is_no_error(tmp_path: Path, pid: int) -> None:
+    """Where the file is not there, nothing happens and nothing is made."""
+    (procfs(tmp_path, pid, ALL_CAPABILITIES) / str(pid) / "autogroup").unlink()
+    (tmp_path / str(pid)).rmdir()
+
+    let_others_go_first(pid, tmp_path)
+    go_on(pid, tmp_path)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["self"]

@@ -60,8 +60,9 @@ def failed(folder: Path, cycle: CyclePlan) -> Failed:
     return result
 
 
-def impatient(cycle: CyclePlan, phase: Phase, seconds: float = 1.0) -> CyclePlan:
-    """The cycle with little time for one phase."""
+def impatient(cycle: CyclePlan, phase: Phase) -> CyclePlan:
+    """The cycle with little time for one phase; in the first one the other rank's interpreter must start."""
+    seconds = 3.0 if phase == "start" else 1.0
     values = {name: getattr(cycle, name) for name in cycle.__struct_fields__}
     return CyclePlan(**(values | {"deadlines": deadlines(**{phase: seconds})}))
 

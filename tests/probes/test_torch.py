@@ -31,7 +31,11 @@ def torch_version() -> str:
         return ""
 
 
-pytestmark = [pytest.mark.torch, pytest.mark.skipif(not torch_version(), reason="torch is not installed")]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not torch_version(), reason="torch is not installed"),
+    pytest.mark.xdist_group("torch"),
+]
 
 
 def gloo_plan(*measures: Measure, ranks: int = 2, size: int = 64 * KIB, timed_seconds: float = 0.2) -> CyclePlan:

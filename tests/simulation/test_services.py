@@ -11,13 +11,14 @@ from simulation.harness import Rehearsal
 
 
 def states(rehearsal: Rehearsal, source: ServicesSource, folder: Path) -> dict[str, Value]:
-    """What is told of the services now."""
+    """What is told of the services now; what else the source reads is left out."""
     rehearsal.node.write_sysfs(folder / "sys")
     rehearsal.node.write_procfs(folder / "proc")
     return {
         labels[0]: value
         for reading in source.collect("services").readings
-        for (_, labels), value in zip(reading.series, reading.values, strict=True)
+        for (metric, labels), value in zip(reading.series, reading.values, strict=True)
+        if metric == "commwatch_service_running"
     }
 
 

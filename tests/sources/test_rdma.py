@@ -678,7 +678,8 @@ def test_a_changed_gid_table_is_read_again_after_a_while(tmp_path: Path) -> None
 
     batch = source.collect("rdma")
     assert gids(batch) == {"port_gids": 1, "port_gid_index/roce_v2_ipv4": 0}
-    assert values(batch)["port_info"] == values(batch)["port_symbol_errors_total"] - 6 == 1
+    assert values(batch)["port_info"] == 1
+    assert values(batch)["port_symbol_errors_total"] == 7
 
 
 def test_a_port_that_changes_its_state_has_its_gids_read_at_once(tmp_path: Path) -> None:

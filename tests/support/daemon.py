@@ -71,13 +71,24 @@ class Daemon:
             for sample in family.samples
         }
 
+    def series(self, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+        """The values of one metric by labels; the other lines are not parsed, which would take most of a poll."""
+        lines = (line for line in self.get("/metrics")[1].splitlines() if line.startswith(f"commwatch_{name}"))
+        families = text_string_to_metric_families("".join(f"{line}\n" for line in lines))
+        return {
+            tuple(sorted(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == f"commwatch_{name}"
+        }
+
     def value(self, name: str, **labels: str) -> float | None:
         """The value of a series; None where it is absent."""
-        return self.samples().get((f"commwatch_{name}", tuple(sorted(labels.items()))))
+        return self.series(name).get(tuple(sorted(labels.items())))
 
     def count(self, name: str) -> int:
         """How many series a metric has."""
-        return sum(series == f"commwatch_{name}" for series, _ in self.samples())
+        return len(self.series(name))
 
     def until(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
         """Wait until something holds; what it gave is returned."""

@@ -52,8 +52,8 @@ def faulty(**changes: Any) -> Diagnosis:
     known = {
         "verdict": Verdict(
             "degraded",
-            "Slow collective: probe all_reduce, likely because: PCIe link with fewer lanes: PCIe link of GPU1 "
-            "(0000:18:00.0)",
+            "PCIe link with fewer lanes: PCIe link of GPU1 (0000:18:00.0), the likeliest cause of: Slow collective: "
+            "probe all_reduce",
         ),
         "findings": (finding(causes=(cause(),)), finding("info", code="slot_narrow", title="The slot is narrow")),
         "checks": tuple(_links()) + _others("failed", "x8"),

@@ -18,8 +18,17 @@ from typing import Any
 class Prometheus:
     """A running server."""
 
-    def __init__(self, port: int) -> None:
-        self._base = f"http://127.0.0.1:{port}/api/v1"
+    def __init__(self, port: int, configuration: Path) -> None:
+        self._address = f"http://127.0.0.1:{port}"
+        self._base = f"{self._address}/api/v1"
+        self._configuration = configuration
+
+    def scrape(self, target: str) -> None:
+        """Scrape one target, HOST:PORT, as job commwatch from now on."""
+        settings = json.loads(self._configuration.read_text())
+        settings["scrape_configs"] = [{"job_name": "commwatch", "static_configs": [{"targets": [target]}]}]
+        self._configuration.write_text(json.dumps(settings))
+        self.until(lambda: urllib.request.urlopen(f"{self._address}/-/reload", data=b"", timeout=10).status == 200)
 
     def _get(self, path: str, **parameters: str) -> Any:
         with urllib.request.urlopen(f"{self._base}/{path}?{urllib.parse.urlencode(parameters)}", timeout=5) as answer:
@@ -52,12 +61,13 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, target: str, rules: list[Path], interval: str = "1s") -> Iterator[Prometheus]:
-    """A server that scrapes one target as job commwatch and evaluates rules; gone afterwards.
+def prometheus(folder: Path, rules: list[Path], interval: str = "500ms") -> Iterator[Prometheus]:
+    """A server that evaluates rules; gone afterwards.
+
+    It looks at its targets 5 s after its start at the earliest, so start it before the daemon that it is to scrape.
 
     Args:
         folder: for its configuration and data.
-        target: HOST:PORT.
         rules: files of rules.
         interval: of scrapes and evaluations.
     """
@@ -67,16 +77,15 @@ def prometheus(folder: Path, target: str, rules: list[Path], interval: str = "1s
     configuration.write_text(json.dumps({
         "global": {"scrape_interval": interval, "evaluation_interval": interval},
         "rule_files": [str(file) for file in rules],
-        "scrape_configs": [{"job_name": "commwatch", "static_configs": [{"targets": [target]}]}],
     }))  # fmt: skip
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
             ["prometheus", f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'data'}",
-             f"--web.listen-address=127.0.0.1:{port}"],
+             f"--web.listen-address=127.0.0.1:{port}", "--web.enable-lifecycle"],
             stdout=log, stderr=log,
         )  # fmt: skip
     try:
-        yield Prometheus(port)
+        yield Prometheus(port, configuration)
     finally:
         process.terminate()
         process.wait(10)

@@ -18,6 +18,7 @@ from commwatch.commands import topology
 from commwatch.config import Config, NvmlSource, Paths, Simulation, Sources
 from commwatch.errors import CommwatchError
 from commwatch.simulation.presets import PRESETS
+from support.topologies import simulated_topology
 from topology.trees import Tree, rtx3090x4, two_sockets
 
 
@@ -42,6 +43,15 @@ def simulated(preset: str, faults: Path | None = None, state: Path | None = None
     return Config(simulation=Simulation(preset=preset, faults=str(faults or "")), paths=paths)
 
 
+@pytest.fixture
+def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command prints of a preset is made of one reading, whatever the format."""
+    monkeypatch.setattr(
+        "commwatch.topology.gather.read_topology", lambda given: simulated_topology(given.simulation.preset)
+    )
+
+
+@pytest.mark.usefixtures("read_once")
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_prints_plain_text_in_a_pipe(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A matrix with a row for each GPU, no escape sequence, and the word that it is simulated."""
@@ -136,6 +146,7 @@ def test_values_of_another_machine_are_wrong_use(tmp_path: Path) -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.usefixtures("read_once")
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_gives_json_and_a_graph(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The document says simulated and knows every GPU by its address; the graph names every device."""

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from commwatch.analysis.nccl_settings import NodeFacts, RdmaPort
-from commwatch.config import Config, Simulation
 from commwatch.sources.node_network import NodeNetwork
-from commwatch.topology.gather import read_topology
 from commwatch.topology.model import NodeTopology, Topology
 from commwatch.topology.settings_facts import node_facts
+from support.topologies import simulated_topology
 from topology.harness import driver, gpu, links, topology
 from topology.trees import hgx, rtx3090x4, two_sockets
 
@@ -96,7 +95,7 @@ def test_what_was_read_of_the_network_is_passed_on(tmp_path: Path) -> None:
 )
 def test_the_simulated_nodes_are_what_they_are(preset: str, levels: set[str] | None, nvls: bool) -> None:
     """Read as real ones are."""
-    shown, problems = read_topology(Config(simulation=Simulation(preset=preset)))
+    shown, problems = simulated_topology(preset)
 
     found = facts(shown)
 

@@ -49,8 +49,8 @@ def add_parser(
     )
     parser.add_argument(
         "--settings", nargs="+", metavar="FILE",
-        help="say what NCCL settings do on this machine instead: files named *.conf, and what env printed or "
-        "/proc/PID/environ; -: stdin; values are not shown",
+        help="say what NCCL settings do on this machine instead: files named *.conf, what env printed (-: stdin), or "
+        "processes by their number; values are not shown",
     )  # fmt: skip
     parser.add_argument(
         "--profile", choices=PROFILE_NAMES,

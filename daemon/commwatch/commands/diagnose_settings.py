@@ -1,4 +1,4 @@
-"""commwatch diagnose --settings: NCCL settings in files, held against this machine; values are never shown."""
+"""commwatch diagnose --settings: NCCL settings of files and processes, held against this machine, without values."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _LINE = re.compile(r"(?:export |declare -x )?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.
 _STYLES = {"harmful": "red", "suspicious": "yellow", "useless": "yellow"}
 _ORIGINS = {"home_file": "~/.nccl.conf", "system_file": "/etc/nccl.conf", "conf_file": "the file of NCCL_CONF_FILE"}
 
-Kind = Literal["environment", "nccl.conf"]
+Kind = Literal["environment", "nccl.conf", "processes"]
 
 
 class SettingsUnreadable(CommwatchError):
-    """A file that was named cannot be read, or is none of these."""
+    """A file or process that was named cannot be read, or is none of these."""
 
     exit_code = 2
 
@@ -51,19 +51,22 @@ class SettingNote(msgspec.Struct, frozen=True):
     next_step: str
     origin: str
     """``environment``, ``conf_file``, ``home_file`` or ``system_file``; empty where the setting is missing."""
+    pids: tuple[int, ...]
+    """Processes that it is said of; empty for files."""
 
 
 class AuditedFile(msgspec.Struct, frozen=True):
-    """One file that was audited."""
+    """One file, or all processes that were named."""
 
     name: str
+    """Of the file; of processes their ids."""
     kind: Kind
     notes: tuple[SettingNote, ...]
     """The gravest first."""
 
 
 class SettingsAnswer(msgspec.Struct, frozen=True):
-    """What is to be said of the files."""
+    """What is to be said of files and processes."""
 
     schema: str
     simulated: str | None
@@ -74,11 +77,11 @@ class SettingsAnswer(msgspec.Struct, frozen=True):
 
 
 def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
-    """Audit files and print what is to be said of them.
+    """Audit files and processes, and print what is to be said of them.
 
     Args:
         names: files in the form of nccl.conf, whose names end in ``.conf``, and environments: what ``env``, ``env -0``
-            or ``export -p`` printed, or ``/proc/PID/environ``; ``-``: an environment from the standard input.
+            or ``export -p`` printed; ``-``: an environment from the standard input. A number is a process.
         config: which machine they are held against.
         as_json: print JSON.
 
@@ -86,11 +89,14 @@ def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
         The exit code: 0 where there are at most notes, 1 where a setting harms, may harm or does nothing.
 
     Raises:
-        SettingsUnreadable: a file cannot be read.
+        SettingsUnreadable: a file or process cannot be read.
     """
-    given = [(name, _read(name)) for name in names]  # before what takes longer
+    pids = [int(name) for name in names if name.isdecimal()]
+    given = [(name, _read(name)) for name in names if not name.isdecimal()]  # before what takes longer
     node, held_against = _node(config)
     files = tuple(_audited(name, data, node) for name, data in given)
+    if pids:
+        files = (*files, _processes(pids, node, Path(config.paths.procfs)))
     answer = SettingsAnswer(SCHEMA, config.simulation.preset or None, held_against, files)
     if as_json:
         print_json(answer)
@@ -152,9 +158,26 @@ def _audited(name: str, data: bytes, node: NodeFacts) -> AuditedFile:
     return AuditedFile(name, "environment", tuple(map(_note, audit.remarks)))
 
 
+def _processes(pids: Sequence[int], node: NodeFacts, procfs: Path) -> AuditedFile:
+    """All processes together, since their settings may differ between the ranks of a job.
+
+    Raises:
+        SettingsUnreadable: one of them cannot be read, or has ended: what is not read is not clean.
+    """
+    from commwatch.settings_audit import audit_processes
+
+    audit = audit_processes(pids, node, procfs)
+    if audit.unread:
+        why = ", ".join(f"{one.pid}: {one.reason.replace('_', ' ')}" for one in audit.unread)
+        raise SettingsUnreadable(f"not read: process {why}; ask as its user, or as root")
+    if audit.read < len(set(pids)):
+        raise SettingsUnreadable(f"{len(set(pids)) - audit.read} of these processes not found; name others")
+    return AuditedFile(", ".join(map(str, pids)), "processes", tuple(map(_note, audit.remarks)))
+
+
 def _note(remark: SettingRemark) -> SettingNote:
     return SettingNote(
-        remark.code, remark.variable, remark.severity, remark.words, remark.next_step, remark.origin or ""
+        remark.code, remark.variable, remark.severity, remark.words, remark.next_step, remark.origin or "", remark.pids
     )
 
 
@@ -194,13 +217,15 @@ def answer_lines(answer: SettingsAnswer) -> Iterator[Line]:
         if not file.notes:
             yield [("  Nothing to say.", "green")]
         for note in file.notes:
-            where = f", in {_ORIGINS[note.origin]}" if file.kind == "environment" and note.origin in _ORIGINS else ""
+            where = f", in {_ORIGINS[note.origin]}" if file.kind != "nccl.conf" and note.origin in _ORIGINS else ""
             yield [
                 (f"  {note.severity}: ", _STYLES.get(note.severity, "dim")),
                 (f"{note.variable}{where} [{note.code}]", "bold"),
             ]
             yield from _paragraph(note.words)
             yield from _paragraph(f"next: {note.next_step}")
+            if note.pids:
+                yield from _paragraph(f"of: {', '.join(map(str, note.pids))}")
 
 
 def _paragraph(text: str) -> Iterator[Line]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from commwatch.analysis.pair_matrix import PairMatrix
 from commwatch.commands.probe_answer import Answer
-from commwatch.probes.plan import Measured
+from commwatch.probes.plan import Failed, Measured
 from commwatch.probes.record import Reading
 
 
@@ -28,28 +28,40 @@ class FreshProbe:
     """Whether it was measured as the daemon measures it: the same GPUs, sizes and versions."""
 
     @property
+    def told(self) -> tuple[tuple[Answer, bool], ...]:
+        """The times that say something, and whether it was bad: not those that were skipped or gave way."""
+        both = zip(self.answers, self.bad, strict=True)
+        return tuple((answer, bad) for answer, bad in both if isinstance(answer.result, Measured | Failed))
+
+    @property
     def measured(self) -> bool:
-        """Whether the last time gave a result."""
-        return bool(self.answers) and isinstance(self.answers[-1].result, Measured)
+        """Whether the last of these gave a result."""
+        return bool(self.told) and isinstance(self.told[-1][0].result, Measured)
+
+    @property
+    def last_at(self) -> float:
+        """When the last time ended, seconds since 1970."""
+        return self.answers[-1].result.finished_at
+
+    @property
+    def bad_in_a_row(self) -> tuple[Answer, ...]:
+        """The last ones that were bad, the oldest first; empty where the last one was well."""
+        found: list[Answer] = []
+        for answer, bad in reversed(self.told):
+            if not bad:
+                break
+            found.insert(0, answer)
+        return tuple(found)
 
     @property
     def first_bad_at(self) -> float:
-        """When the first of the last bad ones in a row ended, seconds since 1970; of a good one the last."""
-        found = self.answers[-1].result.finished_at
-        for answer, bad in zip(reversed(self.answers), reversed(self.bad), strict=True):
-            if not bad:
-                break
-            found = answer.result.finished_at
-        return found
+        """When the first of them ended, seconds since 1970; without any, the last time."""
+        return self.bad_in_a_row[0].result.finished_at if self.bad_in_a_row else self.last_at
 
     @property
     def seen(self) -> str:
         """How a fault that it shows was seen: ``seen by this scan, 3 times in a row``."""
-        run = 0
-        for bad in reversed(self.bad):
-            if not bad:
-                break
-            run += 1
-        if run > 1:
-            return f"seen by this scan, {run} times in a row"
+        times = len(self.bad_in_a_row)
+        if times > 1:
+            return f"seen by this scan, {times} times in a row"
         return "seen by this scan, in a single reading: no streak"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import structlog
 
 from commwatch.commands.probe import pair_probes
 from commwatch.commands.probe_answer import Answer
@@ -18,17 +19,23 @@ from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known, ask
 from commwatch.diagnosis.scan_findings import with_scan
 from commwatch.diagnosis.stress_run import run_stress
+from commwatch.errors import CommwatchError
 from commwatch.probe_node import Prospect
 from commwatch.probe_records import AnyRecord, take_outcome
 from commwatch.probes.history import ProbeHistory
 from commwatch.probes.pair_record import PairHistory, PairRecord
-from commwatch.probes.plan import CyclePlan, Failed, Measured
+from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
 from commwatch.probes.record import ProbeRecord, rules_of
 from commwatch.state import state_path
 from commwatch.thresholds import Thresholds
 
+log = structlog.get_logger("commwatch.diagnosis")
+
 MOST_READINGS = 3
 """Of one probe: what looks bad is measured so often, for three in a row make a streak (design, section 6)."""
+
+PATIENT_SECONDS = 10.0
+"""For the daemon's answers: what was measured in minutes must not be lost to a busy second."""
 
 _History = TypeVar("_History", bound=ProbeHistory)
 
@@ -86,10 +93,14 @@ class _Course:
     @property
     def wants_another(self) -> bool:
         result = self._answers[-1].result
+        if len(self._answers) >= MOST_READINGS:
+            return False
+        if isinstance(result, Skipped):
+            return result.reason == "probe_running"  # a cycle of the daemon, which is over soon
         if isinstance(result, Failed) and result.reason in _SLOW_TO_FAIL:
             return False
         # One that was bad once is measured until it is well, or bad three times in a row.
-        return isinstance(result, Measured | Failed) and self._bad[-1] and len(self._answers) < MOST_READINGS
+        return isinstance(result, Measured | Failed) and self._bad[-1]
 
     def fresh(self) -> FreshProbe:
         now, record = time.time(), self._record
@@ -118,16 +129,22 @@ def full_scan(
         stress: seconds for which the GPUs are loaded afterwards; None: they are not.
 
     Raises:
-        CommwatchError: the daemon does not answer, the driver cannot be read, or the command was interrupted.
+        CommwatchError: the daemon does not answer at the start, the driver cannot be read, or the command was
+            interrupted.
     """
-    ask(config, thresholds)  # where no daemon is, no probe need run
+    before = ask(config, thresholds, PATIENT_SECONDS)  # where no daemon is, no probe need run
     scan = Scan(config, thresholds)
     probes = dict(config.probes.definitions) | pair_probes(config)
     run_cycles(config, probes, gpus=gpus, ignore_scheduler=ignore_scheduler, follower=scan)
     run = None
     if stress is not None:
         run = run_stress(config, thresholds, stress, gpus=gpus, ignore_scheduler=ignore_scheduler)
-    return replace(with_scan(ask(config, thresholds), scan.fresh()), stress=run)
+    try:
+        known = ask(config, thresholds, PATIENT_SECONDS)
+    except CommwatchError as error:
+        log.warning("the daemon does not answer any more: what it knew before the scan is shown", error=str(error))
+        known = before
+    return replace(with_scan(known, scan.fresh()), stress=run)
 
 
 def _record(state: Path, plan: CyclePlan, probe: Probe, thresholds: Thresholds) -> AnyRecord:

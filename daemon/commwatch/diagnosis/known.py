@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from commwatch.diagnosis.stress import Stress
 
 _DAEMON_SECONDS = 1.5
-"""For all that is asked of the daemon together."""
+"""For all that is asked of the daemon together in a quick diagnosis, which is to answer within 2 s."""
 
 _Document = TypeVar("_Document", bound=msgspec.Struct)
 
@@ -58,14 +58,19 @@ class Known:
         return Facts(self.snapshot, CounterHistory({}), self.snapshot.time)
 
 
-def ask(config: Config, thresholds: Thresholds) -> Known:
+def ask(config: Config, thresholds: Thresholds, seconds: float = _DAEMON_SECONDS) -> Known:
     """What the daemon knows now.
+
+    Args:
+        config: of the node.
+        thresholds: in force.
+        seconds: that the daemon has for all its answers together.
 
     Raises:
         DaemonAbsent: no daemon runs with this state directory.
         CommwatchError: it does not answer, or is of another version.
     """
-    until = time.monotonic() + _DAEMON_SECONDS
+    until = time.monotonic() + seconds
     findings = _asked(config, "findings", FindingsDocument, until)
     score = _asked(config, "score", ScoreDocument, until)
     snapshot = _asked(config, "snapshot", SnapshotDocument, until)

@@ -13,10 +13,13 @@ from commwatch.analysis.ways import Cell
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pair_shape import Group, Limits, Shape, class_words, nearness, shape_of, values_of
-from commwatch.diagnosis.pattern_probes import FULL_SCAN, courses, sizes
+from commwatch.diagnosis.pattern_probes import FULL_SCAN, sizes
 from commwatch.diagnosis.pattern_scan import scanned
+from commwatch.diagnosis.pattern_time import courses
 from commwatch.heatmap.slow_cells import names_of
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
+
+_MOST_NAMED = 6
 
 _PairQuantity = Literal["bandwidth", "latency"]
 
@@ -119,7 +122,7 @@ def _check(
         what=what,
         where=shape.name,
         measured=_told(quantity, shape.typical),
-        required=_required(quantity, shape),
+        required=_required(quantity, shape, known.thresholds.probe_bandwidth_utilization_low_ratio),
         verdict=_verdict(known, shape),
         source="probe_bandwidth_utilization_low_ratio" if shape.expected else "docs/culprit.md",
         detail=" ".join(_details(known, matrix, quantity, shape, other)),
@@ -155,11 +158,11 @@ def _way(matrix: PairMatrix, cell: Cell) -> str:
     return f"{names[cell[0]]} to {names[cell[1]]}"
 
 
-def _required(quantity: _PairQuantity, shape: Shape) -> str:
+def _required(quantity: _PairQuantity, shape: Shape, low_ratio: float) -> str:
     if quantity == "latency":
         return f"at most {_told(quantity, shape.mark)}"
-    reason = "of what is expected" if shape.expected else "by the other pairs"
-    return f"at least {_told(quantity, shape.mark)} {reason}"
+    reason = f", {format_percent(low_ratio)} of what is expected" if shape.expected else " by the other pairs"
+    return f"at least {_told(quantity, shape.mark)}{reason}"
 
 
 def _details(
@@ -172,8 +175,8 @@ def _details(
         yield f"The slowest is {_way(matrix, slowest)} with {_told(quantity, values[slowest])}."
     if shape.kind == "pair" and (path := _paths(matrix).get(slowest)):
         yield f"The two are {class_words(path)}."
-    if shape.kind == "scattered":
-        yield f"They are {', '.join(_way(matrix, cell) for cell in shape.slow[:6])}."
+    if shape.kind in ("path class", "group", "scattered"):
+        yield _named(matrix, shape)
     if other is not None:
         yield _both_sizes(quantity, shape, other)
     if any(answer.pairs is not None for answer in known.scanned):
@@ -192,6 +195,19 @@ def _sentence(matrix: PairMatrix, quantity: _PairQuantity, shape: Shape) -> str:
     }.get(shape.kind, f"{shape.name[0].upper()}{shape.name[1:]} are slow")
     rest = f", the others {_told(quantity, shape.others)}" if shape.others is not None else ""
     return f"{lead}: {_told(quantity, shape.typical)}{rest}."
+
+
+def _named(matrix: PairMatrix, shape: Shape) -> str:
+    """``They are GPU0-GPU1 and GPU2-GPU3.``: both directions of a pair as one."""
+    names, slow = names_of(matrix.endpoints), set(shape.slow)
+    told = [
+        f"{names[cell[0]]}-{names[cell[1]]}" if cell[::-1] in slow else _way(matrix, cell)
+        for cell in shape.slow
+        if cell[0] < cell[1] or cell[::-1] not in slow
+    ]
+    if len(told) > _MOST_NAMED:
+        told = [*told[:_MOST_NAMED], f"{len(told) - _MOST_NAMED} more"]
+    return f"They are {' and '.join(filter(None, (', '.join(told[:-1]), told[-1])))}."
 
 
 def _both_sizes(quantity: _PairQuantity, shape: Shape, other: Shape) -> str:

@@ -1,14 +1,13 @@
-"""The pattern branch over sizes and over time: small messages against large ones, and how probes went on; pure."""
+"""The pattern branch over sizes: small messages against large ones, by what is exposed of each probe; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from commwatch.analysis.findings.facts import Facts
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
-from commwatch.heatmap.matrix_view import utc
 from commwatch.thresholds import Thresholds
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 
@@ -18,11 +17,10 @@ FULL_SCAN = "commwatch diagnose --full-scan measures it."
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 """The measures that have a small message beside a large one."""
 
-_SLOWER_THAN_BEFORE = ("latency_step_ratio", "bandwidth_step_ratio")
-_SLOWER_THAN_FIRST = ("latency_drift_ratio", "bandwidth_drift_ratio")
-_WORTH_TELLING_SECONDS = 120.0
-"""What is open for less is what happens now."""
-_MEANT = {"latency": "small messages", "bandwidth": "large messages"}
+SLOWER_THAN_BEFORE = ("latency_step_ratio", "bandwidth_step_ratio")
+"""Times of the last few results over those just before."""
+SLOWER_THAN_FIRST = ("latency_drift_ratio", "bandwidth_drift_ratio")
+"""Times of the latest good results over the first ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +54,8 @@ _METRICS = (
     "low_bandwidth_streak",
     "last_bus_bandwidth_bytes_per_second",
     "bandwidth_utilization_ratio",
-    *_SLOWER_THAN_BEFORE,
-    *_SLOWER_THAN_FIRST,
+    *SLOWER_THAN_BEFORE,
+    *SLOWER_THAN_FIRST,
 )
 
 
@@ -74,17 +72,15 @@ def readings_of(facts: Facts) -> list[Readings]:
     ]
 
 
-# --- over sizes ---
-
-
 def sizes(known: Known) -> Iterator[Check]:
     """Whether small messages, large ones or both are slow; probes that are well stand in one line."""
     probes = [one for one in readings_of(known.facts) if one.labels["collective"] in COLLECTIVES]
     told = [one for one in probes if one.get("last_latency_seconds") is not None]
     judged = [(one, _small(one, known.thresholds), _large(one, known.thresholds)) for one in told]
-    for one, small, large in judged:
-        if small.verdict != "passed" or large.verdict != "passed":
-            yield _by_size(one, small, large)
+    for verdicts in dict.fromkeys((small.verdict, large.verdict) for _, small, large in judged):
+        if verdicts != ("passed", "passed"):
+            alike = [one for one in judged if (one[1].verdict, one[2].verdict) == verdicts]
+            yield _by_size(max(alike, key=_badness), [one.name for one, _, _ in alike])
     well = [one for one, small, large in judged if small.verdict == large.verdict == "passed"]
     if well:
         yield _all_well(well, known.thresholds)
@@ -146,7 +142,18 @@ def _large(one: Readings, thresholds: Thresholds) -> _Side:
     return _Side("failed" if sure else "notice" if reasons else "passed", words, tuple(reasons))
 
 
-def _by_size(one: Readings, small: _Side, large: _Side) -> Check:
+def _badness(judged: tuple[Readings, _Side, _Side]) -> float:
+    """How many times as long it takes as it should, by the worse side, as far as that is known."""
+    one, small, large = judged
+    share = one.get("bandwidth_utilization_ratio")
+    slower = one.over("last_latency_seconds", "baseline_latency_seconds") if small.verdict != "passed" else None
+    lower = 1 / share if share and large.verdict != "passed" else None
+    return max((ratio for ratio in (slower, lower) if ratio is not None), default=0.0)
+
+
+def _by_size(worst: tuple[Readings, _Side, _Side], names: Sequence[str]) -> Check:
+    """Probes that show the same, with the numbers of the worst of them."""
+    one, small, large = worst
     if small.verdict == "passed":
         which, step = "a problem of bandwidth: small messages are well", (
             "Look at links and paths: lanes, generation, recoveries, the slow pair."
@@ -168,8 +175,8 @@ def _by_size(one: Readings, small: _Side, large: _Side) -> Check:
     return Check(
         branch="pattern",
         what="small messages against large ones",
-        where=one.name,
-        measured=f"{small.words}; {large.words}",
+        where=", ".join(names),
+        measured=f"{f'{one.name}: ' if len(names) > 1 else ''}{small.words}; {large.words}",
         required="neither slower than usual or expected",
         verdict="failed" if "failed" in verdicts else "notice",
         source="probe_latency_spike_median_factor, probe_bandwidth_utilization_low_ratio, probe_step_min_factor",
@@ -199,106 +206,4 @@ def _all_well(well: Sequence[Readings], thresholds: Thresholds) -> Check:
         verdict="passed" if parts else "not measured",
         source="probe_latency_spike_median_factor, probe_bandwidth_utilization_low_ratio",
         detail=f"No usual latency is known yet of {', '.join(missing)}: too few good results." if missing else "",
-    )
-
-
-# --- over time ---
-
-
-def courses(known: Known) -> Iterator[Check]:
-    """Whether probes take longer than before, and since when; those that do not stand in one line."""
-    # Of pairs the daemon keeps matrices, and the suspects say what became slower.
-    probes = [one for one in readings_of(known.facts) if one.labels["collective"] != "pairs"]
-    limits = (known.thresholds.probe_step_min_factor, known.thresholds.probe_drift_max_factor)
-    slower = [one for one in probes if _steps(one, limits[0]) or _drifts(one, limits[1])]
-    for one in slower:
-        yield _course(known, one, limits)
-    steady = [one for one in probes if one not in slower and _worst(one, (*_SLOWER_THAN_BEFORE, *_SLOWER_THAN_FIRST))]
-    if steady:
-        before, first = (_worst_of(steady, names) for names in (_SLOWER_THAN_BEFORE, _SLOWER_THAN_FIRST))
-        told = [f"{before:.2f} times the results before"] if before else []
-        told += [f"{first:.2f} times the first results"] if first else []
-        yield Check(
-            branch="pattern",
-            what="time of the same message over time",
-            where=", ".join(one.name for one in steady),
-            measured=f"at most {' and '.join(told)}",
-            required=_required(limits),
-            verdict="passed",
-            source="probe_step_min_factor, probe_drift_max_factor",
-        )
-    elif not slower and probes:
-        yield Check(
-            branch="pattern",
-            what="time of the same message over time",
-            verdict="not measured",
-            detail=f"{known.thresholds.probe_baseline_results_min} good results make the first comparison",
-        )
-    yield from _since(known)
-
-
-def _worst(one: Readings, metrics: Iterable[str]) -> float | None:
-    return max((value for name in metrics if (value := one.get(name)) is not None), default=None)
-
-
-def _worst_of(some: Sequence[Readings], metrics: Sequence[str]) -> float | None:
-    return max((value for one in some if (value := _worst(one, metrics)) is not None), default=None)
-
-
-def _steps(one: Readings, least: float) -> list[str]:
-    return [_words(one, name, "the results before") for name in _SLOWER_THAN_BEFORE if (one.get(name) or 0) >= least]
-
-
-def _drifts(one: Readings, least: float) -> list[str]:
-    return [_words(one, name, "the first results") for name in _SLOWER_THAN_FIRST if (one.get(name) or 0) >= least]
-
-
-def _words(one: Readings, metric: str, against: str) -> str:
-    return f"{_MEANT[metric.partition('_')[0]]} {one.get(metric):.2f} times {against}"
-
-
-def _required(limits: tuple[float, float]) -> str:
-    return f"below {limits[0]:g} and {limits[1]:g} times"
-
-
-def _course(known: Known, one: Readings, limits: tuple[float, float]) -> Check:
-    steps, drifts = _steps(one, limits[0]), _drifts(one, limits[1])
-    how = "It came at once" if steps else "It came slowly"
-    if steps:
-        how += f", within the last {known.thresholds.probe_step_results} results"
-    return Check(
-        branch="pattern",
-        what="time of the same message over time",
-        where=one.name,
-        measured="; ".join((*steps, *drifts)),
-        required=_required(limits),
-        verdict="failed",
-        source="probe_step_min_factor, probe_drift_max_factor",
-        detail=f"{how}.",
-        next_step="Compare with what was changed at that time: driver, NCCL, settings, cabling, firmware; "
-        "commwatch heatmap --compare shows which pairs changed."
-        if steps
-        else "Look for recoveries and replays that rise over days, and for clocks that are held down.",
-    )
-
-
-# --- since when ---
-
-
-def _since(known: Known) -> Iterator[Check]:
-    """The earliest of what is open among probes, pairs and parts, with what has been open as long."""
-    open_ones = [one for one in known.findings.findings if one.component.kind in ("probe", "pair", "part")]
-    graver = [one for one in open_ones if one.severity != "info"]
-    if not graver:
-        return
-    first = min(graver, key=lambda one: one.since)
-    if known.findings.time - first.since < _WORTH_TELLING_SECONDS:
-        return
-    yield Check(
-        branch="pattern",
-        what="slow since",
-        where=first.component.component.words,
-        measured=f"{utc(first.since)}, {format_seconds(max(0.0, known.findings.time - first.since))} ago",
-        verdict="notice",
-        detail=f"{first.title}: open since then; what changed on this node at that time is the first place to look.",
     )

@@ -7,31 +7,33 @@ from typing import TYPE_CHECKING
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
-from commwatch.probes.plan import Failed, Measured, Skipped, Yielded
+from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 
 if TYPE_CHECKING:
     from commwatch.commands.probe_answer import Answer
 
 _WHAT = "fresh probe"
+OWN_FAILURES = frozenset({"start", "internal"})
+"""Reasons of failures that come before any GPU is touched: a lock or a process of ours, and no fault of the node."""
 _BAD = frozenset({"low", "slow", "failed"})
 """Verdicts that ``commwatch probe`` ends with exit code 1 for."""
 
 
 def scanned(known: Known) -> Iterator[Check]:
-    """One line for each probe that failed or changed its mind, and one for each reason for which others did not run."""
+    """One line for each probe that failed or was bad at times, and one for each reason for which others did not run."""
     by_probe: dict[str, list[Answer]] = {}
     for answer in known.scanned:
         by_probe.setdefault(answer.probe, []).append(answer)
     unrun: dict[str, list[str]] = {}
     for name, answers in by_probe.items():
-        last = answers[-1].result
-        if isinstance(last, Skipped | Yielded) and not any(isinstance(one.result, Measured) for one in answers):
-            word = "skipped" if isinstance(last, Skipped) else "gave way"
-            unrun.setdefault(f"{word}: {last.reason}: {last.detail}", []).append(name)
+        told = [one for one in answers if isinstance(one.result, Measured | Failed)]
+        last = told[-1].result if told else None
+        if last is None or (isinstance(last, Failed) and last.reason in OWN_FAILURES):
+            unrun.setdefault(why_not(answers[-1].result), []).append(name)
         elif isinstance(last, Failed):
-            yield _failed(name, answers, last)
-        elif any(one.verdict in _BAD for one in answers[:-1]) and answers[-1].verdict not in _BAD:
-            yield _once(name, answers)
+            yield _failed(name, told, last)
+        elif any(one.verdict in _BAD for one in told) and (told[-1].verdict not in _BAD or told[-1] is not answers[-1]):
+            yield _sometimes(name, answers, told)
     for reason, names in unrun.items():
         here = all(by_probe[name][-1].has_no_place_here for name in names)
         yield Check(
@@ -39,8 +41,16 @@ def scanned(known: Known) -> Iterator[Check]:
             what=_WHAT,
             where=", ".join(names),
             verdict="does not apply" if here else "not measured",
-            detail=f"{reason[0].upper()}{reason[1:]}",
+            detail=reason,
         )
+
+
+def why_not(result: CycleResult) -> str:
+    """Why there is no result, as a sentence begins: ``Skipped: gpu_busy: GPU1 has a process``."""
+    if isinstance(result, Measured):
+        return "Several ranks share a GPU: times say nothing"
+    word = "Skipped" if isinstance(result, Skipped) else "Gave way" if isinstance(result, Yielded) else "Could not run"
+    return f"{word}: {result.reason}: {result.detail}"
 
 
 def _failed(name: str, answers: Sequence[Answer], last: Failed) -> Check:
@@ -58,16 +68,20 @@ def _failed(name: str, answers: Sequence[Answer], last: Failed) -> Check:
     )
 
 
-def _once(name: str, answers: Sequence[Answer]) -> Check:
-    bad = sum(one.verdict in _BAD for one in answers)
-    words = {one.verdict for one in answers if one.verdict in _BAD}
+def _sometimes(name: str, answers: Sequence[Answer], told: Sequence[Answer]) -> Check:
+    """Bad, and then well again or not measured any more: no streak either way."""
+    bad = sum(one.verdict in _BAD for one in told)
+    words = sorted({one.verdict for one in told if one.verdict in _BAD})
+    detail = "It was well again when it was measured again: no streak, and no finding of this scan"
+    if told[-1] is not answers[-1]:
+        detail = f"It could not be measured again, and there is no streak. {why_not(answers[-1].result)}"
     return Check(
         branch="pattern",
         what=_WHAT,
         where=name,
-        measured=f"{' and '.join(sorted(words))} {bad} of {len(answers)} times",
+        measured=f"{' and '.join(words)} {bad} of {len(told)} times",
         required="well each time",
         verdict="notice",
-        detail="It was well again when it was measured again: no streak, and no finding of this scan",
+        detail=detail,
         next_step="Scan again later; what comes and goes is often other load on this node.",
     )

@@ -18,7 +18,8 @@ from commwatch.analysis.findings.rules.rule_set import Look
 from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.overlay import overlaid
-from commwatch.documents import FindingRecord, finding_record
+from commwatch.diagnosis.pattern_scan import OWN_FAILURES
+from commwatch.documents import CauseRecord, FindingRecord, finding_record
 from commwatch.probes.plan import Failed
 from commwatch.thresholds import Thresholds
 
@@ -72,7 +73,7 @@ def findings_of(known: Known, fresh: Sequence[FreshProbe]) -> Iterator[FindingRe
         before = open_before.get((sighting.code, sighting.component.identity))
         finding = _finding(sighting, by, before)
         standing[finding.key] = finding
-        last_seen[finding.key] = by.answers[-1].result.finished_at
+        last_seen[finding.key] = by.last_at
     yield from (finding_record(one, last_seen) for one in join(standing.values()))
     yield from (one for one in known.findings.findings if one.code not in CODES)  # of a later version
 
@@ -81,7 +82,9 @@ def _flat(told: Iterable[FindingRecord]) -> dict[tuple[str, str], Finding]:
     """All that is open, causes among it; how long a cause is open is not told, and it counts as long as its symptom."""
     found: dict[tuple[str, str], Finding] = {}
     for record in told:
-        for one in (record, *(cause for cause in record.causes if cause.code in CODES)):
+        known_causes = [cause for cause in record.causes if cause.code in CODES]
+        together: list[FindingRecord | CauseRecord] = [record, *known_causes]
+        for one in together:
             finding = Finding(
                 one.code, one.component.component, CODES[one.code].severity, record.since, one.evidence, one.detail
             )
@@ -126,8 +129,8 @@ def _seen(looks: Collection[Look], facts: Facts, thresholds: Thresholds) -> Iter
 
 def _of_failures(facts: Facts, thresholds: Thresholds, one: FreshProbe) -> Iterator[Sighting]:
     """What failed in this scan alone: something wrong that arrived at once, else failures in a row."""
-    results = [answer.result for answer in one.answers]
-    failed = [result for result in results if isinstance(result, Failed)]
+    results = [answer.result for answer, _ in one.told]
+    failed = [result for result in results if isinstance(result, Failed) and result.reason not in OWN_FAILURES]
     if wrong := sum(result.reason == "wrong_result" for result in failed):
         yield Sighting("probe_wrong_result", _component(facts, one), (Evidence("wrong results in this scan", wrong),))
     least = thresholds.probe_failure_streak

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.pattern_scan import OWN_FAILURES, why_not
 from commwatch.documents import SnapshotDocument
-from commwatch.probes.plan import Failed, Skipped, Yielded
+from commwatch.probes.plan import Failed
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class Stress:
     """Asked for."""
     answer: Answer
     """Its rows are the slices of the run, each a bandwidth of its own."""
-    rises: tuple[Rise, ...]
+    rises: tuple[Rise, ...] | None
+    """None where the daemon did not answer afterwards."""
     looks: int
     """How often the daemon was asked while the load ran, and answered."""
     held: Mapping[str, tuple[str, ...]]
@@ -122,15 +124,15 @@ def _bandwidth(run: Stress, most: float) -> Check:
     rates = [row.bus_bandwidth_bytes_per_second or 0.0 for row in run.answer.rows]
     what = f"bandwidth under load, {format_seconds(run.seconds)}"
     if run.answer.has_no_place_here:
-        return Check(branch="stress", what=what, verdict="does not apply", detail=_reason(result))
-    if isinstance(result, Failed):
+        return Check(branch="stress", what=what, verdict="does not apply", detail=why_not(result))
+    if isinstance(result, Failed) and result.reason not in OWN_FAILURES:
         return Check(
             branch="stress", what=what, measured=f"failed: {result.reason}", required="a result", verdict="failed",
             detail=result.detail,
             next_step="A load that ends in an error is a fault: look at the GPU and the links of the rank named.",
         )  # fmt: skip
     if not rates:
-        return Check(branch="stress", what=what, verdict="not measured", detail=_reason(result))
+        return Check(branch="stress", what=what, verdict="not measured", detail=why_not(result))
     row = run.answer.rows[0]
     what = f"{row.operation} bus bandwidth under load, {format_bytes(row.size_bytes)}, {format_seconds(run.seconds)}"
     first, last = thirds(rates)
@@ -165,15 +167,9 @@ def _when(rates: Sequence[float], mark: float, seconds: float) -> str:
     return f"It fell for good after {format_seconds(seconds * place / len(rates))}."
 
 
-def _reason(result: object) -> str:
-    if isinstance(result, Skipped):
-        return f"Skipped: {result.reason}: {result.detail}"
-    return f"Gave way: {result.reason}: {result.detail}" if isinstance(result, Yielded) else "no result"
-
-
 def _clocks(run: Stress) -> Check:
     """What held the GPUs back while the load ran."""
-    limited = [one for one in run.rises if one.metric == _LIMITED]
+    limited = [one for one in run.rises or () if one.metric == _LIMITED]
     told = [f"{where}: {', '.join(reasons)}" for where, reasons in sorted(run.held.items())]
     told += [f"{one.where} held for {format_seconds(one.by)} by {_POLICIES.get(one.what, one.what)}" for one in limited]
     told += [f"{where}: below its generation" for where in run.slow_links]
@@ -198,12 +194,16 @@ def _clocks(run: Stress) -> Check:
 
 def _links(run: Stress) -> Check:
     """What the links did while the load ran."""
+    what = "errors of the links under load"
+    if run.rises is None:
+        reason = "the daemon did not answer after the run"
+        return Check(branch="stress", what=what, verdict="not measured", detail=reason)
     retrained = [one for one in run.rises if one.metric in LINK_RETRAINED]
     repaired = [one for one in run.rises if one.metric in SENT_AGAIN]
     told = [f"{one.where}: {one.by:g} {_WORDS[one.metric]}" for one in (*retrained, *repaired)]
     return Check(
         branch="stress",
-        what="errors of the links under load",
+        what=what,
         measured=_short(told) or "none",
         required="none",
         verdict="failed" if retrained else "notice" if repaired else "passed",

@@ -11,7 +11,8 @@ import msgspec
 
 from commwatch.analysis.findings.facts import Facts
 from commwatch.analysis.findings.history import CounterHistory
-from commwatch.analysis.findings.rules import gpu, pcie
+from commwatch.analysis.findings.rules import pcie
+from commwatch.analysis.findings.rules.gpu import SLOWDOWNS
 from commwatch.commands.probe_cycle import run_cycles
 from commwatch.config import Config, Probe, Size
 from commwatch.control import ask_daemon
@@ -34,9 +35,11 @@ SLICE_SECONDS = 2.0
 FEWEST_SLICES = 9
 """Three in each third."""
 
-_LOOK_SECONDS = 2.0
+LOOK_SECONDS = 2.0
 _ANSWER_SECONDS = 1.0
-_SETTLED_SECONDS = 11.0
+_PATIENT_SECONDS = 10.0
+"""For the snapshots before and after: without them the run has told half of what it could."""
+SETTLED_SECONDS = 11.0
 """The daemon reads clocks and links every 10 s: what it says before that may be of the idle GPU."""
 
 
@@ -76,10 +79,11 @@ def run_stress(
         ignore_scheduler: the operator says that the node is theirs.
 
     Raises:
-        CommwatchError: the daemon does not answer, the driver cannot be read, or the command was interrupted.
+        CommwatchError: the daemon does not answer before the run, the driver cannot be read, or the command was
+            interrupted.
     """
-    before = _snapshot(config)
-    looks = _Looks(config)
+    before = _snapshot(config, _PATIENT_SECONDS)
+    looks = Looks(config)
     looks.start()
     try:
         [answer] = run_cycles(
@@ -92,10 +96,11 @@ def run_stress(
     finally:
         looks.stop()
     ended = answer.result.finished_at
-    during = [one for one in looks.taken if ended - seconds + _SETTLED_SECONDS <= one.time <= ended]
+    during = under_load(looks.taken, ended, seconds)
     measured = isinstance(answer.result, Measured)
-    held, slow_links = _seen(during, thresholds) if measured else ({}, ())
-    rises = rises_between(before, _snapshot(config)) if measured else ()
+    held, slow_links = seen_by(during, thresholds) if measured else ({}, ())
+    after = _snapshot_or_none(config, _PATIENT_SECONDS)
+    rises = rises_between(before, after) if after is not None and measured else None
     return Stress(seconds, answer, rises, len(during), held, slow_links)
 
 
@@ -113,11 +118,30 @@ def sustained(plan: CyclePlan, seconds: float) -> CyclePlan:
     return msgspec.structs.replace(plan, steps=steps, timed_seconds=seconds, deadlines=deadlines)
 
 
-def _snapshot(config: Config, seconds: float = _ANSWER_SECONDS) -> SnapshotDocument:
+def under_load(looks: Sequence[SnapshotDocument], ended: float, seconds: float) -> list[SnapshotDocument]:
+    """The looks of which what the daemon says was read while the load ran.
+
+    Args:
+        looks: all that were taken.
+        ended: when the ranks were through, seconds since 1970.
+        seconds: for which they had worked.
+    """
+    return [one for one in looks if ended - seconds + SETTLED_SECONDS <= one.time <= ended]
+
+
+def _snapshot(config: Config, seconds: float) -> SnapshotDocument:
     return msgspec.convert(ask_daemon(state_path(config), "snapshot", seconds), SnapshotDocument)
 
 
-class _Looks:
+def _snapshot_or_none(config: Config, seconds: float) -> SnapshotDocument | None:
+    """None where the daemon does not answer: a run of minutes is not lost for it, and what is missing is told."""
+    try:
+        return _snapshot(config, seconds)
+    except (CommwatchError, msgspec.ValidationError):
+        return None
+
+
+class Looks:
     """Asks the daemon in a thread of its own while the ranks work."""
 
     def __init__(self, config: Config) -> None:
@@ -127,40 +151,43 @@ class _Looks:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
+        """Begin; the first look comes after a while."""
         self._thread.start()
 
     def stop(self) -> None:
+        """End; a look under way is waited for."""
         self._over.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(_LOOK_SECONDS):
-            try:
-                taken = _snapshot(self._config)
-            except (CommwatchError, msgspec.ValidationError):
-                continue  # one look less; how many there were is told
-            self.taken.append(_in_short(taken))
+        while not self._over.wait(LOOK_SECONDS):
+            taken = _snapshot_or_none(self._config, _ANSWER_SECONDS)
+            if taken is not None:
+                self.taken.append(_in_short(taken))
 
 
-_TOLD_BY_LOOKS = ("commwatch_gpu_", "commwatch_pcie_link_", "commwatch_nvlink_transmit_", "commwatch_nvlink_receive_",
-                  "commwatch_pcie_transmit_", "commwatch_pcie_receive_")  # fmt: skip
+_TOLD_BY_LOOKS = ("commwatch_gpu_clocks_event_reason", "commwatch_pcie_link_")
 
 
 def _in_short(snapshot: SnapshotDocument) -> SnapshotDocument:
-    """What the rules of clocks and generation read: a long run takes hundreds of looks."""
+    """What is said of clocks and generation: a long run takes hundreds of looks."""
     metrics = tuple(one for one in snapshot.metrics if one.name.startswith(_TOLD_BY_LOOKS))
     return msgspec.structs.replace(snapshot, metrics=metrics)
 
 
-def _seen(
+def seen_by(
     looks: Sequence[SnapshotDocument], thresholds: Thresholds
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """By GPU what held its clocks, and the GPUs whose link was below its generation, by the rules of the findings."""
+    """By GPU what held its clocks, and the links that were below their generation, by the rules of the findings.
+
+    Unlike there nobody asks whether the GPU was at work: it was.
+    """
     held: dict[str, set[str]] = {}
     slow: set[str] = set()
     for look in looks:
         facts = Facts(look, CounterHistory({}), look.time)
-        for sighting in gpu.slowed(facts, thresholds):
-            held.setdefault(sighting.component.name, set()).add(sighting.detail)
+        for labels, flag in facts.series("commwatch_gpu_clocks_event_reason"):
+            if flag == 1 and labels["reason"] in SLOWDOWNS:
+                held.setdefault(f"GPU{labels['gpu']}", set()).add(SLOWDOWNS[labels["reason"]])
         slow |= {sighting.component.name for sighting in pcie.slow(facts, thresholds)}
     return {name: tuple(sorted(reasons)) for name, reasons in held.items()}, tuple(sorted(slow))

@@ -26,7 +26,8 @@ _ACS = (
     "the kernel shows ACS to root alone: sudo lspci -vvv | grep ACSCtl; SrcValid+ on a bridge sends traffic within a "
     "switch through the CPU"
 )
-_FAILED = frozenset({"nvlink_fabric_down", "nvlink_refused"})
+_FAILED = {"nvlink_fabric_down": ("none active", "all active"), "nvlink_refused": ("refused", "allowed")}
+"""By code of the findings that are faults: what is and what is required."""
 _TITLES = {
     "link_below_siblings": "PCIe slot against those of the other GPUs",
     "nvlink_uneven": "NVLinks of all pairs alike",
@@ -218,6 +219,8 @@ def _numa(topology: Topology, found: Sequence[TopologyFinding]) -> Check:
     ends = topology.endpoints(0)
     if not node.devices:
         return _check(what, "not measured", detail="the PCIe tree was not read")
+    if not node.gpus:
+        return _check(what, "does not apply", detail="there is no GPU")
     silent = [topology.label(end) for end in ends if numa_of(node, topology.part(end).address) is None]
     measured = f"known of {len(ends) - len(silent)} of {len(ends)}"
     told = next((one for one in found if one.code == "numa_unknown"), None)
@@ -233,9 +236,8 @@ def _told(found: Sequence[TopologyFinding]) -> Iterator[Check]:
         title = _TITLES.get(one.code)
         if title is None:
             continue
-        failed = one.code in _FAILED
+        measured, required = _FAILED.get(one.code, ("", ""))
         yield _check(
-            title, "failed" if failed else "notice", ", ".join(one.components),
-            measured="not so" if failed else "", required="so" if failed else "",
+            title, "failed" if required else "notice", ", ".join(one.components), measured, required,
             source="the topology", detail=one.text, next_step=one.meaning,
         )  # fmt: skip

@@ -7,26 +7,32 @@ from collections.abc import Sequence
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Verdict
 from commwatch.documents import CauseRecord, FindingRecord, FindingsDocument
+from commwatch.units import format_seconds
+
+STALE_SECONDS = 60.0
+"""A look of the daemon's rules that is older says nothing of now; they look every 10 s."""
 
 
-def verdict_of(findings: Sequence[FindingRecord], checks: Sequence[Check], told: FindingsDocument) -> Verdict:
+def verdict_of(
+    findings: Sequence[FindingRecord], checks: Sequence[Check], told: FindingsDocument, *, has_gpus: bool
+) -> Verdict:
     """The verdict.
 
     Args:
         findings: the gravest first.
         checks: of all branches.
         told: what the daemon said of itself.
+        has_gpus: whether the daemon knows a GPU.
     """
     failed = [check for check in checks if check.verdict == "failed"]
     if findings and findings[0].severity != "info":
         return Verdict("broken" if findings[0].severity == "critical" else "degraded", _of_findings(findings))
     if failed:
-        more = f"; and {len(failed) - 1} more failed checks" if len(failed) > 1 else ""
+        others = len(failed) - 1
+        more = f"; and {others} more failed check{'s' * (others > 1)}" if others else ""
         return Verdict("degraded", f"{_check_words(failed[0])}{more}")
-    if told.looked_at is None:
-        return Verdict("unknown", "the daemon has only just started: nothing was looked at yet")
-    if told.failing_rules:
-        return Verdict("unknown", f"nothing wrong was found, but rules failed: {', '.join(told.failing_rules)}")
+    if blind := _blind(told, has_gpus=has_gpus):
+        return Verdict("unknown", blind)
     measured = [check for check in checks if check.verdict == "passed"]
     if not measured:
         return Verdict("unknown", "nothing wrong was found, and nothing was measured that could show it")
@@ -37,12 +43,27 @@ def verdict_of(findings: Sequence[FindingRecord], checks: Sequence[Check], told:
     return Verdict("healthy", f"{len(measured)} check{'s' * (len(measured) > 1)} passed, none failed{rest}")
 
 
+def _blind(told: FindingsDocument, *, has_gpus: bool) -> str:
+    """Why nothing wrong that is seen does not mean that nothing is wrong; empty where it does."""
+    if told.looked_at is None:
+        return "the daemon has only just started: nothing was looked at yet"
+    age = told.time - told.looked_at
+    if age > STALE_SECONDS:
+        return f"the daemon looked last {format_seconds(age)} ago"
+    if told.failing_rules:
+        return f"nothing wrong was found, but rules failed: {', '.join(told.failing_rules)}"
+    return "" if has_gpus else "the daemon knows no GPU on this node"
+
+
 def _of_findings(findings: Sequence[FindingRecord]) -> str:
+    """The part to look at first: that of the likeliest cause where a finding has one, else its own."""
     first = findings[0]
-    cause = f", likely because: {first.causes[0].title}{_at(first.causes[0])}" if first.causes else ""
+    said = f"{first.title}{_at(first)}"
+    if first.causes:
+        cause = first.causes[0]
+        said = f"{cause.title}{_at(cause)}, the likeliest cause of: {said}"
     others = sum(one.severity != "info" for one in findings) - 1
-    more = f"; and {others} more" if others else ""
-    return f"{first.title}{_at(first)}{cause}{more}"
+    return f"{said}; and {others} more" if others else said
 
 
 def _at(record: FindingRecord | CauseRecord) -> str:
@@ -52,4 +73,4 @@ def _at(record: FindingRecord | CauseRecord) -> str:
 
 def _check_words(check: Check) -> str:
     where = f" of {check.where}" if check.where else ""
-    return f"{check.what}{where} is {check.measured}, required {check.required}"
+    return f"{check.what}{where}: {check.measured}, required {check.required}"

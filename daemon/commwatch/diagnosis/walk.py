@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
 
 from commwatch.analysis.findings.finding import SEVERITIES
+from commwatch.analysis.findings.rules.gpu_ways import gpus_of
 from commwatch.diagnosis.bandwidth import bandwidth_checks
 from commwatch.diagnosis.check import BRANCHES, Branch, Check
 from commwatch.diagnosis.document import Diagnosis
@@ -43,7 +44,7 @@ def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
         simulated=known.findings.simulated,
         maintenance=known.findings.maintenance,
         scan=scan,
-        verdict=verdict_of(findings, checks, known.findings),
+        verdict=verdict_of(findings, checks, known.findings, has_gpus=bool(gpus_of(known.facts))),
         looked_at=known.findings.looked_at,
         findings=findings,
         checks=checks,

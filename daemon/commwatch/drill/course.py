@@ -169,7 +169,7 @@ class Course:
 
     @property
     def _lasts(self) -> float:
-        return max(self.held_seconds, self._seconds(self.drill.lasts))
+        return self.held_seconds + self._seconds(self.drill.lasts)
 
     @property
     def waits_for_resolve(self) -> bool:

@@ -1,4 +1,4 @@
-"""Gives a rank's process less weight on the CPU than the daemon that started it."""
+"""Lets others go first on the CPU while a rank starts, which is most of what a rank needs of it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,48 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-RANK_NICENESS = 19
-"""The lowest: as many ranks as there are cores may start Python and torch at once, and whoever else is there goes first,
-the daemon among them. A core that nobody else wants is the rank's all the same."""
+RANK_NICENESS = 10
+"""Of a rank over that of the process that starts it; in a cgroup or session of their own only the two compete."""
+STARTING_SESSION_NICENESS = 10
+"""Of the rank's session while Python and torch start: a ninth of the weight of others. 19 would be a 68th, too
+little to start by the deadline on a busy core."""
+_OWN = Path("/proc")
+"""Process ids are those of this namespace, whatever procfs shows the node's processes to the daemon."""
+_CAP_SYS_ADMIN = 21
 
 
-def let_others_go_first(pid: int, procfs: Path = Path("/proc")) -> None:
-    """Lower the priority of a process that leads a session of its own; where that is refused, it stays as it is.
+def let_others_go_first(pid: int, procfs: Path = _OWN) -> None:
+    """Lower the priority of a process that leads a session of its own, until ``go_on``.
 
-    Nice alone weighs processes of one session only: Linux shares the CPU among sessions first (autogroups, sched(7)),
-    and a session has a nice value of its own. It counts where no cgroup weighs CPU time, and without privileges the
-    kernel sets ten of them a second at most.
+    Its nice value weighs it against the processes of its cgroup, or where no cgroup weighs CPU time, of its session:
+    Linux shares the CPU among sessions first (autogroups, sched(7)), and a session has a nice value of its own. That
+    one is set only with the privilege to set it at any time: others may once in 0.1 s, all processes of the node
+    together, and a rank that stayed behind would measure something else than the other ranks.
 
     Args:
-        pid: the process, which must be of this process's PID namespace.
-        procfs: procfs of that namespace, whatever shows the node's processes to the daemon.
+        pid: the process. Where it, or what would have to be set, is not there or is refused, nothing happens.
+        procfs: another one for tests.
     """
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, RANK_NICENESS)
-    with suppress(OSError):  # a kernel without autogroups, or too many in this second
-        Path(procfs, str(pid), "autogroup").write_text(str(RANK_NICENESS))
+        os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + RANK_NICENESS)
+    if _may_set_any_time(procfs):
+        _set_session_niceness(pid, STARTING_SESSION_NICENESS, procfs)
+
+
+def go_on(pid: int, procfs: Path = _OWN) -> None:
+    """End what ``let_others_go_first`` did to the session: what is measured waits for nobody."""
+    if _may_set_any_time(procfs):
+        _set_session_niceness(pid, 0, procfs)
+
+
+def _may_set_any_time(procfs: Path) -> bool:
+    with suppress(OSError):
+        for line in (procfs / "self/status").read_text().splitlines():
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
+    return False
+
+
+def _set_session_niceness(pid: int, niceness: int, procfs: Path) -> None:
+    with suppress(OSError):  # a kernel without autogroups
+        (procfs / str(pid) / "autogroup").write_text(str(niceness))

@@ -23,7 +23,7 @@ from commwatch.probes.plan import (
     RankResult,
     ResultEvent,
 )
-from commwatch.probes.priority import let_others_go_first
+from commwatch.probes.priority import go_on, let_others_go_first
 from commwatch.probes.rank import EXIT_SECONDS
 from commwatch.workers.process_state import uninterruptible
 
@@ -156,6 +156,8 @@ class RankProcess:
             self._garbled()
             return
         if isinstance(event, PhaseEvent):
+            if self.phase == "start" and event.phase != "start":
+                go_on(self.pid)
             self.phase = event.phase
         elif isinstance(event, GateEvent):
             self.gate, self.waiting = event.gate, True

@@ -18,6 +18,7 @@ import msgspec
 from commwatch.config import Config, section_json
 from commwatch.errors import CommwatchError
 from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.state import state_path
 from commwatch.topology.build import build_node
 from commwatch.topology.model import Topology
 from commwatch.topology.nvlink import COLLECTORS, LINK_RATE, DriverFacts, driver_facts
@@ -65,6 +66,9 @@ def read_topology(config: Config) -> tuple[Topology, tuple[str, ...]]:
 def simulated_files(config: Config) -> Iterator[SimulationPlan | None]:
     """The files of the simulated node in a folder that is gone afterwards; None for the real machine.
 
+    It is the node of the daemon that has this state directory, under the faults that are named here; without one it
+    boots now.
+
     Raises:
         CommwatchError: there is no such simulated node.
     """
@@ -73,8 +77,9 @@ def simulated_files(config: Config) -> Iterator[SimulationPlan | None]:
         return
     from commwatch.simulation.names import absolute
     from commwatch.simulation.node import SimulatedNode
+    from commwatch.simulation.start import booted_at
 
-    started_at = time.time()
+    started_at = booted_at(state_path(config)) or time.time()
     faults = Path(config.simulation.faults).resolve() if config.simulation.faults else None
     node = SimulatedNode(config.simulation.preset, faults, started_at)
     with tempfile.TemporaryDirectory(prefix="commwatch-topology-") as folder:

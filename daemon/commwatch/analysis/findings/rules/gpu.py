@@ -30,7 +30,7 @@ _ACTIONS: Mapping[float, str] = {
 }
 """Of NVML field 230; 0 is nothing."""
 
-_SLOWDOWNS: Mapping[str, str] = {
+SLOWDOWNS: Mapping[str, str] = {
     "hw_slowdown": "hardware slowdown",
     "sw_thermal_slowdown": "too hot, by the driver",
     "hw_thermal_slowdown": "too hot, by the hardware",
@@ -65,8 +65,8 @@ def slowed(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs whose clocks are held down while they communicate, or while they work where their traffic is not read."""
     held: dict[tuple[str, str], list[str]] = {}
     for labels, flag in facts.series("commwatch_gpu_clocks_event_reason"):
-        if flag == 1 and labels["reason"] in _SLOWDOWNS:
-            held.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(_SLOWDOWNS[labels["reason"]])
+        if flag == 1 and labels["reason"] in SLOWDOWNS:
+            held.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(SLOWDOWNS[labels["reason"]])
     for (gpu, address), reasons in held.items():
         use = _use(facts, thresholds, address)
         if use is not None:
@@ -88,7 +88,7 @@ def _use(facts: Facts, thresholds: Thresholds, address: str) -> Evidence | None:
 def _speed_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
     """Whether the GPU is in use, or nothing holds its clocks: that no reason holds is seen in idle as well."""
     is_held = any(
-        flag == 1 and labels["pci_bus_id"] == component.key and labels["reason"] in _SLOWDOWNS
+        flag == 1 and labels["pci_bus_id"] == component.key and labels["reason"] in SLOWDOWNS
         for labels, flag in facts.series("commwatch_gpu_clocks_event_reason")
     )
     return not is_held or _use(facts, thresholds, component.key) is not None

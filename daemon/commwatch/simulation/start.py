@@ -1,0 +1,28 @@
+"""When the simulated node of a state directory booted, so that its counters go on, and commands meet the same node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+STATE_NAME = "simulation"
+
+
+class SimulationStart(msgspec.Struct):
+    """What the daemon keeps of it."""
+
+    started_at: float
+    """Seconds since 1970."""
+
+
+def booted_at(state: Path) -> float | None:
+    """When the daemon's node booted, seconds since 1970; None where no daemon has kept it, or it cannot be read.
+
+    Args:
+        state: the state directory of this node.
+    """
+    try:
+        return msgspec.json.decode((state / f"{STATE_NAME}.json").read_bytes(), type=SimulationStart).started_at
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,160 @@
+"""Which probes a full scan measures again, and that it goes on from what the daemon has kept of them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch.analysis.streak import Streak
+from commwatch.commands.probe_answer import Answer, CycleVerdict
+from commwatch.config import Config, Duration, Paths, Probe, Probes
+from commwatch.diagnosis import full_scan as full_scan_module
+from commwatch.diagnosis.full_scan import Scan, full_scan
+from commwatch.diagnosis.known import Known
+from commwatch.errors import CommwatchError
+from commwatch.probe_node import Prospect
+from commwatch.probes.history import Conditions, ProbeHistory
+from commwatch.probes.plan import CycleResult, Failed, FailureReason, Measured, Skipped, SkipReason, Step, StepOutcome
+from commwatch.probes.workload import plan_cycle
+from diagnosis.exposed import known_of
+from support.facts import NOW, shipped
+
+LIMIT = 1e-3
+PROBE = Probe(latency_limit=Duration(LIMIT))
+PLAN = plan_cycle("all_reduce", PROBE, Probes(), backend="simulated", devices=("a", "b"))
+
+
+def measured(latency: float = 1e-5) -> Measured:
+    """A cycle of a small message alone."""
+    step = Step(operation="all_reduce", purpose="latency", size_bytes=8, members=(0, 1))
+    outcome = StepOutcome(step=step, seconds=(latency, latency))
+    return Measured(finished_at=NOW, occupied_seconds=1.0, setup_seconds=1.0, outcomes=(outcome,))
+
+
+def failed(reason: FailureReason) -> Failed:
+    return Failed(finished_at=NOW, occupied_seconds=1.0, reason=reason, detail="")
+
+
+def skipped(reason: SkipReason) -> Skipped:
+    return Skipped(finished_at=NOW, reason=reason, detail="")
+
+
+def take(scan: Scan, result: CycleResult, verdict: CycleVerdict = "good") -> bool:
+    """Hand a scan a cycle; whether it wants another one."""
+    answer = Answer(
+        probe="all_reduce", measure="all_reduce", backend="simulated", ranks=2, gpus=(), verdict=verdict,
+        shares_gpus=False, result=result,
+    )  # fmt: skip
+    scan.took("all_reduce", PROBE, Prospect(PLAN, ()), answer)
+    return list(scan.again()) == ["all_reduce"]
+
+
+def scan_in(folder: Path) -> Scan:
+    """Of a node whose daemon has its state in a folder."""
+    return Scan(Config(paths=Paths(state=str(folder))), shipped())
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict", "again"),
+    [
+        (measured(), "good", False),
+        (measured(), "low", True),
+        (measured(2 * LIMIT), "good", True),
+        (failed("nccl_error"), "failed", True),
+        (failed("measure_timeout"), "failed", False),
+        (failed("stuck"), "failed", False),
+        (skipped("probe_running"), "skipped", True),
+        (skipped("gpu_busy"), "skipped", False),
+    ],
+)
+def test_what_looks_bad_is_measured_three_times_at_most(
+    result: CycleResult, verdict: CycleVerdict, again: bool, tmp_path: Path
+) -> None:
+    """And what takes a deadline to fail, or leaves a process behind, but once; the daemon's own cycle is waited for."""
+    scan = scan_in(tmp_path)
+
+    assert [take(scan, result, verdict) for _ in range(3)] == [again, again, False]
+
+
+def test_a_probe_that_is_well_again_is_left_alone(tmp_path: Path) -> None:
+    """One bad reading in between is no streak."""
+    scan = scan_in(tmp_path)
+
+    assert [take(scan, measured(2 * LIMIT)), take(scan, measured())] == [True, False]
+    [fresh] = scan.fresh()
+    assert (fresh.bad, fresh.bad_in_a_row) == ((True, False), ())
+    assert ("commwatch_probe_latency_spike_streak", ("all_reduce", "simulated"), 0) in fresh.readings
+
+
+def test_the_streak_of_the_daemon_goes_on(tmp_path: Path) -> None:
+    """Two slow results of the daemon and one of the scan are three in a row; its file stays as it is."""
+    conditions = Conditions("all_reduce", PLAN.latency_bytes, PLAN.bandwidth_bytes, 2, "")
+    history = ProbeHistory("simulated", conditions=conditions, latency_streak=Streak(2, time.time()))
+    file = tmp_path / "probe-all_reduce.json"
+    file.write_bytes(msgspec.json.encode(history))
+    scan = scan_in(tmp_path)
+
+    take(scan, measured(2 * LIMIT))
+
+    [fresh] = scan.fresh()
+    assert fresh.comparable
+    assert ("commwatch_probe_latency_spike_streak", ("all_reduce", "simulated"), 3) in fresh.readings
+    assert file.read_bytes() == msgspec.json.encode(history)
+
+
+def test_a_daemon_that_is_gone_after_the_scan_takes_nothing_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured is put over what the daemon knew before; without a daemon at the start nothing is run."""
+    before = known_of({})
+    answers = [before]
+
+    def ask(*_: object) -> Known:
+        if answers:
+            return answers.pop()
+        raise CommwatchError("gone")
+
+    ran = []
+    monkeypatch.setattr(full_scan_module, "ask", ask)
+    monkeypatch.setattr(full_scan_module, "run_cycles", lambda config, probes, **_: ran.append(list(probes)))
+    config = Config(paths=Paths(state=str(tmp_path)), probes=Probes(definitions={"all_reduce": Probe()}))
+
+    with capture_logs() as logged:
+        known = full_scan(config, shipped(), gpus=(), ignore_scheduler=False, stress=None)
+
+    assert (known.snapshot, ran) == (before.snapshot, [["all_reduce", "pairs"]])
+    assert [entry["error"] for entry in logged] == ["gone"]
+    with pytest.raises(CommwatchError):
+        full_scan(config, shipped(), gpus=(), ignore_scheduler=False, stress=None)
+    assert len(ran) == 1
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"backend": "gloo"}'])
+def test_a_past_that_is_damaged_or_of_another_backend_is_none(content: bytes, tmp_path: Path) -> None:
+    """The scan begins anew; what the daemon has is the daemon's to set aside."""
+    (tmp_path / "probe-all_reduce.json").write_bytes(content)
+    scan = scan_in(tmp_path)
+
+    take(scan, measured(2 * LIMIT))
+
+    [fresh] = scan.fresh()
+    assert ("commwatch_probe_latency_spike_streak", ("all_reduce", "simulated"), 1) in fresh.readings
+    assert [one.name for one in tmp_path.iterdir()] == ["probe-all_reduce.json"]
+
+
+def test_other_gpus_have_no_past(tmp_path: Path) -> None:
+    """What four GPUs took says nothing of two."""
+    conditions = Conditions("all_reduce", PLAN.latency_bytes, PLAN.bandwidth_bytes, 4, "")
+    history = ProbeHistory("simulated", conditions=conditions, latency_streak=Streak(2, time.time()))
+    (tmp_path / "probe-all_reduce.json").write_bytes(msgspec.json.encode(history))
+    scan = scan_in(tmp_path)
+
+    take(scan, measured(2 * LIMIT))
+
+    [fresh] = scan.fresh()
+    assert not fresh.comparable
+    assert ("commwatch_probe_latency_spike_streak", ("all_reduce", "simulated"), 1) in fresh.readings

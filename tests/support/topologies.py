@@ -1,0 +1,22 @@
+"""The topologies of the simulated nodes, each read once: thousands of files are written and a process asked for it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from commwatch.config import Config, Simulation
+from commwatch.topology.gather import read_topology
+from commwatch.topology.model import Topology
+
+
+@cache
+def simulated_topology(preset: str) -> tuple[Topology, tuple[str, ...]]:
+    """As the daemon finds it: the simulated driver and files, read by the code that reads real ones.
+
+    Args:
+        preset: name of the simulated node; it has no faults.
+
+    Returns:
+        The topology, and what could not be read.
+    """
+    return read_topology(Config(simulation=Simulation(preset=preset)))
