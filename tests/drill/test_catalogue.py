@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -97,3 +99,11 @@ def test_a_row_with_an_unknown_key_a_missing_one_or_a_wrong_time_is_refused(row:
     """So that a slip of the pen does not become a drill that shows nothing."""
     with pytest.raises(msgspec.ValidationError):
         load_drills(yaml.safe_dump({"GPU": {"one": row}}))
+
+
+def test_the_documentation_has_every_key_of_the_catalogue() -> None:
+    """docs/drill.md, in its table of keys."""
+    page = (Path(__file__).parents[2] / "docs/drill.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    described = {key for line in rows for key in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert described >= set(Drill.__struct_fields__) - {"name", "family"}

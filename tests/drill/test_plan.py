@@ -38,22 +38,24 @@ def test_no_more_nodes_than_asked_for_and_four_that_start() -> None:
     assert not may_start(drill("d", "A"), running(*silent, starting=True), {}, 16)
 
 
-def test_a_drill_of_the_fleet_is_played_alone() -> None:
-    """It needs all alerts of the same kind for itself, and its alert names no node."""
-    fleet = drill("f", "ManyNodes", nodes=3)
-    assert may_start(fleet, [], {}, 1)
-    assert not may_start(fleet, running(drill("a", "A")), {}, 8)
-    assert not may_start(drill("a", "A"), running(fleet), {}, 8)
+def test_a_drill_of_the_fleet_is_not_played_beside_others_of_its_alerts() -> None:
+    """Its nodes raise an alert of their own each, three at once; others of that alert would be counted in."""
+    fleet, width, other = drill("f", "Many", also=("Width",), nodes=3), drill("a", "Width"), drill("b", "B")
+    assert may_start(fleet, running(other), {"B": 1}, 1)
+    assert not may_start(fleet, running(width), {}, 8)
+    assert not may_start(fleet, [], {"Width": 1}, 8)
+    assert not may_start(width, running(fleet), {}, 8)
+    assert may_start(other, running(fleet), {}, 8)
 
 
-def test_drills_that_wait_for_each_other_come_first_and_those_of_the_fleet_last() -> None:
+def test_drills_of_the_fleet_come_first_and_then_those_that_wait_for_each_other() -> None:
     """Three that share an alert that is held for ten minutes take longest of all."""
     shared = [drill(name, f"Own{name}", also=("Xid",)) for name in "xyz"]
     quick, fleet = drill("quick", "Quick"), drill("fleet", "ManyNodes", nodes=3)
     held = {"Ownx": 600.0, "Owny": 600.0, "Ownz": 600.0}
     for pace in (SHIPPED, FAST):
-        names = [one.name for one in ordered([fleet, quick, *shared], held, pace)]
-        assert names == ["x", "y", "z", "quick", "fleet"]
+        names = [one.name for one in ordered([quick, fleet, *shared], held, pace)]
+        assert names == ["fleet", "x", "y", "z", "quick"]
 
 
 def test_an_alert_that_is_not_waited_for_takes_no_time() -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from support.daemon import environment
 
-PLAYED = ("nvlink_down_gpu_to_gpu", "slow_probe_latency", "pcie_replay", "gpu_throttled_idle")
-"""A state of class A, a streak, a rate, and a fault that must page nobody; on four kinds of nodes."""
+PLAYED = ("pcie_width_without_nvlink", "slow_probe_latency", "ethernet_down", "gpu_throttled_idle")
+"""Class A, a streak, a state that must last, and a fault that must page nobody; on nodes that start quickly."""
 
 
 def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:

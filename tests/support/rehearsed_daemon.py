@@ -97,7 +97,7 @@ class RehearsedDaemon(WholeNode):
             simulation=Simulation(preset=absolute(node)),
             sources=Sources(nccl_logs=NcclLogsSource(paths=(str(self._log_file),) if job_log else ())),
         )
-        state_path(config).mkdir(parents=True)
+        state_path(config).mkdir(parents=True, exist_ok=True)
         super().__init__(absolute(node), folder, faults=faults, config=config)
         self.changes: list[Change] = []
         """What opened and closed until now."""

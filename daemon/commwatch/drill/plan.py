@@ -32,7 +32,7 @@ def ordered(drills: Sequence[Drill], held: Mapping[str, float], pace: Pace) -> l
     """Those first that must wait for each other, and those that last longest: they would hold up the end.
 
     Args:
-        drills: to be played; those of the fleet come last, since they are played alone.
+        drills: to be played; those of the fleet come first, before others have raised their alerts.
         held: seconds for which each alert keeps firing after its fault.
         pace: at which they are played.
     """
@@ -46,7 +46,7 @@ def ordered(drills: Sequence[Drill], held: Mapping[str, float], pace: Pace) -> l
         sums = [sum(seconds(one) for one in drills if name in alerts_of_drill(one)) for name in alerts_of_drill(drill)]
         return max(sums, default=0.0)
 
-    return sorted(drills, key=lambda drill: (drill.nodes > 1, -crowd(drill), -seconds(drill)))
+    return sorted(drills, key=lambda drill: (drill.nodes == 1, -crowd(drill), -seconds(drill)))
 
 
 def may_start(drill: Drill, running: Sequence[Running], past: Mapping[str, int], nodes: int) -> bool:
@@ -56,11 +56,12 @@ def may_start(drill: Drill, running: Sequence[Running], past: Mapping[str, int],
         drill: the drill.
         running: what is being played.
         past: nodes of drills that are over on which an alert still fires, by alert.
-        nodes: that may run side by side; a drill that needs more is played alone.
+        nodes: that may run side by side; drills of the fleet are let pass, but not beside others of the same alerts.
     """
     if drill.nodes > 1:
-        return not running
-    if any(one.drill.nodes > 1 for one in running):
+        shared = alerts_of_drill(drill)
+        return not any(shared & alerts_of_drill(one.drill) for one in running) and not shared & past.keys()
+    if any(one.drill.nodes > 1 and alerts_of_drill(one.drill) & alerts_of_drill(drill) for one in running):
         return False
     if len(running) >= nodes or sum(one.starting for one in running) >= _STARTING_AT_ONCE:
         return False

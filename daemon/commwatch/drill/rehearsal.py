@@ -35,6 +35,11 @@ class _Lane:
     def names(self) -> set[str]:
         return {node.name for node in self.nodes}
 
+    def explains(self, labels: Mapping[str, str]) -> bool:
+        """Whether an alert of the fleet is about the alerts of this drill."""
+        drill = self.course.drill
+        return drill.nodes > 1 and labels["alertname"] in drill.alerts and labels.get("fault", "") in {"", *drill.also}
+
 
 class Rehearsal:
     """The drills of one run."""
@@ -147,7 +152,7 @@ class Rehearsal:
         """Whose alert it is: the drill that has the node, or for one without a node the drill of the fleet."""
         instance = labels.get("instance", "")
         for lane in self._lanes:
-            if instance in lane.names or (not instance and lane.course.drill.nodes > 1):
+            if instance in lane.names or (not instance and lane.explains(labels)):
                 return lane
         return None
 

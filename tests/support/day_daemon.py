@@ -1,0 +1,309 @@
+"""A daemon over a simulated node in this process that runs on a clock of its own: each job when it is due, no earlier."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch import collection, pipeline, probe_node, probing, verdict
+from commwatch.collectors import READERS
+from commwatch.gpu_view import GPU_COLLECTORS, PROCESS_COLLECTOR
+from commwatch.job_settings import SOURCE as SETTINGS
+from commwatch.probe_node import ReadNode
+from commwatch.probes.gate import GateFacts, GpuFacts
+from commwatch.probes.plan import CyclePlan, CycleResult
+from commwatch.probing import Probing
+from commwatch.scheduler import Scheduler
+from commwatch.simulation.hardware import Epoch, Hardware
+from commwatch.simulation.presets import Preset
+from commwatch.sources.base import Source, SourceUnavailable
+from commwatch.sources.kernel_log import KernelLogSource
+from commwatch.sources.nvml import NvmlSource
+from commwatch.workers.wire import SimulationPlan
+from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Snapshot
+from support import rehearsed_daemon
+from support.core import ScriptedReader
+from support.facts import shipped
+from support.rehearsed_daemon import RehearsedDaemon
+
+STEP_SECONDS = 15.0
+"""Between two scrapes, and between two looks at what is due."""
+
+
+@dataclass
+class _Job:
+    run: Callable[[], Awaitable[None]]
+    interval: float
+    due: float
+
+
+class StepScheduler(Scheduler):
+    """Runs what is due when it is told the time, in the order in which it was added."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        super().__init__(missed=lambda job: None)
+        self._now = monotonic
+        self._jobs: dict[str, _Job] = {}
+
+    def add(self, name: str, run: Callable[[], Awaitable[None]], interval: float, delay: float | None = None) -> None:
+        self._jobs[name] = _Job(run, interval, self._now() + (interval if delay is None else delay))
+
+    def run_in(self, name: str, delay: float) -> None:
+        if name in self._jobs:
+            self._jobs[name].due = self._now() + delay
+
+    def set_interval(self, name: str, interval: float) -> None:
+        self._jobs[name].interval = interval
+
+    def next_run(self, name: str) -> float | None:
+        return None if name not in self._jobs else time.time() + self._jobs[name].due - self._now()
+
+    async def run_due(self) -> None:
+        """Run each job whose time has come, once; what it missed is not made up for."""
+        for job in tuple(self._jobs.values()):
+            if job.due <= self._now():
+                job.due = max(job.due + job.interval, self._now() + min(job.interval, STEP_SECONDS))
+                await job.run()
+
+
+class _LiveReader(ScriptedReader):
+    """Asks the source in this process."""
+
+    def __init__(self, name: str, ask: Callable[[str], Collected]) -> None:
+        super().__init__(name)
+        self._ask = ask
+
+    async def collect(self, collector: str) -> Collected:
+        return self._ask(collector)
+
+
+class _RestlessHardware(Hardware):
+    """The links of idle GPUs change their generation now and then, as for the driver's own short work."""
+
+    change_seconds = 0.0
+
+    def epoch(self, time: float) -> Epoch:
+        epoch = super().epoch(time)
+        if self.change_seconds == 0.0 or int(time / self.change_seconds) % 2 == 0:
+            return epoch
+        known = self.__dict__.setdefault("_raised", (None, None))
+        if known[0] is not epoch:
+            gpus = tuple(replace(one, pcie_generation=one.pcie_generation_under_load) for one in epoch.gpus)
+            known = self.__dict__["_raised"] = (epoch, replace(epoch, gpus=gpus))
+        raised: Epoch = known[1]
+        return raised
+
+
+@dataclass(frozen=True)
+class Boot:
+    """A node as it boots."""
+
+    preset: Preset
+    faults: str
+    """YAML; times are since it booted."""
+    at: float
+    """When, seconds since 1970."""
+    change_seconds: float
+    """Between two changes of the generation of idle PCIe links."""
+
+
+class _Clock:
+    """Stands in for the module ``time`` of the daemon's modules."""
+
+    def __init__(self, node: DayDaemon) -> None:
+        self._node = node
+
+    def monotonic(self) -> float:
+        return self._node.time
+
+    def time(self) -> float:
+        return self._node.started_at + self._node.time + self._node.clock_error
+
+
+class DayDaemon(RehearsedDaemon):
+    """The daemon as it runs: cadences, gate and schedule of the probes, pauses, its own metrics.
+
+    Each cadence shorter than a step is that of the steps. Sources are asked in this process, and a probe's ranks are
+    asked for their times without being started.
+    """
+
+    def __init__(
+        self, boot: Boot, folder: Path, patched: pytest.MonkeyPatch, time_now: float, clock_error: float = 0.0
+    ) -> None:
+        """Reads everything once.
+
+        Args:
+            boot: of the node.
+            folder: for its files and the state, which an earlier daemon may have left.
+            patched: takes clocks and parts of the simulation.
+            time_now: seconds since the boot.
+            clock_error: seconds by which the wall clock is ahead.
+        """
+        self.started_at, self.time, self.clock_error = boot.at, time_now, clock_error
+        self.scheduler = StepScheduler(lambda: self.time)
+        self._patched = patched
+        for tree in ("sysfs", "procfs"):
+            shutil.rmtree(folder / tree, ignore_errors=True)
+        _RestlessHardware.change_seconds = boot.change_seconds
+        patched.setattr("commwatch.simulation.node.find_preset", lambda name: boot.preset)
+        patched.setattr("commwatch.simulation.node.Hardware", _RestlessHardware)
+        patched.setattr(rehearsed_daemon, "probe_by_hand", lambda node, patch: None)
+        super().__init__(boot.preset.name, folder, patched, boot.faults, "")
+        self._collection._scheduler = self.scheduler
+        self._read_live()
+        self.probing = self._scheduled_probes()
+        self.instruments.simulated.set(1)
+        self.instruments.thresholds_info.labels(shipped().digest).set(1)
+        self.instruments.config_reload_successful.set(1)
+        self.instruments.config_reload_time.set(round(time.time(), 3))
+        self._loop.run_until_complete(self._start())
+
+    # --- as the engine builds it ---
+
+    def _read_no_clock(self) -> None:
+        super()._read_no_clock()
+        clock = _Clock(self)
+        for module in (collection, pipeline, verdict, probing, probe_node):
+            self._patched.setattr(module, "time", clock)
+        self._patched.setattr(time, "time", clock.time)
+
+    def _open(self, name: str, opt_in: tuple[str, ...]) -> Source:
+        source = super()._open(name, opt_in)
+        clock = _Clock(self)
+        if isinstance(source, NvmlSource):
+            source._events._clock = clock.time
+        if isinstance(source, KernelLogSource):
+            source._clock, source._monotonic = clock.time, clock.monotonic
+        return source
+
+    def _read_live(self) -> None:
+        plans = {source: plan for plan in READERS for source in plan.sources}
+        readers: dict[str, _LiveReader] = {}
+        for collector in self._collectors:
+            plan = plans[collector.source]
+            collector.reader = readers.setdefault(plan.name, _LiveReader(plan.name, self._ask))
+            collector.needs_release = plan.holds_driver or plan.needs_driver
+        self._keys = {one.key: one for one in self._collectors}
+
+    def _ask(self, key: str) -> Collected:
+        collector = self._keys[key]
+        if collector.name == SETTINGS:
+            if (nothing := self.job_settings.nothing()) is not None:
+                return nothing
+            self._sources[SETTINGS] = self._open(SETTINGS, ())
+        answer = self._answer(collector)
+        if isinstance(answer, SourceUnavailable):
+            raise answer
+        return answer
+
+    def _plan_audit(self, delay: float) -> None:
+        self.scheduler.run_in(SETTINGS, delay)
+
+    def _scheduled_probes(self) -> Probing:
+        sysfs, procfs = self.roots
+        plan = SimulationPlan(self.preset, str(self.faults_file or ""), self.started_at, sysfs, procfs)
+        read = ReadNode(lambda: True, self._read_gpus, self._read_processes, lambda: 0)
+        made = Probing(
+            self.config, shipped(), self.state, self.store, self.scheduler, plan, read
+        )  # fmt: skip
+        node, launcher, facts = made._node, made._launcher, made._node.facts
+
+        async def look() -> tuple[GpuFacts, ...]:
+            async def no_wait(seconds: float) -> None:
+                """The node does not change meanwhile."""
+
+            return await node._view.look_twice(self._read_gpus, lambda: self.time, no_wait)
+
+        def facts_here(*arguments: Any, **named: Any) -> GateFacts:
+            return replace(facts(*arguments, **named), torch_installed=True, initial_pid_namespace=True)
+
+        async def run(plan: CyclePlan, *_: Any) -> CycleResult:
+            return self.outcome(plan)
+
+        self._patched.setattr(node, "look_at_gpus", look)
+        self._patched.setattr(node, "facts", facts_here)
+        self._patched.setattr(launcher, "run", run)
+        self._patched.setattr(probing.socket, "gethostname", lambda: "node1")
+        return made
+
+    async def _read_gpus(self) -> None:
+        for name in GPU_COLLECTORS:
+            await self._collection.run(self._collection.collectors[name])
+
+    async def _read_processes(self) -> None:
+        await self._collection.run(self._collection.collectors[PROCESS_COLLECTOR])
+
+    async def _start(self) -> None:
+        self._write_trees()
+        for collector in self._collectors:
+            await self._collection.run(collector)
+        self._pipeline.observe(self.time)
+        self._collection.schedule()
+        self.job_settings.begin()
+        self.probing.schedule()
+
+    def _write_trees(self) -> None:
+        self.node.write_sysfs(self._sysfs)
+        self.node.write_procfs(self._procfs)
+
+    # --- as the service runs it ---
+
+    def step_to(self, seconds: float) -> None:
+        """Let time pass up to so many seconds after the boot: what is due runs, and the rules look."""
+        self.time = seconds
+        self._write_trees()
+        with capture_logs():
+            self._loop.run_until_complete(self.scheduler.run_due())
+            self.store.expire(self.time)
+            self.probing.refresh()
+        self.instruments.changed = True  # the use of processes is measured at each look, and changes
+        self.look()
+
+    def snapshot(self) -> Snapshot:
+        """What a scrape is given."""
+        if self.instruments.changed:
+            self.store.put("daemon", "", self.instruments.block(self.time), float("inf"))
+        return super().snapshot()
+
+    def pause(self, reason: str) -> None:
+        """Let go of the driver."""
+        self.instruments.show_maintenance(reason)
+        with capture_logs():
+            self._collection.pause()
+            self.job_settings.look()
+            self.probing.pause(reason)
+            self._sources["nvml"].close()
+            self._pipeline.rest()
+
+    def resume(self) -> None:
+        """Read and probe again."""
+        self.instruments.show_maintenance(None)
+        self._sources["nvml"] = self._open("nvml", ())
+        self._collection.resume()
+        self.probing.resume()
+        for name, collector in self._collection.collectors.items():
+            if collector.needs_release:
+                self.scheduler.run_in(name, 0.0)
+
+    def step_clock(self, seconds: float) -> None:
+        """The wall clock is set."""
+        self.clock_error += seconds
+        self.instruments.clock_steps.inc()
+        self.instruments.changed = True
+
+    def stop(self) -> None:
+        """Keep what must survive, and end."""
+        self._pipeline.save()
+        self._wraps.save()
+        self.verdict.save(at_end=True)
+        self.probing.save()
+        self.close()
