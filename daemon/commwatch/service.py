@@ -199,8 +199,10 @@ class Service:
             log.exception("the heartbeat failed")
 
     async def _beat_once(self) -> None:
-        if self._scheduler.clock_step() is not None:
+        step = self._scheduler.clock_step()
+        if step is not None:
             self._instruments.clock_steps.inc()
+            self._engine.collection.follow_clock(step)
         if self._reload.is_set():
             self._reload.clear()
             await self._reload_now()

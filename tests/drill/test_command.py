@@ -55,6 +55,7 @@ def test_the_catalogue_is_listed_without_starting_anything(capsys: pytest.Captur
         (["--receiver", "localhost:1"], "for a given --alertmanager"),
         (["--targets", "a.json"], "for a given --prometheus"),
         (["--prometheus", "http://localhost:9090"], "--prometheus needs --alertmanager"),
+        (["--report", "/nonexistent/detection.md"], "there is no folder /nonexistent"),
         (["nvlink_dwn"], "did you mean nvlink_down"),
     ],
 )

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from support.daemon import Daemon, running
-from support.prometheus import Prometheus, prometheus
+from support.prometheus import Prometheus, prometheus, quick_rules
 
-ROOT = Path(__file__).parents[2]
 QUICK = """
 inventory: {learn_after: 1s}
 sources: {nvml: {pcie_interval: 500ms, gpu_interval: 500ms}}
@@ -20,20 +19,6 @@ probes:
   definitions:
     all_reduce: {{gpus: [0, 1], interval: 1s, expected_bandwidth: 330GB/s, latency_limit: 60us}}
 """
-
-
-def quick_rules(folder: Path) -> list[Path]:
-    """The shipped rules with their own waits at a thirtieth, for a server that evaluates twice a second."""
-    waits = {"interval: 15s": "interval: 500ms", "[40s]": "[2s]", "for: 15s": "for: 1s"}
-    files = []
-    for shipped in sorted((ROOT / "alerts" / "rules").glob("*.yaml")):
-        text = shipped.read_text()
-        for shipped_wait, wait in waits.items():
-            text = text.replace(shipped_wait, wait)
-        file = folder / shipped.name
-        file.write_text(text)
-        files.append(file)
-    return files
 
 
 def inject(file: Path, text: str) -> None:

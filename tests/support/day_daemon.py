@@ -298,7 +298,7 @@ class DayDaemon(RehearsedDaemon):
         """The wall clock is set."""
         self.clock_error += seconds
         self.instruments.clock_steps.inc()
-        self.instruments.changed = True
+        self._collection.follow_clock(seconds)
 
     def stop(self) -> None:
         """Keep what must survive, and end."""

@@ -25,11 +25,12 @@ class Outcome:
 
     preset: str
     scrapes: int
+    """Those that failed included."""
     series: int
+    """That rules read."""
     alerts: tuple[Fired, ...]
     findings: tuple[Change, ...]
     """All that opened; times are since the day began."""
-    generation_changes: int
 
     def grave_alerts(self) -> list[Fired]:
         """Pages and tickets."""
@@ -49,6 +50,7 @@ class _Play:
         self._clock_error = 0.0
         self._paused = False
         self._failing_until = -1.0
+        self.scrapes = 0
 
     def run(self) -> None:
         steps = list(self._day.steps())
@@ -60,6 +62,7 @@ class _Play:
             if self._daemon is not None:
                 self._daemon.step_to(now - 60 * self._day.booted_at(now / 60))
             answers = self._daemon is not None and now >= self._failing_until
+            self.scrapes += 1
             self.scraped.scrape(self._daemon.snapshot() if self._daemon is not None and answers else None)
         self._stop()
 
@@ -122,4 +125,4 @@ def play(preset: str, day: Day, folder: Path) -> Outcome:
         played.run()
     scraped = played.scraped
     fired = alerts_fired(scraped, folder, STEP_SECONDS, BEFORE_SECONDS)
-    return Outcome(preset, scraped.places, scraped.series_count, tuple(fired), tuple(played.findings), 0)
+    return Outcome(preset, played.scrapes, scraped.series_count, tuple(fired), tuple(played.findings))

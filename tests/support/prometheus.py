@@ -1,4 +1,4 @@
-"""A real Prometheus over loopback for the end-to-end tests."""
+"""A real Prometheus over loopback, and the shipped rules at waits that a test can afford."""
 
 from __future__ import annotations
 
@@ -9,26 +9,76 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from commwatch.assets import asset
+
+QUICK = {"interval: 15s": "interval: 500ms", "[40s]": "[2s]", "for: 15s": "for: 1s"}
+"""Waits of the rules, and those that stand for them where a server evaluates twice a second."""
+
+
+def quick_rules(folder: Path, waits: Mapping[str, str] = QUICK) -> list[Path]:
+    """The shipped rules with other waits, as files in a folder."""
+    files = []
+    for shipped in sorted(asset("alerts/rules").glob("*.yaml")):
+        text = shipped.read_text(encoding="utf-8")
+        for shipped_wait, wait in waits.items():
+            text = text.replace(shipped_wait, wait)
+        file = folder / shipped.name
+        file.write_text(text, encoding="utf-8")
+        files.append(file)
+    return files
 
 
 class Prometheus:
     """A running server."""
 
-    def __init__(self, port: int, configuration: Path) -> None:
-        self._address = f"http://127.0.0.1:{port}"
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._listen = f"127.0.0.1:{free.getsockname()[1]}"
+        self._address = f"http://{self._listen}"
         self._base = f"{self._address}/api/v1"
-        self._configuration = configuration
+        self._folder = folder
+        self._configuration = folder / "prometheus.yml"
+        self._configuration.write_text(json.dumps(settings))
+        self._start()
+
+    def _start(self, resend_delay: str = "1m") -> None:
+        with (self._folder / "prometheus.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["prometheus", f"--config.file={self._configuration}",
+                 f"--storage.tsdb.path={self._folder / 'data'}", f"--web.listen-address={self._listen}",
+                 "--web.enable-lifecycle", f"--rules.alert.resend-delay={resend_delay}"],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._process.terminate()
+        self._process.wait(10)
+
+    def restart(self, resend_delay: str) -> None:
+        """End it in order and start it anew on what it has stored.
+
+        Args:
+            resend_delay: after which it hands an alert to Alertmanager again; Alertmanager holds it for four of them.
+        """
+        self.stop()
+        self._start(resend_delay)
+
+    def reload(self) -> None:
+        """Have it read its configuration and its rules anew."""
+        self.until(lambda: urllib.request.urlopen(f"{self._address}/-/reload", data=b"", timeout=10).status == 200)
 
     def scrape(self, target: str) -> None:
         """Scrape one target, HOST:PORT, as job commwatch from now on."""
         settings = json.loads(self._configuration.read_text())
         settings["scrape_configs"] = [{"job_name": "commwatch", "static_configs": [{"targets": [target]}]}]
         self._configuration.write_text(json.dumps(settings))
-        self.until(lambda: urllib.request.urlopen(f"{self._address}/-/reload", data=b"", timeout=10).status == 200)
+        self.reload()
 
     def _get(self, path: str, **parameters: str) -> Any:
         with urllib.request.urlopen(f"{self._base}/{path}?{urllib.parse.urlencode(parameters)}", timeout=5) as answer:
@@ -61,7 +111,9 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, rules: list[Path], interval: str = "500ms") -> Iterator[Prometheus]:
+def prometheus(
+    folder: Path, rules: list[Path], interval: str = "500ms", settings: Mapping[str, Any] | None = None
+) -> Iterator[Prometheus]:
     """A server that evaluates rules; gone afterwards.
 
     It looks at its targets 5 s after its start at the earliest, so start it before the daemon that it is to scrape.
@@ -70,22 +122,13 @@ def prometheus(folder: Path, rules: list[Path], interval: str = "500ms") -> Iter
         folder: for its configuration and data.
         rules: files of rules.
         interval: of scrapes and evaluations.
+        settings: further ones of its configuration.
     """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    configuration = folder / "prometheus.yml"
-    configuration.write_text(json.dumps({
-        "global": {"scrape_interval": interval, "evaluation_interval": interval},
-        "rule_files": [str(file) for file in rules],
-    }))  # fmt: skip
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(
-            ["prometheus", f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'data'}",
-             f"--web.listen-address=127.0.0.1:{port}", "--web.enable-lifecycle"],
-            stdout=log, stderr=log,
-        )  # fmt: skip
+    times = {"scrape_interval": interval, "evaluation_interval": interval}
+    server = Prometheus(
+        folder, {**(settings or {}), "global": {**times, "external_labels": {"cluster": "example"}}, "rule_files": [*map(str, rules)]}
+    )
     try:
-        yield Prometheus(port, configuration)
+        yield server
     finally:
-        process.terminate()
-        process.wait(10)
+        server.stop()

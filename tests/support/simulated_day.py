@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from commwatch.simulation.presets import PRESETS, Preset
+from commwatch.simulation.presets import NVLINK_5, PRESETS, Preset
 
 Minutes: TypeAlias = float
 Act: TypeAlias = Literal["pause", "resume", "stop", "start", "clock", "miss"]
@@ -19,6 +19,8 @@ _LANE_BITS_PER_SECOND = {1: 2.5e9, 2: 5e9, 3: 8e9, 4: 16e9, 5: 32e9, 6: 64e9}
 _ALLOWED_BIT_ERROR_RATIO = 1e-12
 _CRC_PER_SECOND = 50
 """Half of what is a fault."""
+_EFFECTIVE_BIT_ERROR_RATIO = 5e-13
+"""The same of NVLink 5, whose links have no CRC errors to count."""
 _PAUSES_PER_SECOND = 1000
 _MARKS_PER_SECOND = 500
 _BURST_SECONDS = 90
@@ -93,7 +95,7 @@ WHOLE_DAY = Day(
     xids=240,
     counter_resets=(300, 330),
     recovery=360,
-    clock_steps=((400, 3600), (430, -3600), (460, -3600), (490, 3600), (1380, 3)),
+    clock_steps=((400, 3600), (430, -3600), (460, -240), (490, 240), (1380, 3)),
     bursts=(130, 200, 500, 620, 740, 860, 980, 1100, 1220, 1340, 1400),
     missed_scrapes=((10, 15), (52, 30), (150, 15), (350, 45), (600, 15), (800, 75), (1000, 15), (1395, 15)),
 )
@@ -203,7 +205,12 @@ def _gpus(preset: Preset, day: Day, booted_at: Minutes) -> list[_Entry]:
             ("pcie_errors", 0, None, {"gpu": gpu, "counter": "recoveries", "rate": rate})
         )
     if preset.model.nvlink is not None and preset.model.nvlink.remote != "none":
-        entries.append(("nvlink_crc", 0, None, {"gpu": 0, "link": 1, "rate": f"{_CRC_PER_SECOND}/s"}))
+        link = {"gpu": 0, "link": 1}
+        if preset.model.nvlink.version >= NVLINK_5:
+            bit_errors = {"rate": "1/min", "effective": _EFFECTIVE_BIT_ERROR_RATIO}
+            entries.append(("nvlink_bit_errors", 0, None, {**link, **bit_errors}))
+        else:
+            entries.append(("nvlink_crc", 0, None, {**link, "rate": f"{_CRC_PER_SECOND}/s"}))
         entries.append(("nvlink_recovery", day.recovery, day.recovery + 0.5, {"gpu": 0, "link": 0, "rate": "1/d"}))
     if len(gpus) > 1 and booted_at < day.reboot[2]:
         # The card that is put in while the node is down; those after it get another number.

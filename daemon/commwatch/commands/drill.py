@@ -117,6 +117,8 @@ def _misuse(args: argparse.Namespace) -> str:
         return "--receiver and --i-will-page are for a given --alertmanager"
     if args.targets and not args.prometheus:
         return "--targets is for a given --prometheus"
+    if args.report and not args.report.parent.is_dir():
+        return f"--report: there is no folder {args.report.parent}"
     return ""
 
 

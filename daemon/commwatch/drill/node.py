@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -156,6 +157,10 @@ class Node:
     def end(self) -> None:
         """End its daemon. Blocks until it is gone."""
         self._program.end()
+
+    def remove(self) -> None:
+        """Remove its folder, which has a tree of thousands of files. Blocks for a second or more."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _write(self, content: bytes) -> None:
         write_atomically(self._faults, content)

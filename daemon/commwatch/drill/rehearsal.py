@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,6 +74,7 @@ class Rehearsal:
         self._outcomes: list[Outcome] = []
         self._past: dict[str, set[str]] = {}
         self._ending: list[Node] = []
+        self._tidying: list[threading.Thread] = []
         self._healthy: Node | None = None
         self.strays: set[str] = set()
         """Alerts of the healthy neighbour, and alerts without a node that no drill of the fleet expects."""
@@ -236,6 +238,9 @@ class Rehearsal:
         for node in [node for node in self._ending if node.has_ended()]:
             node.end()
             self._ending.remove(node)
+            tidying = threading.Thread(target=node.remove)
+            tidying.start()
+            self._tidying.append(tidying)
 
     def _end_all(self) -> None:
         nodes = [*self._ending, *(node for lane in self._lanes for node in lane.nodes)]
@@ -244,3 +249,5 @@ class Rehearsal:
             node.ask_to_end()
         for node in nodes:
             node.end()
+        for tidying in self._tidying:
+            tidying.join()

@@ -184,3 +184,36 @@ def test_a_clock_that_was_set_back_loses_nothing() -> None:
 
     assert known.increase(METRIC, LABELS, 1000.0, 3600.0) == 3.0
     assert known.increase(METRIC, LABELS, 4700.0, 3600.0) == 0.0
+
+
+def test_what_rose_unseen_did_not_rise_just_now() -> None:
+    """After a pause of 15 min all but one event may be as old as the pause; an hour has them all."""
+    known = history((0.0, 5.0))
+    known.saw([METRIC], 100.0)
+    known.take(METRIC, LABELS, 455.0, 1000.0, known.unseen_since(METRIC, 1000.0))
+
+    assert known.increase(METRIC, LABELS, 1000.0, 300.0) == 1.0
+    assert known.increase(METRIC, LABELS, 1000.0, 300.0, at_most=True) == 450.0
+    assert known.increase(METRIC, LABELS, 1000.0, 3600.0) == 450.0
+    assert known.increase(METRIC, LABELS, 4650.0, 3600.0) == 0.0
+
+
+def test_a_metric_that_is_there_at_each_look_has_no_gap() -> None:
+    """Nor has one that was never there; over a restart of the daemon the gap is known."""
+    known = history((0.0, 5.0))
+    known.saw([METRIC], 0.0)
+    again = CounterHistory({METRIC: 3600.0}, state=stored(known.state))
+
+    assert known.unseen_since(METRIC, 15.0) is None
+    assert known.unseen_since(XID, 1000.0) is None
+    assert again.unseen_since(METRIC, 1000.0) == 0.0
+
+
+@pytest.mark.parametrize("ahead", [3600.0, 0.0])
+def test_a_clock_that_was_set_back_puts_nothing_together(ahead: float) -> None:
+    """A steady counter stays steady where the clock was ahead for a while, and where it falls behind."""
+    before = [(10.0 * step, float(step)) for step in range(100)]
+    until_now = [(ahead + 10.0 * step, float(step)) for step in range(100, 120)]
+    after = [(10.0 * step - 240.0, float(step)) for step in range(120, 130)]
+
+    assert history(*before, *until_now, *after).increase(METRIC, LABELS, 1050.0, 300.0) == 30.0

@@ -21,6 +21,8 @@ what is kept, each at the time of its first change: what it rose in a window is 
 _LATEST = 16
 """Changes that are never summed up."""
 _SUMS = 32
+GAP_SECONDS = 30.0
+"""Three looks: a metric that was not there for longer may have risen at any time meanwhile."""
 
 
 class CounterState(msgspec.Struct):
@@ -38,12 +40,14 @@ class HistoryState(msgspec.Struct):
 
     events_since: float | None = None
     counters: list[CounterState] = []
+    seen: dict[str, float] = {}
+    """When each metric was there last, seconds since 1970."""
 
 
 class _Counter:
     """One series: its last number, and by how much it rose when."""
 
-    __slots__ = ("labels", "last", "rises", "times")
+    __slots__ = ("gap_at", "labels", "last", "rises", "times")
 
     def __init__(self, labels: Labels, value: float) -> None:
         self.labels = labels
@@ -51,20 +55,36 @@ class _Counter:
         self.last = value
         self.times, self.rises = array("d"), array("d")
         """In order."""
+        self.gap_at: float | None = None
+        """Begin of the last gap after which it had risen."""
 
-    def take(self, value: float, now: float, window: float) -> None:
+    def take(self, value: float, now: float, window: float, unseen_since: float | None) -> None:
         # A counter that reads lower has started again: what it shows has happened since.
         rise = value - self.last if value >= self.last else value
         self.last = value
         if not rise:
             return
         if self.times and self.times[-1] > now:  # the wall clock was set back
-            self.times = array("d", [min(when, now) for when in self.times])
+            self._set_back(now)
+        if unseen_since is not None and rise > 1:
+            # At some time since then, and one stands for now: what it rose in a window is a lower bound.
+            self.gap_at = max(unseen_since, self.times[-1]) if self.times else unseen_since
+            self.times.append(self.gap_at)
+            self.rises.append(rise - 1)
+            rise = 1
         self.times.append(now)
         self.rises.append(rise)
         if len(self.times) > CHANGES_MAX:
             self.forget(now - window)
             self._sum_up(window / _SUMS, _LATEST)
+
+    def _set_back(self, now: float) -> None:
+        """The latest change, in what is the future now, was lately, and those before it as long before it as ever."""
+        apart = min(self.times[-1] - self.times[-2], GAP_SECONDS) if len(self.times) > 1 else 0.0
+        step = self.times[-1] + apart - now
+        self.times = array("d", [when - step for when in self.times])
+        if self.gap_at is not None:
+            self.gap_at -= step
 
     def _sum_up(self, span: float, latest: int) -> None:
         """Put changes that lie within a span of seconds together, all but the latest."""
@@ -86,10 +106,11 @@ class _Counter:
         return sum(self.rises[bisect_right(self.times, since) :])
 
     def increase_at_most(self, since: float, window: float) -> float:
-        """With the sum that was begun before a time and may reach beyond it."""
+        """With what was begun before a time and may reach beyond it: a sum, or what rose in a gap."""
         first = bisect_right(self.times, since)
         is_sum = 0 < first <= len(self.times) - _LATEST and self.times[first - 1] + window / _SUMS > since
-        return self.increase(since) + (self.rises[first - 1] if is_sum else 0.0)
+        is_gap = 0 < first < len(self.times) and self.times[first - 1] == self.gap_at
+        return self.increase(since) + (self.rises[first - 1] if is_sum or is_gap else 0.0)
 
 
 class CounterHistory:
@@ -114,6 +135,7 @@ class CounterHistory:
         """By metric and identity."""
         self._moved: dict[str, dict[Labels, _Counter]] = {metric: {} for metric in windows}
         """Counters that have changed within what is kept, in the order in which they began to."""
+        self._seen = {metric: when for metric, when in known.seen.items() if metric in windows}
         for one in known.counters:
             if one.metric in windows:
                 self._restore(one)
@@ -137,14 +159,26 @@ class CounterHistory:
             # What has not happened yet counts from 0 anyway, and what did not move from when it is seen again.
             if counter.rises or (counter.last and metric in self._events)
         ]
-        return HistoryState(self._events_since, kept)
+        return HistoryState(self._events_since, kept, dict(self._seen))
 
     @property
     def metrics(self) -> Iterable[str]:
         """Those that are watched."""
         return self._windows.keys()
 
-    def take(self, metric: str, labels: Labels, value: float, now: float) -> None:
+    def unseen_since(self, metric: str, now: float) -> float | None:
+        """When a metric was there last, where that is long ago; None where it was there all the time, or never."""
+        seen = self._seen.get(metric)
+        return seen if seen is not None and now - seen > GAP_SECONDS else None
+
+    def saw(self, metrics: Iterable[str], now: float) -> None:
+        """These metrics are there now."""
+        for metric in metrics:
+            self._seen[metric] = now
+
+    def take(
+        self, metric: str, labels: Labels, value: float, now: float, unseen_since: float | None = None
+    ) -> None:  # fmt: skip
         """Take in what a counter shows.
 
         Args:
@@ -152,6 +186,7 @@ class CounterHistory:
             labels: of the series.
             value: as read.
             now: seconds since 1970.
+            unseen_since: of ``unseen_since``.
         """
         counters, identity = self._counters[metric], _identity(metric, labels)
         counter = counters.get(identity)
@@ -160,7 +195,7 @@ class CounterHistory:
         counter.labels = labels
         if counter.last == value:
             return
-        counter.take(value, now, self._windows[metric])
+        counter.take(value, now, self._windows[metric], unseen_since)
         if counter.rises:
             self._moved[metric][identity] = counter
 

@@ -125,6 +125,8 @@ class Looking:
             fed[layout] = (metrics, block)
             if metrics and (known is None or known[1] is not block):
                 self._feed_block(metrics, block, None if known is None else known[1], now)
+        for metrics, _ in fed.values():
+            self._history.saw(metrics, now)
         self._fed = fed
         self._history.forget(now)
         if now - self._tidied >= TIDY_SECONDS or now < self._tidied:
@@ -137,10 +139,11 @@ class Looking:
             part = layout.slices[metric]
             if earlier is not None and values[part] == earlier.values[part]:
                 continue
+            unseen = self._history.unseen_since(metric, now)
             for position in layout.families[metric]:
                 value = values[position]
                 if value is not None and (earlier is None or value != earlier.values[position]):
-                    self._history.take(metric, layout.series[position][1], value, now)
+                    self._history.take(metric, layout.series[position][1], value, now, unseen)
 
     def _tidy(self, snapshot: Snapshot) -> None:
         for metric in self._history.metrics:
