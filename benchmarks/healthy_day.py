@@ -22,7 +22,8 @@ from support.healthy_day import Outcome, play  # noqa: E402 - as above
 from support.simulated_day import SHORT_DAY, WHOLE_DAY  # noqa: E402 - as above
 
 BEGIN, END = "<!-- begin of the table -->", "<!-- end of the table -->"
-_HEAD = """| preset | scrapes | series that rules read | pages | tickets | findings critical, warning | alerts of severity info | minutes |
+_HEAD = """\
+| preset | scrapes | series read | pages | tickets | grave findings | alerts of severity info | minutes |
 | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: |
 """
 
@@ -31,7 +32,7 @@ def measured(preset: str, *, short: bool) -> tuple[Outcome, float]:
     """A day of a preset, and the minutes that it took."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        outcome = play(preset, SHORT_DAY if short else WHOLE_DAY, Path(folder))
+        outcome = play(PRESETS[preset], SHORT_DAY if short else WHOLE_DAY, Path(folder))
     return outcome, (time.monotonic() - started) / 60
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
 from collections.abc import Awaitable, Callable
@@ -165,7 +164,8 @@ class DayDaemon(RehearsedDaemon):
         self.instruments.thresholds_info.labels(shipped().digest).set(1)
         self.instruments.config_reload_successful.set(1)
         self.instruments.config_reload_time.set(round(time.time(), 3))
-        self._loop.run_until_complete(self._start())
+        with capture_logs():
+            self._loop.run_until_complete(self._start())
 
     # --- as the engine builds it ---
 

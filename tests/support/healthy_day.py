@@ -1,4 +1,4 @@
-"""Plays a healthy day: the daemon on a clock of its own, each of its expositions scraped, the rules over all of them."""
+"""Plays a healthy day: the daemon on a clock of its own, each exposition scraped, the rules over all of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pynvml  # noqa: TID251 - the simulated library is taken from beneath this
 import pytest
 
 from commwatch.analysis.findings.codes import CODES
+from commwatch.simulation.presets import Preset
 from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
 from support.rehearsed_daemon import Change
 from support.scraped_day import Fired, ScrapedDay, alerts_fired
-from support.simulated_day import GENERATION_CHANGE_SECONDS, Day, Step, faults_of, node_of
+from support.simulated_day import GENERATION_CHANGE_SECONDS, Day, Step, faults_of, with_spare_port
 
 BEFORE_SECONDS = 60.0
 """promtool's clock begins at 0; the day begins so much later, as no clock of a node stands at 0."""
@@ -42,8 +43,8 @@ class Outcome:
 
 
 class _Play:
-    def __init__(self, preset: str, day: Day, folder: Path, patched: pytest.MonkeyPatch) -> None:
-        self._preset, self._day, self._folder, self._patched = preset, day, folder, patched
+    def __init__(self, preset: Preset, day: Day, folder: Path, patched: pytest.MonkeyPatch, faults: str) -> None:
+        self._preset, self._day, self._folder, self._patched, self._faults = preset, day, folder, patched, faults
         self.scraped = ScrapedDay(round(BEFORE_SECONDS / STEP_SECONDS))
         self.findings: list[Change] = []
         self._daemon: DayDaemon | None = None
@@ -68,8 +69,8 @@ class _Play:
 
     def _start(self, now: float) -> None:
         booted = 60 * self._day.booted_at(now / 60)
-        faults = faults_of(self._preset, self._day, booted / 60)
-        boot = Boot(node_of(self._preset), faults, BEFORE_SECONDS + booted, GENERATION_CHANGE_SECONDS)
+        faults = faults_of(self._preset, self._day, booted / 60) + self._faults
+        boot = Boot(with_spare_port(self._preset), faults, BEFORE_SECONDS + booted, GENERATION_CHANGE_SECONDS)
         self._patched.setattr(pynvml, "nvmlLib", None)
         self._patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
         self._daemon = DayDaemon(boot, self._folder, self._patched, now - booted, self._clock_error)
@@ -112,17 +113,18 @@ class _Play:
         self._failing_until = until
 
 
-def play(preset: str, day: Day, folder: Path) -> Outcome:
-    """One preset through a day.
+def play(preset: Preset, day: Day, folder: Path, faults: str = "") -> Outcome:
+    """One node through a day.
 
     Args:
-        preset: its name.
+        preset: the node.
         day: what happens when.
         folder: for its files.
+        faults: YAML, of what is not healthy; times are since the last boot.
     """
     with pytest.MonkeyPatch.context() as patched:
-        played = _Play(preset, day, folder, patched)
+        played = _Play(preset, day, folder, patched, faults)
         played.run()
     scraped = played.scraped
     fired = alerts_fired(scraped, folder, STEP_SECONDS, BEFORE_SECONDS)
-    return Outcome(preset, played.scrapes, scraped.series_count, tuple(fired), tuple(played.findings))
+    return Outcome(preset.name, played.scrapes, scraped.series_count, tuple(fired), tuple(played.findings))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from commwatch.simulation.presets import NVLINK_5, PRESETS, Preset
+from commwatch.simulation.presets import NVLINK_5, Preset
 
 Minutes: TypeAlias = float
 Act: TypeAlias = Literal["pause", "resume", "stop", "start", "clock", "miss"]
@@ -116,26 +116,30 @@ SHORT_DAY = Day(
 """The same in little more than an hour."""
 
 
-def node_of(name: str) -> Preset:
-    """A preset whose first network adapter has a second port without a cable."""
-    preset = PRESETS[name]
+def with_spare_port(preset: Preset) -> Preset:
+    """The node with a second port on its first network adapter, without a cable."""
     port = preset.interfaces[0]
     address = f"{port.pci_address[:-1]}7"
     card = next(device for device in preset.devices if device.address == port.pci_address)
-    spare = replace(port, name=uncabled_of(name), pci_address=address, bond="")
+    spare = replace(port, name=_spare_port(preset), pci_address=address, bond="")
     devices = (*preset.devices, replace(card, address=address))
     return replace(preset, interfaces=(*preset.interfaces, spare), devices=devices)
 
 
-def uncabled_of(name: str) -> str:
+def _spare_port(preset: Preset) -> str:
     """Name of the interface without a cable."""
-    return f"{PRESETS[name].interfaces[0].name[:10]}u1"
+    return f"{preset.interfaces[0].name[:10]}u1"
 
 
-def faults_of(name: str, day: Day, booted_at: Minutes) -> str:
-    """What the simulated node is told, as a file of faults; times are since it booted."""
-    preset = PRESETS[name]
-    entries = [*_host(name, preset, day), *_gpus(preset, day, booted_at)]
+def faults_of(preset: Preset, day: Day, booted_at: Minutes) -> str:
+    """What the simulated node is told, as a file of faults.
+
+    Args:
+        preset: without the spare port.
+        day: what happens when.
+        booted_at: what the times in the file are since.
+    """
+    entries = [*_host(preset, day), *_gpus(preset, day, booted_at)]
     lines = []
     for kind, begin, end, more in entries:
         if end is not None and end <= booted_at:
@@ -158,14 +162,12 @@ def _seconds(minutes: Minutes) -> str:
     return f"{round(60 * minutes, 3):g}s"
 
 
-def _host(name: str, preset: Preset, day: Day) -> list[_Entry]:
+def _host(preset: Preset, day: Day) -> list[_Entry]:
     cabled = preset.interfaces[0].name
-    entries: list[_Entry] = [("ethernet_down", 0, None, {"interface": uncabled_of(name)})]
+    entries: list[_Entry] = [("ethernet_down", 0, None, {"interface": _spare_port(preset)})]
     burst = _BURST_SECONDS / 60
-    for at in day.bursts:
-        entries.append(
-            ("ethernet_congestion", at, at + burst, {"interface": cabled, "rate": f"{_PAUSES_PER_SECOND}/s"})
-        )
+    pauses = {"interface": cabled, "rate": f"{_PAUSES_PER_SECOND}/s"}
+    entries += [("ethernet_congestion", at, at + burst, pauses) for at in day.bursts]
     if not preset.rdma_ports:
         return entries
     cabled_ports, spare = _rdma_devices(preset)
@@ -201,9 +203,7 @@ def _gpus(preset: Preset, day: Day, booted_at: Minutes) -> list[_Entry]:
     for gpu in gpus:
         entries.append(("pcie_replay", 0, None, {"gpu": gpu, "rate": f"{replays:g}/min"}))
         rate = f"{1 / GENERATION_CHANGE_SECONDS:g}/s"
-        entries.append(
-            ("pcie_errors", 0, None, {"gpu": gpu, "counter": "recoveries", "rate": rate})
-        )
+        entries.append(("pcie_errors", 0, None, {"gpu": gpu, "counter": "recoveries", "rate": rate}))
     if preset.model.nvlink is not None and preset.model.nvlink.remote != "none":
         link = {"gpu": 0, "link": 1}
         if preset.model.nvlink.version >= NVLINK_5:
