@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help run demo test lint format types check docs cases bench drill clean
+.PHONY: help run demo test lint format types check docs cases bench drill soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench: $(BIN)/.dev  ## measure against the budgets of docs/performance.md
 
 drill: $(BIN)/.run  ## play every fault of the catalogue until it pages and resolves; writes docs/detection.md
 	$(BIN)/commwatch drill --nodes 28 --report docs/detection.md $(ARGS)
+
+soak: $(BIN)/.dev  ## play a healthy day on every preset, which must tell nothing; writes docs/false-alarms.md
+	$(BIN)/python -m benchmarks.healthy_day --report docs/false-alarms.md $(ARGS)
 
 check: lint types test  ## all that must pass
 

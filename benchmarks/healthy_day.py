@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Play the days; 1 where anything but information was told."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", action="append", choices=sorted(PRESETS), help="only this one; may be repeated")
-    parser.add_argument("--short", action="store_true", help="the same events in little more than an hour")
+    parser.add_argument("--short", action="store_true", help="the same events in an hour")
     parser.add_argument("--at-once", type=int, default=2, metavar="N", help="days side by side; default 2")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the table into this page")
     given = parser.parse_args(arguments)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -36,6 +38,8 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit code is this one's. 2: wrong use or configuration."""
     given = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        _ready_streams()
     if arguments is None and given[:1] == ["run"]:  # this process is the daemon, and nothing else
         from commwatch.light import leave_out_unused_imports
 
@@ -60,6 +64,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _ready_streams() -> None:
+    """Keep output that cannot be shown from ending a command with a code that means something else.
+
+    A stream that whoever started us has closed leads nowhere; else the next file that is opened would take its number.
+    A sign that the terminal's encoding lacks is shown as an escape.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process lives
+        elif isinstance(stream, io.TextIOWrapper) and mode == "w":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -116,7 +116,7 @@ def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, A
             f"{state / SOCKET_NAME}: {error.strerror}; run this as root or as the daemon's user"
         ) from error
     except TimeoutError as error:
-        raise CommwatchError(f"the daemon of {state} did not answer within {timeout:g} s") from error
+        raise CommwatchError(f"the daemon of {state} did not answer within {timeout:.3g} s") from error
     except OSError as error:
         raise CommwatchError(f"the daemon of {state} closed the connection: {error.strerror}") from error
     try:

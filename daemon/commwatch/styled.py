@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import TypeAlias
@@ -80,4 +79,6 @@ def row_lines(row: Sequence[Segment], widths: Sequence[int]) -> Iterator[Line]:
 
 def printable(text: str) -> str:
     """Text without what would move a terminal's cursor or cannot be written."""
-    return "".join(one if one.isprintable() else "?" for one in os.fsencode(text).decode("utf-8", "backslashreplace"))
+    # Not os.fsencode, which cannot take every sign where the locale is not of UTF-8.
+    readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(one if one.isprintable() else "?" for one in readable)

@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from commwatch.__main__ import main
 from commwatch.commands import check_config, inventory
 from commwatch.commands.common import print_json, print_table
 from commwatch.config import Config, NcclLogsSource, NetworkSource, Paths, Probes, Simulation, Sources, Web
@@ -344,6 +346,23 @@ def test_a_simulated_node_is_not_tried(tmp_path: Path, capsys: Output) -> None:
 
     assert code == 0
     assert {checks[f"source {name}"][1] for name in ("nvml", "network", "pci")} == {"simulated (h100x8); not tried"}
+
+
+def test_streams_that_are_closed_or_lack_a_sign_end_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code stays what the command says."""
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.argv", ["commwatch", "simulate", "a10x2"])
+    monkeypatch.setattr("sys.stdin", None)
+    monkeypatch.setattr("sys.stderr", None)
+    monkeypatch.setattr("sys.stdout", narrow)
+    assert main() == 0
+    narrow.seek(0)
+    assert "2 \\xd7 A10" in narrow.read()
+
+    monkeypatch.setattr("sys.stdout", None)
+    assert main() == 0
+    for nowhere in (sys.stdin, sys.stdout, sys.stderr):
+        nowhere.close()
 
 
 def test_a_daemon_that_is_absent_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

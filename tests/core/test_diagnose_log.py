@@ -171,6 +171,16 @@ def test_text_of_a_log_moves_no_cursor(log: Path, capsys: pytest.CaptureFixture[
     assert "Cuda failure ?[2J? 'unknown error'" in out
 
 
+def test_a_name_that_is_no_text_is_json_too(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its bytes are shown as escapes."""
+    log.write_text(JOB)
+    renamed = log.rename(log.with_name("\udcff.log"))
+    run_log([str(renamed)], as_json=True)
+
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["logs"][0]["name"] == answer["incidents"][0]["file"] == f"{log.parent}/\\xff.log"
+
+
 def test_a_long_line_is_looked_at_and_the_next_one_has_its_number(log: Path) -> None:
     """Line numbers are those of an editor."""
     log.write_text("x" * 3_000_000 + "\nstep\n" + JOB, newline="")

@@ -40,7 +40,7 @@ def run(monkeypatch: pytest.MonkeyPatch, told: dict[str, Any], *, as_json: bool 
     """Exit code of the command when the daemon tells this."""
 
     def ask(state: Path, operation: str, timeout: float) -> dict[str, Any]:
-        assert (operation, timeout) == ("score", 2.0)
+        assert (operation, timeout) == ("score", 1.5)
         return told
 
     monkeypatch.setattr(score, "ask_daemon", ask)

@@ -261,14 +261,6 @@ def test_hostile_parts_do_no_harm(tmp_path: Path, config: Config) -> None:
     assert "<b>\x1b" not in found["report.html"]
 
 
-def test_report_and_bundle_are_not_of_logs(tmp_path: Path) -> None:
-    """The logs are of any machine, the files of this one."""
-    args = argparse.Namespace(report=tmp_path / "x.html", bundle=None, log=["a"])
-
-    with pytest.raises(diagnose_files.WrongUse):
-        diagnose_files.check_files(args)
-
-
 def test_the_report_has_the_permissions_of_any_output(tmp_path: Path) -> None:
     """It is made to be sent; the umask decides."""
     args = argparse.Namespace(report=tmp_path / "x.html", bundle=None, log=None)

@@ -104,7 +104,11 @@ def test_an_environment_comes_from_standard_input(
     assert notes(capsys) == [("never_read", "NCCL_TIMEOUT")]
 
 
-@pytest.mark.parametrize("text", [None, "", "no setting\n", "x" * (4 * 2**20 + 1)])
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "no setting\n", "x" * (4 * 2**20 + 1), "".join(f"NCCL_{number}=1\n" for number in range(513))],
+    ids=["missing", "empty", "other", "long", "many"],
+)
 def test_what_is_no_environment_is_refused(tmp_path: Path, text: str | None) -> None:
     """A file that is missing, empty, of something else or far too long is wrong use, not clean."""
     name = str(tmp_path / "missing") if text is None else given(tmp_path, text)
@@ -112,6 +116,23 @@ def test_what_is_no_environment_is_refused(tmp_path: Path, text: str | None) -> 
     with pytest.raises(SettingsUnreadable) as refused:
         run_settings([name], Config(), as_json=False)
     assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_name_does_no_harm(tmp_path: Path, capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
+    """One that is no text, and one that would move the cursor."""
+    names = [given(tmp_path, "NCCL_DEBUG=WARN\nHOME=/nowhere\n", name) for name in ("\udcff.env", "a\x1b[2Jb.env")]
+
+    assert run_settings(names, Config(), as_json=as_json) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_number_that_no_process_has_is_a_file(tmp_path: Path) -> None:
+    """However long it is."""
+    with pytest.raises(SettingsUnreadable, match="No such file"):
+        run_settings(["9" * 200], Config(), as_json=False)
+    with pytest.raises(SettingsUnreadable, match="File name too long"):
+        run_settings(["9" * 5000], Config(), as_json=False)
 
 
 def process(folder: Path, pid: int, *settings: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from commwatch.analysis.bus_bandwidth import bus_bandwidth
 from commwatch.commands.probe_answer import Answer, Row
 from commwatch.config import Config, Paths, Probe, Probes, Size
+from commwatch.control import DaemonAbsent
 from commwatch.diagnosis import stress_run
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.stress import Rise, Stress, rises_between, stress
@@ -237,6 +238,21 @@ def test_the_daemon_is_looked_at_until_the_load_ends(tmp_path: Path, monkeypatch
     assert [[metric.name for metric in one.metrics] for one in looks.taken] == [
         ["commwatch_gpu_clocks_event_reason"]
     ] * 2
+
+
+def test_without_the_daemon_the_bandwidth_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended during the scan of minutes before: what the daemon would have seen is not measured, and no more."""
+
+    def ask(*_: object) -> object:
+        raise DaemonAbsent("gone")
+
+    monkeypatch.setattr(stress_run, "ask_daemon", ask)
+    monkeypatch.setattr(stress_run, "run_cycles", lambda *_, **__: [answer([400e9] * 15)])
+    found = checks(stress_run.run_stress(Config(), shipped(), 30.0, gpus=(), ignore_scheduler=False))
+
+    assert {what: check.verdict for what, check in found.items()} == {
+        HELD: "passed", CLOCKS: "not measured", LINKS: "not measured",
+    }  # fmt: skip
 
 
 # --- the plan ---

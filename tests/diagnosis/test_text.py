@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis, Verdict
 from commwatch.diagnosis.text import diagnosis_lines
 from commwatch.styled import plain
@@ -64,6 +65,18 @@ def test_what_was_not_measured_says_why() -> None:
         "  not measured: bandwidth over sizes (a full scan measures it: commwatch",
         "    diagnose --full-scan)",
     ]
+
+
+def test_what_is_to_be_done_about_a_setting_names_it() -> None:
+    """How many processes have it does not tell two settings apart."""
+    check = Check(
+        branch="settings", what="NCCL_ALGO (algorithm and protocol)", where="8 processes", measured="harmful: forced",
+        verdict="failed", detail="NCCL may no longer choose", next_step="Take it out",
+    )  # fmt: skip
+
+    lines = text(healthy(checks=(check,)))
+
+    assert "  NCCL_ALGO (algorithm and protocol): NCCL may no longer choose. Take it out." in lines
 
 
 def test_findings_that_differ_in_their_part_alone_are_one() -> None:

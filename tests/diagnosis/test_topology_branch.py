@@ -91,6 +91,19 @@ def test_gpus_without_a_driver_are_not_counted() -> None:
     assert NVLINKS not in {check.what for check in found}
 
 
+def test_without_the_driver_no_traffic_is_said_to_go_through_the_cpu() -> None:
+    """Two pairs of GPUs under a switch each may have NVLinks between them: nobody was asked, as while paused."""
+    tree = {metric: own for metric, own in switched_node().items() if metric.startswith("commwatch_pcie_device")}
+    other = {
+        metric: {tuple(label.replace("0000:1", "0000:2") for label in labels): number for labels, number in own.items()}
+        for metric, own in tree.items()
+    }
+    ways = of(checks(merged(tree, other)), "ways between GPUs")
+
+    assert (ways.verdict, ways.next_step) == ("not measured", "")
+    assert "CPU" not in ways.detail
+
+
 def link(number: int, metric: str, value: float) -> dict[str, dict[Any, float]]:
     return {f"commwatch_nvlink_link_{metric}": {(*GPU0, str(number)): value}}
 

@@ -13,6 +13,7 @@ from commwatch.__main__ import main
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.documents import CauseRecord, FindingRecord
+from health.reports import answering
 from support.daemon import command, running
 
 CONFIG = """
@@ -77,11 +78,27 @@ def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: P
         assert not any(one["last"] or one["matrices"] for one in kept)
 
 
-@pytest.mark.parametrize("options", [("--gpus", "0,1"), ("--ignore-scheduler",), ("--stress", "30s"),
-                                     ("--full-scan", "--stress", "11m"), ("--full-scan", "--gpus", "a")])  # fmt: skip
+@pytest.mark.parametrize("options", [
+    ("--gpus", "0,1"), ("--ignore-scheduler",), ("--stress", "30s"), ("--stress", ""),
+    ("--full-scan", "--stress", "11m"), ("--full-scan", "--gpus", "a"),
+    ("--log", "a", "--settings", "b"), ("--log", "a", "--full-scan"), ("--log", "a", "--report", "a.html"),
+    ("--settings", "a", "--bundle", "a.tar.gz"), ("--settings", "a", "--profile", "7b", "--step-time", "1s"),
+])  # fmt: skip
 def test_wrong_use_is_told_before_anything_is_asked(
     options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """How to probe without a probe, and a load out of bounds; no daemon need be there."""
+    """How to probe without a probe, a load out of bounds, and this node with logs; no daemon need be there."""
     assert main(["diagnose", *options, "--path.state", str(tmp_path)]) == 2
-    assert "--" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "--" in told
+    assert "; name " not in told  # no file was looked for
+
+
+@pytest.mark.parametrize("answer", [b"", b'{"error": "busy"}\n', b'{"findings": 1}\n'])
+def test_a_daemon_that_does_not_tell_is_no_fault_of_the_node(
+    answer: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unknown, not degraded: it gives up, refuses or is of another version."""
+    with answering(tmp_path / "state", lambda connection: connection.sendall(answer)):
+        assert main(["diagnose", "--path.state", str(tmp_path / "state")]) == 3
+    assert capsys.readouterr().err.startswith("commwatch: the daemon ")

@@ -422,6 +422,14 @@ def test_a_given_file_is_judged_alone(tmp_path: Path) -> None:
         settings_of_file(tmp_path / "none", KNOWN)
 
 
+def test_a_given_file_that_is_too_long_is_not_clean(tmp_path: Path) -> None:
+    """What stands behind its first 64 KiB was not read, and that is said."""
+    path = tmp_path / "site.conf"
+    path.write_text("#" * 65536 + "\nNCCL_ALGO=Ring\n")
+
+    assert settings_of_file(path, KNOWN).files_not_read == (("conf_file", "longer than 64 KiB, the rest"),)
+
+
 # --- the parser ---
 
 

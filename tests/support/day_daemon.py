@@ -1,8 +1,9 @@
-"""A daemon over a simulated node in this process that runs on a clock of its own: each job when it is due, no earlier."""
+"""A daemon over a simulated node in this process, on a clock of its own: each job runs when it is due, no earlier."""
 
 from __future__ import annotations
 
 import shutil
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -77,12 +78,12 @@ class StepScheduler(Scheduler):
 class _LiveReader(ScriptedReader):
     """Asks the source in this process."""
 
-    def __init__(self, name: str, ask: Callable[[str], Collected]) -> None:
+    def __init__(self, name: str, read: Callable[[str], Collected]) -> None:
         super().__init__(name)
-        self._ask = ask
+        self._read = read
 
     async def collect(self, collector: str) -> Collected:
-        return self._ask(collector)
+        return self._read(collector)
 
 
 class _RestlessHardware(Hardware):
@@ -232,7 +233,7 @@ class DayDaemon(RehearsedDaemon):
         self._patched.setattr(node, "look_at_gpus", look)
         self._patched.setattr(node, "facts", facts_here)
         self._patched.setattr(launcher, "run", run)
-        self._patched.setattr(probing.socket, "gethostname", lambda: "node1")
+        self._patched.setattr(socket, "gethostname", lambda: "node1")
         return made
 
     async def _read_gpus(self) -> None:

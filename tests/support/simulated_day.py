@@ -100,20 +100,20 @@ WHOLE_DAY = Day(
     missed_scrapes=((10, 15), (52, 30), (150, 15), (350, 45), (600, 15), (800, 75), (1000, 15), (1395, 15)),
 )
 SHORT_DAY = Day(
-    minutes=80,
-    job=(42, 66),
-    short_jobs=((12, 14), (69, 71)),
-    reboot=(16, 18, 21, 23),
-    driver_reload=(36, 37, 39),
-    restart=45,
-    xids=47,
-    counter_resets=(52, 54),
-    recovery=56,
-    clock_steps=((58, 3600), (60, -3600)),
-    bursts=(26, 50, 74),
-    missed_scrapes=((11, 15), (62, 45), (72, 15)),
+    minutes=64,
+    job=(28, 52),
+    short_jobs=((11, 12.5), (56, 58)),
+    reboot=(13, 14, 16, 17),
+    driver_reload=(24, 25, 27),
+    restart=30,
+    xids=31,
+    counter_resets=(35, 36),
+    recovery=37,
+    clock_steps=((41, 3600), (43, -3600)),
+    bursts=(18, 38, 58),
+    missed_scrapes=((10.5, 15), (46, 45), (59, 15)),
 )
-"""The same in little more than an hour."""
+"""The same in an hour."""
 
 
 def with_spare_port(preset: Preset) -> Preset:

@@ -25,8 +25,14 @@ _WIDEST = 120
 """Columns of text; longer lines are hard to read."""
 
 
-class NeedsFullScan(CommwatchError):
-    """An option that says how to probe, without probes."""
+_INSTEAD = ("log", "settings")
+"""Options with which something else than this node is looked at."""
+_OF_PROBES = ("gpus", "ignore_scheduler", "stress")
+_OF_NODE = ("profile", "step_time", "full_scan", *_OF_PROBES, "report", "bundle")
+
+
+class WrongUse(CommwatchError):
+    """Options that do not go together."""
 
     exit_code = 2
 
@@ -61,7 +67,7 @@ def add_parser(
     scan.add_argument(
         "--full-scan", action="store_true", help="run every probe now, measure again what looks bad, then walk"
     )
-    scan.add_argument("--gpus", metavar="0,1,...", default="", help="with these GPUs only, by their NVML indexes")
+    scan.add_argument("--gpus", metavar="0,1,...", help="with these GPUs only, by their NVML indexes")
     ignore_scheduler_option(scan)
     scan.add_argument(
         "--stress", metavar="TIME", help="then load all GPUs for so long, 1s to 10m: does the bandwidth hold?"
@@ -78,9 +84,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """Ask, walk, print, and write the files that were asked for.
 
     Raises:
+        WrongUse: options do not go together.
         DaemonAbsent: no daemon runs.
         CommwatchError: it does not answer or is of another version, or a file cannot be written.
     """
+    _check_together(args)
     check_files(args)
     if args.log:
         from commwatch.commands.diagnose_log import run_log
@@ -102,12 +110,28 @@ def run(args: argparse.Namespace, config: Config) -> int:
     return EXIT_CODES[document.verdict.word]
 
 
+def _check_together(args: argparse.Namespace) -> None:
+    """Refuse what would be passed over in silence.
+
+    Raises:
+        WrongUse: options do not go together.
+    """
+    instead, of_node, of_probes = (
+        [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) not in (None, False, [])]
+        for names in (_INSTEAD, _OF_NODE, _OF_PROBES)
+    )
+    if len(instead) > 1:
+        raise WrongUse("--log and --settings do not go together: give them one after the other")
+    if instead and of_node:
+        raise WrongUse(f"{', '.join(of_node)}: of this node, which {instead[0]} does not look at; leave out either")
+    if of_probes and not args.full_scan:
+        raise WrongUse(f"{', '.join(of_probes)}: for --full-scan only")
+
+
 def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> Known:
     """What the daemon knows, with fresh probes where they are asked for."""
-    gpus = parse_gpus(args.gpus)
+    gpus = parse_gpus(args.gpus or "")
     if not args.full_scan:
-        if gpus or args.ignore_scheduler or args.stress:
-            raise NeedsFullScan("diagnose: --gpus, --ignore-scheduler and --stress are for --full-scan")
         from commwatch.diagnosis.known import ask
 
         return ask(config, thresholds)

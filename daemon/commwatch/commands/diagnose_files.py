@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.config import Config
-from commwatch.errors import CommwatchError
 
 if TYPE_CHECKING:
     from commwatch.diagnosis.document import Diagnosis
@@ -21,12 +20,6 @@ _REPORT_MODE = 0o666
 """Less the umask, as with the output of any command: it is made to be sent."""
 _BUNDLE_MODE = 0o600
 """It describes the whole node; who made it decides who sees it."""
-
-
-class WrongUse(CommwatchError):
-    """Options that do not go together."""
-
-    exit_code = 2
 
 
 def file_options(parser: argparse.ArgumentParser) -> None:
@@ -44,11 +37,8 @@ def check_files(args: argparse.Namespace) -> None:
     """Say before anything is measured whether the files can be written.
 
     Raises:
-        WrongUse: they do not go with another option.
         BadOutput: one cannot be written.
     """
-    if args.log and (args.report or args.bundle):
-        raise WrongUse("--report and --bundle are of this node, --log of logs; give them one after the other")
     from commwatch.diagnosis.output_file import check_output
 
     if args.report:

@@ -113,7 +113,7 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
         logs = read_logs(names)
     except OSError as error:
         raise LogUnreadable(f"{error.filename or 'the log'}: {error.strerror}; name logs that can be read") from error
-    read = tuple(LogRead(log.name, log.lines, len(log.told), log.is_cut) for log in logs)
+    read = tuple(LogRead(printable(log.name), log.lines, len(log.told), log.is_cut) for log in logs)
     chapters = tell(log.told for log in logs)
     return LogAnswer(SCHEMA, read, _has_nccl(logs), tuple(_incident(chapter) for chapter in chapters))
 
@@ -135,7 +135,7 @@ def _incident(chapter: Chapter) -> LogIncident:
         certain=event.certain,
         happened=words.happened,
         next_step=words.next_step,
-        file=culprit.file,
+        file=printable(culprit.file),
         line=culprit.line,
         text=event.text,
         began=culprit.since if event.time is not None else None,
@@ -160,7 +160,7 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
     yield [(f"{_number(len(answer.logs), 'log')}, {_number(lines, 'line')}, {told:,} of them of trouble", "bold")]
     for log in answer.logs:
         if log.is_cut:
-            yield [(f"{printable(log.name)}: read up to line {log.lines:,} only; so much of it is trouble", "")]
+            yield [(f"{log.name}: read up to line {log.lines:,} only; so much of it is trouble", "")]
     if not answer.incidents:
         yield [("Nothing in it tells of trouble.", "green")]
         if not answer.of_nccl:
@@ -196,7 +196,7 @@ def _incident_lines(number: int, incident: LogIncident) -> Iterator[Line]:
 
 
 def _where(incident: LogIncident) -> str:
-    parts = [f"{printable(incident.file)}:{incident.line}"]
+    parts = [f"{incident.file}:{incident.line}"]
     if incident.hosts:
         parts.append(printable(f"host {_few(incident.hosts)}"))
     if incident.ranks:

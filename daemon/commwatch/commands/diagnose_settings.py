@@ -15,7 +15,7 @@ import msgspec
 from commwatch.commands.common import print_json, print_lines
 from commwatch.config import Config
 from commwatch.errors import CommwatchError
-from commwatch.styled import HEADING, WIDTH, Line
+from commwatch.styled import HEADING, WIDTH, Line, printable
 
 if TYPE_CHECKING:
     from commwatch.analysis.nccl_settings import NodeFacts, SettingRemark
@@ -26,6 +26,8 @@ _DEADLINE_SECONDS = 10.0
 """For what is read of the machine's network."""
 _MOST_BYTES = 4 * 2**20
 """Longer than any environment that the kernel takes with the usual limit of the stack."""
+_MOST_DIGITS = 10
+"""Of the number of a process; the kernel gives seven at most."""
 _LINE = re.compile(r"(?:export |declare -x )?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _STYLES = {"harmful": "red", "suspicious": "yellow", "useless": "yellow"}
 _ORIGINS = {"home_file": "~/.nccl.conf", "system_file": "/etc/nccl.conf", "conf_file": "the file of NCCL_CONF_FILE"}
@@ -91,8 +93,8 @@ def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
     Raises:
         SettingsUnreadable: a file or process cannot be read.
     """
-    pids = [int(name) for name in names if name.isdecimal()]
-    given = [(name, _read(name)) for name in names if not name.isdecimal()]  # before what takes longer
+    pids = [int(name) for name in names if _is_process(name)]
+    given = [(name, _read(name)) for name in names if not _is_process(name)]  # before what takes longer
     node, held_against = _node(config)
     files = tuple(_audited(name, data, node) for name, data in given)
     if pids:
@@ -103,6 +105,11 @@ def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
     else:
         print_lines(answer_lines(answer))
     return int(any(note.severity != "note" for file in files for note in file.notes))
+
+
+def _is_process(name: str) -> bool:
+    """Whether a name is a number of the length that the kernel gives processes."""
+    return name.isdecimal() and len(name) <= _MOST_DIGITS
 
 
 def _read(name: str) -> bytes:
@@ -142,7 +149,9 @@ def _node(config: Config) -> tuple[NodeFacts, str]:
 
 
 def _audited(name: str, data: bytes, node: NodeFacts) -> AuditedFile:
+    from commwatch.analysis.nccl_settings import kept_name
     from commwatch.settings_audit import audit_environment, audit_file
+    from commwatch.sources.process_environment import MOST_SETTINGS
 
     audit: Audit
     if name.endswith(".conf"):
@@ -150,12 +159,14 @@ def _audited(name: str, data: bytes, node: NodeFacts) -> AuditedFile:
             audit = audit_file(Path(name), node)
         except OSError as error:
             raise SettingsUnreadable(f"{name}: {error.strerror}; name a file that can be read") from error
-        return AuditedFile(name, "nccl.conf", tuple(map(_note, audit.remarks)))
+        return AuditedFile(printable(name), "nccl.conf", tuple(map(_note, audit.remarks)))
     environment = parse_environment_text(data)
     if not environment:
         raise SettingsUnreadable(f"{name}: no line NAME=value in it; give what env prints, or a file named *.conf")
+    if sum(map(kept_name, environment)) > MOST_SETTINGS:
+        raise SettingsUnreadable(f"{name}: more than {MOST_SETTINGS} settings, as no job has; name another file")
     audit = audit_environment(environment, node)
-    return AuditedFile(name, "environment", tuple(map(_note, audit.remarks)))
+    return AuditedFile(printable(name), "environment", tuple(map(_note, audit.remarks)))
 
 
 def _processes(pids: Sequence[int], node: NodeFacts, procfs: Path) -> AuditedFile:

@@ -12,7 +12,7 @@ from commwatch.analysis.findings.facts import Facts
 from commwatch.analysis.findings.history import CounterHistory
 from commwatch.analysis.marks.profiles import ALL_PROFILES, Asked
 from commwatch.config import Config
-from commwatch.control import ask_daemon
+from commwatch.control import DaemonAbsent, ask_daemon
 from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
 from commwatch.documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
 from commwatch.errors import CommwatchError
@@ -28,6 +28,12 @@ _DAEMON_SECONDS = 1.5
 """For all that is asked of the daemon together in a quick diagnosis, which is to answer within 2 s."""
 
 _Document = TypeVar("_Document", bound=msgspec.Struct)
+
+
+class NothingKnown(CommwatchError):
+    """The daemon is there and does not say what it knows: neither a fault of the node nor its health."""
+
+    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ def ask(config: Config, thresholds: Thresholds, seconds: float = _DAEMON_SECONDS
 
     Raises:
         DaemonAbsent: no daemon runs with this state directory.
-        CommwatchError: it does not answer, or is of another version.
+        NothingKnown: it does not answer, or is of another version.
     """
     until = time.monotonic() + seconds
     findings = _asked(config, "findings", FindingsDocument, until)
@@ -82,11 +88,14 @@ def ask(config: Config, thresholds: Thresholds, seconds: float = _DAEMON_SECONDS
 
 
 def _asked(config: Config, operation: str, kind: type[_Document], until: float) -> _Document:
-    answer = ask_daemon(state_path(config), operation, max(0.1, until - time.monotonic()))
     try:
-        return msgspec.convert(answer, kind)
+        return msgspec.convert(ask_daemon(state_path(config), operation, max(0.1, until - time.monotonic())), kind)
+    except DaemonAbsent:
+        raise
+    except CommwatchError as error:
+        raise NothingKnown(str(error)) from error
     except msgspec.ValidationError as error:
-        raise CommwatchError(f"the daemon is of another version than this command: {error}") from error
+        raise NothingKnown(f"the daemon is of another version than this command: {error}") from error
 
 
 def _current_matrix(config: Config, now: float) -> PairMatrix | None:

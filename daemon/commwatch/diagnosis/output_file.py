@@ -24,6 +24,8 @@ class BadOutput(CommwatchError):
 class NotWritten(CommwatchError):
     """A file that could not be written, for what came in between."""
 
+    exit_code = 2
+
 
 def check_output(option: str, file: Path, endings: tuple[str, ...]) -> None:
     """Say beforehand what speaks against a file.

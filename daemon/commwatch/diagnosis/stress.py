@@ -196,7 +196,7 @@ def _links(run: Stress) -> Check:
     """What the links did while the load ran."""
     what = "errors of the links under load"
     if run.rises is None:
-        reason = "the daemon did not answer after the run"
+        reason = "the daemon did not answer before the run, or not after it"
         return Check(branch="stress", what=what, verdict="not measured", detail=reason)
     retrained = [one for one in run.rises if one.metric in LINK_RETRAINED]
     repaired = [one for one in run.rises if one.metric in SENT_AGAIN]

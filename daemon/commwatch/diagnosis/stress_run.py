@@ -79,10 +79,9 @@ def run_stress(
         ignore_scheduler: the operator says that the node is theirs.
 
     Raises:
-        CommwatchError: the daemon does not answer before the run, the driver cannot be read, or the command was
-            interrupted.
+        CommwatchError: the driver cannot be read, or the command was interrupted.
     """
-    before = _snapshot(config, _PATIENT_SECONDS)
+    before = _snapshot_or_none(config, _PATIENT_SECONDS)
     looks = Looks(config)
     looks.start()
     try:
@@ -100,7 +99,7 @@ def run_stress(
     measured = isinstance(answer.result, Measured)
     held, slow_links = seen_by(during, thresholds) if measured else ({}, ())
     after = _snapshot_or_none(config, _PATIENT_SECONDS)
-    rises = rises_between(before, after) if after is not None and measured else None
+    rises = rises_between(before, after) if before and after and measured else None
     return Stress(seconds, answer, rises, len(during), held, slow_links)
 
 
@@ -129,14 +128,10 @@ def under_load(looks: Sequence[SnapshotDocument], ended: float, seconds: float) 
     return [one for one in looks if ended - seconds + SETTLED_SECONDS <= one.time <= ended]
 
 
-def _snapshot(config: Config, seconds: float) -> SnapshotDocument:
-    return msgspec.convert(ask_daemon(state_path(config), "snapshot", seconds), SnapshotDocument)
-
-
 def _snapshot_or_none(config: Config, seconds: float) -> SnapshotDocument | None:
-    """None where the daemon does not answer: a run of minutes is not lost for it, and what is missing is told."""
+    """None where the daemon does not answer: a scan of minutes is not lost for it, and what is missing is told."""
     try:
-        return _snapshot(config, seconds)
+        return msgspec.convert(ask_daemon(state_path(config), "snapshot", seconds), SnapshotDocument)
     except (CommwatchError, msgspec.ValidationError):
         return None
 

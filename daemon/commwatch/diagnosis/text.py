@@ -136,7 +136,8 @@ def _table(checks: Sequence[Check], width: int, every: bool) -> Iterator[Line]:
         for line in cells[branch]:
             yield from row_lines(line, widths)
         for row, note in notes_of(shown[branch]):
-            label = row.where if len(row.checks) == 1 and row.where else row.what
+            # A setting is known by its name, not by how many processes have it.
+            label = row.where if len(row.checks) == 1 and row.where and branch != "settings" else row.what
             yield from folded([(f"  {label}: ", "bold"), (note, "")], width, 4)
         for reason, what in _unmeasured(rows).items() if not every else ():
             names = "; ".join(dict.fromkeys(what))

@@ -165,9 +165,11 @@ def _ways(
     if not ways:
         yield _check("ways between GPUs", "does not apply", detail="there are not two GPUs")
         return
-    grouped = next((one for one in found if one.code == "gpu_groups"), None)
+    # Without the driver it is not known which pairs have NVLink, whatever lies between them on PCIe.
+    is_read = topology.nodes[0].driver_read
+    grouped = next((one for one in found if one.code == "gpu_groups"), None) if is_read else None
     far = sum(way.kind in THROUGH_CPU for way in ways)
-    unknown = any(way.kind == "?" for way in ways) or not topology.nodes[0].driver_read
+    unknown = any(way.kind == "?" for way in ways) or not is_read
     detail = f"the traffic of {far} of {len(ways)} pairs goes through the CPU" if far else ""
     verdict: CheckVerdict = "notice" if grouped or far else "passed"
     if unknown and not grouped:

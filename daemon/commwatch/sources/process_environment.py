@@ -33,9 +33,10 @@ from commwatch.sources.services import node_processes_visible
 _ENVIRONMENT_BYTES = 4 * 2**20
 """Longer than any environment that the kernel takes with the usual limit of the stack (a quarter of 8 MiB)."""
 _FILE_BYTES = 64 * 1024
+_TOO_LONG = "longer than 64 KiB, the rest"
 _SYSTEM_FILE = "/etc/nccl.conf"
 
-_MOST_SETTINGS = 512
+MOST_SETTINGS = 512
 """Of one process that are kept; NCCL, torch and CUDA know fewer."""
 
 UnreadReason: TypeAlias = Literal[
@@ -137,7 +138,8 @@ def settings_of_file(path: Path, known: KnownVariables) -> ProcessSettings:
     """
     with path.open("rb") as file:
         content = file.read(_FILE_BYTES + 1)
-    return _in_force((), [_parsed(content[:_FILE_BYTES], "conf_file", known)], None)
+    not_read: tuple[tuple[Origin, str], ...] = (("conf_file", _TOO_LONG),) if len(content) > _FILE_BYTES else ()
+    return _in_force((), [_parsed(content[:_FILE_BYTES], "conf_file", known)], None, not_read=not_read)
 
 
 def parse_environment(
@@ -171,7 +173,7 @@ def _read_process(
     pid: int, folder: int, known: KnownVariables, buffer: bytearray, own_namespace: str
 ) -> ProcessSettings:
     kept = _read_environment(folder, buffer)
-    if len(kept) > _MOST_SETTINGS:
+    if len(kept) > MOST_SETTINGS:
         raise _NotRead("too_long")
     root = start = None
     try:
@@ -247,7 +249,7 @@ def _settings(
             not_read.append((origin, (error.strerror or "unreadable").lower()))
             continue
         if len(content) > _FILE_BYTES:
-            not_read.append((origin, "longer than 64 KiB, the rest"))
+            not_read.append((origin, _TOO_LONG))
         contents.append(_parsed(content[:_FILE_BYTES], origin, known))
     return _in_force(environment, contents, found, pid, tuple(not_read))
 

@@ -85,7 +85,7 @@ def _level(view: View, name: str, text: str) -> Said:
 
 def _choices(view: View, name: str, text: str) -> Said:
     unknown = [word for word in chosen(text) if word not in view.known.variables[name].accepted]
-    if not unknown or len(chosen(text)) == 0:
+    if not unknown:
         return
     if view.version_at_least(2, 24):
         words = "It names something that NCCL does not know: since 2.24 the communicator then fails."

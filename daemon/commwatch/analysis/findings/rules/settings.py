@@ -39,8 +39,8 @@ SETTINGS = RuleSet(
             role="fault",
             meaning="Processes on the GPUs run with a setting that takes away what this node has: a path between GPUs, "
             "an adapter, the choice of an algorithm. docs/nccl-settings.md explains the remark.",
-            next_step="Have the owner of the job take the setting out, or the file that sets it; the values are shown "
-            "on the node only.",
+            next_step="Have the owner of the job take the setting out, or the file that sets it; commwatch "
+            "diagnose says what is wrong with it, never its value.",
             alert="CommwatchNcclSettingHarmful",
             opens_after=_OPENS_AFTER,
         ),
