@@ -68,12 +68,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             alert("NvlinkDown", "tickets", 1), alert("PcieReplays", "tickets", 1, "warning"),
             alert("PcieReplays", "tickets", 2, "warning"), alert("RdmaCongested", "tickets", 3, "info"),
         )  # fmt: skip
+        manager.post(link_down("dying", 1), alert("DaemonDown", "dying", 1, "warning"))
         manager.post(link_down("rehearsal", 1) | {"simulated": "true"}, on_many("rehearsal") | {"simulated": "true"})
 
         manager.until(lambda: len(manager.posts("early")) == 2 and manager.posts("group"))
         manager.post(*[link_down("early", node) for node in range(2, 40)], on_many("early"))
         manager.post(alert("GpuLost", "group", gpu="3", pci_bus_id="0000:5d:00.0"))
         manager.until(lambda: len(manager.posts("group")) == 2 and len(manager.posts("early")) == 3)
+        manager.until(lambda: len(manager.posts("dying")) == 2)
         manager.until(lambda: manager.posts("tickets") and len(manager.posts("live")) >= 2)
         time.sleep(3.5)  # another interval of the groups, in which nothing more may come
         firing_early = manager.posts("early")
@@ -115,6 +117,13 @@ def test_tickets_come_from_nodes_without_a_page(story: Story) -> None:
         ("page", "node1:28029", "CommwatchNvlinkDown"),
         ("ticket", "node2:28029", "CommwatchPcieReplays"),
     }
+
+
+def test_a_node_that_dies_in_its_incident_pages_once(story: Story) -> None:
+    """That its daemon cannot be seen is a ticket beside its page: no second page, and not hushed by the first."""
+    found = sorted((post.to, post.names) for post in story.manager.posts("dying"))
+
+    assert found == [("page", ["CommwatchNvlinkDown"]), ("ticket", ["CommwatchDaemonDown"])]
 
 
 def test_a_rehearsal_wakes_no_one(story: Story) -> None:

@@ -276,6 +276,19 @@ def test_each_run_is_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
     assert node.metric("collector_errors_total", LINKS, "lost") == 2
 
 
+def test_the_last_success_follows_a_clock_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector that ran a minute ago did so a minute ago by the new clock too; one that never ran tells nothing."""
+    clock = Clock()
+    monkeypatch.setattr(collection_module, "time", clock)
+    node = Node()
+    node.run(LINKS, both())
+
+    node.collection.follow_clock(3600.0)
+
+    assert node.metric("collector_last_success_timestamp_seconds", LINKS) == clock.time() + 3600.0
+    assert node.metric("collector_last_success_timestamp_seconds", ERRORS) is None
+
+
 def test_only_a_change_is_logged_and_shown_at_once() -> None:
     """A fault that lasts is one event of the log, its end another."""
     node = filled()

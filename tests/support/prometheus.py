@@ -125,9 +125,8 @@ def prometheus(
         settings: further ones of its configuration.
     """
     times = {"scrape_interval": interval, "evaluation_interval": interval}
-    server = Prometheus(
-        folder, {**(settings or {}), "global": {**times, "external_labels": {"cluster": "example"}}, "rule_files": [*map(str, rules)]}
-    )
+    own = {"global": {**times, "external_labels": {"cluster": "example"}}, "rule_files": [str(file) for file in rules]}
+    server = Prometheus(folder, {**(settings or {}), **own})
     try:
         yield server
     finally:

@@ -9,17 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from commwatch.assets import asset
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Snapshot
-from support.promtool_cases import shipped_groups
+from support.promtool_cases import duration_ms, needed_groups, shipped_groups
 
 INSTANCE = "node1:28029"
 _LABELS = f'job="commwatch",instance="{INSTANCE}"'
 _NAME = re.compile(r"\bcommwatch_[a-z0-9_]+")
 _GOT = re.compile(r'\{(alertname="[^}]*)\} ([0-9.E+]+)')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_SLOW_SECONDS = 300.0
+"""Groups of at least this interval are evaluated by it."""
 _OF_EVERY_ALERT = {"alertname", "alertstate", "class", "instance", "job", "severity", "simulated"}
 
 
@@ -137,35 +139,72 @@ class Fired:
 
 
 def alerts_fired(day: ScrapedDay, folder: Path, step_seconds: float, before_seconds: float) -> list[Fired]:
-    """Evaluate all shipped rules at each of their intervals over the whole day.
+    """Evaluate all shipped rules over the whole day.
+
+    promtool has one interval for all groups. So those of minutes, whose windows are long, are a test of their own.
 
     Args:
         day: what was scraped.
         folder: for promtool's files.
-        step_seconds: between two scrapes.
+        step_seconds: between two scrapes, and between two evaluations of all but the slow groups.
         before_seconds: how long after promtool's 0 the day begins.
     """
-    end = f"{round(day.places * step_seconds)}s"
-    file = folder / "day.yaml"
+    series = day.input_series()
+    end_seconds = day.places * step_seconds
+    found = {
+        one
+        for groups, interval in _tests(step_seconds)
+        for one in _evaluate(groups, interval, series, (step_seconds, end_seconds), folder)
+    }
+    if not any(name == "CommwatchWatchdog" for name, *_ in found):
+        raise RuntimeError("promtool did not evaluate the rules: the watchdog is silent")
+    fired = [Fired(name, severity, about, at - before_seconds) for name, severity, about, at in found]
+    return sorted(fired, key=lambda one: (one.first_seconds, one.name, one.about))
+
+
+def _tests(step_seconds: float) -> list[tuple[list[dict[str, Any]], float]]:
+    """Groups that are evaluated together, and the seconds between two evaluations."""
+    shipped = shipped_groups()
+    slow = [group for group in shipped if duration_ms(group["interval"]) >= 1000 * _SLOW_SECONDS]
+    quick = [group for group in shipped if group not in slow]
+    recorded = {rule["record"] for group in slow for rule in group["rules"] if "record" in rule}
+    if any(name in rule["expr"] for name in recorded for group in quick for rule in group["rules"]):
+        raise RuntimeError("a rule reads what a slow group records: it cannot be evaluated without it")
+    alerts = [rule["alert"] for group in slow for rule in group["rules"] if "alert" in rule]
+    return [(quick, step_seconds), (needed_groups(alerts), _SLOW_SECONDS)]
+
+
+def _evaluate(
+    groups: list[dict[str, Any]],
+    interval: float,
+    series: list[dict[str, str]],
+    times: tuple[float, float],
+    folder: Path,
+) -> list[tuple[str, str, str, float]]:
+    """Name, severity, own labels and first second of each alert of some groups that fired."""
+    step_seconds, end_seconds = times
+    rules, file = folder / "rules.yaml", folder / "day.yaml"
+    rules.write_text(json.dumps({"groups": groups}))
+    end = f"{round(end_seconds)}s"
     case = {
         "interval": f"{step_seconds:g}s",
-        "input_series": day.input_series(),
+        "input_series": series,
         # What is found differs from nothing, so promtool tells it.
         "promql_expr_test": [{
-            "expr": f'min_over_time(timestamp(ALERTS{{alertstate="firing"}})[{end}:{step_seconds:g}s])',
+            "expr": f'min_over_time(timestamp(ALERTS{{alertstate="firing"}})[{end}:{interval:g}s])',
             "eval_time": end, "exp_samples": [],
         }],
     }  # fmt: skip
-    rules = [str(path) for path in sorted(asset("alerts/rules").glob("*.yaml"))]
-    file.write_text(json.dumps({"rule_files": rules, "evaluation_interval": f"{step_seconds:g}s", "tests": [case]}))
+    test = {"rule_files": [str(rules)], "evaluation_interval": f"{interval:g}s", "tests": [case]}
+    file.write_text(json.dumps(test))
     done = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True)
-    found = [_fired(labels, float(at) - before_seconds) for labels, at in _GOT.findall(done.stdout + done.stderr)]
-    if not any(one.name == "CommwatchWatchdog" for one in found):
-        raise RuntimeError(f"promtool did not evaluate the rules: {(done.stdout + done.stderr)[-2000:]}")
-    return sorted(found, key=lambda one: (one.first_seconds, one.name, one.about))
+    output = done.stdout + done.stderr
+    if done.returncode and " got: " not in output:
+        raise RuntimeError(f"promtool did not evaluate the rules: {output[-2000:]}")
+    return [_fired(labels, float(at)) for labels, at in _GOT.findall(output)]
 
 
-def _fired(text: str, first_seconds: float) -> Fired:
+def _fired(text: str, first_seconds: float) -> tuple[str, str, str, float]:
     labels = dict(_LABEL.findall(text))
     about = ", ".join(f"{name} {value}" for name, value in labels.items() if name not in _OF_EVERY_ALERT)
-    return Fired(labels["alertname"], labels.get("severity", ""), about, first_seconds)
+    return labels["alertname"], labels.get("severity", ""), about, first_seconds
