@@ -264,12 +264,12 @@ def tell(folder: Path) -> LongStory:
             for fault in ("gpu_lost, gpu: 6", "gpu_reset_required, gpu: 5", "rdma_read_error, device: mlx5_2")
         )
         one.inject(
-            f"{timed}- {{fault: kernel_log_unreadable, for: 3s}}\n- {{fault: rdma_counter_reset, device: mlx5_0}}\n"
-            "- {fault: ethernet_down, interface: ens11f0np0, for: 3s}\n"
+            f"{timed}- {{fault: kernel_log_unreadable, for: 8s}}\n- {{fault: rdma_counter_reset, device: mlx5_0}}\n"
+            "- {fault: ethernet_down, interface: ens11f0np0, for: 8s}\n"
         )
         log_gone = one.until(lambda page: success(page)["kernel_log"] == 0)
         reset = one.until(lambda page: page.value("counter_resets_observed_total", device="mlx5_0:1"))
-        down = one.record.when(lambda page: page.value("ethernet_carrier", device="ens11f0np0") == 0)
+        down = one.until(lambda page: page.value("ethernet_carrier", device="ens11f0np0") == 0)
         log_back = one.until(lambda page: success(page)["kernel_log"] == 1)
         up = one.until(lambda page: page.value("ethernet_carrier", device="ens11f0np0") == 1)
         gpus_back = one.until(lambda page: (state_of(page, 5), state_of(page, 6)) == (0, 0), 45)
