@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -20,6 +20,7 @@ log = structlog.get_logger("commwatch.control")
 
 SOCKET_NAME = "control.sock"
 _LONGEST_LINE = 2**16
+_Document = TypeVar("_Document", bound=msgspec.Struct)
 
 Handler = Callable[[], Awaitable[dict[str, Any] | msgspec.Struct]]
 """Gives what is answered as a JSON object."""
@@ -126,6 +127,18 @@ def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, A
     if "error" in answer:
         raise CommwatchError(f"the daemon says: {answer['error']}")
     return answer
+
+
+def document_of(answer: dict[str, Any], kind: type[_Document]) -> _Document:
+    """An answer of ``ask_daemon`` as the document that it is meant to be.
+
+    Raises:
+        CommwatchError: it is none: the daemon is of another version.
+    """
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise CommwatchError(f"the daemon is of another version than this command: {error}") from error
 
 
 def _received(connection: socket.socket, until: float) -> Iterator[bytes]:

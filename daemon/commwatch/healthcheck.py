@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from commwatch.analysis.health import (
     Asked,
     Fault,
@@ -24,7 +22,7 @@ from commwatch.analysis.health import (
     with_preflight,
 )  # fmt: skip
 from commwatch.config import Config
-from commwatch.control import DaemonAbsent, ask_daemon
+from commwatch.control import DaemonAbsent, ask_daemon, document_of
 from commwatch.documents import CauseRecord, FindingRecord, FindingsDocument, SnapshotDocument
 from commwatch.errors import CommwatchError
 from commwatch.health_answer import DrainRecord, HealthDocument, PreflightRecord, counted, fault_records, print_answer
@@ -113,14 +111,11 @@ def check(options: Options, config: Config) -> int:
 def _look(state: Path, config: Config, asked: Asked) -> _Found:
     try:
         answer = ask_daemon(state, "findings", DAEMON_SECONDS)
-        report = report_of(msgspec.convert(answer, FindingsDocument), config.simulation.preset)
+        report = report_of(document_of(answer, FindingsDocument), config.simulation.preset)
     except DaemonAbsent as error:
         return _without_daemon(str(error), config, asked)
     except CommwatchError as error:
         return _Found(unknown("no_answer", str(error), slurm=asked.slurm, fail_closed=asked.fail_closed))
-    except msgspec.ValidationError as error:
-        reason = f"the daemon is of another version than this command: {error}"
-        return _Found(unknown("no_answer", reason, slurm=asked.slurm, fail_closed=asked.fail_closed))
     return _Found(judge(report, asked), report)
 
 
@@ -139,14 +134,14 @@ def _preflight(options: Options, state: Path, now: float) -> PreflightRecord:
     """What a profile says of the daemon's last results.
 
     Raises:
-        CommwatchError: the daemon does not answer.
+        CommwatchError: the daemon does not answer, or is of another version.
     """
     from commwatch.analysis.findings.facts import Facts
     from commwatch.analysis.findings.history import CounterHistory
     from commwatch.analysis.marks.profiles import Asked as AskedProfile
     from commwatch.diagnosis.preflight import preflight
 
-    snapshot = msgspec.convert(ask_daemon(state, "snapshot", SNAPSHOT_SECONDS), SnapshotDocument)
+    snapshot = document_of(ask_daemon(state, "snapshot", SNAPSHOT_SECONDS), SnapshotDocument)
     facts = Facts(snapshot, CounterHistory({}), now)
     profile = AskedProfile(options.require, options.alone_seconds)
     answer, checks = preflight(facts, profile, now, options.result_age)

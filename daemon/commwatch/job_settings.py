@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from commwatch.collection import Outcome
+from commwatch.collection import WORKER_REASONS, Outcome
 from commwatch.gpu_view import PROCESS_COLLECTOR, GpuView
 from commwatch.probe_topology import stored_driver
 from commwatch.settings_records import AuditOrder, AuditRecord
@@ -93,9 +93,13 @@ class JobSettings:
         self._ordered, self._ordered_at, self._due = self.pids(), self._monotonic(), float("-inf")
 
     def after(self, outcome: Outcome) -> None:
-        """Take an audit, or ask for one where other processes are on the GPUs."""
+        """Take an audit, or ask for one where its worker failed or other processes are on the GPUs."""
         if outcome.collector.name == SOURCE and outcome.collected.audit is not None:
             self._audit, self._audited_at = outcome.collected.audit, time.time()
+        elif outcome.collector.name == SOURCE:
+            # A process that hangs ends the audit of all; the next one leaves it out, and need not wait for its turn.
+            if any(absence.reason in WORKER_REASONS for absence in outcome.collected.absences):
+                self._ask()
         elif outcome.collector.name == PROCESS_COLLECTOR:
             self.look()
 
@@ -112,8 +116,12 @@ class JobSettings:
                 self._run_in(SOON_SECONDS)  # the collector finds that it has to rest
             self._ordered, self._due, self._audited_at, self._audit = None, float("-inf"), None, b""
         elif pids != self._ordered and now >= self._due + OVERDUE_SECONDS:
-            self._due = max(now + SOON_SECONDS, self._ordered_at + APART_SECONDS)
-            self._run_in(self._due - now)
+            self._ask()
+
+    def _ask(self) -> None:
+        now = self._monotonic()
+        self._due = max(now + SOON_SECONDS, self._ordered_at + APART_SECONDS)
+        self._run_in(self._due - now)
 
     @property
     def audited_at(self) -> float | None:

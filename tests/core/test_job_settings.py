@@ -8,6 +8,7 @@ import pytest
 from commwatch.collection import Outcome
 from commwatch.job_settings import APART_SECONDS, OVERDUE_SECONDS, SOON_SECONDS, JobSettings
 from commwatch.settings_records import AuditOrder, AuditRecord, RemarkRecord
+from commwatch.sources.base import Absence
 from commwatch.store import Store
 from commwatch.workers.worker import Collected
 from commwatch_exporters.catalogue import CATALOGUE
@@ -111,6 +112,29 @@ def test_an_audit_that_was_not_made_is_asked_for_again(node: Node) -> None:
     node.clock.now += OVERDUE_SECONDS
     node.read((7,))
     assert len(node.planned) == 3
+
+
+def test_an_audit_that_a_process_held_up_is_made_again_soon(node: Node) -> None:
+    """The processes are still the same and the turn of the collector is far off, but nobody was audited."""
+    node.read((7, 8))
+    node.settings.order()
+    node.clock.now += 10
+    node.settings.after(Outcome(collector("nccl_settings"), collected(None, Absence("7", "deadline", "no answer"))))
+
+    assert node.planned == [SOON_SECONDS, APART_SECONDS - 10]
+    assert node.settings.audited_at is None
+    node.audit()
+    node.read((7, 8))
+    assert len(node.planned) == 2
+
+
+def test_an_audit_that_fails_by_itself_waits_for_its_turn(node: Node) -> None:
+    """It would most likely fail again, and each try starts a process."""
+    node.read((7,))
+    node.settings.order()
+    node.settings.after(Outcome(collector("nccl_settings"), collected(None, Absence("", "unreadable", "it failed"))))
+
+    assert node.planned == [SOON_SECONDS]
 
 
 def test_our_own_ranks_are_not_audited(node: Node) -> None:

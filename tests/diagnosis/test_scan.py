@@ -15,6 +15,7 @@ from commwatch.config import Config, Duration, Paths, Probe, Probes
 from commwatch.diagnosis import full_scan as full_scan_module
 from commwatch.diagnosis.full_scan import Scan, full_scan
 from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.walk import diagnose
 from commwatch.errors import CommwatchError
 from commwatch.probe_node import Prospect
 from commwatch.probes.history import Conditions, ProbeHistory
@@ -128,6 +129,8 @@ def test_a_daemon_that_is_gone_after_the_scan_takes_nothing_with_it(
 
     assert (known.snapshot, ran) == (before.snapshot, [["all_reduce", "pairs"]])
     assert [entry["error"] for entry in logged] == ["gone"]
+    [told] = [check for check in diagnose(known, "full").checks if check.what == "daemon after the scan"]
+    assert (told.verdict, told.detail.startswith("gone: counters")) == ("notice", True)
     with pytest.raises(CommwatchError):
         full_scan(config, shipped(), gpus=(), ignore_scheduler=False, stress=None)
     assert len(ran) == 1

@@ -63,7 +63,8 @@ def test_remarks_fail_or_are_worth_knowing() -> None:
     found = checks(audit)
 
     harm = of(found, "NCCL_P2P_DISABLE (paths between GPUs)")
-    assert (harm.verdict, harm.where, harm.measured) == ("failed", "8 processes", "harmful: p2p off")
+    assert (harm.verdict, harm.where, harm.measured) == ("failed", "8 processes", "harmful (p2p off)")
+    assert harm.required == "harmless"
     assert (harm.detail, harm.next_step) == ("what is wrong", "do this")
     small = of(found, "NCCL_BUFFSIZE (buffers, channels and threads)")
     assert (small.verdict, small.where) == ("notice", "1 process")

@@ -70,7 +70,7 @@ def test_what_was_not_measured_says_why() -> None:
 def test_what_is_to_be_done_about_a_setting_names_it() -> None:
     """How many processes have it does not tell two settings apart."""
     check = Check(
-        branch="settings", what="NCCL_ALGO (algorithm and protocol)", where="8 processes", measured="harmful: forced",
+        branch="settings", what="NCCL_ALGO (algorithm and protocol)", where="8 processes", measured="harmful (forced)",
         verdict="failed", detail="NCCL may no longer choose", next_step="Take it out",
     )  # fmt: skip
 

@@ -250,6 +250,8 @@ def test_numa_nodes_that_decide_a_class_are_missed() -> None:
     """Where all lies under one switch none is needed."""
     found = checks(moved(GPUS[0], "pci0000:80", "-1"))
     assert of(found, "NUMA nodes of GPUs and adapters", "GPU0").verdict == "notice"
+    found = checks(moved(NICS[0], "pci0000:80", "-1"))
+    assert of(found, "NUMA nodes of GPUs and adapters", "mlx5_0 (NIC0)").verdict == "notice"
 
     node = switched_node()
     node["commwatch_pcie_device_info"] = {

@@ -59,9 +59,7 @@ def test_each_fault_fails_its_check(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("errors of the link, last hour", "mlx5_0"): (
             "symbol errors in the last hour: 1801 (threshold 120)", "nothing beyond the thresholds",
         ),
-        ("NCCL_P2P_DISABLE (paths between GPUs)", "2 processes"): (
-            "harmful: p2p off", "nothing that costs speed or safety",
-        ),
+        ("NCCL_P2P_DISABLE (paths between GPUs)", "2 processes"): ("harmful (p2p off)", "harmless"),
     }  # fmt: skip
     # Under a job generations mean something; the RoCE port has the MTU of a new interface before and after.
     generations = {check.where: check.verdict for check in after if check.what == "PCIe generation"}

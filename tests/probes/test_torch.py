@@ -10,7 +10,6 @@ import sys
 from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import median
 from typing import Any, get_args
 
 import msgspec
@@ -132,14 +131,10 @@ def test_times_are_those_of_whole_calls(tampered: list[Tampered]) -> None:
 
     One rank is not held: the root of a broadcast, which waits for nobody.
     """
-    shares = []
     for number, step in enumerate(TAMPERED_PLAN.steps):
         expected = 0.025 if step.operation == "send_recv" and step.purpose == "latency" else 0.050
         for rank in step.clocks[1:] if step.operation == "broadcast" else step.clocks:
-            shares.append(tampered[rank].slowed[number] / expected)
-            assert shares[-1] > 0.6, step
-    # Other work on the same cores makes single calls longer, never shorter.
-    assert median(shares) < 1.6
+            assert expected * 0.6 < tampered[rank].slowed[number] < expected * 1.6, step
 
 
 def test_errors_that_are_known_have_a_name(tampered: list[Tampered]) -> None:

@@ -72,22 +72,14 @@ def test_a_line_that_still_grows_is_waited_for(path: Path) -> None:
     assert read(tail, UNFINISHED_SECONDS + 1) == b"abc\n"
 
 
-def test_a_truncated_file_is_read_from_its_beginning(path: Path) -> None:
-    """NCCL opens its log so, and logrotate's copytruncate does it."""
+@pytest.mark.parametrize("new", [b"new\n", b"another first line\nsecond\n"], ids=["shorter", "longer"])
+def test_a_file_that_was_written_anew_is_read_from_its_beginning(path: Path, new: bytes) -> None:
+    """As NCCL opens its log, and as copytruncate leaves one; the bytes before the position tell, not the length."""
     tail = tail_of(path)
     append(path, b"old line\n")
     read(tail)
-    path.write_bytes(b"new\n")
-    assert read(tail) == b"new\n"
-
-
-def test_a_file_that_was_written_anew_and_is_longer_is_read_from_its_beginning(path: Path) -> None:
-    """The length does not tell; the bytes before the position do."""
-    tail = tail_of(path)
-    append(path, b"old line\n")
-    read(tail)
-    path.write_bytes(b"another first line\nsecond\n")
-    assert read(tail) == b"another first line\nsecond\n"
+    path.write_bytes(new)
+    assert read(tail) == new
 
 
 def test_a_renamed_file_is_read_to_its_end(path: Path) -> None:

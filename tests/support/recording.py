@@ -90,7 +90,10 @@ class Record:
 
     def when(self, holds: Callable[[Page], object], after: Page | None = None) -> Page:
         """The first page on which something held."""
-        return next(page for page in (self.since(after) if after else self.pages) if holds(page))
+        pages = self.since(after) if after else self.pages
+        found = next((page for page in pages if holds(page)), None)
+        assert found is not None, f"on none of {len(pages)} pages"
+        return found
 
 
 @contextmanager

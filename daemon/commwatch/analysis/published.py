@@ -63,9 +63,8 @@ def published(gpu_name: str, ranks: int, size_bytes: int) -> tuple[float, str] |
         ranks: one per GPU.
         size_bytes: of the buffer of one rank.
     """
-    name = gpu_name.removeprefix("NVIDIA ")
     for known in PUBLISHED:
-        if _is_model(name, known.gpu) and ranks == known.ranks:
+        if is_model(gpu_name, known.gpu) and ranks == known.ranks:
             rate = _between(known.points, size_bytes)
             if rate is not None:
                 return rate * 1e9, known.source
@@ -87,6 +86,12 @@ def _between(points: Sequence[tuple[int, float]], size_bytes: int) -> float | No
     return None
 
 
-def _is_model(name: str, model: str) -> bool:
-    """Whether a GPU's name begins with a model's, as a whole word: H20 is not H200."""
+def is_model(gpu_name: str, model: str) -> bool:
+    """Whether a GPU is of a model.
+
+    Args:
+        gpu_name: as the driver gives it.
+        model: start of such names, without the vendor, in whole words: H20 is not H200.
+    """
+    name = gpu_name.removeprefix("NVIDIA ").strip()
     return name == model or name.startswith((f"{model} ", f"{model}-"))

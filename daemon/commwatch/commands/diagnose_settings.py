@@ -19,7 +19,6 @@ from commwatch.styled import HEADING, WIDTH, Line, printable
 
 if TYPE_CHECKING:
     from commwatch.analysis.nccl_settings import NodeFacts, SettingRemark
-    from commwatch.settings_audit import Audit
 
 SCHEMA: Literal["commwatch-settings-audit/1"] = "commwatch-settings-audit/1"
 _DEADLINE_SECONDS = 10.0
@@ -30,7 +29,6 @@ _MOST_DIGITS = 10
 """Of the number of a process; the kernel gives seven at most."""
 _LINE = re.compile(r"(?:export |declare -x )?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _STYLES = {"harmful": "red", "suspicious": "yellow", "useless": "yellow"}
-_ORIGINS = {"home_file": "~/.nccl.conf", "system_file": "/etc/nccl.conf", "conf_file": "the file of NCCL_CONF_FILE"}
 
 Kind = Literal["environment", "nccl.conf", "processes"]
 
@@ -153,13 +151,12 @@ def _audited(name: str, data: bytes, node: NodeFacts) -> AuditedFile:
     from commwatch.settings_audit import audit_environment, audit_file
     from commwatch.sources.process_environment import MOST_SETTINGS
 
-    audit: Audit
     if name.endswith(".conf"):
         try:
             audit = audit_file(Path(name), node)
         except OSError as error:
             raise SettingsUnreadable(f"{name}: {error.strerror}; name a file that can be read") from error
-        return AuditedFile(printable(name), "nccl.conf", tuple(map(_note, audit.remarks)))
+        return AuditedFile(printable(name), "nccl.conf", tuple(map(_note_of_file, audit.remarks)))
     environment = parse_environment_text(data)
     if not environment:
         raise SettingsUnreadable(f"{name}: no line NAME=value in it; give what env prints, or a file named *.conf")
@@ -192,6 +189,14 @@ def _note(remark: SettingRemark) -> SettingNote:
     )
 
 
+def _note_of_file(remark: SettingRemark) -> SettingNote:
+    """Of a file that was named itself, whether or not any NCCL_CONF_FILE names it too."""
+    from commwatch.analysis.nccl_settings.values import WHERE
+
+    note = _note(remark)
+    return msgspec.structs.replace(note, variable="this file") if note.variable == WHERE["conf_file"] else note
+
+
 def parse_environment_text(data: bytes) -> dict[str, str]:
     """An environment as ``env``, ``env -0``, ``export -p`` or the kernel writes it; of equal names the first counts.
 
@@ -218,6 +223,9 @@ def _unquoted(value: str) -> str:
 
 def answer_lines(answer: SettingsAnswer) -> Iterator[Line]:
     """The answer as text."""
+    from commwatch.analysis.nccl_settings.values import WHERE
+
+    files = {origin: where for origin, where in WHERE.items() if origin != "environment"}
     if answer.simulated is not None:
         yield [(f"Simulated node {answer.simulated}: none of this is real.", "")]
         yield []
@@ -228,7 +236,7 @@ def answer_lines(answer: SettingsAnswer) -> Iterator[Line]:
         if not file.notes:
             yield [("  Nothing to say.", "green")]
         for note in file.notes:
-            where = f", in {_ORIGINS[note.origin]}" if file.kind != "nccl.conf" and note.origin in _ORIGINS else ""
+            where = f", in {files[note.origin]}" if file.kind != "nccl.conf" and note.origin in files else ""
             yield [
                 (f"  {note.severity}: ", _STYLES.get(note.severity, "dim")),
                 (f"{note.variable}{where} [{note.code}]", "bold"),

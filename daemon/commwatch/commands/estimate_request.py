@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar, get_args
 
 from commwatch.analysis.training.choice import doubling
-from commwatch.analysis.training.gpus import GpuFigures, compute_seconds, gpu_figures
+from commwatch.analysis.training.gpus import GPUS, GpuFigures, compute_seconds, gpu_figures
 from commwatch.analysis.training.job import Activations, Fabric, Layout, Optimizer, Training
 from commwatch.analysis.training.quantities import (
     Span,
@@ -199,8 +199,8 @@ def _figures(name: str, given: str) -> GpuFigures | None:
     figures = gpu_figures(name) if name else None
     if given and figures is None:
         raise BadArgument(
-            "--gpu", f"{given!r} is not known; expected the driver's name such as A10, or leave it out and give "
-            "--gpu-memory and --gpu-flops",
+            "--gpu", f"{given!r} is not known; expected one of {', '.join(known.name for known in GPUS)}, or leave it "
+            "out and give --gpu-memory and --gpu-flops",
         )  # fmt: skip
     return figures
 

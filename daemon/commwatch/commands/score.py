@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
 from commwatch.analysis.score.model import Loss, Part
 from commwatch.commands.common import json_option, print_json, print_table
 from commwatch.config import Config
-from commwatch.control import ask_daemon
+from commwatch.control import ask_daemon, document_of
 from commwatch.documents import ScoreDocument
-from commwatch.errors import CommwatchError
 from commwatch.state import state_path
 from commwatch.units import format_percent
 
@@ -51,10 +48,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         CommwatchError: it does not answer, or is of another version.
     """
     answer = ask_daemon(state_path(config), "score", DEADLINE_SECONDS)
-    try:
-        document = msgspec.convert(answer, ScoreDocument)
-    except msgspec.ValidationError as error:
-        raise CommwatchError(f"the daemon is of another version than this command: {error}") from error
+    document = document_of(answer, ScoreDocument)
     if args.json:
         print_json(answer)
     else:

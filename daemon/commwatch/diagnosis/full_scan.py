@@ -143,7 +143,7 @@ def full_scan(
         known = ask(config, thresholds, PATIENT_SECONDS)
     except CommwatchError as error:
         log.warning("the daemon does not answer any more: what it knew before the scan is shown", error=str(error))
-        known = before
+        known = replace(before, lost=str(error))
     return replace(with_scan(known, scan.fresh()), stress=run)
 
 

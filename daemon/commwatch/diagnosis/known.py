@@ -12,7 +12,7 @@ from commwatch.analysis.findings.facts import Facts
 from commwatch.analysis.findings.history import CounterHistory
 from commwatch.analysis.marks.profiles import ALL_PROFILES, Asked
 from commwatch.config import Config
-from commwatch.control import DaemonAbsent, ask_daemon
+from commwatch.control import DaemonAbsent, ask_daemon, document_of
 from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
 from commwatch.documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
 from commwatch.errors import CommwatchError
@@ -50,6 +50,8 @@ class Known:
     """What the probes of a full scan came to; empty in a quick diagnosis."""
     stress: Stress | None = None
     """What a stress run came to; None without one."""
+    lost: str = ""
+    """Why the daemon did not answer after a full scan, so that all but the fresh values is from before it."""
     asked: Asked = ALL_PROFILES
     """Which profiles the node is held against."""
 
@@ -89,13 +91,11 @@ def ask(config: Config, thresholds: Thresholds, seconds: float = _DAEMON_SECONDS
 
 def _asked(config: Config, operation: str, kind: type[_Document], until: float) -> _Document:
     try:
-        return msgspec.convert(ask_daemon(state_path(config), operation, max(0.1, until - time.monotonic())), kind)
+        return document_of(ask_daemon(state_path(config), operation, max(0.1, until - time.monotonic())), kind)
     except DaemonAbsent:
         raise
     except CommwatchError as error:
         raise NothingKnown(str(error)) from error
-    except msgspec.ValidationError as error:
-        raise NothingKnown(f"the daemon is of another version than this command: {error}") from error
 
 
 def _current_matrix(config: Config, now: float) -> PairMatrix | None:

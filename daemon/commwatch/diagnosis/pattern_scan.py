@@ -20,7 +20,12 @@ _BAD = frozenset({"low", "slow", "failed"})
 
 
 def scanned(known: Known) -> Iterator[Check]:
-    """One line for each probe that failed or was bad at times, and one for each reason for which others did not run."""
+    """One line for each probe that failed or was bad at times, and one for each reason for which others did not run.
+
+    One more where the daemon did not answer after the scan.
+    """
+    if known.lost:
+        yield _lost(known.lost)
     by_probe: dict[str, list[Answer]] = {}
     for answer in known.scanned:
         by_probe.setdefault(answer.probe, []).append(answer)
@@ -43,6 +48,18 @@ def scanned(known: Known) -> Iterator[Check]:
             verdict="does not apply" if here else "not measured",
             detail=reason,
         )
+
+
+def _lost(why: str) -> Check:
+    return Check(
+        branch="pattern",
+        what="daemon after the scan",
+        measured="no answer",
+        required="an answer",
+        verdict="notice",
+        detail=f"{why}: counters, settings, score and findings that are not of this scan are from before it",
+        next_step="Read the log of the daemon, start it, and scan again.",
+    )
 
 
 def why_not(result: CycleResult) -> str:

@@ -104,8 +104,7 @@ def _remark(remark: RemarkRecord) -> Check:
     processes = f"{remark.processes} process{'' if remark.processes == 1 else 'es'}"
     return _check(
         f"{remark.variable} ({area_of(remark.code)})", _VERDICTS.get(remark.severity, "notice"), processes,
-        f"{remark.severity}: {remark.code.replace('_', ' ')}", "nothing that costs speed or safety", _SOURCE,
-        remark.words, remark.next_step,
+        f"{remark.severity} ({remark.code.replace('_', ' ')})", "harmless", _SOURCE, remark.words, remark.next_step,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from commwatch.analysis.findings.rules import pcie
 from commwatch.analysis.findings.rules.gpu import SLOWDOWNS
 from commwatch.commands.probe_cycle import run_cycles
 from commwatch.config import Config, Probe, Size
-from commwatch.control import ask_daemon
+from commwatch.control import ask_daemon, document_of
 from commwatch.diagnosis.stress import Stress, rises_between
 from commwatch.documents import SnapshotDocument
 from commwatch.errors import CommwatchError
@@ -131,8 +131,8 @@ def under_load(looks: Sequence[SnapshotDocument], ended: float, seconds: float) 
 def _snapshot_or_none(config: Config, seconds: float) -> SnapshotDocument | None:
     """None where the daemon does not answer: a scan of minutes is not lost for it, and what is missing is told."""
     try:
-        return msgspec.convert(ask_daemon(state_path(config), "snapshot", seconds), SnapshotDocument)
-    except (CommwatchError, msgspec.ValidationError):
+        return document_of(ask_daemon(state_path(config), "snapshot", seconds), SnapshotDocument)
+    except CommwatchError:
         return None
 
 

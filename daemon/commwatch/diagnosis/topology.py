@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from commwatch.analysis.findings.facts import Facts
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.pcie import lanes, speeds
+from commwatch.diagnosis.pcie import lanes, part_name, speeds
 from commwatch.topology.exposed import topology_of
 from commwatch.topology.findings import TopologyFinding, findings
 from commwatch.topology.measured import Measured, laid_over
-from commwatch.topology.model import Gpu, NodeTopology, Topology
+from commwatch.topology.model import Gpu, Nic, NodeTopology, Topology
 from commwatch.topology.paths import NEAR, THROUGH_CPU, Path, all_paths, nearest_nics, numa_of, rank
 
 _STATES = {1: "does not answer", 2: "is lost", 3: "waits for a reset", 4: "is missing"}
@@ -223,13 +223,19 @@ def _numa(topology: Topology, found: Sequence[TopologyFinding]) -> Check:
         return _check(what, "not measured", detail="the PCIe tree was not read")
     if not node.gpus:
         return _check(what, "does not apply", detail="there is no GPU")
-    silent = [topology.label(end) for end in ends if numa_of(node, topology.part(end).address) is None]
+    silent = [_both_names(part) for part in map(topology.part, ends) if numa_of(node, part.address) is None]
     measured = f"known of {len(ends) - len(silent)} of {len(ends)}"
     told = next((one for one in found if one.code == "numa_unknown"), None)
     if told is not None:
         return _check(what, "notice", ", ".join(silent), measured, detail=told.text, next_step=told.meaning)
     detail = "the class of no way depends on the others" if silent else ""
     return _check(what, "passed", measured=measured, detail=detail)
+
+
+def _both_names(part: Gpu | Nic) -> str:
+    """``GPU0``; of an adapter its name here and that in the texts of the topology: ``mlx5_0 (NIC0)``."""
+    name = part_name(part)
+    return name if name == part.label else f"{name} ({part.label})"
 
 
 def _told(found: Sequence[TopologyFinding]) -> Iterator[Check]:

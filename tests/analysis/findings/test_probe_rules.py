@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
@@ -225,6 +226,15 @@ def test_a_probe_that_gets_no_chance() -> None:
     assert [one.code for one in seen_by(rules.starved, chances({"budget": 4}, DAY))] == ["probe_starved"]
     assert seen_by(rules.starved, chances({"budget": 4}, DAY - 1)) == []
     assert seen_by(rules.starved, chances({"budget": 3}, DAY)) == []
+
+
+@pytest.mark.parametrize("hours", [6, 24, 48])
+def test_chances_are_counted_as_far_back_as_the_evidence_says(hours: int) -> None:
+    """A limit of one's own is looked back at, and of a longer one the last day, for which changes are kept."""
+    limits = replace(LIMITS, probe_starved_after_seconds=hours * HOUR)
+    [found] = seen_by(rules.starved, chances({"budget": 5}, 3 * DAY, first=5.5 * HOUR), limits)
+
+    assert found.evidence[0].what == f"chances missed in the last {min(hours, 24)} h"
 
 
 def test_a_node_with_jobs_starves_no_probe() -> None:

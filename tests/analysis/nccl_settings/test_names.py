@@ -94,6 +94,15 @@ def test_a_removed_name_does_no_harm_by_its_value() -> None:
     assert "NCCL_NET_GDR_LEVEL" in remark.next_step
 
 
+def test_of_a_removed_name_that_nothing_took_the_place_of_it_is_said_to_take_it_out() -> None:
+    """Each other removed name has what to use instead."""
+    removed = {name: variable.use for name, variable in KNOWN.variables.items() if variable.until}
+    steps = {name: next(one.next_step for one in judged(HGX, {name: "1"}) if one.code == "removed") for name in removed}
+
+    assert steps["NCCL_CUDA_PATH"] == "Take it out."
+    assert steps == {name: f"Use: {use}." if use else "Take it out." for name, use in removed.items()}
+
+
 def test_names_that_torch_gave_up_are_notes() -> None:
     """They still work; the value is judged as that of the new name."""
     assert said(HGX, {"NCCL_ASYNC_ERROR_HANDLING": "1"}) == {("old_name", "NCCL_ASYNC_ERROR_HANDLING", "note")}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar, cast
 
-from commwatch.analysis.findings.history import CounterHistory, Labels
+from commwatch.analysis.findings.history import CounterHistory
 from commwatch_exporters.catalogue import CATALOGUE
-
-Samples = Mapping[str, Mapping[Labels, float]]
-"""By metric: the number by label values, in the order of the catalogue's label names."""
 
 _Derived = TypeVar("_Derived")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from commwatch.analysis.published import is_model
 from commwatch.units import format_percent, format_rate, format_seconds
 
 MarkVerdict: TypeAlias = Literal["passed", "failed", "notice", "published mark", "not measured", "does not apply"]
@@ -83,7 +84,7 @@ def judge_rate(mark: Mark, rate: float, expected: float | None, gpu: str = "") -
     """
     if rate >= mark.figure:
         return Judged("passed", "")
-    known = next((one for one in mark.unmet if _is_of(gpu, one.gpu)), None)
+    known = next((one for one in mark.unmet if is_model(gpu, one.gpu)), None)
     if known is not None:
         return Judged("published mark", f"healthy hardware of this kind stays below it: {known.words}")
     if expected is None:
@@ -94,9 +95,3 @@ def judge_rate(mark: Mark, rate: float, expected: float | None, gpu: str = "") -
     if rate >= HEALTHY_SHARE * expected:
         return Judged("published mark", f"{share} at this size, as healthy hardware does")
     return Judged("failed", share)
-
-
-def _is_of(name: str, model: str) -> bool:
-    """Whether a GPU's name begins with a model's, as whole words."""
-    short = name.removeprefix("NVIDIA ")
-    return short == model or short.startswith((f"{model} ", f"{model}-"))

@@ -55,14 +55,18 @@ def _versions(view: View, name: str) -> Said:
         span = f"since {variable.since}" if variable.since and not variable.until else f"up to {variable.until}"
         words = f"NCCL reads this name {span}; the process has {'.'.join(map(str, version))}."
         if variable.until:
-            yield view.remark("removed", name, "useless", words, f"Use: {variable.use}.")
+            yield view.remark("removed", name, "useless", words, _instead(variable.use))
         else:
             yield view.remark("not_in_version", name, "useless", words, "Take it out, or take a newer NCCL.")
     elif version is None and variable.until:
         words = f"NCCL reads this name up to {variable.until} only."
-        yield view.remark("removed", name, "useless", words, f"Use: {variable.use}.")
+        yield view.remark("removed", name, "useless", words, _instead(variable.use))
     elif variable.use:
         yield view.remark("old_name", name, "note", "An older name, still read.", f"Use: {variable.use}.")
+
+
+def _instead(use: str) -> str:
+    return f"Use: {use}." if use else "Take it out."
 
 
 def _unknown(view: View, name: str) -> Said:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from commwatch.analysis.nccl_settings.model import Level, Origin
 from commwatch.analysis.nccl_settings.view import Said, View, read_number
 
-LEVELS: tuple[Level, ...] = ("NVL", "PIX", "PXB", "PHB", "SYS")
-"""The nearest first."""
-
 _INNER_LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 """All that NCCL tells apart, the nearest first; what is not documented is accepted too."""
 _BY_NUMBER = ("LOC", "PIX", "PXB", "PHB", "SYS")

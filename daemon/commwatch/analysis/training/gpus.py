@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from commwatch.analysis.published import is_model
+
 _MIB = 2**20
 
 
@@ -36,11 +38,7 @@ GPUS = (
 
 def gpu_figures(name: str) -> GpuFigures | None:
     """The figures of a GPU model; None for one that is not known. Whole words count: A10G is not A10."""
-    short = name.removeprefix("NVIDIA ").strip()
-    for known in GPUS:
-        if short == known.name or short.startswith((f"{known.name} ", f"{known.name}-")):
-            return known
-    return None
+    return next((known for known in GPUS if is_model(name, known.name)), None)
 
 
 def compute_seconds(parameters: int, tokens: int, flops_per_second: float, used_ratio: float) -> float:

@@ -83,11 +83,6 @@ class Layout:
         """Of all nodes."""
         return self.gpus * self.nodes
 
-    @property
-    def replicas(self) -> int:
-        """Micro-batches that are worked on at the same time."""
-        return self.nodes if STRATEGIES[self.strategy].splits_work else self.total_gpus
-
     def words(self) -> str:
         """``2 nodes × 2 GPUs, ZeRO-3``."""
         label = STRATEGIES[self.strategy].label

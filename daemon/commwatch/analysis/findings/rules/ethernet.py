@@ -8,7 +8,7 @@ from commwatch.analysis.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.analysis.findings.facts import Facts
 from commwatch.analysis.findings.finding import Component, Evidence, Sighting
 from commwatch.analysis.findings.rules.components import interface_of
-from commwatch.analysis.findings.rules.ports import Limit, Told, all_read, interface_at, sightings, tell_rises
+from commwatch.analysis.findings.rules.ports import Limit, Told, all_read, interface_at, risen, sightings
 from commwatch.analysis.findings.rules.rule_set import HOUR, RuleSet
 from commwatch.thresholds import Thresholds
 
@@ -107,9 +107,7 @@ def module(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def storms(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces that stopped the network for long within the last hour."""
-    told: Told = {}
-    tell_rises(facts, thresholds, _STORMS, told)
-    return sightings("ethernet_pause_storm", told)
+    return risen("ethernet_pause_storm", facts, thresholds, _STORMS)
 
 
 def _speed_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:

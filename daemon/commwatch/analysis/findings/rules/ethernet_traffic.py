@@ -13,8 +13,8 @@ from commwatch.analysis.findings.rules.ports import (
     Limit,
     Told,
     interface_at,
+    risen,
     sightings,
-    tell_rises,
     windows_of,
 )
 from commwatch.analysis.findings.rules.rule_set import RuleSet
@@ -48,9 +48,7 @@ _PAUSING = (
 
 def dropping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces that go on dropping packets."""
-    told: Told = {}
-    tell_rises(facts, thresholds, _DROPPED, told)
-    return sightings("ethernet_dropping", told)
+    return risen("ethernet_dropping", facts, thresholds, _DROPPED)
 
 
 def paused(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -65,9 +63,7 @@ def pausing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def over_allowance(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces of cloud instances that want more than they may."""
-    told: Told = {}
-    tell_rises(facts, thresholds, _ALLOWANCE, told)
-    return sightings("ethernet_over_allowance", told)
+    return risen("ethernet_over_allowance", facts, thresholds, _ALLOWANCE)
 
 
 def _pauses(code: str, metrics: Iterable[str], facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:

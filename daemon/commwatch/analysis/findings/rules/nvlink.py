@@ -99,12 +99,12 @@ def below_siblings(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def _is_in_use(facts: Facts, thresholds: Thresholds, address: str, typical: float) -> bool:
     """Whether the siblings carry enough of their capacity to compare a link with; False where that is not known."""
-    capacity = facts.derived(_capacity_per_link).get(address)
+    capacity = facts.derived(capacity_per_link).get(address)
     return capacity is not None and typical > capacity * thresholds.nvlink_sibling_in_use_ratio
 
 
-def _capacity_per_link(facts: Facts) -> dict[str, float]:
-    """Nominal rate of one link by the PCI address of its GPU, bytes per second in one direction."""
+def capacity_per_link(facts: Facts) -> dict[str, float]:
+    """Nominal rate of one link by the PCI address of its GPU, bytes per second one way; for ``Facts.derived``."""
     links = Counter(address for address, _ in facts.derived(_expected))
     capacities = facts.series("commwatch_nvlink_capacity_bytes_per_second")
     of_each = ((labels["pci_bus_id"], capacity) for labels, capacity in capacities)

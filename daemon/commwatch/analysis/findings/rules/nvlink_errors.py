@@ -8,6 +8,7 @@ from commwatch.analysis.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.analysis.findings.facts import Facts
 from commwatch.analysis.findings.finding import Component, Evidence, Sighting
 from commwatch.analysis.findings.rules.components import nvlink_of
+from commwatch.analysis.findings.rules.nvlink import capacity_per_link
 from commwatch.analysis.findings.rules.rule_set import DAY, HOUR, RuleSet
 from commwatch.thresholds import Thresholds
 
@@ -37,6 +38,7 @@ _PACKETS: Mapping[str, str] = {
 
 _EFFECTIVE_WINDOW = 600.0
 """Seconds over which errors left after forward error correction are counted."""
+_BITS = 8.0
 
 
 def failed_recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -47,7 +49,7 @@ def failed_recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 
 def recovering(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Links that retrained three times in an hour or ten times in a day; and for the record, those that did at all."""
+    """Links that retrained too often in an hour or in a day; and for the record, those that did at all."""
     most_hourly, most_daily = thresholds.nvlink_recoveries_per_hour, thresholds.nvlink_recoveries_per_day
     for metric in _RECOVERIES:
         in_hour = {tuple(labels.values()): rise for labels, rise in facts.increases(metric, HOUR)}
@@ -111,18 +113,10 @@ def _after_correction(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[Co
         if ratio > limit:
             yield nvlink_of(labels), Evidence("effective bit error ratio", ratio, "ratio", limit, key)
     for labels, count in facts.increases(_EFFECTIVE_ERRORS, _EFFECTIVE_WINDOW):
-        bits = _bits_per_second(facts, labels["pci_bus_id"])
-        if bits is not None and count > (allowed := bits * _EFFECTIVE_WINDOW * limit):
+        capacity = facts.derived(capacity_per_link).get(labels["pci_bus_id"])
+        if capacity is not None and count > (allowed := capacity * _BITS * _EFFECTIVE_WINDOW * limit):
             what = "errors left after correction in the last 10 min"
             yield nvlink_of(labels), Evidence(what, count, "", allowed, key)
-
-
-def _bits_per_second(facts: Facts, address: str) -> float | None:
-    """Nominal rate of one link of a GPU in one direction; None where it is not known."""
-    capacity = facts.value("commwatch_nvlink_capacity_bytes_per_second", pci_bus_id=address)
-    flags = (flag for one, flag in facts.series("commwatch_nvlink_link_expected") if one["pci_bus_id"] == address)
-    links = sum(1 for flag in flags if flag == 1)
-    return None if capacity is None or not links else capacity / links * 8.0
 
 
 NVLINK_ERRORS = RuleSet(

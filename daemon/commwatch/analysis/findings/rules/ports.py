@@ -48,6 +48,13 @@ def tell_rises(facts: Facts, thresholds: Thresholds, limits: Iterable[Limit], to
                 told.setdefault(component, []).append(Evidence(what, rise, "", most, limit.threshold))
 
 
+def risen(code: str, facts: Facts, thresholds: Thresholds, limits: Iterable[Limit]) -> Iterator[Sighting]:
+    """The RDMA ports or interfaces of which counters rose beyond their limits."""
+    told: Told = {}
+    tell_rises(facts, thresholds, limits, told)
+    return sightings(code, told)
+
+
 def sightings(code: str, told: Told) -> Iterator[Sighting]:
     """One of each component."""
     for component, evidence in told.items():

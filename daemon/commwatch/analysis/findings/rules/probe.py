@@ -169,7 +169,7 @@ def imbalance(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 
 def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Probes without a result in a day although no job was to blame, several times."""
+    """Probes without a result for long, a day by default, although several times no job was to blame."""
     after, least = thresholds.probe_starved_after_seconds, thresholds.probe_starved_chances_min
     window = min(after, DAY)
     later = _missed_chances(facts, window - HOUR) if window > HOUR else {}
@@ -178,13 +178,14 @@ def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         completed, missed = facts.value(_COMPLETED, **probe), sum(reasons.values())
         if missed < least:
             continue
-        evidence = [Evidence("chances missed in the last day", missed, "", least, "probe_starved_chances_min")]
+        what = f"chances missed in the last {window / HOUR:g} h"
+        evidence = [Evidence(what, missed, "", least, "probe_starved_chances_min")]
         if completed is not None:
             age = facts.now - completed
             evidence.append(Evidence("age of the last result", age, "seconds", after, "probe_starved_after_seconds"))
             is_old = age >= after
         else:
-            # Without any result its age is not known: it is a day if a chance was missed as long ago as that.
+            # Without any result its age is not known: it is old if a chance was missed as long ago as that.
             is_old = sum(later.get(key, {}).values()) < missed
         if is_old:
             yield Sighting("probe_starved", _component(facts, probe), tuple(evidence), _named(reasons))

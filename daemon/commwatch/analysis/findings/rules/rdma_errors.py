@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from commwatch.analysis.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.analysis.findings.facts import Facts
 from commwatch.analysis.findings.finding import Evidence, Sighting
-from commwatch.analysis.findings.rules.ports import MINUTE, Limit, Told, port_at, sightings, tell_rises, windows_of
+from commwatch.analysis.findings.rules.ports import MINUTE, Limit, Told, port_at, risen, sightings, windows_of
 from commwatch.analysis.findings.rules.rule_set import HOUR, RuleSet
 from commwatch.thresholds import Thresholds
 from commwatch_exporters.catalogue import CATALOGUE
@@ -40,23 +40,17 @@ _SIDE_COUNTERS = frozenset({"rdma_port_transmit_wait_ticks_total", "rdma_port_vl
 
 def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports of which the own link damages packets, recovers, or breaks flow control."""
-    told: Told = {}
-    tell_rises(facts, thresholds, _LINK, told)
-    return sightings("rdma_errors", told)
+    return risen("rdma_errors", facts, thresholds, _LINK)
 
 
 def upstream(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that receive packets which were damaged elsewhere."""
-    told: Told = {}
-    tell_rises(facts, thresholds, _UPSTREAM, told)
-    return sightings("rdma_errors_upstream", told)
+    return risen("rdma_errors_upstream", facts, thresholds, _UPSTREAM)
 
 
 def refused(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports on which a partition or rate rule refuses packets."""
-    told: Told = {}
-    tell_rises(facts, thresholds, _REFUSED, told)
-    return sightings("rdma_packets_refused", told)
+    return risen("rdma_packets_refused", facts, thresholds, _REFUSED)
 
 
 def saturated(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:

@@ -14,6 +14,7 @@ from commwatch.analysis.findings.rules.ports import (
     Limit,
     Told,
     port_at,
+    risen,
     sightings,
     tell_rises,
     windows_of,
@@ -81,16 +82,12 @@ def retransmitting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def dropping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that go on dropping packets."""
-    told: Told = {}
-    tell_rises(facts, thresholds, _DROPPED, told)
-    return sightings("rdma_dropping", told)
+    return risen("rdma_dropping", facts, thresholds, _DROPPED)
 
 
 def connections(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports on which connections were given up within the last hour."""
-    told: Told = {}
-    tell_rises(facts, thresholds, _CONNECTIONS, told)
-    return sightings("rdma_connections_lost", told)
+    return risen("rdma_connections_lost", facts, thresholds, _CONNECTIONS)
 
 
 def congested(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
