@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help run demo test lint format types check docs cases bench drill soak clean
+.PHONY: help run demo test lint format types check docs cases bench drill soak dashboards clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -40,10 +40,11 @@ format: $(BIN)/.dev  ## rewrite to the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/findings and alerts/rules
+docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/findings, alerts/rules and grafana/dashboards
 	$(BIN)/python -m commwatch_exporters.documentation
 	$(BIN)/python -m commwatch.finding_pages
 	$(BIN)/python -m commwatch.rules
+	$(BIN)/python -m commwatch.dashboards
 
 cases: $(BIN)/.dev  ## rehearse the published cases, and write their outputs into docs/cases.md
 	$(BIN)/pytest --quiet --update-golden tests/end_to_end/test_cases.py
@@ -58,6 +59,9 @@ drill: $(BIN)/.run  ## play every fault of the catalogue until it pages and reso
 
 soak: $(BIN)/.dev  ## play a healthy day on every preset, which must tell nothing; writes docs/false-alarms.md
 	$(BIN)/python -m benchmarks.healthy_day --report docs/false-alarms.md $(ARGS)
+
+dashboards: $(BIN)/.dev  ## ask every query of the dashboards of simulated nodes; writes docs/dashboards.md
+	$(BIN)/python -m benchmarks.dashboard_queries --report docs/dashboards.md
 
 check: lint types test  ## all that must pass
 

@@ -17,8 +17,11 @@ if os.environ.get("CI"):
 
 PROGRAMS = {
     "prometheus": ("prometheus", "promtool", "amtool"),
+    "chromium": ("chromium",),
     "systemd": ("systemd-analyze",),
+    "openssl": ("openssl",),
     "namespaces": ("ip",),
+    "node_exporter": ("prometheus-node-exporter",),
 }
 
 

@@ -15,7 +15,7 @@ from commwatch.settings_arguments import config_from, settings_parser
 
 COMMANDS = (
     "run", "check_config", "diagnose", "probe", "heatmap", "topology", "score", "healthcheck", "estimate", "inventory",
-    "pause", "resume", "yield_", "simulate", "drill",
+    "pause", "resume", "yield_", "simulate", "drill", "top",
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypedDict
 
@@ -12,10 +12,19 @@ import msgspec
 from commwatch import __version__
 from commwatch.config import Config
 from commwatch.control import Handler
-from commwatch.documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument, metric_records
+from commwatch.documents import (
+    FindingsDocument,
+    ProbesDocument,
+    ScoreDocument,
+    SettingsDocument,
+    SnapshotDocument,
+    metric_records,
+    probe_record,
+)
 from commwatch.job_settings import JobSettings
 from commwatch.simulation.names import node_name
 from commwatch.verdict import Verdict
+from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Snapshot
 
 _Give = Callable[[], msgspec.Struct]
@@ -38,6 +47,7 @@ class Answers:
         snapshot: Callable[[], Snapshot],
         maintenance: Callable[[], str | None],
         settings: Callable[[], JobSettings | None] = lambda: None,
+        probes: Callable[[float], Sequence[ProbeStatus]] = lambda now: (),
     ) -> None:
         """
         Args:
@@ -46,22 +56,27 @@ class Answers:
             snapshot: all that is current.
             maintenance: why the daemon is paused; None where it is not.
             settings: the audits of the engine that runs; None where it makes none.
+            probes: of the engine that runs, at a time in seconds since 1970.
         """
         self._config = config
         self._verdict = verdict
         self._settings = settings
         self._snapshot = snapshot
         self._maintenance = maintenance
+        self._probes = probes
 
     def pages(self) -> Mapping[str, Callable[[], bytes]]:
         """By path of the endpoint what gives its JSON."""
-        given = {"/api/v1/findings": self.findings, "/api/v1/snapshot": self.snapshot}
+        given: dict[str, _Give] = {
+            "/api/v1/findings": self.findings, "/api/v1/probes": self.probes, "/api/v1/snapshot": self.snapshot,
+        }  # fmt: skip
         return {path: partial(_encoded, give) for path, give in given.items()}
 
     def operations(self) -> Mapping[str, Handler]:
         """By name of the operation of the control socket."""
         given: dict[str, _Give] = {
-            "findings": self.findings, "score": self.score, "settings": self.settings, "snapshot": self.snapshot,
+            "findings": self.findings, "probes": self.probes, "score": self.score, "settings": self.settings,
+            "snapshot": self.snapshot,
         }  # fmt: skip
         return {name: _handler(give) for name, give in given.items()}
 
@@ -75,6 +90,12 @@ class Answers:
             failing_rules=tuple(sorted(verdict.failing_rules)),
             findings=verdict.records(),
         )
+
+    def probes(self) -> ProbesDocument:
+        """What the probes gave last, and when they run next."""
+        about = self._about()
+        statuses = self._probes(about["time"])
+        return ProbesDocument(**about, probes=tuple(probe_record(one, about["time"]) for one in statuses))
 
     def score(self) -> ScoreDocument:
         """How well the GPUs communicate."""

@@ -10,6 +10,7 @@ from msgspec import Meta, field
 from commwatch.units import parse_duration, parse_rate, parse_size
 from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.listen import EndpointError, split_address
+from commwatch_exporters.node_page.served import STILL_PATH
 
 
 class Duration(float):
@@ -68,9 +69,15 @@ def _check_times(section: Section) -> None:
 class Web(Section, frozen=True):
     """The endpoint."""
 
-    listen_addresses: Annotated[tuple[str, ...], Meta(min_length=1)] = (":28029",)
-    """HOST:PORT each; an empty host means every address of the node."""
+    listen_addresses: tuple[str, ...] = (":28029",)
+    """HOST:PORT each; an empty host means every address of the node. None: no port is opened."""
     telemetry_path: Annotated[str, Meta(pattern=r"^/[A-Za-z0-9/_.-]+$")] = "/metrics"
+    config_file: str = ""
+    """File with TLS, users and limits, in the format of exporter-toolkit (docs/endpoint.md); empty: plain HTTP."""
+    systemd_socket: bool = False
+    """Listen on what systemd hands over (commwatch.socket), not on ``listen_addresses``."""
+    documentation: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>]*[^\s\"'<>/])?$")] = ""
+    """Where the files of docs/ can be read, as a URL without a slash at its end: the node's page links to them."""
 
     def __post_init__(self) -> None:
         for address in self.listen_addresses:
@@ -80,8 +87,22 @@ class Web(Section, frozen=True):
                 raise ValueError(str(error)) from error
         if self.telemetry_path in ("/healthz", "/readyz"):
             raise ValueError(f"{self.telemetry_path} is the path of the health check; choose another telemetry_path")
+        if self.telemetry_path == STILL_PATH:
+            raise ValueError(f"{STILL_PATH} is a path of the node's page; choose another telemetry_path")
         if self.telemetry_path.startswith("/api/"):
             raise ValueError(f"{self.telemetry_path} is a path of the API; choose another telemetry_path")
+
+
+class Textfile(Section, frozen=True):
+    """The metrics as a file, for node_exporter's textfile collector."""
+
+    path: Annotated[str, Meta(pattern=r"^(/.*\.prom)?$")] = ""
+    """From the root, and ending in .prom, as node_exporter reads no other; empty: no file is written."""
+    interval: Duration = Duration(15)
+
+    def __post_init__(self) -> None:
+        if self.interval < 1:
+            raise ValueError("interval must be at least 1s")
 
 
 class Paths(Section, frozen=True):
@@ -385,6 +406,7 @@ class Config(Section, frozen=True):
     """Everything that can be set. Every setting has a working default."""
 
     web: Web = field(default_factory=Web)
+    textfile: Textfile = field(default_factory=Textfile)
     paths: Paths = field(default_factory=Paths)
     log: Log = field(default_factory=Log)
     simulation: Simulation = field(default_factory=Simulation)

@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
 
-from commwatch.config import Config, decode_quantity
+from commwatch.config import Config, Section, decode_quantity
 from commwatch.errors import ConfigError
 
 Steps = tuple["str | int", ...]
@@ -131,12 +131,27 @@ def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config
     try:
         config = msgspec.convert(values, Config, dec_hook=decode_quantity)
     except msgspec.ValidationError as error:
-        steps, problem = _explain(error, values)
+        steps, problem = _explain(error, values, Config)
         raise _error_at(steps, problem, overrides, document) from error
     if config.simulation.faults and not config.simulation.preset:
         problem = "is for a simulated node: name one with --simulate, such as --simulate h100x8"
         raise _error_at(("simulation", "faults"), problem, overrides, document)
     return config
+
+
+_Kind = TypeVar("_Kind", bound=Section)
+
+
+def decode(document: YamlDocument, kind: type[_Kind]) -> _Kind:
+    """The values of a document as another kind of settings.
+
+    Raises:
+        ConfigError: as in ``load_config``.
+    """
+    try:
+        return msgspec.convert(document.values, kind, dec_hook=decode_quantity)
+    except msgspec.ValidationError as error:
+        raise document.error(*_explain(error, document.values, kind)) from error
 
 
 def _error_at(steps: Steps, problem: str, overrides: Sequence[Override], document: YamlDocument) -> ConfigError:
@@ -167,20 +182,20 @@ _AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<key>key` in `)?(?P<path>\$.*)`
 _STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<position>\d+|\.\.\.)\]")
 
 
-def _explain(error: msgspec.ValidationError, values: dict[str, Any]) -> tuple[Steps, str]:
+def _explain(error: msgspec.ValidationError, values: dict[str, Any], kind: type[Section]) -> tuple[Steps, str]:
     """Where in the settings msgspec found what, in words of ours."""
     match = _AT.match(str(error))
     assert match is not None, error  # noqa: S101 - the expression matches any text
-    steps = _resolve(match["path"] or "$", values, str(error), in_key=match["key"] is not None)
+    steps = _resolve(match["path"] or "$", values, error, kind, in_key=match["key"] is not None)
     problem = match["problem"]
     if unknown := _UNKNOWN_KEY.fullmatch(problem):
-        known = _known_keys(steps)
+        known = _known_keys(steps, kind)
         close = difflib.get_close_matches(unknown["key"], known, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
         return (*steps, unknown["key"]), f"unknown key; {hint}"
     if problem.startswith("Invalid enum value"):
         wrong = steps[-1] if match["key"] else _value_at(steps, values)
-        return steps, f"{wrong!r} is not possible; possible: {_choices(steps)}"
+        return steps, f"{wrong!r} is not possible; possible: {_choices(steps, kind)}"
     return steps, _in_our_words(problem, _value_at(steps, values))
 
 
@@ -203,7 +218,7 @@ def _value_at(steps: Steps, values: object) -> object:
     return values
 
 
-def _resolve(path: str, values: object, message: str, *, in_key: bool) -> Steps:
+def _resolve(path: str, values: object, error: msgspec.ValidationError, kind: type[Section], *, in_key: bool) -> Steps:
     """The steps of a msgspec path; its ``[...]`` does not say which entry of a mapping, so each is tried alone."""
     steps: Steps = ()
     for match in _STEP.finditer(path[1:]):
@@ -212,11 +227,11 @@ def _resolve(path: str, values: object, message: str, *, in_key: bool) -> Steps:
         elif match["position"] != "...":
             steps = (*steps, int(match["position"]))
         else:
-            steps = (*steps, _culprit(steps, values, message))
-    return (*steps, _culprit(steps, values, message)) if in_key else steps
+            steps = (*steps, _culprit(steps, values, str(error), kind))
+    return (*steps, _culprit(steps, values, str(error), kind)) if in_key else steps
 
 
-def _culprit(steps: Steps, values: object, message: str) -> str:
+def _culprit(steps: Steps, values: object, message: str, kind: type[Section]) -> str:
     entries = _value_at(steps, values)
     if not isinstance(entries, dict):
         return "?"
@@ -225,31 +240,33 @@ def _culprit(steps: Steps, values: object, message: str) -> str:
         for step in reversed(steps):
             alone = {step: alone}
         try:
-            msgspec.convert(alone, Config, dec_hook=decode_quantity)
+            msgspec.convert(alone, kind, dec_hook=decode_quantity)
         except msgspec.ValidationError as error:
             if str(error) == message:
                 return str(key)
     return "?"
 
 
-def _kind_at(steps: Steps) -> Any:
-    """The type that a setting of ``Config`` has, as msgspec describes it."""
-    kind: Any = msgspec.inspect.type_info(Config)
+def _kind_at(steps: Steps, root: type[Section]) -> Any:
+    """The type that a setting has, as msgspec describes it."""
+    kind: Any = msgspec.inspect.type_info(root)
     for step in steps:
         if isinstance(kind, msgspec.inspect.StructType):
             kind = next(field.type for field in kind.fields if field.name == step)
+            if isinstance(kind, msgspec.inspect.UnionType):  # of something and nothing
+                kind = next(one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType))
         elif isinstance(kind, msgspec.inspect.DictType):
             # A key that is not possible is asked for itself; of one that is, the value is meant.
             kind = kind.key_type if isinstance(kind.key_type, msgspec.inspect.LiteralType) else kind.value_type
     return kind
 
 
-def _known_keys(steps: Steps) -> list[str]:
-    """The keys that a section of ``Config`` knows."""
-    kind = _kind_at(steps)
+def _known_keys(steps: Steps, root: type[Section]) -> list[str]:
+    """The keys that a section knows."""
+    kind = _kind_at(steps, root)
     return [field.name for field in kind.fields] if isinstance(kind, msgspec.inspect.StructType) else []
 
 
-def _choices(steps: Steps) -> str:
-    kind = _kind_at(steps)
+def _choices(steps: Steps, root: type[Section]) -> str:
+    kind = _kind_at(steps, root)
     return ", ".join(map(str, kind.values)) if isinstance(kind, msgspec.inspect.LiteralType) else ""

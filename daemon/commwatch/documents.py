@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -15,7 +15,11 @@ from commwatch.settings_records import AuditRecord
 from commwatch_exporters.catalogue import CATALOGUE, MetricType
 from commwatch_exporters.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from commwatch_exporters.node_page.records import ProbeStatus  # commands need no endpoint
+
 FINDINGS_SCHEMA: Literal["commwatch-findings/1"] = "commwatch-findings/1"
+PROBES_SCHEMA: Literal["commwatch-probes/1"] = "commwatch-probes/1"
 SCORE_SCHEMA: Literal["commwatch-score/1"] = "commwatch-score/1"
 SETTINGS_SCHEMA: Literal["commwatch-settings/1"] = "commwatch-settings/1"
 SNAPSHOT_SCHEMA: Literal["commwatch-snapshot/1"] = "commwatch-snapshot/1"
@@ -111,6 +115,28 @@ class ScoreDocument(About, frozen=True, kw_only=True):
     score: Score
 
 
+class ProbeRecord(msgspec.Struct, frozen=True):
+    """What a probe gave last, and when it runs next."""
+
+    name: str
+    backend: str
+    last_result: str
+    """In words, with units; empty where there is none that is young enough."""
+    last_completion_at: float | None
+    """Of the last result, seconds since 1970; None where there was none."""
+    next_run_at: float | None
+    """Seconds since 1970; None where nothing is planned."""
+    skip_reason: str
+    """Why its last turn was left out; empty if it was not."""
+
+
+class ProbesDocument(About, frozen=True, kw_only=True):
+    """Answer of ``/api/v1/probes`` and of the control operation ``probes``: what no metric says of the probes."""
+
+    schema: Literal["commwatch-probes/1"] = PROBES_SCHEMA
+    probes: tuple[ProbeRecord, ...]
+
+
 class SeriesRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One series."""
 
@@ -159,6 +185,24 @@ class SnapshotDocument(About, frozen=True, kw_only=True):
     def value(self, metric: str, *labels: str) -> float | None:
         """The number of one series; None where it is absent."""
         return next((number for have, number in self.samples(metric) if tuple(have.values()) == labels), None)
+
+
+def probe_record(status: ProbeStatus, now: float) -> ProbeRecord:
+    """A probe as the document has it.
+
+    Args:
+        status: of that time.
+        now: seconds since 1970.
+    """
+    age, left = status.age_seconds, status.next_run_seconds
+    return ProbeRecord(
+        name=status.name,
+        backend=status.backend,
+        last_result=status.last_result,
+        last_completion_at=None if age is None else now - age,
+        next_run_at=None if left is None else now + left,
+        skip_reason=status.skip_reason,
+    )
 
 
 LastSeen: TypeAlias = Mapping[tuple[str, str], float]

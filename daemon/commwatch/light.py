@@ -15,11 +15,17 @@ def leave_out_unused_imports() -> None:
     # None is what Python itself calls "not to be imported"; each importer below has a way to go on without.
     for name in (
         "rich",  # by structlog, for tracebacks that no daemon draws: 4 MiB and 40 ms besides
-        "ssl",  # by asyncio: libssl and libcrypto; the endpoint and the control socket speak no TLS
+        "ssl",  # by asyncio: libssl and libcrypto; where the endpoint speaks TLS, bring_back_tls lets it in
     ):
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
     _leave_out_servers()
     _leave_out_time_zones()
+
+
+def bring_back_tls() -> None:
+    """Let ssl be imported after all, by whoever is about to use it."""
+    if sys.modules.get("ssl", sys) is None:
+        del sys.modules["ssl"]
 
 
 def _leave_out_servers() -> None:

@@ -20,13 +20,13 @@ from commwatch.probes.pair_record import (
     labels_of,
 )
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed
-from commwatch.probes.record import ProbeHistory, ProbeRecord, rules_of
+from commwatch.probes.record import LatencyCourse, ProbeHistory, ProbeRecord, rules_of
 from commwatch.simulation.names import node_name
 from commwatch.state import StateDirectory
 from commwatch.thresholds import Thresholds
 from commwatch.topology.elements import ways_of
 from commwatch.units import format_rate, format_seconds
-from commwatch_exporters.web import ProbeStatus
+from commwatch_exporters.node_page.records import ProbeStatus, Trend
 
 AnyRecord: TypeAlias = ProbeRecord | PairRecord
 
@@ -107,7 +107,7 @@ class Known(NamedTuple):
 
 
 def status_of(name: str, record: AnyRecord, known: Known, now: float) -> ProbeStatus:
-    """A probe for the status page.
+    """A probe for the node's page.
 
     Args:
         name: of the probe.
@@ -117,6 +117,7 @@ def status_of(name: str, record: AnyRecord, known: Known, now: float) -> ProbeSt
     """
     last, skip, completed = known.result, known.skip, record.history.last_completion_at
     failed = f"failed: {last.reason} ({last.detail})" if isinstance(last, Failed) else ""
+    course = record.latency_course()
     return ProbeStatus(
         name=name,
         backend=record.history.backend,
@@ -124,7 +125,24 @@ def status_of(name: str, record: AnyRecord, known: Known, now: float) -> ProbeSt
         age_seconds=None if completed is None else max(0.0, now - completed),
         next_run_seconds=None if known.next_run_at is None else max(0.0, known.next_run_at - now),
         skip_reason="" if skip is None else f"{skip.reason}: {skip.detail}",
+        baseline="" if course is None else _baseline_words(course),
+        trend=None if course is None else _trend(course),
+        failed=bool(failed),
     )
+
+
+def _baseline_words(course: LatencyCourse) -> str:
+    usual = "" if course.usual is None else format_seconds(course.usual)
+    limit = "" if course.limit is None else f"spike above {format_seconds(course.limit)}"
+    return ", ".join(part for part in (usual, limit) if part)
+
+
+def _trend(course: LatencyCourse) -> Trend:
+    latest, limit = course.latest, course.limit
+    words = f"last {len(latest)} latencies: {format_seconds(min(latest))} to {format_seconds(max(latest))}"
+    if limit is not None:
+        words += f", {sum(one > limit for one in latest) or 'none'} above the limit"
+    return Trend(latest, course.usual, limit, words)
 
 
 def last_words(record: AnyRecord, now: float) -> str:

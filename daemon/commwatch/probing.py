@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from commwatch import config
+from commwatch.analysis.pair_matrix import PairMatrix
 from commwatch.probe_node import ProbeNode, Prospect, ReadNode
 from commwatch.probe_records import AnyRecord, Known, broken_off, last_words, load_record, status_of, take_outcome
 from commwatch.probe_schedule import ProbeSchedule, node_share
@@ -27,6 +28,7 @@ from commwatch.probes.gate import (
 )
 from commwatch.probes.launch import Launcher, StuckRank
 from commwatch.probes.lock import LOCK_FILE, ProbeLock
+from commwatch.probes.pair_record import PairRecord
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped, YieldReason
 from commwatch.scheduler import Scheduler
 from commwatch.state import StateDirectory
@@ -310,12 +312,21 @@ class Probing:
                 log.error("a probe's history cannot be saved", probe=name, error=str(error))
 
     def status(self, now: float) -> list[ProbeStatus]:
-        """The probes for the status page.
+        """The probes for the node's page.
 
         Args:
             now: wall clock seconds since 1970.
         """
         return [self._status(name, record, now) for name, record in self._records.items()]
+
+    def last_pairs(self, now: float) -> PairMatrix | None:
+        """The newest matrix of pairs, with its suspects; None before the first, or where it is too old.
+
+        Args:
+            now: wall clock seconds since 1970.
+        """
+        found = [one.current_matrix(now) for one in self._records.values() if isinstance(one, PairRecord)]
+        return max((one for one in found if one is not None), key=lambda one: one.taken_at, default=None)
 
     def _status(self, name: str, record: AnyRecord, now: float) -> ProbeStatus:
         known = Known(self._last_result.get(name), self._last_skip.get(name), self._scheduler.next_run(_job(name)))

@@ -9,16 +9,15 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from commwatch import __version__
 from commwatch.answers import Answers
 from commwatch.config import Config
 from commwatch.control import ControlServer
 from commwatch.engine import Engine
-from commwatch.errors import CommwatchError, ListenError, StateError
+from commwatch.errors import CommwatchError, StateError
 from commwatch.garbage import spare_the_garbage_collector
 from commwatch.health_counts import read_counts
 from commwatch.instruments import Instruments
@@ -26,16 +25,22 @@ from commwatch.logging import configure_logging
 from commwatch.maintenance import MaintenanceFile
 from commwatch.notify import Notifier
 from commwatch.scheduler import Scheduler, every
+from commwatch.serving import open_endpoint
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.names import absolute, node_name
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.start import STATE_NAME, SimulationStart
 from commwatch.state import StateDirectory, state_path
 from commwatch.status import describe
+from commwatch.textfile_writer import TextfileWriter
 from commwatch.thresholds import Thresholds, load_thresholds
 from commwatch.workers.wire import SimulationPlan
 from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.web import Endpoint, EndpointError, Status
+from commwatch_exporters.web import Endpoint, Status
+
+if TYPE_CHECKING:
+    from commwatch.web_access import WebAccess
+    from commwatch_exporters.node_page.records import ProbeStatus
 
 log = structlog.get_logger("commwatch.service")
 
@@ -65,12 +70,15 @@ class Service:
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._ready = False
+        self._read_well = {"configuration": True, "web configuration": True}
+        self._web: WebAccess | None = None
         self._instruments_due = 0.0
         self._save_due = time.monotonic() + SAVE_SECONDS
         self._answers = Answers(
             lambda: self._config, lambda: self._engine.verdict, self.snapshot, lambda: self._maintenance,
-            lambda: self._engine.job_settings,
+            lambda: self._engine.job_settings, self._probe_statuses,
         )  # fmt: skip
+        self._textfile = TextfileWriter(lambda: self._config.textfile, self.snapshot)
         self._changing = asyncio.Lock()
         self._engine: Engine
         self._endpoint: Endpoint
@@ -121,9 +129,16 @@ class Service:
         instruments.forget_engine()
         instruments.thresholds_info.labels(thresholds.digest).set(1)
         instruments.simulated.set(1 if config.simulation.preset else 0)
-        instruments.config_reload_successful.set(1)
-        instruments.config_reload_time.set(round(time.time(), 3))
+        self._show_reload("configuration", True)
         return Engine(config, thresholds, self._state, simulation, instruments, self._scheduler)
+
+    def _show_reload(self, what: str, succeeded: bool) -> None:
+        """Expose whether both configurations in force are those of the files."""
+        self._read_well[what] = succeeded
+        self._instruments.config_reload_successful.set(1 if all(self._read_well.values()) else 0)
+        if succeeded:
+            self._instruments.config_reload_time.set(round(time.time(), 3))
+        self._instruments.changed = True
 
     def _simulation(self, config: Config) -> SimulationPlan | None:
         settings = config.simulation
@@ -160,11 +175,13 @@ class Service:
             documents=self._answers.pages(),
             telemetry_path=web.telemetry_path,
         )
-        try:
-            addresses = await self._endpoint.start(web.listen_addresses)
-        except EndpointError as error:
-            raise ListenError(f"{error}; choose another with --web.listen-address") from error
-        log.info("serving", addresses=addresses, telemetry_path=web.telemetry_path, version=__version__)
+        if web.config_file:
+            from commwatch.web_access import WebAccess
+
+            self._web = WebAccess(
+                Path(web.config_file), self._endpoint, lambda read: self._show_reload("web configuration", read)
+            )
+        await open_endpoint(self._endpoint, web)
 
     async def _serve(self) -> None:
         self._scheduler.start()
@@ -176,8 +193,11 @@ class Service:
             return
         begin.result()
         heart = asyncio.create_task(every(HEARTBEAT_SECONDS, self._beat))
+        watch = asyncio.create_task(self._web.watch()) if self._web is not None else None
         await stop
         heart.cancel()
+        if watch is not None:
+            watch.cancel()
 
     async def _begin(self) -> None:
         """The first run of everything; then the daemon is ready."""
@@ -210,6 +230,7 @@ class Service:
         self._engine.expire()
         self._refresh_instruments()
         now = time.monotonic()
+        self._textfile.beat(now)
         if now >= self._save_due:
             self._save_due = now + SAVE_SECONDS
             await asyncio.to_thread(self._engine.save)
@@ -266,9 +287,11 @@ class Service:
                 prepared = await asyncio.to_thread(self._prepare, config)
             except CommwatchError as error:
                 log.error("the new configuration is not used; the old one stays in force", error=str(error))
-                self._instruments.config_reload_successful.set(0)
+                self._show_reload("configuration", False)
             else:
                 await self._change_to(config, prepared)
+            if self._web is not None:
+                await self._web.reread()
         self._instruments.changed = True
         self._notifier.ready(self._status_line())
 
@@ -309,8 +332,11 @@ class Service:
     def _readiness(self) -> tuple[bool, list[str]]:
         return self._ready, [] if self._ready else ["the first run of the collectors is not over"]
 
+    def _probe_statuses(self, now: float) -> list[ProbeStatus]:
+        return self._engine.probing.status(now)
+
     def _status(self) -> Status:
-        return describe(self._engine, self._scheduler, self._maintenance, self.snapshot())
+        return describe(self._engine, self._maintenance, self.snapshot())
 
     def _status_line(self) -> str:
         collectors = self._engine.collection.collectors.values()
@@ -325,11 +351,13 @@ class Service:
         """Stop within five seconds, whatever hangs."""
         self._notifier.stopping()
         log.info("stopping")
-        work = asyncio.gather(control.stop(), self._endpoint.stop(), self._engine.stop())
+        work = asyncio.gather(control.stop(), self._endpoint.stop(), self._textfile.stop(), self._engine.stop())
         _, late = await asyncio.wait([asyncio.ensure_future(work)], timeout=STOP_SECONDS)
         if late:
             # What is still running may never end, and the end of the event loop would wait for it.
             log.error("not everything stopped in time; leaving", after_seconds=STOP_SECONDS)
             os._exit(1)
         self._scheduler.stop()
+        if self._web is not None:
+            self._web.close()
         log.info("stopped")

@@ -13,8 +13,11 @@ from commwatch.config_file import Override, Steps, load_config
 DEFAULT_CONFIG_FILE = Path("/etc/commwatch/commwatch.yaml")
 
 _FLAGS: tuple[tuple[str, Steps, str], ...] = (
-    ("--web.listen-address", ("web", "listen_addresses"), "HOST:PORT to serve on; may be given several times"),
+    ("--web.listen-address", ("web", "listen_addresses"), "HOST:PORT to serve on, also several times; empty: none"),
     ("--web.telemetry-path", ("web", "telemetry_path"), "path of the metrics"),
+    ("--web.config.file", ("web", "config_file"), "TLS, users and limits, in the format of exporter-toolkit"),
+    ("--web.systemd-socket", ("web", "systemd_socket"), "listen on the sockets that systemd hands over"),
+    ("--textfile.path", ("textfile", "path"), "write the metrics into FILE.prom too, for node_exporter"),
     ("--path.sysfs", ("paths", "sysfs"), "where sysfs is mounted"),
     ("--path.procfs", ("paths", "procfs"), "where procfs is mounted"),
     ("--path.state", ("paths", "state"), "directory for what must survive a restart"),
@@ -28,9 +31,12 @@ _FLAGS: tuple[tuple[str, Steps, str], ...] = (
     ("--simulate.faults", ("simulation", "faults"), "file of faults for the simulated node"),
 )
 _LISTS = {"--web.listen-address"}
+_SWITCHES = {"--web.systemd-socket"}
 _WANTED = {
     "--web.listen-address": "ADDRESS",
     "--web.telemetry-path": "PATH",
+    "--web.config.file": "FILE",
+    "--textfile.path": "FILE",
     "--path.sysfs": "DIRECTORY",
     "--path.procfs": "DIRECTORY",
     "--path.state": "DIRECTORY",
@@ -63,6 +69,9 @@ def settings_parser() -> argparse.ArgumentParser:
         help=f"configuration (default: {DEFAULT_CONFIG_FILE}, if it is there)",
     )  # fmt: skip
     for flag, _, text in _FLAGS:
+        if flag in _SWITCHES:
+            group.add_argument(flag, dest=_destination(flag), help=text, action="store_const", const=True)
+            continue
         group.add_argument(
             flag,
             dest=_destination(flag),
@@ -73,18 +82,24 @@ def settings_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _from_environment(flag: str, value: str) -> object:
+    if flag in _LISTS:
+        return [part for one in value.split(",") if (part := one.strip())]
+    if flag in _SWITCHES:
+        return {"true": True, "1": True, "false": False, "0": False, "": False}.get(value.lower(), value)
+    return value
+
+
 def _overrides(parsed: argparse.Namespace, environment: Mapping[str, str]) -> list[Override]:
     found = []
     for flag, steps, _ in _FLAGS:
         name = environment_name(flag)
         if name in environment:
-            value = environment[name]
-            parts = [part.strip() for part in value.split(",")]
-            found.append(Override(steps, parts if flag in _LISTS else value, name))
+            found.append(Override(steps, _from_environment(flag, environment[name]), name))
     for flag, steps, _ in _FLAGS:
         value = getattr(parsed, _destination(flag))
         if value is not None:
-            found.append(Override(steps, value, flag))
+            found.append(Override(steps, [one for one in value if one] if flag in _LISTS else value, flag))
     return found
 
 

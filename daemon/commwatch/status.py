@@ -1,71 +1,105 @@
-"""What the status page says beside the snapshot: the node, what to know first, collectors and probes."""
+"""What the node's page says beside the snapshot: the node, verdict and findings, pairs, collectors and probes."""
 
 from __future__ import annotations
 
+import socket
 import time
+from collections import Counter
+from collections.abc import Iterator
 
 from commwatch import __version__
 from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.finding import Finding
+from commwatch.analysis.findings.finding import SEVERITIES, Finding
+from commwatch.analysis.score.model import Score
 from commwatch.collection import Collector
 from commwatch.engine import Engine
-from commwatch.scheduler import Scheduler
+from commwatch.simulation.names import node_name
+from commwatch_exporters.node_page.records import (
+    CollectorStatus,
+    FindingStatus,
+    Mark,
+    PairsStatus,
+    ScorePart,
+    ScoreStatus,
+    Status,
+)
 from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.web import CollectorStatus, FindingStatus, Status
 
 NO_DRIVER = (
     "No NVIDIA driver is loaded here, so there is no GPU to watch: interfaces, PCIe devices and a gloo probe remain. "
     "To see a GPU node, start the daemon with --simulate h100x8."
 )
+_KINDS = {
+    "gpu": "GPUs here", "nvlink": "NVLinks up", "pcie_lane": "PCIe lanes of GPUs", "rdma_port": "RDMA ports up",
+    "ethernet_port": "Ethernet ports up",
+}  # fmt: skip
+_LOSS_SHOWN_FROM = 0.005
 
 
-def describe(engine: Engine, scheduler: Scheduler, maintenance: str | None, snapshot: Snapshot) -> Status:
+def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Status:
     """The status of a running engine."""
     now = time.time()
-    notices = []
-    if maintenance is not None:
-        notices.append(f"Paused for maintenance ({maintenance}): GPUs are neither read nor probed.")
-    if engine.driver_absent():
-        notices.append(NO_DRIVER)
-    for collector in engine.collection.collectors.values():
-        if stuck := collector.reader.stuck_count:
-            processes = "process is" if stuck == 1 else "processes are"
-            notice = f"{stuck} worker {processes} stuck in the driver and left alone ({collector.source})."
-            if notice not in notices:
-                notices.append(notice)
-    if missing := engine.inventory()["missing"]:
-        notices.append(f"Missing here: {'; '.join(missing)}.")
+    verdict, settings = engine.verdict, engine.config
+    simulated = node_name(settings.simulation.preset) if settings.simulation.preset else ""
     absent = engine.collection.absent_sources
-    collectors = [_collector(one, now) for one in engine.collection.collectors.values() if one.source not in absent]
     return Status(
         version=__version__,
-        summary=[*_summary(snapshot), *_verdict(engine)],
-        notices=notices,
-        findings=[_finding(one, now) for one in engine.verdict.findings],
-        collectors=collectors,
+        name=simulated or socket.gethostname(),
+        simulated=simulated,
+        paused=maintenance,
+        facts=tuple(_facts(snapshot)),
+        notices=tuple(_notices(engine, maintenance)),
+        looked=verdict.looked_at is not None,
+        findings=[_finding(one, now) for one in verdict.findings],
+        marks=marks_of(verdict.findings),
+        score=None if verdict.looked_at is None else _score(verdict.score()),
+        pairs=_pairs(engine, now),
+        collectors=[
+            _collector(one, now) for one in engine.collection.collectors.values() if one.source not in absent
+        ],
         probes=engine.probing.status(now),
-    )
+        documentation=settings.web.documentation,
+    )  # fmt: skip
 
 
-def _summary(snapshot: Snapshot) -> list[str]:
-    lines = []
-    for labels, _ in snapshot.samples("commwatch_software_info"):
-        lines.append(f"NVIDIA driver {labels['driver_version']}, NVML {labels['nvml_version']}")
-    present = {labels["kind"]: value for labels, value in snapshot.samples("commwatch_present")}
+def _notices(engine: Engine, maintenance: str | None) -> Iterator[str]:
+    if maintenance is not None:
+        yield f"Paused for maintenance ({maintenance}): GPUs are neither read nor probed."
+    if engine.driver_absent():
+        yield NO_DRIVER
+    stuck = {one.source: one.reader.stuck_count for one in engine.collection.collectors.values()}
+    for source, count in stuck.items():
+        if count:
+            processes = "process is" if count == 1 else "processes are"
+            yield f"{count} worker {processes} stuck in the driver and left alone ({source})."
+    if missing := engine.inventory()["missing"]:
+        yield f"Missing here: {'; '.join(missing)}."
+    if failing := engine.verdict.failing_rules:
+        rules = "1 rule" if len(failing) == 1 else f"{len(failing)} rules"
+        yield f"{rules} failed, so that what they look for is not known: {', '.join(sorted(failing))}."
+
+
+def _facts(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    models = Counter(labels["name"] for labels, _ in snapshot.samples("commwatch_gpu_info"))
+    if models:
+        yield "Model", ", ".join(f"{count} × {name}" for name, count in models.items())
     expected = {labels["kind"]: value for labels, value in snapshot.samples("commwatch_expected")}
-    for kind, value in present.items():
+    for labels, value in snapshot.samples("commwatch_present"):
+        kind = labels["kind"]
         wanted = f" of {expected[kind]} expected" if kind in expected else ""
-        lines.append(f"{kind.replace('_', ' ')}: {value}{wanted}")
-    return lines
+        yield _KINDS.get(kind, kind.replace("_", " ")), f"{value}{wanted}"
+    for labels, _ in snapshot.samples("commwatch_software_info"):
+        yield "NVIDIA driver, NVML", f"{labels['driver_version']}, {labels['nvml_version']}"
 
 
-def _verdict(engine: Engine) -> list[str]:
-    """How many findings are open; nothing before the rules ran."""
-    verdict = engine.verdict
-    if verdict.looked_at is None:
-        return []
-    failing = f"; {len(verdict.failing_rules)} rules failed" if verdict.failing_rules else ""
-    return [f"open findings: {len(verdict.findings) or 'none'}{failing}"]
+def marks_of(findings: list[Finding]) -> dict[str, Mark]:
+    """By identity of each component that a finding or one of its causes is about, the gravest that is said of it."""
+    said = [(one.severity, one.code, one.component.identity) for one in findings]
+    said += [
+        (CODES[cause.code].severity, cause.code, cause.component.identity) for one in findings for cause in one.causes
+    ]
+    said.sort(key=lambda one: SEVERITIES.index(one[0]), reverse=True)  # the gravest is written last
+    return {identity: Mark(severity, CODES[code].title) for severity, code, identity in said}
 
 
 def _finding(finding: Finding, now: float) -> FindingStatus:
@@ -78,7 +112,22 @@ def _finding(finding: Finding, now: float) -> FindingStatus:
         age_seconds=max(0.0, now - finding.since),
         causes=[f"{CODES[cause.code].title}: {cause.component.words}" for cause in finding.causes],
         next_step=CODES[finding.causes[0].code if finding.causes else finding.code].next_step,
+        code=finding.code,
     )
+
+
+def _score(score: Score) -> ScoreStatus:
+    losses = [f"{one.part}: {one.subject}, {one.words}" for one in score.losses if one.lost >= _LOSS_SHOWN_FROM]
+    return ScoreStatus(score.ratio, score.word, [ScorePart(one.name, one.ratio) for one in score.parts], losses)
+
+
+def _pairs(engine: Engine, now: float) -> PairsStatus | None:
+    matrix = engine.probing.last_pairs(now)
+    if matrix is None:
+        return None
+    from commwatch.status_pairs import pairs_status  # at the first request: most daemons are only scraped
+
+    return pairs_status(matrix, engine.verdict.thresholds.probe_bandwidth_utilization_low_ratio)
 
 
 def _collector(collector: Collector, now: float) -> CollectorStatus:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import enum
+from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Protocol, cast
 
@@ -15,7 +17,7 @@ from commwatch_exporters.http_messages import Limits, Request, Response, refusal
 _WRITE_BYTES = 65536  # handed to the transport at a time, and so the most that it keeps for a slow reader
 _LINGER_SECONDS = 1.0  # for the client to read the last answer; closing on unread bytes would destroy it
 
-_COMMON_HEADERS = [
+COMMON_HEADERS = (
     ("Cache-Control", "no-store"),
     (
         "Content-Security-Policy",
@@ -23,7 +25,8 @@ _COMMON_HEADERS = [
     ),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
-]
+)
+"""What every answer carries, unless the server is told otherwise."""
 
 
 class Host(Protocol):
@@ -32,6 +35,11 @@ class Host(Protocol):
     limits: Limits
     receive_buffer: memoryview
     """Shared by all connections: the loop fills it and hands it over in one step."""
+    headers: Sequence[tuple[str, str]]
+    """Of every answer."""
+
+    def admit(self, request: Request, connection: Connection) -> Response | asyncio.Future[Response | None] | None:
+        """Why a request is not let in, at once or later; None if it is."""
 
     def answer(self, request: Request) -> Response:
         """The answer to a request; never raises."""
@@ -40,7 +48,7 @@ class Host(Protocol):
         """A client has connected."""
 
     def used(self, connection: Connection) -> None:
-        """A request has been answered."""
+        """A request has been let in."""
 
     def closed(self, connection: Connection) -> None:
         """The connection is gone."""
@@ -52,6 +60,7 @@ class Host(Protocol):
 class _State(enum.Enum):
     WAITING = enum.auto()  # for the first byte of a request
     READING = enum.auto()  # a request has begun
+    DECIDING = enum.auto()  # whether a request is let in is being found out
     SENDING = enum.auto()  # an answer is not yet with the kernel
     CLOSING = enum.auto()  # the last answer is sent; whatever still comes is dropped
 
@@ -61,7 +70,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, host: Host) -> None:
         self.served = False
-        """Whether a whole request has arrived."""
+        """Whether a request has been let in."""
         self._host = host
         self._limits = host.limits
         self._loop = asyncio.get_running_loop()
@@ -71,11 +80,18 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = memoryview(b"")
         self._write_paused = False
         self._last_answer = False
+        self._decision: asyncio.Future[Response | None] | None = None
 
     @property
     def sending(self) -> bool:
         """Whether an answer is under way."""
         return self._state is _State.SENDING
+
+    @property
+    def peer(self) -> str:
+        """Address of the client, without the port; empty for a unix socket."""
+        peer = self._transport.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) else ""
 
     # --- what the event loop calls ---
 
@@ -92,14 +108,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take in what has arrived."""
+        self.received(bytes(self._host.receive_buffer[:nbytes]))
+
+    def received(self, data: bytes) -> None:
+        """Take in some bytes."""
         if self._state is not _State.CLOSING:
-            self._receive(bytes(self._host.receive_buffer[:nbytes]))
+            self._receive(data)
 
     def eof_received(self) -> bool:
         """The client sends no more; True keeps the connection for an answer under way."""
         if self._state is not _State.CLOSING:
             self._receive(b"")
-        return self.sending
+        return self._state in (_State.DECIDING, _State.SENDING)
 
     def pause_writing(self) -> None:
         """The kernel takes no more for now."""
@@ -115,6 +135,8 @@ class Connection(asyncio.BufferedProtocol):
         """The connection is gone."""
         if self._deadline is not None:
             self._deadline.cancel()
+        if self._decision is not None:
+            self._decision.cancel()
         self._unsent = memoryview(b"")
         self._state = _State.CLOSING
         self._host.closed(self)
@@ -159,15 +181,41 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def _handle(self, event: h11.Request) -> None:
+        is_head = event.method == b"HEAD"
         refused = refusal(event, self._limits)
         if refused is not None:
-            self._send(refused, is_head=event.method == b"HEAD", close=True)
+            self._send(refused, is_head=is_head, close=True)
             return
         self._http.next_event()  # the end of the message: there is no body
-        self.served = True
-        self._host.used(self)
-        response = self._host.answer(request_of(event))
-        self._send(response, is_head=event.method == b"HEAD", close=False)
+        request = request_of(event)
+        decision = self._host.admit(request, self)
+        if isinstance(decision, asyncio.Future):
+            self._enter(_State.DECIDING, self._limits.write_seconds)
+            self._transport.pause_reading()
+            self._decision = decision
+            decision.add_done_callback(partial(self._decided, request, is_head))
+        else:
+            self._answer(request, is_head, decision)
+
+    def _decided(self, request: Request, is_head: bool, decision: asyncio.Future[Response | None]) -> None:
+        self._decision = None
+        if self._state is not _State.DECIDING:
+            return
+        if decision.cancelled():  # at the deadline
+            self._answer(request, is_head, short_response(HTTPStatus.SERVICE_UNAVAILABLE))
+        elif error := decision.exception():
+            self._host.failed("admission", cast(Exception, error))
+            self._answer(request, is_head, short_response(HTTPStatus.INTERNAL_SERVER_ERROR))
+        else:
+            self._answer(request, is_head, decision.result())
+
+    def _answer(self, request: Request, is_head: bool, refused: Response | None) -> None:
+        if refused is None:
+            self.served = True
+            self._host.used(self)
+            self._send(self._host.answer(request), is_head=is_head, close=False)
+        else:
+            self._send(refused, is_head=is_head, close=False)
 
     def _refuse(self, status: HTTPStatus) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -182,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
             ("Date", email.utils.formatdate(usegmt=True)),
             ("Content-Type", response.content_type),
             ("Content-Length", str(len(response.body))),
-            *_COMMON_HEADERS,
+            *self._host.headers,
             *response.headers,
         ]
         if close:
@@ -235,5 +283,7 @@ class Connection(asyncio.BufferedProtocol):
     def _expire(self) -> None:
         if self._state is _State.READING:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+        elif self._decision is not None:
+            self._decision.cancel()
         else:
             self.abort()

@@ -1,12 +1,15 @@
-"""Listen addresses: from the text that an operator writes to bound sockets."""
+"""Where to listen: from the text that an operator writes, or from what systemd hands over, to bound sockets."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
+from collections.abc import MutableMapping
 
-_BACKLOG = 128  # connections that wait for the event loop
+BACKLOG = 128
+"""Connections that may wait for the event loop."""
+_FIRST_PASSED = 3  # file descriptor, by systemd's protocol
 _NO_IPV6 = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
 
 
@@ -50,8 +53,45 @@ def bind(address: str) -> list[socket.socket]:
         raise EndpointError(f"cannot listen on {address!r}: {reason}") from error
 
 
+def passed_sockets(
+    environment: MutableMapping[str, str] = os.environ, first: int = _FIRST_PASSED
+) -> list[socket.socket]:
+    """The listening sockets that systemd hands to this process (sd_listen_fds); none the second time.
+
+    Neither children nor the programs that they start get to see them.
+
+    Raises:
+        EndpointError: one of them is no listening stream socket.
+    """
+    mine = environment.get("LISTEN_PID") == str(os.getpid())
+    count = environment.get("LISTEN_FDS", "")
+    for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
+        environment.pop(name, None)
+    if not mine or not count.isdigit():
+        return []
+    return [_passed(descriptor) for descriptor in range(first, first + int(count))]
+
+
+def _passed(descriptor: int) -> socket.socket:
+    try:
+        os.set_inheritable(descriptor, False)
+        passed = socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise EndpointError(f"file descriptor {descriptor} from systemd is no socket: {error.strerror}") from error
+    if passed.type != socket.SOCK_STREAM or not passed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        passed.close()
+        raise EndpointError(
+            f"file descriptor {descriptor} from systemd does not listen for connections: "
+            "the socket unit needs ListenStream= and Accept=no"
+        )
+    passed.setblocking(False)
+    return passed
+
+
 def name_of(bound: socket.socket) -> str:
     """The address of a bound socket, as an operator would write it."""
+    if bound.family == socket.AF_UNIX:
+        return str(bound.getsockname())
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if bound.family == socket.AF_INET6 else f"{host}:{port}"
 
@@ -86,7 +126,7 @@ def _bound(family: int, where: tuple[object, ...], *, dual_stack: bool = False) 
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual_stack else 1)
         bound.bind(where)
-        bound.listen(_BACKLOG)  # here, so that a taken port fails here: two sockets may share a port until one listens
+        bound.listen(BACKLOG)  # here, so that a taken port fails here: two sockets may share a port until one listens
     except OSError:
         bound.close()
         raise

@@ -50,11 +50,17 @@ def process_metrics(page_format: Format) -> str:
     return "".join(lines)
 
 
-def _parts(snapshot: Snapshot, page_format: Format) -> list[Part]:
+def family_parts(snapshot: Snapshot, page_format: Format) -> list[Part]:
+    """Headers and lines of all families but those of this process."""
     parts = []
     for family, part in _families.parts(snapshot).items():
         parts.append(_HEADERS[page_format][family])
         parts.append(part)
+    return parts
+
+
+def _parts(snapshot: Snapshot, page_format: Format) -> list[Part]:
+    parts = family_parts(snapshot, page_format)
     parts.append(_process_part(page_format, round(time.monotonic() / _PROCESS_SECONDS)))
     if page_format is Format.OPENMETRICS:
         parts.append(_END_PART)

@@ -1,8 +1,9 @@
-"""The endpoint of the daemon: metrics, health, readiness and the status page."""
+"""The endpoint of the daemon: metrics, health, readiness and the node's page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 
@@ -10,13 +11,15 @@ from commwatch_exporters.http_messages import Limits, Request, Response
 from commwatch_exporters.http_server import HttpServer
 from commwatch_exporters.listen import EndpointError
 from commwatch_exporters.negotiation import accepts_gzip, choose_format
+from commwatch_exporters.node_page.records import CollectorStatus, FindingStatus, ProbeStatus, Status
+from commwatch_exporters.node_page.served import STILL_PATH, ServedPage
 from commwatch_exporters.prometheus import render
 from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.status_page import CollectorStatus, FindingStatus, ProbeStatus, Status, render_status_page
 
 __all__ = ["CollectorStatus", "Endpoint", "EndpointError", "FindingStatus", "Limits", "ProbeStatus", "Status"]
 
 _VARY = ("Vary", "Accept, Accept-Encoding")
+_VARY_GZIP = ("Vary", "Accept-Encoding")
 _FRESH = (("Cache-Control", "no-store"),)
 _GZIP = ("Content-Encoding", "gzip")
 
@@ -27,7 +30,7 @@ class Endpoint(HttpServer):
     Args:
         snapshot: The last complete snapshot.
         ready: Whether the daemon is ready, and if not, why, one line for each reason.
-        status: What the status page says beside the snapshot.
+        status: What the node's page says beside the snapshot.
         telemetry_path: Where the metrics are.
         limits: What a client may use.
     """
@@ -44,16 +47,17 @@ class Endpoint(HttpServer):
     ) -> None:
         self._snapshot = snapshot
         self._ready = ready
-        self._status = status
-        self._telemetry_path = telemetry_path
+        self._page = ServedPage(snapshot, status, telemetry_path)
         routes = {
-            "/": self._status_page,
+            "/": partial(self._node_page, refreshes=True),
+            STILL_PATH: partial(self._node_page, refreshes=False),
             "/healthz": _healthz,
             "/readyz": self._readyz,
             **{path: _document(give) for path, give in documents.items()},
             telemetry_path: self._metrics,
         }
-        super().__init__(routes, limits)
+        # Health is about the process: whoever asks gets an answer, at any rate and without a password.
+        super().__init__(routes, limits, open_paths=("/healthz", "/readyz"))
 
     def _metrics(self, request: Request) -> Response:
         page_format = choose_format(request.headers.get("accept", ""))
@@ -67,9 +71,10 @@ class Endpoint(HttpServer):
             return Response(HTTPStatus.OK, b"ready\n")
         return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join([f"{reason}\n" for reason in reasons]).encode())
 
-    def _status_page(self, _: Request) -> Response:
-        page = render_status_page(self._snapshot(), self._status(), self._telemetry_path)
-        return Response(HTTPStatus.OK, page.encode(), "text/html; charset=utf-8")
+    def _node_page(self, request: Request, *, refreshes: bool) -> Response:
+        gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
+        page = self._page.page(refreshes=refreshes, compressed=gzip)
+        return Response(HTTPStatus.OK, page, "text/html; charset=utf-8", (_VARY_GZIP, _GZIP) if gzip else (_VARY_GZIP,))
 
 
 def _healthz(_: Request) -> Response:

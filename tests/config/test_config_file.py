@@ -71,7 +71,13 @@ def test_a_flag_goes_over_the_file(tmp_path: Path) -> None:
         ("web:\n  listen_addresses: [':1', 5]\n", 2, "web.listen_addresses[1]", "expected text; got a whole number"),
         ("web: {telemetry_path: /healthz}\n", 1, "web", "is the path of the health check"),
         ("web: {telemetry_path: /api/v1/findings}\n", 1, "web", "is a path of the API"),
+        ("web: {telemetry_path: /still}\n", 1, "web", "is a path of the node's page"),
+        ("web: {documentation: 'javascript:alert(1)'}\n", 1, "web.documentation", "regex"),
+        ("web: {documentation: 'https://docs.example/'}\n", 1, "web.documentation", "regex"),
         ("web:\n  listen_addresses: [foo]\n", 1, "web", "'foo': expected HOST:PORT"),
+        ("textfile:\n  path: /var/commwatch.txt\n", 2, "textfile.path", "got '/var/commwatch.txt'"),
+        ("textfile:\n  path: commwatch.prom\n", 2, "textfile.path", "got 'commwatch.prom'"),
+        ("textfile: {interval: 500ms}\n", 1, "textfile", "interval must be at least 1s"),
         ("sources:\n  network: {interval: 1ms}\n", 2, "sources.network", "interval must be at least 50ms"),
         (
             "sources:\n  nccl_logs: {paths: [logs]}\n",

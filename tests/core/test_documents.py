@@ -14,7 +14,9 @@ from commwatch.documents import (
     SnapshotDocument,
     finding_record,
     metric_records,
+    probe_record,
 )
+from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.core import block
 
@@ -36,6 +38,17 @@ def snapshot_document(snapshot: Snapshot) -> SnapshotDocument:
     return SnapshotDocument(
         version="1.2.3", time=2000.0, simulated="h100x8", maintenance=None, metrics=metric_records(snapshot)
     )
+
+
+def test_a_probe_is_told_with_points_in_time() -> None:
+    """Not with ages, which are wrong as soon as the document is read; what is not known is null."""
+    status = ProbeStatus("all_reduce", "nccl", "latency 10 µs", age_seconds=60.0, next_run_seconds=840.0)
+    record = probe_record(status, 2000.0)
+
+    assert (record.name, record.backend, record.last_result) == ("all_reduce", "nccl", "latency 10 µs")
+    assert (record.last_completion_at, record.next_run_at, record.skip_reason) == (1940.0, 2840.0, "")
+    never = probe_record(ProbeStatus("pairs", "nccl", skip_reason="gpu_busy: GPU 3"), 2000.0)
+    assert (never.last_completion_at, never.next_run_at, never.skip_reason) == (None, None, "gpu_busy: GPU 3")
 
 
 def test_a_finding_with_its_cause() -> None:

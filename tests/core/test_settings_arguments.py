@@ -91,6 +91,15 @@ def test_listen_addresses_are_a_list(tmp_path: Path) -> None:
     assert config_from(parsed(*named, *flags), variable).web.listen_addresses == (":6", ":7")
 
 
+def test_an_empty_listen_address_opens_no_port(tmp_path: Path) -> None:
+    """As a flag, as a variable, and as an empty list in the file."""
+    file = write(tmp_path / "commwatch.yaml", "web: {listen_addresses: []}\n")
+
+    assert config_from(parsed("--web.listen-address", ""), NOTHING).web.listen_addresses == ()
+    assert config_from(parsed(), {"COMMWATCH_WEB_LISTEN_ADDRESS": ""}).web.listen_addresses == ()
+    assert config_from(parsed("--config.file", str(file)), NOTHING).web.listen_addresses == ()
+
+
 def test_the_file_is_the_one_that_is_named(tmp_path: Path, no_default_file: Path) -> None:
     """By the flag, else by the variable, else the default one where it is there, else none."""
     variable = {"COMMWATCH_CONFIG_FILE": str(tmp_path / "b.yaml")}

@@ -1,4 +1,4 @@
-"""What the status page is told of a running engine."""
+"""What the node's page is told of a running engine."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from commwatch import __version__, engine, status
 from commwatch.analysis.findings.codes import CODES
 from commwatch.analysis.findings.finding import Cause, Component, Finding
+from commwatch.analysis.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.config import Config, Paths
 from commwatch.engine import Engine
 from commwatch.instruments import Instruments
 from commwatch.sources.base import Absence
 from commwatch.state import StateDirectory
-from commwatch.status import NO_DRIVER, describe
+from commwatch.status import NO_DRIVER, describe, marks_of
 from commwatch.thresholds import load_thresholds
+from commwatch.verdict import Verdict
 from commwatch.workers.reader import Reader
 from commwatch.workers.worker import Collected
+from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from commwatch_exporters.web import CollectorStatus, Status
 from support.core import Clock, PlannedJobs, block, collected, in_loop
@@ -49,11 +53,23 @@ async def nothing(reader: Reader, key: str) -> Collected:
 
 
 def told(running: Engine, maintenance: str | None = None, snapshot: Snapshot = EMPTY) -> Status:
-    return describe(running, PlannedJobs(), maintenance, snapshot)
+    return describe(running, maintenance, snapshot)
 
 
 def page(values: Mapping[Series, Value]) -> Snapshot:
     return Snapshot([block(values)])
+
+
+def matrix(expected: float | None = 100e9) -> PairMatrix:
+    """Two GPUs, one of which sends slowly."""
+    ends = tuple(PairEndpoint(label=str(one), device=f"GPU-{one}") for one in range(2))
+    cells = (
+        PairCell(source=0, destination=1, bandwidth=95e9, expected_bandwidth=expected),
+        PairCell(source=1, destination=0, bandwidth=50e9, expected_bandwidth=expected),
+    )
+    return PairMatrix(
+        taken_at=1.8e9, backend="nccl", latency_bytes=8, bandwidth_bytes=2**24, endpoints=ends, cells=cells
+    )  # fmt: skip
 
 
 def links(running: Engine) -> CollectorStatus:
@@ -65,7 +81,8 @@ def test_an_engine_that_has_not_run_has_nothing_to_tell(running: Engine) -> None
     """A collector that was not tried yet is neither good nor bad."""
     before = told(running)
 
-    assert (before.version, before.summary, before.notices, before.probes) == (__version__, [], [], [])
+    assert (before.version, before.facts, before.notices, before.probes) == (__version__, (), (), [])
+    assert (before.looked, before.score, before.pairs, before.findings) == (False, None, None, [])
     assert [one.name for one in before.collectors] == [*running.collection.collectors]
     assert {(one.success, one.age_seconds, one.last_error) for one in before.collectors} == {(None, None, "")}
 
@@ -123,10 +140,11 @@ def test_a_clock_that_was_set_back_gives_no_negative_age(running: Engine, clock:
     assert links(running).age_seconds == 0.0
 
 
-def test_the_summary_names_driver_and_parts(running: Engine) -> None:
+def test_the_facts_name_parts_and_driver(running: Engine) -> None:
     """How many of how many; a kind of which nothing is expected stands alone."""
     snapshot = page({
         ("commwatch_software_info", ("580.65", "13.580.65", "13.0")): 1,
+        **{("commwatch_gpu_info", (str(gpu), f"0000:{gpu}7:00.0", "", "", "NVIDIA H100", "")): 1 for gpu in range(7)},
         ("commwatch_present", ("gpu",)): 7,
         ("commwatch_expected", ("gpu",)): 8,
         ("commwatch_present", ("ethernet_port",)): 2,
@@ -135,11 +153,12 @@ def test_the_summary_names_driver_and_parts(running: Engine) -> None:
         ("commwatch_expected", ("nvlink",)): 144,
     })  # fmt: skip
 
-    assert told(running, snapshot=snapshot).summary == [
-        "NVIDIA driver 580.65, NVML 13.580.65",
-        "gpu: 7 of 8 expected",
-        "ethernet port: 2",
-    ]
+    assert told(running, snapshot=snapshot).facts == (
+        ("Model", "7 × NVIDIA H100"),
+        ("GPUs here", "7 of 8 expected"),
+        ("Ethernet ports up", "2"),
+        ("NVIDIA driver, NVML", "580.65, 13.580.65"),
+    )
 
 
 def test_maintenance_is_said_first(running: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +167,7 @@ def test_maintenance_is_said_first(running: Engine, monkeypatch: pytest.MonkeyPa
 
     notices = told(running, maintenance="swap").notices
 
-    assert notices == ["Paused for maintenance (swap): GPUs are neither read nor probed.", NO_DRIVER]
+    assert notices == ("Paused for maintenance (swap): GPUs are neither read nor probed.", NO_DRIVER)
     assert "--simulate h100x8" in NO_DRIVER
 
 
@@ -180,11 +199,68 @@ def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -
     assert slow.next_step == CODES["nvlink_down"].next_step
     assert (lost.title, lost.age_seconds, lost.causes) == ("GPU is lost", 0.0, [])
     assert lost.next_step == CODES["gpu_lost"].next_step
-    assert status.summary == ["open findings: 2"]
+    assert (slow.code, lost.code) == ("probe_bandwidth_low", "gpu_lost")
+    assert status.marks == {
+        "probe/all_reduce": Mark("critical", CODES["probe_bandwidth_low"].title),
+        "nvlink/0000:17:00.0/3": Mark("critical", CODES["nvlink_down"].title),
+        "gpu/0000:18:00.0": Mark("critical", CODES["gpu_lost"].title),
+    }
+
+
+def test_a_part_is_marked_with_the_gravest_that_is_said_of_it() -> None:
+    """Findings come the gravest first, but a cause may be graver than those before it."""
+    part = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3")
+    other = Component("probe", "all_reduce")
+    cause = Cause("nvlink_down", part, (), 0.9, "")
+    found = [
+        Finding("nvlink_recovering", part, "warning", 0.0, ()),
+        Finding("probe_bandwidth_low", other, "critical", 0.0, (), "", (cause,)),
+    ]
+
+    for findings in (found, found[::-1]):
+        assert marks_of(findings)["nvlink/0000:17:00.0/3"] == Mark("critical", CODES["nvlink_down"].title)
 
 
 def test_nothing_wrong_is_said_too(running: Engine, clock: Clock) -> None:
     """Once the rules have looked; a rule that fails is no good sign."""
     running.verdict.looked_at = clock.time()
 
-    assert told(running).summary == ["open findings: none"]
+    said = told(running)
+    assert (said.looked, said.findings) == (True, [])
+    assert said.score is not None
+    assert (said.score.ratio, said.score.word) == (None, "not measured")
+
+
+def test_rules_that_failed_are_named(running: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they look for is not known, whatever the findings say."""
+    monkeypatch.setattr(Verdict, "failing_rules", frozenset({"nvlink_down", "gpu_lost"}))
+
+    (notice,) = told(running).notices
+    assert notice == "2 rules failed, so that what they look for is not known: gpu_lost, nvlink_down."
+
+
+def test_the_last_pairs_are_shown_while_they_are_young(running: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probing says which they are; colours, numbers and marks are those of commwatch heatmap."""
+    monkeypatch.setattr(running.probing, "last_pairs", lambda now: matrix())
+    pairs = told(running).pairs
+
+    assert pairs is not None
+    assert pairs.names == ("GPU0", "GPU1")
+    assert [[cell.text + cell.mark for cell in row] for row in pairs.rows] == [["", "95"], ["50!", ""]]
+    assert pairs.rows[0][1].ground != pairs.rows[1][0].ground
+    assert (pairs.scale or ("",))[0] == "0 %"
+    assert [mark for mark, _ in pairs.notes] == ["!"]
+
+
+def test_pairs_of_which_nothing_is_expected_are_shown_as_they_are(
+    running: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In GB/s, and what was not measured as such."""
+    unknown = matrix(expected=None)
+    monkeypatch.setattr(running.probing, "last_pairs", lambda now: replace(unknown, cells=unknown.cells[:1]))
+    pairs = told(running).pairs
+
+    assert pairs is not None
+    assert [[cell.text for cell in row] for row in pairs.rows] == [["", "95.0"], ["-", ""]]
+    assert pairs.rows[1][0].ground == ""
+    assert pairs.notes == [("-", "not measured")]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
 from commwatch_exporters.http_connection import Connection
 from commwatch_exporters.http_server import HttpServer
-from commwatch_exporters.listen import EndpointError, bind, name_of, split_address
-from support.http import connected, serving
+from commwatch_exporters.listen import EndpointError, bind, name_of, passed_sockets, split_address
+from support.http import Client, connected, serving
 
 
 def has_ipv6() -> bool:
@@ -143,3 +146,66 @@ def test_answers_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             assert option != 0
 
     asyncio.run(test())
+
+
+FIRST = 200
+"""Where tests put what systemd puts at 3, which is taken here."""
+
+
+@pytest.fixture
+def handed_over(tmp_path: Path) -> Iterator[list[socket.socket]]:
+    """A TCP and a unix socket that listen, as systemd hands them over: inheritable, one after the other."""
+    made = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)]
+    made[1].bind(str(tmp_path / "socket"))
+    made[1].listen()
+    with ExitStack() as stack:
+        for number, one in enumerate(made):
+            stack.enter_context(one)
+            os.dup2(one.fileno(), FIRST + number, inheritable=True)
+        yield made
+
+
+def handing(count: str, pid: int | None = None) -> dict[str, str]:
+    """The environment that says so."""
+    return {"LISTEN_PID": str(os.getpid() if pid is None else pid), "LISTEN_FDS": count, "LISTEN_FDNAMES": "a:b"}
+
+
+def test_sockets_of_systemd(handed_over: list[socket.socket]) -> None:
+    """Both are served, beside an address of our own; what the environment said of them is gone for children."""
+
+    async def test() -> None:
+        environment = handing("2")
+        passed = passed_sockets(environment, FIRST)
+        assert environment == {}
+        assert [one.get_inheritable() for one in passed] == [False, False]
+        server = HttpServer({})
+        names = await server.start(["127.0.0.1:0"], passed)
+        assert names[:2] == [name_of(one) for one in handed_over]
+        port = int(names[0].rpartition(":")[2])
+        async with connected(port) as client:
+            client.send(b"GET / HTTP/1.1\r\nHost: node\r\n\r\n")
+            assert (await client.answer()).status == 404
+        reader, writer = await asyncio.open_unix_connection(names[1])
+        writer.write(b"GET / HTTP/1.1\r\nHost: node\r\n\r\n")
+        assert (await Client(reader, writer).answer()).status == 404
+        writer.transport.abort()
+        await server.stop()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("environment", [{}, handing("1", pid=1), handing("none"), {"LISTEN_FDS": "1"}])
+def test_no_sockets_of_systemd(environment: dict[str, str]) -> None:
+    """What is meant for another process is left alone."""
+    assert passed_sockets(environment, FIRST) == []
+    assert environment == {}
+
+
+def test_what_is_no_listening_socket() -> None:
+    """The error says what the socket unit needs."""
+    with socket.socket() as silent:
+        os.dup2(silent.fileno(), FIRST)
+        with pytest.raises(EndpointError, match="needs ListenStream= and Accept=no"):
+            passed_sockets(handing("1"), FIRST)
+    with open(os.devnull) as file, pytest.raises(EndpointError, match="from systemd is no socket"):
+        passed_sockets(handing("1"), file.fileno())

@@ -8,11 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from commwatch_exporters.node_page.served import ServedPage
 from commwatch_exporters.prometheus import Format
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
 from support.http import Answer, ask, serving
 from support.pages import families_of, snapshot_of
+
+
+class Clock:
+    """Stands where it is put."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
 
 SERIES = ("commwatch_simulated", ())
 
@@ -73,7 +85,7 @@ def test_metrics_as_prometheus_asks_for_them() -> None:
 
 
 def test_metrics_elsewhere() -> None:
-    """The telemetry path is the operator's choice, and the status page links to it."""
+    """The telemetry path is the operator's choice, and the node's page links to it."""
     snapshot = snapshot_of({SERIES: 1})
 
     assert answer("/gpu/metrics", snapshot=snapshot, telemetry_path="/gpu/metrics").status == 200
@@ -102,12 +114,36 @@ def test_readiness(ready: tuple[bool, Sequence[str]], status: int, body: str) ->
     assert (status, body) == (found.status, found.body.decode())
 
 
-def test_the_status_page_is_html() -> None:
-    """The root shows the page to a browser."""
+def test_the_page_of_the_node_is_html() -> None:
+    """The root shows the page to a browser, in both forms, and compressed where that is wanted."""
     found = answer("/", snapshot=snapshot_of({SERIES: 0}))
+    still = answer("/still", "Accept-Encoding: gzip", snapshot=snapshot_of({SERIES: 0}))
 
     assert (found.status, found.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert b"1.2.3" in found.body
+    assert b"http-equiv" in found.body
+    assert (still.status, still.headers["content-encoding"]) == (200, "gzip")
+    assert still.headers["vary"] == found.headers["vary"] == "Accept-Encoding"
+    assert b"http-equiv" not in zlib.decompress(still.body, wbits=31)
+
+
+def test_many_readers_cost_one_rendering_a_second() -> None:
+    """For a second everybody gets the same page; then it is made anew, also where nothing has changed: ages grow."""
+    asked: list[float] = []
+    clock = Clock()
+
+    def status() -> Status:
+        asked.append(clock.now)
+        return Status(f"made at {clock.now:g}")
+
+    page = ServedPage(lambda: snapshot_of({SERIES: 0}), status, "/metrics", clock.monotonic)
+    for at in (0.0, 0.5, 0.99, 1.0, 1.5):
+        clock.now = at
+        plain = page.page(refreshes=True, compressed=False)
+
+        assert plain == zlib.decompress(page.page(refreshes=True, compressed=True), wbits=31)
+        assert f"made at {int(at)}".encode() in plain
+    assert asked == [0.0, 1.0]
 
 
 def test_documents_are_json_of_whoever_gives_them() -> None:

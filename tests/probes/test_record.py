@@ -11,7 +11,7 @@ from commwatch import config
 from commwatch.analysis.baseline import SpikeRule
 from commwatch.analysis.expected import Expected
 from commwatch.probes.plan import Skipped, Yielded
-from commwatch.probes.record import rules_of
+from commwatch.probes.record import LatencyCourse, rules_of
 from commwatch.thresholds import load_thresholds
 from probes.recorded import FIRM, GPUS, RULES, Probe
 from probes.results import MIB, measured, plan_of
@@ -79,6 +79,22 @@ def test_a_step_needs_all_its_results() -> None:
     probe.result(latency=2e-3)
 
     assert probe.value("latency_step_ratio") == pytest.approx(2.0)
+
+
+def test_the_course_of_the_latency_is_told_with_its_limit() -> None:
+    """What the page draws: the last results, good and bad, what is usual, and above what a result is a spike."""
+    probe = Probe()
+    assert probe.record.latency_course() is None
+    probe.result()
+    first = probe.record.latency_course()
+    probe.baseline()
+    probe.result(latency=5e-3)
+    later = probe.record.latency_course()
+
+    assert first == LatencyCourse((1e-3,), None, None)
+    assert later is not None
+    assert later.latest[-2:] == (1e-3, 5e-3)
+    assert (later.usual, later.limit) == (1e-3, 1.5e-3)
 
 
 def test_no_baseline_no_verdict() -> None:

@@ -112,7 +112,7 @@ class Daemon:
 
 @contextmanager
 def running(folder: Path, *arguments: str, state: Path | None = None, **extra: str) -> Iterator[Daemon]:
-    """A daemon on a free port that is ready; it and what it started are gone afterwards.
+    """A daemon on a free port, unless told otherwise, that is ready; it and what it started are gone afterwards.
 
     Args:
         folder: for its state and log.
@@ -121,18 +121,18 @@ def running(folder: Path, *arguments: str, state: Path | None = None, **extra: s
         extra: further environment variables.
     """
     state = state or folder / "state"
+    listen = () if "--web.listen-address" in arguments else ("--web.listen-address", "127.0.0.1:0")
     log = folder / f"daemon-{time.monotonic_ns()}.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "commwatch", "run", "--web.listen-address", "127.0.0.1:0",
-             "--path.state", str(state), *arguments],
+            [sys.executable, "-m", "commwatch", "run", *listen, "--path.state", str(state), *arguments],
             env={**environment(), **extra}, stderr=stream, stdout=stream,
         )  # fmt: skip
     daemon = Daemon(process, log, state)
     children: set[int] = set()
     try:
         daemon.until(lambda: re.search(r'"msg": "ready"', log.read_text()))
-        daemon.address = daemon.events("serving")[0]["addresses"][0]
+        daemon.address = next(iter(daemon.events("serving")[0]["addresses"]), "")
         yield daemon
     finally:
         if process.poll() is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -72,9 +74,13 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(port: int, host: str = "127.0.0.1") -> AsyncIterator[Client]:
-    """A connection, closed at the end."""
-    reader, writer = await asyncio.open_connection(host, port)
+async def connected(
+    port: int, host: str = "127.0.0.1", *, tls: ssl.SSLContext | None = None, local: str | None = None
+) -> AsyncIterator[Client]:
+    """A connection, closed at the end; over TLS where a context is given, from a local address where one is given."""
+    reader, writer = await asyncio.open_connection(
+        host, port, ssl=tls, local_addr=None if local is None else (local, 0)
+    )
     try:
         yield Client(reader, writer)
     finally:
@@ -82,11 +88,23 @@ async def connected(port: int, host: str = "127.0.0.1") -> AsyncIterator[Client]
         await asyncio.sleep(0)
 
 
-async def ask(port: int, path: str, *headers: str, method: str = "GET") -> Answer:
+async def ask(
+    port: int,
+    path: str,
+    *headers: str,
+    method: str = "GET",
+    tls: ssl.SSLContext | None = None,
+    local: str | None = None,
+) -> Answer:
     """One request on a connection of its own."""
-    async with connected(port) as client:
+    async with connected(port, tls=tls, local=local) as client:
         lines = [f"{method} {path} HTTP/1.1", "Host: node", *headers, "Connection: close", "", ""]
         client.send("\r\n".join(lines).encode())
         answer = await client.answer(has_body=method != "HEAD")
         assert await client.rest() == b"", "bytes after the answer"
         return answer
+
+
+def authorization(user: str, password: str, encoding: str = "utf-8") -> str:
+    """The header of a client."""
+    return "Authorization: Basic " + base64.b64encode(f"{user}:{password}".encode(encoding)).decode()

@@ -84,10 +84,19 @@ class Prometheus:
         with urllib.request.urlopen(f"{self._base}/{path}?{urllib.parse.urlencode(parameters)}", timeout=5) as answer:
             return json.load(answer)["data"]
 
-    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and value of each series of an instant query."""
-        result = self._get("query", query=expression)["result"]
+    def query(self, expression: str, at: float | None = None) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of each series of an instant query, of now or of a time in seconds since 1970."""
+        moment = {} if at is None else {"time": f"{at:.3f}"}
+        result = self._get("query", query=expression, **moment)["result"]
         return [(one["metric"], float(one["value"][1])) for one in result]
+
+    def query_range(
+        self, expression: str, start: float, end: float, step: float
+    ) -> list[tuple[dict[str, str], list[float]]]:
+        """Labels and values of each series over a stretch of time; times are seconds since 1970."""
+        times = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:g}"}
+        result = self._get("query_range", query=expression, **times)["result"]
+        return [(one["metric"], [float(value) for _, value in one["values"]]) for one in result]
 
     def firing(self) -> dict[str, list[dict[str, Any]]]:
         """The alerts that fire now, by name."""

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from commwatch.assets import asset
+from commwatch.config import Web
 
 UNIT = asset("systemd/commwatch.service")
+SOCKET = asset("systemd/commwatch.socket")
 EXPOSURE_LIMIT = 25
 """Tenths: the unit's exposure score is at most 2.5."""
 
@@ -43,6 +45,28 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     )
 
     assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.systemd
+def test_systemd_accepts_the_socket(tmp_path: Path) -> None:
+    """systemd-analyze verify has nothing to say about the socket unit beside the service that it starts."""
+    service = UNIT.read_text(encoding="utf-8").replace("/usr/bin/commwatch", sys.executable)
+    (tmp_path / UNIT.name).write_text(service, encoding="utf-8")
+    (tmp_path / SOCKET.name).write_text(SOCKET.read_text(encoding="utf-8"), encoding="utf-8")
+
+    result = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / SOCKET.name)],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_socket_has_the_port_of_the_daemon() -> None:
+    """Whoever goes over to the socket unit is scraped at the same port."""
+    (port,) = re.findall(r"^ListenStream=(\d+)$", SOCKET.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert (f":{port}",) == Web().listen_addresses
 
 
 @pytest.mark.systemd

@@ -48,10 +48,15 @@ def held_to(baseline: Baseline | None, reference: Baseline | None, most: float) 
     return Baseline(min(baseline.median, most * reference.median), min(baseline.deviation, most * reference.deviation))
 
 
+def spike_limit(baseline: Baseline | None, rule: SpikeRule) -> float | None:
+    """Above which a latency is a spike, seconds: the baseline's limit or the absolute one, the lower of both."""
+    limits = [] if rule.absolute_seconds is None else [rule.absolute_seconds]
+    if baseline is not None:
+        limits.append(max(baseline.median + rule.deviations * baseline.deviation, rule.ratio * baseline.median))
+    return min(limits, default=None)
+
+
 def is_spike(latency: float, baseline: Baseline | None, rule: SpikeRule) -> bool:
-    """Whether a latency is above the baseline's limit, or above the absolute one."""
-    if rule.absolute_seconds is not None and latency > rule.absolute_seconds:
-        return True
-    if baseline is None:
-        return False
-    return latency > max(baseline.median + rule.deviations * baseline.deviation, rule.ratio * baseline.median)
+    """Whether a latency is above the limit."""
+    limit = spike_limit(baseline, rule)
+    return limit is not None and latency > limit

@@ -21,6 +21,7 @@ from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import SourceUnavailable
 from commwatch.state import StateDirectory, state_path
 from commwatch.thresholds import load_thresholds
+from commwatch.web_config import read_web_config
 from commwatch.workers.wire import WorkerPlan
 from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
 from commwatch_exporters.listen import EndpointError, bind
@@ -38,7 +39,7 @@ class Check:
 
     what: str
     verdict: str
-    """ok, absent (not on this node) or failed."""
+    """ok, absent (not on this node), no effect (cannot be done as it is set) or failed."""
     detail: str
 
 
@@ -67,6 +68,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
         faults = Path(config.simulation.faults) if config.simulation.faults else None
         SimulatedNode(config.simulation.preset, faults, time.time())  # says what is wrong with preset or faults
     checks = [Check("configuration", "ok", f"thresholds {thresholds.digest}")]
+    if config.web.config_file:
+        checks += _web_checks(Path(config.web.config_file))
     if args.runtime:
         checks += _runtime_checks(config)
     if args.json:
@@ -74,6 +77,18 @@ def run(args: argparse.Namespace, config: Config) -> int:
     else:
         print_table("Check", ("what", "verdict", "detail"), [(one.what, one.verdict, one.detail) for one in checks])
     return 1 if any(check.verdict == "failed" for check in checks) else 0
+
+
+def _web_checks(path: Path) -> list[Check]:
+    """What the web configuration asks of clients, and what of it has no effect."""
+    web = read_web_config(path)
+    asked = [
+        "TLS" if web.tls is not None else "plain HTTP",
+        f"users: {len(web.users)}" if web.users else "no password",
+        f"{1 / web.rate_limit[0]:g} requests a second" if web.rate_limit else "any rate",
+    ]
+    notes = [Check("web configuration", "no effect", note) for note in web.notes]
+    return [Check("web configuration", "ok", ", ".join(asked)), *notes]
 
 
 def _runtime_checks(config: Config) -> list[Check]:
@@ -84,6 +99,8 @@ def _runtime_checks(config: Config) -> list[Check]:
             _check("state directory", lambda: _state(config)),
             _check("listen addresses", lambda: _listen(config)),
         ]
+    if config.textfile.path:
+        checks.append(_check("textfile", lambda: _textfile(config)))
     sources = config.sources
     for name in FIRST_COLLECTORS:
         if getattr(sources, name).enabled:
@@ -123,10 +140,21 @@ def _state(config: Config) -> str:
 
 
 def _listen(config: Config) -> str:
+    if config.web.systemd_socket:
+        return "systemd listens (commwatch.socket); not tried"
     for address in config.web.listen_addresses:
         for listening in bind(address):
             listening.close()
-    return ", ".join(config.web.listen_addresses)
+    return ", ".join(config.web.listen_addresses) or "none: no port is opened"
+
+
+def _textfile(config: Config) -> str:
+    folder = Path(config.textfile.path).parent
+    if not folder.is_dir():
+        raise CommwatchError(f"{folder}: there is no such directory; it is that of node_exporter")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CommwatchError(f"{folder}: cannot be written; see docs/textfile.md")
+    return config.textfile.path
 
 
 async def _source(config: Config, name: str) -> Check:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from commwatch.documents import SnapshotDocument
-from commwatch_exporters.status_page import GPU_STATES
+from commwatch_exporters.signs import GPU_STATES
 
 
 class GpuIdentity(msgspec.Struct, frozen=True, kw_only=True):

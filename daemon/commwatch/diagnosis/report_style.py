@@ -1,8 +1,8 @@
-"""How the report looks: light and dark, on a phone, and printed; the colours are those of the status page."""
+"""How the report looks: light and dark, on a phone, and printed; the colours are those of the node's page."""
 
 from __future__ import annotations
 
-from commwatch_exporters.status_page import DARK, LIGHT
+from commwatch_exporters.node_page.style import DARK, LIGHT
 
 _MORE_LIGHT = "--warn:#8a5a00;--warnbg:#fff4ce;--badbg:#ffebe9;--goodbg:#e6f4ea"
 _MORE_DARK = "--warn:#e3b341;--warnbg:#33280b;--badbg:#3a1618;--goodbg:#12281a"

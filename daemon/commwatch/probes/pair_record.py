@@ -194,16 +194,21 @@ class PairRecord(ProbeRecord):
         """The newest one, however old; None before the first."""
         return self.history.matrices[-1] if self.history.matrices else None
 
+    def current_matrix(self, now: float) -> PairMatrix | None:
+        """The newest one; None before the first, or where it is too old."""
+        last = self.last_matrix
+        return last if last is not None and self._is_current(last, now) else None
+
     def suspects(self, now: float) -> tuple[Suspect, ...]:
         """What the last three matrices point at; empty once they are too old."""
-        last = self.last_matrix
-        return last.suspects if last is not None and self._is_current(last, now) else ()
+        last = self.current_matrix(now)
+        return last.suspects if last is not None else ()
 
     def readings(self, now: float) -> list[Reading]:
         """As of every probe, and those of the pairs and suspects; absent with the last result."""
         series = super().readings(now)
-        last = self.last_matrix
-        if last is None or not self._is_current(last, now):
+        last = self.current_matrix(now)
+        if last is None:
             return series
         for cell in last.cells:
             ends = (last.endpoints[cell.source].label, last.endpoints[cell.destination].label, last.backend)

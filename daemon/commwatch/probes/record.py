@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias, get_args
+from typing import NamedTuple, TypeAlias, get_args
 
-from commwatch.analysis.baseline import Baseline, held_to, is_spike
+from commwatch.analysis.baseline import Baseline, held_to, is_spike, spike_limit
 from commwatch.analysis.drift import Course
 from commwatch.analysis.expected import Expected
 from commwatch.analysis.streak import Streak, is_current
@@ -28,6 +28,17 @@ LATENCY = "latency"
 
 _COLLECTIVES = frozenset(get_args(Collective))
 """The measures that have a latency."""
+
+
+class LatencyCourse(NamedTuple):
+    """Latencies under equal conditions, seconds."""
+
+    latest: tuple[float, ...]
+    """Oldest first."""
+    usual: float | None
+    """Median of the baseline; None while there is none."""
+    limit: float | None
+    """Above it a latency is a spike; None without a baseline and an absolute limit."""
 
 
 class ProbeRecord:
@@ -192,6 +203,15 @@ class ProbeRecord:
             settings="" if result is None else result.nccl.settings_digest,
             slots=tuple(gpu.pci_bus_id for gpu in gpus),
         )
+
+    def latency_course(self) -> LatencyCourse | None:
+        """The last latencies, good and bad, with what they are held against; None before the first one."""
+        course = self.history.courses.get(LATENCY)
+        if course is None or not self._has_latency:
+            return None
+        baseline = self._baseline()
+        usual = None if baseline is None else baseline.median
+        return LatencyCourse(course.latest, usual, spike_limit(baseline, self._rules.spike))
 
     def _baseline(self) -> Baseline | None:
         """What latencies are held against."""

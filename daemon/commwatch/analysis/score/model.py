@@ -91,7 +91,7 @@ def weighted(parts: Sequence[PartReadings], excellent: float, good: float) -> Sc
     losses = [loss for before, part in zip(parts, found, strict=True) for loss in _losses(before, part)]
     losses.sort(key=lambda loss: (-loss.lost, loss.ratio))
     ratio = sum(part.weight * part.ratio for part in found if part.ratio is not None) if measured else None
-    return Score(ratio, _word(ratio, excellent, good), found, tuple(losses))
+    return Score(ratio, word_of(ratio, excellent, good), found, tuple(losses))
 
 
 def _part(part: PartReadings, weight: float) -> Part:
@@ -115,7 +115,8 @@ def _losses(before: PartReadings, part: Part) -> list[Loss]:
     ]
 
 
-def _word(ratio: float | None, excellent: float, good: float) -> Word:
+def word_of(ratio: float | None, excellent: float, good: float) -> Word:
+    """What a score is called."""
     if ratio is None:
         return "not measured"
     if ratio >= excellent:

@@ -1,0 +1,135 @@
+"""commwatch top: the node's state live in a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commwatch.commands.common import print_json
+from commwatch.commands.profile_options import positive_duration
+from commwatch.config import Config
+
+if TYPE_CHECKING:
+    from commwatch.thresholds import Thresholds
+    from commwatch.top.live import Source
+    from commwatch.top.view import View
+
+INTERVAL_SECONDS = 2.0
+SHORTEST_SECONDS = 0.5
+"""An answer costs the daemon some milliseconds."""
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "top",
+        parents=parents,
+        help="the node's state live in a terminal",
+        description="Shows what the daemon knows of its node, and goes on showing it: verdict, score and findings with "
+        "what to do next, GPUs, ports, probes, slow pairs, and collectors that are late. It asks the daemon of this "
+        "node, or with --url the endpoint of another. Keys: q quits, ? shows the others. Exit code 0: quit, or "
+        "printed; 1: the daemon does not answer as it should; 2: wrong use; 4: with --once or --json no daemon "
+        "answers; 130, 143: ended by Ctrl-C, by SIGTERM.",
+        epilog="example: commwatch top; of another node: commwatch top --url https://node7:28029 --ca-file ca.pem "
+        "--user ops --password-file ops.password; in a script: commwatch top --once",
+    )
+    once = parser.add_mutually_exclusive_group()
+    once.add_argument("--once", action="store_true", help="print one page without colours or keys, and end")
+    once.add_argument("--json", action="store_true", help="print the documents that it is made of, as JSON, and end")
+    parser.add_argument(
+        "--interval", metavar="TIME", type=_interval, default=INTERVAL_SECONDS,
+        help="between two questions (default: 2s; 500ms at least)",
+    )  # fmt: skip
+    remote = parser.add_argument_group("another node")
+    remote.add_argument("--url", metavar="URL", help="its endpoint: http://HOST:28029 or https://HOST:28029")
+    remote.add_argument("--ca-file", metavar="FILE", default="", help="authorities to trust (default: the system's)")
+    remote.add_argument("--cert-file", metavar="FILE", default="", help="our certificate, where it asks for one")
+    remote.add_argument("--key-file", metavar="FILE", default="", help="its key (default: in the same file)")
+    remote.add_argument("--user", metavar="NAME", default="", help="name for basic authentication")
+    remote.add_argument(
+        "--password-file", metavar="FILE", type=Path, help="with the password in it (default: it is asked for)"
+    )
+    parser.set_defaults(run=run)
+
+
+def _interval(text: str) -> float:
+    seconds = positive_duration(text)
+    if seconds < SHORTEST_SECONDS:
+        raise argparse.ArgumentTypeError(f"expected at least {SHORTEST_SECONDS * 1000:g}ms, got {text}")
+    return seconds
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Ask, and show it once or until someone quits."""
+    from commwatch.thresholds import load_thresholds
+    from commwatch.top.live import run_live, run_plain
+    from commwatch.top.terminal import can_be_drawn_on, wants_colours
+
+    thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+    environment = dict(os.environ)
+    with contextlib.closing(_source(args, config)) as source:
+        if args.json:
+            print_json(source.ask())
+        elif args.once or not sys.stdout.isatty():
+            _print_once(source, thresholds)
+        elif can_be_drawn_on(environment):
+            return run_live(source, thresholds, args.interval, coloured=wants_colours(environment))
+        else:
+            run_plain(source, thresholds, args.interval, _print_page)
+    return 0
+
+
+def _source(args: argparse.Namespace, config: Config) -> Source:
+    from commwatch.top.remote import Endpoint, WrongUse, basic_authorization, read_password, tls_context
+
+    if args.url is None:
+        for option in ("ca_file", "cert_file", "key_file", "user", "password_file"):
+            if getattr(args, option):
+                raise WrongUse(f"--{option.replace('_', '-')} is for the endpoint that --url names")
+        from commwatch.top.local import LocalDaemon
+
+        return LocalDaemon(config)
+    authorization = ""
+    if args.user:
+        if ":" in args.user:
+            raise WrongUse("--user: a name without a colon; the password comes from --password-file or is asked for")
+        password = read_password(args.password_file) if args.password_file else _asked_password(args.user)
+        authorization = basic_authorization(args.user, password)
+    context = tls_context(args.ca_file, args.cert_file, args.key_file)
+    return Endpoint(args.url, context, authorization)
+
+
+def _asked_password(user: str) -> str:
+    import getpass
+
+    from commwatch.top.remote import WrongUse
+
+    if not sys.stdin.isatty():
+        raise WrongUse("--user needs --password-file where no one can be asked")
+    return getpass.getpass(f"Password of {user}: ")
+
+
+def _print_once(source: Source, thresholds: Thresholds) -> None:
+    from commwatch.top.live import Looking
+
+    looking = Looking(source.name, thresholds)
+    looking.answered(source.ask())
+    _print_page(*looking.moment())
+
+
+def _print_page(view: View, now: float) -> None:
+    """Without colours: a script may look at it, or a terminal that has none."""
+    from commwatch.styled import plain
+    from commwatch.top.screen import page_lines
+
+    width = shutil.get_terminal_size().columns
+    for line in page_lines(view, width, now):
+        print(plain(line))
+    print(flush=True)

@@ -1,0 +1,275 @@
+"""Dashboards as Grafana's classic JSON, schema 39: read by Grafana 10 and later, without plugins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from commwatch.dashboards.model import (
+    Column,
+    Dashboard,
+    Heat,
+    Matrix,
+    Panel,
+    Query,
+    Scale,
+    Series,
+    Stat,
+    Table,
+    Variable,
+)
+from commwatch.dashboards.panel_json import (
+    EMPTY_CELL,
+    WIDTH,
+    Json,
+    cell_link,
+    kind_of,
+    mappings,
+    override,
+    places,
+    reference,
+)
+from commwatch.rules import Site, format_duration
+from commwatch.thresholds import Thresholds
+
+SCHEMA = 39
+"""The last of Grafana 10."""
+TAG = "commwatch"
+
+_ALPHABETICAL, _NUMERICAL = 1, 3
+"""How Grafana calls the orders of a variable's values."""
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_MATCHERS = {
+    "node": 'cluster=~"$cluster", job=~"$job", instance=~"$instance"',
+    "gpu": 'cluster=~"$cluster", job=~"$job", instance=~"$instance", gpu=~"$gpu"',
+    "link": 'cluster=~"$cluster", job=~"$job", instance=~"$instance", gpu=~"$gpu", link=~"$link"',
+    # Alerts about no node have no instance; what rules sum over nodes may have lost the label of the cluster.
+    "alerts": 'alertname=~"Commwatch.+", cluster=~"$cluster|", job=~"$job|", instance=~"$instance|"',
+    "recorded": 'cluster=~"$cluster|", job=~"$job"',
+}
+_PLACEHOLDER = re.compile(r"@([a-z_]+)(:duration)?@")
+_ALERT_MARK = 'ALERTS{@alerts@, alertstate="firing", severity=~"critical|warning"}'
+_XID_MARK = (
+    "clamp_max("
+    "(commwatch_gpu_xid_events_total{@node@} > 0)"
+    " unless (commwatch_gpu_xid_events_total{@node@} == commwatch_gpu_xid_events_total{@node@} offset 1m)"
+    " and on (cluster, job, instance) (commwatch_simulated{@node@} offset 1m), 1)"
+)
+"""1 in the minute in which an Xid was counted, also the first of its code, of a node that was seen before."""
+
+
+class Renderer:
+    """Fills in thresholds and addresses."""
+
+    def __init__(self, thresholds: Thresholds, site: Site) -> None:
+        self._numbers: Mapping[str, float] = asdict(thresholds)
+        self._site = site
+
+    def dashboard(self, one: Dashboard) -> Json:
+        """The JSON model of a dashboard.
+
+        Raises:
+            KeyError: a panel names a threshold or a placeholder that does not exist.
+        """
+        return {
+            "uid": one.uid,
+            "title": one.title,
+            "description": one.description,
+            "tags": [TAG],
+            "id": None,
+            "version": 1,
+            "schemaVersion": SCHEMA,
+            "editable": False,
+            "graphTooltip": 1,
+            "fiscalYearStartMonth": 0,
+            "liveNow": False,
+            "refresh": "30s",
+            "timezone": "",
+            "weekStart": "",
+            "time": {"from": one.time_from, "to": "now"},
+            "timepicker": {},
+            "annotations": {"list": self._annotations(one)},
+            "templating": {"list": [_data_source(), *(self._variable(variable) for variable in one.variables)]},
+            "links": [_dashboards_link(), _runbooks_link(self._site.runbooks)],
+            "panels": self._panels(one),
+        }
+
+    # --- text ---
+
+    def expression(self, text: str) -> str:
+        """A query with its placeholders filled; PromQL on one line."""
+
+        def fill(match: re.Match[str]) -> str:
+            name, form = match[1], match[2]
+            return format_duration(self._numbers[name]) if form else _MATCHERS.get(name) or f"{self._numbers[name]:g}"
+
+        return _PLACEHOLDER.sub(fill, " ".join(text.split()))
+
+    def limit(self, limit: str | float) -> float:
+        """A limit of a scale as a number."""
+        return self._numbers[limit] if isinstance(limit, str) else limit
+
+    # --- around the panels ---
+
+    def _annotations(self, one: Dashboard) -> list[Json]:
+        marks = [self._annotation("Alerts", "red", _ALERT_MARK, "{{alertname}}", "{{instance}}", "severity,simulated")]
+        if one.annotated_node:
+            words = "GPU {{gpu}} ({{pci_bus_id}})"
+            marks.append(self._annotation("Xids", "purple", _XID_MARK, "Xid {{xid}}", words, "gpu"))
+        return marks
+
+    def _annotation(self, name: str, colour: str, text: str, title: str, words: str, tags: str) -> Json:
+        expression = self.expression(text)
+        return {
+            "name": name,
+            "datasource": _SOURCE,
+            "enable": True,
+            "hide": False,
+            "iconColor": colour,
+            # Grafana 10 reads the first two, later versions the target.
+            "expr": expression,
+            "step": "60s",
+            "target": {"refId": "Anno", "expr": expression, "interval": "60s"},
+            "titleFormat": title,
+            "textFormat": words,
+            "tagKeys": tags,
+        }
+
+    def _variable(self, variable: Variable) -> Json:
+        query = f"label_values({self.expression(variable.values)})"
+        several = bool(variable.all_values)
+        return {
+            "type": "query",
+            "name": variable.name,
+            "label": variable.label,
+            "datasource": _SOURCE,
+            "definition": query,
+            "query": {"query": query, "refId": f"Variable-{variable.name}"},
+            "refresh": 2,
+            "regex": "",
+            "sort": _NUMERICAL if variable.name in {"gpu", "link"} else _ALPHABETICAL,
+            "multi": several,
+            "includeAll": several,
+            "allValue": variable.all_values or None,
+            "current": {"text": ["All"], "value": ["$__all"]} if several else {},
+            "options": [],
+            "hide": 0,
+            "skipUrlSync": False,
+        }
+
+    def _panels(self, one: Dashboard) -> list[Json]:
+        panels: list[Json] = []
+        top, number = 0, 1
+        for row in one.rows:
+            positions, height = places(row.panels, top + 1)
+            inside = [
+                {"id": number + count, **self._panel(panel), "gridPos": place}
+                for count, (panel, place) in enumerate(zip(row.panels, positions, strict=True), start=1)
+            ]
+            heading = {
+                "id": number, "type": "row", "title": row.title, "collapsed": row.collapsed,
+                "gridPos": {"x": 0, "y": top, "w": WIDTH, "h": 1}, "panels": inside if row.collapsed else [],
+            }  # fmt: skip
+            panels += [heading, *([] if row.collapsed else inside)]
+            number += 1 + len(inside)
+            top += 1 + height
+        return panels
+
+    # --- panels ---
+
+    def _panel(self, panel: Panel) -> Json:
+        made = kind_of(panel)
+        defaults = {
+            "unit": panel.unit,
+            "noValue": panel.no_data,
+            "color": {"mode": "palette-classic" if isinstance(panel, Series) else "thresholds"},
+            "thresholds": self._thresholds(panel.scale),
+            "mappings": mappings(panel.names),
+            "custom": made.pop("custom", {}),
+        }
+        limits = {"min": panel.minimum, "max": panel.maximum}
+        defaults |= {name: limit for name, limit in limits.items() if limit is not None}
+        if isinstance(panel, Series) and panel.scale is not None:
+            defaults["custom"]["thresholdsStyle"] = {"mode": "dashed"}
+        return {
+            "title": panel.title,
+            "description": panel.description,
+            "datasource": _SOURCE,
+            "fieldConfig": {"defaults": defaults, "overrides": self._overrides(panel)},
+            "targets": self._targets(panel),
+            "links": [self._runbook(alert) for alert in panel.runbooks],
+            **made,
+        }
+
+    def _targets(self, panel: Panel) -> list[Json]:
+        if isinstance(panel, Table):
+            queries, form = [Query(column.expression, due=column.due) for column in panel.columns], "table"
+        else:
+            queries = list(panel.queries)
+            form = {Matrix: "table", Heat: "heatmap"}.get(type(panel), "time_series")
+        now = isinstance(panel, Table | Matrix | Stat)
+        return [
+            {
+                "refId": reference(place),
+                "datasource": _SOURCE,
+                "editorMode": "code",
+                "expr": self.expression(query.expression),
+                "legendFormat": query.legend or "__auto",
+                "format": form,
+                "instant": now,
+                "range": not now,
+            }
+            for place, query in enumerate(queries)
+        ]
+
+    def _overrides(self, panel: Panel) -> list[Json]:
+        if isinstance(panel, Matrix):
+            return [EMPTY_CELL]
+        if not isinstance(panel, Table):
+            return []
+        linked = [
+            override(label, [{"id": "links", "value": [cell_link(target, self._site.runbooks)]}])
+            for label, target in panel.links.items()
+        ]
+        return [EMPTY_CELL, *(self._column(column) for column in panel.columns if column.title), *linked]
+
+    def _column(self, column: Column) -> Json:
+        properties: list[Json] = [{"id": "unit", "value": column.unit}]
+        if column.names:
+            properties.append({"id": "mappings", "value": mappings(column.names)})
+        if column.scale is not None:
+            properties.append({"id": "thresholds", "value": self._thresholds(column.scale)})
+        if column.scale is not None or column.names:
+            properties.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
+        return override(column.title, properties)
+
+    def _thresholds(self, scale: Scale | None) -> Json:
+        scale = scale or Scale("text", ())
+        steps: list[Json] = [{"color": scale.base, "value": None}]
+        steps += [{"color": colour, "value": self.limit(limit)} for limit, colour in scale.steps]
+        return {"mode": "absolute", "steps": steps}
+
+    def _runbook(self, alert: str) -> Json:
+        return {"title": f"Runbook: {alert}", "url": f"{self._site.runbooks}/{alert}.md", "targetBlank": True}
+
+
+def _data_source() -> Json:
+    return {
+        "type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "current": {},
+        "refresh": 1, "regex": "", "hide": 0, "includeAll": False, "multi": False, "options": [], "skipUrlSync": False,
+    }  # fmt: skip
+
+
+def _dashboards_link() -> Json:
+    return {
+        "type": "dashboards", "title": "commwatch", "tags": [TAG], "asDropdown": False, "includeVars": True,
+        "keepTime": True, "targetBlank": False, "icon": "external link", "tooltip": "", "url": "",
+    }  # fmt: skip
+
+
+def _runbooks_link(runbooks: str) -> Json:
+    return {
+        "type": "link", "title": "Runbooks", "tags": [], "asDropdown": False, "includeVars": False, "keepTime": False,
+        "targetBlank": True, "icon": "doc", "tooltip": "One page for each alert", "url": runbooks,
+    }  # fmt: skip

@@ -1,0 +1,203 @@
+"""What a dashboard is made of: panels with their queries, columns, colours, and what each needs to show anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Colour: TypeAlias = Literal["green", "blue", "yellow", "orange", "red", "purple", "text"]
+
+SEVERITY_COLOURS: Mapping[str, Colour] = {"critical": "red", "warning": "orange", "info": "blue"}
+"""A value beyond an alert's threshold has the colour of the alert."""
+
+Due: TypeAlias = Literal[
+    "always", "with a fault", "from eight equal nodes", "with RDMA", "up to NVLink 4", "with NVLink 5", "elsewhere"
+]
+"""When a query must have an answer; tests hold it against simulated nodes. ``elsewhere``: these lack what it needs."""
+
+Names: TypeAlias = Mapping[float, tuple[str, Colour]]
+"""What stands for a number, and its colour."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Which values have which colour."""
+
+    base: Colour
+    """Below all limits."""
+    steps: Sequence[tuple[str | float, Colour]]
+    """From each limit on; a limit is a key of alerts/thresholds.yaml or a number."""
+    alert: str = ""
+    """The alert that has this limit."""
+
+
+def low_is_bad(key: str, severity: str, alert: str) -> Scale:
+    """Below a threshold is bad, as an alert has it."""
+    return Scale(SEVERITY_COLOURS[severity], ((key, "green"),), alert)
+
+
+def high_is_bad(key: str, severity: str, alert: str) -> Scale:
+    """From a threshold on is bad, as an alert has it."""
+    return Scale("green", ((key, SEVERITY_COLOURS[severity]),), alert)
+
+
+def any_is_bad(severity: str, alert: str = "") -> Scale:
+    """Nothing is good, and one is bad."""
+    return Scale("green", ((1, SEVERITY_COLOURS[severity]),), alert)
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question to Prometheus.
+
+    ``@node@``, ``@gpu@``, ``@link@``, ``@alerts@`` and ``@recorded@`` stand for matchers of the variables, ``@NAME@``
+    for a threshold of that name, ``@NAME:duration@`` for one in seconds as Prometheus writes it.
+    """
+
+    expression: str
+    legend: str = ""
+    due: Due = "always"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of numbers in a table."""
+
+    title: str
+    """Empty: the numbers are not shown, only the labels."""
+    expression: str
+    """All columns of a table have some labels in common; further ones become columns of their own."""
+    unit: str = "none"
+    scale: Scale | None = None
+    names: Names = field(default_factory=dict)
+    due: Due = "always"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """What all panels have."""
+
+    title: str
+    description: str
+    no_data: str
+    """What the panel needs; shown where it has nothing to show."""
+    queries: Sequence[Query] = ()
+    unit: str = "none"
+    scale: Scale | None = None
+    names: Names = field(default_factory=dict)
+    minimum: float | None = 0
+    maximum: float | None = None
+    width: int = 8
+    """Of 24."""
+    height: int = 8
+    alerts: Sequence[str] = ()
+    """Whose runbooks it links to, beside that of its scale."""
+
+    @property
+    def runbooks(self) -> Sequence[str]:
+        """The alerts whose runbooks the panel links to."""
+        own = (self.scale.alert,) if self.scale is not None and self.scale.alert else ()
+        return (*own, *self.alerts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stat(Panel):
+    """Single numbers of now."""
+
+    width: int = 3
+    height: int = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series(Panel):
+    """Lines over time."""
+
+    stacked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class States(Panel):
+    """States over time: one bar for each series."""
+
+    minimum: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heat(Panel):
+    """The buckets of a histogram over time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix(Panel):
+    """One number for each pair of the labels ``src`` and ``dst``, now."""
+
+    width: int = 12
+    height: int = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Panel):
+    """One line for each combination of labels, now."""
+
+    columns: Sequence[Column] = ()
+    labels: Sequence[str] = ()
+    """The labels that are shown, in this order."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Where a click on a label leads; ``@runbooks@`` stands for the address of the runbooks."""
+    sort_by: str = ""
+    """Title of the column that it is sorted by, descending; empty: by the first label."""
+    width: int = 24
+    height: int = 9
+    minimum: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Panels under a heading."""
+
+    title: str
+    panels: Sequence[Panel]
+    collapsed: bool = False
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What can be chosen above the panels."""
+
+    name: str
+    label: str
+    values: str
+    """As ``label_values`` takes it."""
+    all_values: str = ""
+    """The regular expression for all of them; empty: exactly one is chosen."""
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """A page of panels."""
+
+    uid: str
+    title: str
+    description: str
+    variables: Sequence[Variable]
+    rows: Sequence[Row]
+    time_from: str = "now-6h"
+    annotated_node: bool = True
+    """Whether Xids are marked; over many nodes they would cover everything."""
+
+    @property
+    def panels(self) -> list[Panel]:
+        """All panels, in their order."""
+        return [panel for row in self.rows for panel in row.panels]
+
+
+CLUSTER = Variable("cluster", "Cluster", "commwatch_build_info, cluster", ".*")
+"""A label of the site; where there is none the only choice is All, which matches its absence."""
+JOB = Variable("job", "Job", 'commwatch_build_info{cluster=~"$cluster"}, job', ".+")
+INSTANCES = Variable("instance", "Instance", 'commwatch_build_info{cluster=~"$cluster", job=~"$job"}, instance', ".+")
+INSTANCE = Variable("instance", "Instance", INSTANCES.values)
+"""One node: the GPUs of two would fall together."""
+GPUS = Variable("gpu", "GPU", "commwatch_gpu_info{@node@}, gpu", ".+")
+GPU = Variable("gpu", "GPU", "commwatch_gpu_info{@node@}, gpu")
+LINKS = Variable("link", "Link", 'commwatch_nvlink_link_state{@node@, gpu=~"$gpu"}, link', ".+")

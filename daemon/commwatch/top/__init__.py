@@ -1,0 +1,1 @@
+"""commwatch top: a node's state live in a terminal."""

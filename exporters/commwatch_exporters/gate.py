@@ -1,0 +1,62 @@
+"""Who is answered: first the rate is looked at, then name and password."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from http import HTTPStatus
+
+from commwatch_exporters.http_connection import Connection
+from commwatch_exporters.http_messages import Request, Response, short_response
+from commwatch_exporters.http_server import Verdict
+from commwatch_exporters.passwords import Passwords
+from commwatch_exporters.rate_limit import TokenBucket
+
+_TOO_MANY = short_response(HTTPStatus.TOO_MANY_REQUESTS, (("Retry-After", "1"),))
+_WHO = short_response(HTTPStatus.UNAUTHORIZED, (("WWW-Authenticate", 'Basic realm="commwatch", charset="UTF-8"'),))
+
+
+class Gate:
+    """Judges requests.
+
+    Args:
+        passwords: The users; None where none are asked for.
+        bucket: The rate of all clients together; None for any rate.
+    """
+
+    def __init__(self, passwords: Passwords | None, bucket: TokenBucket | None) -> None:
+        self._passwords = passwords
+        self._bucket = bucket
+
+    def __call__(self, request: Request, connection: Connection) -> Verdict:
+        """Why a request is not let in, at once or later; None if it is."""
+        if self._bucket is not None and not self._bucket.take():
+            return _TOO_MANY
+        if self._passwords is None:
+            return None
+        credentials = basic_credentials(request.headers.get("authorization", ""))
+        if credentials is None:
+            return _WHO
+        known = self._passwords.known(*credentials)
+        if known is not None:
+            return None if known else _WHO
+        check = self._passwords.check(*credentials, connection.peer)
+        return _TOO_MANY if check is None else asyncio.get_running_loop().create_task(_verdict(check))
+
+
+async def _verdict(check: asyncio.Task[bool]) -> Response | None:
+    return None if await check else _WHO
+
+
+def basic_credentials(header: str) -> tuple[bytes, bytes] | None:
+    """Name and password of an Authorization header (RFC 7617); None where it holds none."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        decoded = base64.b64decode(encoded.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    user, colon, password = decoded.partition(b":")
+    return (user, password) if colon else None

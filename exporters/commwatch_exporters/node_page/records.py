@@ -1,0 +1,159 @@
+"""What the node's page says beside the snapshot: plain records that the daemon fills."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorStatus:
+    """The last run of a collector."""
+
+    name: str
+    success: bool | None
+    """None before the first run."""
+    age_seconds: float | None
+    """Since the last success; None where there was none."""
+    interval_seconds: float
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The last results of a probe, as they are drawn; more is worse."""
+
+    values: Sequence[float]
+    """Oldest first, all in one unit."""
+    baseline: float | None
+    """What is usual, in the same unit; None while too little is known."""
+    limit: float | None
+    """A value above it stands out; None without one."""
+    words: str
+    """What the picture says."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeStatus:
+    """What a probe gave last and does next."""
+
+    name: str
+    backend: str
+    last_result: str = ""
+    """With its units; empty where there is none."""
+    age_seconds: float | None = None
+    """Since the last result."""
+    next_run_seconds: float | None = None
+    """Until the next run."""
+    skip_reason: str = ""
+    """Why the last run did not take place; empty if it did."""
+    baseline: str = ""
+    """What is usual, with its units; empty where it is not known."""
+    trend: Trend | None = None
+    failed: bool = False
+    """Whether the last cycle failed; then ``last_result`` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingStatus:
+    """Something that is wrong, by the rules of the daemon."""
+
+    severity: str
+    title: str
+    """What is wrong, in a few words."""
+    part: str
+    """Of the node."""
+    age_seconds: float
+    """Since it was seen first."""
+    causes: Sequence[str] = ()
+    """What explains it, the likeliest first."""
+    next_step: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """That something is wrong with a part of the picture."""
+
+    severity: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScorePart:
+    """One of the parts of the score."""
+
+    name: str
+    ratio: float | None
+    """0 to 1; None where it was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreStatus:
+    """How well the GPUs communicate."""
+
+    ratio: float | None
+    """0 to 1; None where nothing was measured."""
+    word: str
+    parts: Sequence[ScorePart] = ()
+    losses: Sequence[str] = ()
+    """What most points were lost to, the greatest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairCell:
+    """One ordered pair of GPUs."""
+
+    text: str
+    """Number as written; ``-`` where nothing was measured."""
+    ground: str = ""
+    """Colour as ``#rrggbb``; empty where there is no number."""
+    ink: str = ""
+    """Colour of the text on it."""
+    mark: str = ""
+    """Letter or sign that a note explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairsStatus:
+    """What every GPU sent to every other one in the last cycle over pairs."""
+
+    title: str
+    facts: str
+    """Sizes, versions and time."""
+    names: Sequence[str]
+    """Of the rows, which send, and of the columns, which receive."""
+    rows: Sequence[Sequence[PairCell]]
+    scale: tuple[str, Sequence[str], str] | None = None
+    """Low end, colours between, high end; None where there is no number."""
+    notes: Sequence[tuple[str, str]] = ()
+    """Each mark with what it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the page says beside the snapshot."""
+
+    version: str
+    name: str = ""
+    """What the node is called; empty where that is not known."""
+    simulated: str = ""
+    """Name of the simulated node; empty for a real one."""
+    paused: str | None = None
+    """Why the daemon is paused; None where it is not."""
+    facts: Sequence[tuple[str, str]] = ()
+    """What this node is: terms with what they are here."""
+    notices: Sequence[str] = ()
+    """What the reader should know or do first."""
+    looked: bool = True
+    """Whether the rules have run, so that no finding means that nothing was found."""
+    findings: Sequence[FindingStatus] = ()
+    """What is wrong, the gravest first."""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    """By identity of the component (``nvlink/0000:17:00.0/3``) what is wrong with it."""
+    score: ScoreStatus | None = None
+    pairs: PairsStatus | None = None
+    collectors: Sequence[CollectorStatus] = ()
+    probes: Sequence[ProbeStatus] = ()
+    documentation: str = ""
+    """URL of the folder docs/; empty where the site has not said."""

@@ -1,0 +1,162 @@
+"""The tables of the parts: GPUs, RDMA ports and network interfaces, and the signs of trouble among the readings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from commwatch_exporters.node_page.markup import ABSENT, cell, judged, number, percent, table, text
+from commwatch_exporters.signs import GPU_STATES, RDMA_STATES, signs
+from commwatch_exporters.snapshot import Snapshot, Value
+
+LINK_UP_STATES = (1, 2)
+"""Active and asleep."""
+_GPU_FAMILIES = ("commwatch_gpu_info", "commwatch_gpu_state")
+_RDMA = ("commwatch_rdma_port_info", "commwatch_rdma_port_state")
+_ETHERNET = ("commwatch_ethernet_info", "commwatch_ethernet_carrier")
+_MOST_SIGNS = 30
+
+
+def gpu_keys(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """Index and slot of each GPU, by index."""
+    found = {(one["gpu"], one["pci_bus_id"]) for family in _GPU_FAMILIES for one, _ in snapshot.samples(family)}
+    return sorted(found, key=lambda one: (len(one[0]), one))
+
+
+def rdma_keys(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """Device and number of each RDMA port."""
+    found = {(one["device"], one["port"]) for family in _RDMA for one, _ in snapshot.samples(family)}
+    return sorted(found, key=lambda one: (len(one[0]), one))
+
+
+def interface_names(snapshot: Snapshot) -> list[str]:
+    """The network interfaces."""
+    return sorted({found["device"] for family in _ETHERNET for found, _ in snapshot.samples(family)})
+
+
+def signs_table(snapshot: Snapshot) -> str:
+    """What the readings themselves say is wrong; nothing where nothing is."""
+    found = signs(snapshot)
+    if not found:
+        return ""
+    rows = [[cell(sign.part), f'<td class="text">{text(sign.text)}</td>'] for sign in found[:_MOST_SIGNS]]
+    if len(found) > _MOST_SIGNS:
+        rows.append([cell("others"), f'<td class="text">and {len(found) - _MOST_SIGNS} more, among the metrics</td>'])
+    return table("signs", "Signs of trouble", ("Part", "What is seen"), rows, "")
+
+
+def gpu_table(snapshot: Snapshot) -> str:
+    """State, work, links and use of each GPU."""
+    headings = ("GPU", "State", "Work", "NVLinks up", "#NVLink sends", "#receives", "PCIe", "Slot", "Model")
+    names = {found["pci_bus_id"]: found["name"] for found, _ in snapshot.samples("commwatch_gpu_info")}
+    states = by_gpu(snapshot, "commwatch_nvlink_link_state")
+    wanted = by_gpu(snapshot, "commwatch_nvlink_link_expected")
+    rows = [
+        [
+            cell(gpu),
+            _gpu_state(snapshot.value("commwatch_gpu_state", gpu, slot)),
+            _yes_no(snapshot.value("commwatch_gpu_busy", gpu, slot), "busy", "idle"),
+            _links(states.get((gpu, slot), {}), wanted.get((gpu, slot), {})),
+            percent(snapshot.value("commwatch_nvlink_transmit_utilization_ratio", gpu, slot)),
+            percent(snapshot.value("commwatch_nvlink_receive_utilization_ratio", gpu, slot)),
+            _pcie(snapshot, gpu, slot),
+            cell(slot),
+            cell(names.get(slot, "")),
+        ]
+        for gpu, slot in gpu_keys(snapshot)
+    ]
+    return table("gpus", "GPUs", headings, rows, "No GPU is read at present.")
+
+
+def rdma_table(snapshot: Snapshot) -> str:
+    """The RDMA ports; nothing where the node has none."""
+    layers = {(found["device"], found["port"]): found["link_layer"] for found, _ in snapshot.samples(_RDMA[0])}
+    rows = [
+        [
+            cell(f"{device}/{port}"),
+            cell(layers.get((device, port), "")),
+            _port_state(snapshot.value("commwatch_rdma_port_state", device, port)),
+            _speed(snapshot.value("commwatch_rdma_port_speed_bytes_per_second", device, port)),
+            percent(snapshot.value("commwatch_rdma_port_transmit_utilization_ratio", device, port)),
+            percent(snapshot.value("commwatch_rdma_port_receive_utilization_ratio", device, port)),
+            _count(snapshot.value("commwatch_rdma_port_flaps_total", device, port)),
+        ]
+        for device, port in rdma_keys(snapshot)
+    ]
+    headings = ("RDMA port", "Layer", "State", "#Speed", "#Sends", "#Receives", "#Flaps")
+    return table("rdma", "RDMA ports", headings, rows, "") if rows else ""
+
+
+def interface_table(snapshot: Snapshot) -> str:
+    """Link, speed and use of each network interface."""
+    rows = [
+        [
+            cell(device),
+            _yes_no(snapshot.value("commwatch_ethernet_carrier", device), "up", "down"),
+            _speed(snapshot.value("commwatch_ethernet_speed_bytes_per_second", device)),
+            percent(snapshot.value("commwatch_ethernet_transmit_utilization_ratio", device)),
+            percent(snapshot.value("commwatch_ethernet_receive_utilization_ratio", device)),
+        ]
+        for device in interface_names(snapshot)
+    ]
+    headings = ("Interface", "Link", "#Speed", "#Sends", "#Receives")
+    return table("interfaces", "Network interfaces", headings, rows, "No interface was read.")
+
+
+def by_gpu(snapshot: Snapshot, family: str) -> dict[tuple[str, str], dict[str, float]]:
+    """By GPU the number of each of its links in a family."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for labels, value in snapshot.samples(family):
+        found.setdefault((labels["gpu"], labels["pci_bus_id"]), {})[labels["link"]] = value
+    return found
+
+
+def pcie_words(snapshot: Snapshot, gpu: str, slot: str) -> tuple[str, bool]:
+    """Generation and lanes of a GPU's PCIe link, and whether it is below its best; empty where not read."""
+    generation = snapshot.value("commwatch_pcie_link_generation", gpu, slot)
+    width = snapshot.value("commwatch_pcie_link_width_lanes", gpu, slot)
+    expected = snapshot.value("commwatch_pcie_link_width_expected_lanes", gpu, slot)
+    words = " ".join([f"gen{generation}"] * (generation is not None) + [f"x{width}"] * (width is not None))
+    if width is not None and expected is not None and width < expected:
+        return f"{words} of x{expected}", True
+    degraded = any(snapshot.value("commwatch_pcie_link_degraded", gpu, slot, one) for one in ("width", "generation"))
+    return words, degraded
+
+
+# --- cells ---
+
+
+def _yes_no(value: Value, yes: str, no: str) -> str:
+    return cell("" if value is None else yes if value else no)
+
+
+def _gpu_state(value: Value) -> str:
+    if value is None:
+        return cell("")
+    return judged("bad" if value else "good", GPU_STATES.get(int(value), f"unknown ({value})"))
+
+
+def _links(states: Mapping[str, float], wanted: Mapping[str, float]) -> str:
+    if not states:
+        return cell("")
+    up = sum(state in LINK_UP_STATES for state in states.values())
+    expected = int(sum(wanted.values()))
+    if not expected:
+        return cell(str(up))
+    return judged("good" if up >= expected else "bad", f"{up} of {expected}")
+
+
+def _pcie(snapshot: Snapshot, gpu: str, slot: str) -> str:
+    words, degraded = pcie_words(snapshot, gpu, slot)
+    return judged("bad", words) if degraded and words else cell(words)
+
+
+def _port_state(value: Value) -> str:
+    return cell("" if value is None else RDMA_STATES.get(int(value), f"unknown ({value})"))
+
+
+def _count(value: Value) -> str:
+    return number(ABSENT if value is None else f"{value:g}")
+
+
+def _speed(bytes_per_second: Value) -> str:
+    return number(ABSENT if bytes_per_second is None else f"{bytes_per_second * 8 / 1e9:g} Gbit/s")

@@ -1,0 +1,94 @@
+"""Every query of every dashboard, asked of a real Prometheus that has scraped simulated nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from commwatch.dashboards import DASHBOARDS
+from commwatch.dashboards.model import Dashboard, Due
+from commwatch.dashboards.node import NODE
+from support.dashboard_answers import Answers, bad_values, variable_values
+from support.dashboard_nodes import FAULTY, HEALTHY, NVLINK_5, prometheus_with_nodes
+from support.dashboards import all_expressions, models, questions
+
+pytestmark = [pytest.mark.prometheus, pytest.mark.xdist_group("dashboard_queries")]
+
+NODES = (HEALTHY, FAULTY, NVLINK_5)
+DUE_ON: Mapping[Due, tuple[str, ...]] = {
+    "always": NODES, "with RDMA": (HEALTHY, FAULTY), "up to NVLink 4": (HEALTHY, FAULTY), "with NVLink 5": (NVLINK_5,),
+    "from eight equal nodes": (HEALTHY, FAULTY), "with a fault": (), "elsewhere": (),
+}  # fmt: skip
+"""Where a query must have an answer; one that needs a fault has it on one of the nodes at least."""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
+    """A server that has scraped a healthy node, one with faults, one with NVLink 5, and peers of the first."""
+    with prometheus_with_nodes(all_expressions(), tmp_path_factory.mktemp("nodes")) as server:
+        yield Answers(server)
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda one: one.uid)
+def test_queries_are_answered_where_data_is_due(dashboard: Dashboard, answers: Answers) -> None:
+    """Each query succeeds on each node, and has data where its panel says that data is due."""
+    silent = []
+    for question in questions(dashboard):
+        with_data = {node for node in NODES if answers.of(question, node)}
+        due = set(DUE_ON[question.due])
+        if not due <= with_data or (question.due == "with a fault" and not with_data):
+            silent.append(f"{question.name} ({question.due}): only on {sorted(with_data)}")
+
+    assert not silent, "\n".join(silent)
+
+
+def test_a_healthy_node_shows_no_warning(answers: Answers) -> None:
+    """On a healthy node no number and no state has the colour of a warning or a page."""
+    warnings = bad_values(answers, HEALTHY)
+
+    assert not warnings, "\n".join(warnings)
+
+
+def test_a_faulty_node_shows_warnings(answers: Answers) -> None:
+    """On the node with faults the panels of what is broken have such a colour."""
+    shown = {name.partition(" = ")[0] for name in bad_values(answers, FAULTY)}
+
+    assert shown >= {
+        "commwatch-node: GPUs missing", "commwatch-node: NVLinks missing", "commwatch-node: RDMA ports missing",
+        "commwatch-node: Links / state", "commwatch-node: CRC errors",
+        "commwatch-node: Slowest link against its siblings",
+        "commwatch-node: Paths of GPUs / width", "commwatch-node: Replays over what is allowed",
+        "commwatch-node: What slows GPUs down", "commwatch-node: RDMA ports / state",
+        "commwatch-node: RDMA, sent again", "commwatch-node: Services",
+        "commwatch-node: Latency against its baseline", "commwatch-pairs: Share of what is expected",
+        "commwatch-fleet: Worst pairs / share of expected", "commwatch-link: Replays",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("uid", models())
+def test_variables_have_values(uid: str, answers: Answers) -> None:
+    """Each variable offers something; the cluster, of which these series have no label, does so by All alone."""
+    for variable in models()[uid]["templating"]["list"]:
+        if variable["type"] == "query":
+            values = variable_values(answers, variable["definition"], FAULTY)
+            assert bool(values) != (variable["name"] == "cluster"), variable["definition"]
+
+
+@pytest.mark.parametrize("uid", models())
+def test_alerts_and_xids_are_marked(uid: str, answers: Answers) -> None:
+    """What annotates the panels of the faulty node: its alerts, and on the pages of a node the Xids in their minute."""
+    for mark in models()[uid]["annotations"]["list"]:
+        found = answers.over_time(mark["expr"], FAULTY)
+        assert found, mark["name"]
+        assert all(value == 1.0 for series in found for value in series.values)
+        if mark["name"] == "Xids":
+            assert {series.labels["xid"] for series in found} >= {"74", "79", "94"}
+            assert max(len(series.values) for series in found) < 12, "an Xid is marked for its minute, not for good"
+
+
+def test_a_cluster_that_is_not_there_has_no_nodes(answers: Answers) -> None:
+    """The choice of a cluster reaches every number about nodes."""
+    about_nodes = [one for one in questions(NODE) if "ALERTS" not in one.expression]
+
+    assert [one.name for one in about_nodes if answers.of(one, FAULTY, cluster="elsewhere")] == []

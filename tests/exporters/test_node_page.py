@@ -1,0 +1,418 @@
+"""The node's page as a browser takes it apart."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from commwatch_exporters.node_page.page import render_node_page
+from commwatch_exporters.node_page.records import (
+    CollectorStatus,
+    FindingStatus,
+    Mark,
+    PairCell,
+    PairsStatus,
+    ProbeStatus,
+    ScorePart,
+    ScoreStatus,
+    Status,
+    Trend,
+)
+from commwatch_exporters.node_page.style import DARK, LIGHT
+from commwatch_exporters.snapshot import Series, Snapshot, Value
+from support.html_pages import Page, check
+from support.node_pages import LOST, SLOTS, hgx, status
+from support.pages import snapshot_of, whole_catalogue
+
+GPU = ("0", "0000:17:00.0")
+
+
+def page_of(values: dict[Series, Value], said: Status | None = None) -> Page:
+    """The page of a node with these values."""
+    return rendered(snapshot_of(values), said or Status("1.2.3"))
+
+
+def rendered(snapshot: Snapshot, said: Status) -> Page:
+    """The page, taken apart."""
+    return check(render_node_page(snapshot, said, "/metrics"))
+
+
+def board(*, faulty: bool = False) -> Page:
+    """The page of an HGX board."""
+    return rendered(hgx(faulty=faulty), status(faulty=faulty))
+
+
+# --- what is said first ---
+
+
+@pytest.mark.parametrize(
+    ("severities", "word", "counts"),
+    [
+        ((), "Healthy", "nothing is wrong with communication on this node"),
+        (("info",), "Healthy", "nothing is wrong; 1 worth knowing"),
+        (("warning", "warning", "info"), "Needs attention", "2 warnings, 1 worth knowing"),
+        (("critical", "warning"), "Critical", "1 critical, 1 warning"),
+    ],
+)
+def test_the_verdict_comes_first(severities: tuple[str, ...], word: str, counts: str) -> None:
+    """The gravest finding says how communication is; the window's title says it too."""
+    findings = tuple(FindingStatus(one, "x", "y", 1.0) for one in severities)
+    page = page_of({("commwatch_gpu_state", GPU): 0}, Status("1", name="n1", findings=findings))
+
+    assert page.texts[0].endswith(f" n1: {word} – commwatch")
+    assert page.texts.index(word) < page.texts.index(counts) < page.texts.index("GPUs and links")
+
+
+def test_what_is_not_known_is_not_called_healthy() -> None:
+    """Before the first look, while paused, without a GPU and with a low score the page does not say healthy."""
+    one_gpu: dict[Series, Value] = {("commwatch_gpu_state", GPU): 0}
+    low = ScoreStatus(0.5, "needs work")
+    for values, said, word in (
+        (one_gpu, Status("1", looked=False), "Not known yet"),
+        (one_gpu, Status("1", paused="swap"), "Paused"),
+        ({}, Status("1"), "No GPU"),
+        (one_gpu, Status("1", score=low), "Needs attention"),
+    ):
+        page = page_of(values, said)
+        assert word in page.texts
+        assert "Healthy" not in page.words
+
+
+def test_the_score_with_its_parts_and_losses() -> None:
+    """What was not measured has a dash, and no bar."""
+    score = ScoreStatus(0.714, "good", (ScorePart("bandwidth", 0.6), ScorePart("latency", None)), ("GPU3 is slow",))
+    page = page_of({}, Status("1", score=score))
+
+    assert {"0.71", "good", "0.60", "–", "GPU3 is slow"} <= {one.strip() for one in page.texts}
+    assert [names["style"] for tag, names in page.elements if tag == "i"] == ["width:60%", "width:0%"]
+    assert "not measured" in page_of({}, Status("1", score=ScoreStatus(None, "not measured"))).texts
+
+
+def test_findings_say_where_why_and_what_next() -> None:
+    """Before all tables, the gravest first as they are given; a site with documentation gets a link to the code."""
+    found = FindingStatus("critical", "NVLink is down", "GPU0 link 3", 90.0, ("Xid: GPU0",), "Drain.", "nvlink_down")
+    page = page_of({}, Status("1", findings=(found,), documentation="https://docs.example/c"))
+
+    assert [text for level, text in page.headings if level == 3] == ["✕ critical NVLink is down"]
+    assert {"Xid: GPU0", " Drain."} <= set(page.texts)
+    assert "GPU0 link 3 · for 90 s · " in page.texts
+    assert ("a", {"href": "https://docs.example/c/findings/nvlink_down.md"}) in page.elements
+    assert page.texts.index("Findings", page.texts.index("Snapshot")) < page.texts.index("GPUs and links")
+    assert "Findings" not in [text for _, text in page_of({}).headings]
+
+
+def test_the_verdict_names_the_places() -> None:
+    """The gravest first, each once, without what is only worth knowing."""
+    parts = [("critical", "GPU5 (0000:9b:00.0)"), ("critical", "GPU5"), ("warning", "mlx5_0 port 1"), ("info", "ens1"),
+             ("warning", "probe ring"), ("warning", "GPU1"), ("warning", "GPU2")]  # fmt: skip
+    page = page_of({}, Status("1", findings=[FindingStatus(one, "x", part, 1.0) for one, part in parts]))
+
+    assert page.texts.index("GPU5, mlx5_0 port 1, probe ring and 2 more") < page.texts.index("Findings", 12)
+
+
+def test_many_findings_are_cut_short() -> None:
+    """The rest is counted, with where to read it."""
+    page = page_of({}, Status("1", findings=[FindingStatus("warning", "slow", str(one), 1.0) for one in range(25)]))
+
+    assert page.count("article") == 20
+    assert "and 5 more, at " in page.texts
+
+
+def test_simulated_data_is_said_before_anything_else() -> None:
+    """Then the notices in their order."""
+    page = page_of({("commwatch_simulated", ()): 1}, Status("1", simulated="a10x2", notices=("Missing here: a card.",)))
+    said = page.texts.index("Simulated node a10x2: no value on this page comes from hardware.")
+
+    assert said < page.texts.index("Missing here: a card.") < page.texts.index("Verdict")
+    assert "Simulated" not in page_of({("commwatch_simulated", ()): 0}).words
+
+
+def test_what_this_node_is() -> None:
+    """Terms and what they are here."""
+    page = page_of({}, Status("1", name="n7", facts=(("Model", "8 × H100"),)))
+
+    assert page.headings[0] == (1, "n7")
+    assert page.texts.index("8 × H100") == page.texts.index("Model") + 1
+
+
+# --- the tables ---
+
+
+def test_a_gpu_and_its_links() -> None:
+    """State, work, links up of those expected, use and PCIe link stand in one row."""
+    rows = board(faulty=True).tables["GPUs"]
+    model = "NVIDIA H100 80GB HBM3"
+
+    assert rows[0] == ["GPU", "State", "Work", "NVLinks up", "NVLink sends", "receives", "PCIe", "Slot", "Model"]
+    assert [one.strip() for one in rows[4]] == [
+        "3", "ok", "busy", "17 of 18", "25.5%", "24.7%", "gen5 x16", SLOTS[3], model]  # fmt: skip
+    assert rows[2][6].strip() == "gen5 x8 of x16"
+
+
+def test_a_gpu_that_does_not_answer_keeps_its_row() -> None:
+    """Its state says why nothing else of it is known."""
+    row = board(faulty=True).tables["GPUs"][1 + LOST]
+
+    assert [one.strip() for one in row] == ["5", "lost", *["–"] * 5, SLOTS[LOST], "NVIDIA H100 80GB HBM3"]
+
+
+def test_gpus_stand_in_the_order_of_their_numbers() -> None:
+    """GPU 10 comes after GPU 9."""
+    values: dict[Series, Value] = {("commwatch_gpu_state", (str(gpu), f"0000:{gpu:02x}:00.0")): 0 for gpu in (10, 9, 0)}
+
+    assert [row[0] for row in page_of(values).tables["GPUs"][1:]] == ["0", "9", "10"]
+
+
+def test_interfaces() -> None:
+    """Link, speed and use; what is not known is a dash."""
+    rows = board(faulty=True).tables["Network interfaces"]
+
+    assert rows[1:] == [["ens11f0np0", "up", "100 Gbit/s", "–", "–"], ["ens11f1np1", "down", "100 Gbit/s", "–", "–"]]
+
+
+def test_rdma_ports() -> None:
+    """State, speed, use and flaps in one row each, in the order of their numbers; no table where there are none."""
+    values: dict[Series, Value] = {
+        ("commwatch_rdma_port_state", ("mlx5_10", "1")): 1,
+        ("commwatch_rdma_port_state", ("mlx5_2", "1")): 4,
+        ("commwatch_rdma_port_info", ("mlx5_2", "1", "InfiniBand", "", "", "", "", "", "")): 1,
+        ("commwatch_rdma_port_speed_bytes_per_second", ("mlx5_2", "1")): 50_000_000_000,
+        ("commwatch_rdma_port_transmit_utilization_ratio", ("mlx5_2", "1")): 0.25,
+        ("commwatch_rdma_port_flaps_total", ("mlx5_2", "1")): 2,
+    }
+
+    assert page_of(values).tables["RDMA ports"][1:] == [
+        ["mlx5_2/1", "InfiniBand", "active", "400 Gbit/s", "25.0%", "–", "2"],
+        ["mlx5_10/1", "–", "down", "–", "–", "–", "–"],
+    ]
+    assert "RDMA ports" not in page_of({}).tables
+
+
+def test_a_pcie_link_below_its_best_is_marked_before_anything_was_learned() -> None:
+    """The width that both ends can do says so, without an expected one."""
+    values: dict[Series, Value] = {
+        ("commwatch_gpu_state", GPU): 0,
+        ("commwatch_pcie_link_width_lanes", GPU): 8,
+        ("commwatch_pcie_link_degraded", (*GPU, "width")): 1,
+    }
+    page = page_of(values)
+
+    assert page.tables["GPUs"][1][6].strip() == "x8"
+    assert page.count("td", "bad") == 1
+    assert page.count("path", "bad") == 1
+    values["commwatch_pcie_link_degraded", (*GPU, "width")] = 0
+    assert page_of(values).count("td", "bad") == 0
+
+
+def test_signs_of_trouble() -> None:
+    """Each kind of sign in words; the links of a GPU with the same trouble are one line."""
+    gpu, slot = GPU
+    values: dict[Series, Value] = {
+        ("commwatch_gpu_recovery_action", GPU): 1,
+        ("commwatch_fabric_fault", (*GPU, "degraded_bandwidth")): 1,
+        ("commwatch_fabric_incorrect_configuration", GPU): 4,
+        ("commwatch_service_running", ("nvidia-fabricmanager",)): 0,
+        ("commwatch_pcie_link_degraded", (*GPU, "width")): 1,
+        ("commwatch_pcie_device_link_degraded", ("0000:19:00.0", "nic", "generation")): 1,
+        ("commwatch_counter_anomaly", ("rdma", "mlx5_2/1", "symbol_errors")): 4,
+        **{("commwatch_counter_anomaly", ("nvml", f"{slot}/{link}", "nvlink_bytes")): 2 for link in range(18)},
+        ("commwatch_gpu_xid_events_total", (*GPU, "79")): 1,
+        ("commwatch_gpu_xid_events_total", (*GPU, "94")): 3,
+        ("commwatch_gpu_last_xid_timestamp_seconds", GPU): 1_900_000_000.5,
+        ("commwatch_nvswitch_sxid_events_total", ("0000:08:00.0", "12028")): 2,
+    }
+    part = f"GPU {gpu} ({slot})"
+
+    assert page_of(values).tables["Signs of trouble"][1:] == [
+        [part, "the driver asks for: GPU reset"],
+        [part, "fabric: degraded bandwidth"],
+        [part, "fabric: configured wrongly (code 4)"],
+        ["nvidia-fabricmanager", "does not run"],
+        [part, "PCIe link below its best: width"],
+        ["nic 0000:19:00.0", "PCIe link below its best: generation"],
+        [slot, "counter cannot be believed: nvlink_bytes is blank on 18 links"],
+        ["mlx5_2/1", "counter cannot be believed: symbol_errors is saturated"],
+        [part, "Xid 79 (1 ×), 94 (3 ×), last 2030-03-17 17:46:40 UTC"],
+        ["NVSwitch 0000:08:00.0", "SXid 12028 (2 ×)"],
+    ]
+
+
+def test_a_healthy_node_shows_no_signs() -> None:
+    """Where all is well the heading is left out too."""
+    values: dict[Series, Value] = {
+        ("commwatch_gpu_recovery_action", GPU): 0,
+        ("commwatch_fabric_fault", (*GPU, "route_unhealthy")): 0,
+        ("commwatch_fabric_incorrect_configuration", GPU): 1,
+        ("commwatch_service_running", ("nvidia-persistenced",)): 1,
+        ("commwatch_pcie_link_degraded", (*GPU, "width")): 0,
+        ("commwatch_gpu_xid_events_total", (*GPU, "74")): 0,
+    }
+
+    assert "Signs of trouble" not in page_of(values).texts
+
+
+def test_many_signs_are_cut_short() -> None:
+    """The page stays readable; the last line counts the others."""
+    values: dict[Series, Value] = {
+        ("commwatch_counter_anomaly", ("rdma", f"mlx5_{device:03}/1", "symbol_errors")): 4 for device in range(32)
+    }
+    rows = page_of(values).tables["Signs of trouble"]
+
+    assert len(rows) == 1 + 30 + 1
+    assert rows[-1] == ["others", "and 2 more, among the metrics"]
+
+
+def test_collectors() -> None:
+    """Ages and errors as they are known, a dash where nothing is; one that is late is marked."""
+    late = CollectorStatus("rdma", True, 40.0, 5.0)
+    page = page_of({}, replace(status(faulty=True), collectors=(*status(faulty=True).collectors[:4], late)))
+    rows = [[one.strip() for one in row] for row in page.tables["Collectors"]]
+
+    assert rows[1] == ["nvml_identity", "ok", "0.4 s", "1.0 s", ""]
+    assert rows[3] == ["nvml_nvlink_errors", "failed", "5 min", "20 s", "0000:9b:00.0 did not answer within 2 s"]
+    assert rows[4] == ["nvml_pcie", "–", "–", "60 s", ""]
+    assert page.count("td", "warn") == 2
+    assert rows[5][2] == "40 s"
+
+
+def test_probes() -> None:
+    """Last result, baseline, age, and the next run with the reason for skipping the last one."""
+    rows = board().tables["Probes"]
+
+    assert rows[1] == ["all_reduce nccl", "latency 18.2 µs, bus bandwidth 358 GB/s", "", "18.2 µs, spike above 27.3 µs",
+                       "95 s", "in 13 min"]  # fmt: skip
+    assert rows[2][5] == "in 10 min skipped: busy: GPU2 runs a process"
+    assert rows[4] == ["pairs nccl", "–", "–", "–", "–", "in 12 h skipped: slurm: a job is on the node"]
+    assert board(faulty=True).count("td", "bad") > board().count("td", "bad") == 0
+
+
+def test_a_course_is_drawn_with_its_spikes() -> None:
+    """One point for each result, a square where it is above the limit, and words for those who do not see it."""
+    trend = Trend((1.0, 1.1, 3.0), 1.0, 1.5, "last 3 latencies: 1 µs to 3 µs, 1 above the limit")
+    page = page_of({}, Status("1", probes=(ProbeStatus("p", "nccl", trend=trend),)))
+    (line,) = [names["points"] for tag, names in page.elements if tag == "polyline"]
+
+    assert line is not None
+    places = [float(point.split(",")[1]) for point in line.split(" ")]
+    assert len(places) == 3
+    assert places[2] < places[1] < places[0]  # upwards is slower, and SVG counts downwards
+    assert page.count("rect", "spike") == 1
+    assert [one["aria-label"] for tag, one in page.elements if "spark" in (one.get("class") or "")] == [trend.words]
+
+
+@pytest.mark.parametrize("values", [(5.0,), (0.0, 0.0), (), (2.0, 2.0, 2.0)])
+def test_a_course_of_few_or_equal_results_is_drawn(values: tuple[float, ...]) -> None:
+    """Neither a single result nor none divides by zero."""
+    page_of({}, Status("1", probes=(ProbeStatus("p", "nccl", trend=Trend(values, None, None, "words")),)))
+
+
+def test_pairs() -> None:
+    """Numbers with marks, the scale, and what the marks mean; without a matrix what to expect."""
+    page = board(faulty=True)
+    rows = page.tables["Pairs of GPUs"]
+
+    assert rows[0] == ["", *(f"GPU{one}" for one in range(8))]
+    assert rows[4] == ["GPU3", "52A", "52A", "52A", "", "52A", "52A", "52A", "52A"]
+    assert " GPU3 is slow in every pair (confidence 97 %)" in page.texts
+    assert "No pairs of GPUs have been measured" in page_of({}).words
+
+
+def test_a_node_without_anything() -> None:
+    """Each empty section says so."""
+    texts = page_of({}).texts
+
+    assert {
+        "No GPU is read at present.",
+        "No interface was read.",
+        "No probe is configured.",
+        "No collector runs.",
+        "Neither a GPU nor an adapter is read at present.",
+    } <= set(texts)
+
+
+# --- the page as a whole ---
+
+
+def test_no_text_is_taken_for_markup() -> None:
+    """Names from driver, kernel and errors show as they are, wherever they stand."""
+    attack = "\"'><script>alert(1)</script><img src=x onerror=y>&amp;"
+    values: dict[Series, Value] = {
+        (name, tuple(attack for _ in labels)): value for (name, labels), value in whole_catalogue().items()
+    }
+    said = Status(
+        version=attack, name=attack, simulated=attack, paused=attack, facts=((attack, attack),), notices=(attack,),
+        findings=(FindingStatus(attack, attack, attack, 1.0, (attack,), attack, attack),),
+        marks={f"gpu/{attack}": Mark(attack, attack), f"nvlink/{attack}/{attack}": Mark(attack, attack)},
+        score=ScoreStatus(1.0, attack, (ScorePart(attack, 1.0),), (attack,)),
+        pairs=PairsStatus(attack, attack, (attack,), ((PairCell(attack, "#000000", "#ffffff", attack),),),
+                          (attack, ("#000000",), attack), ((attack, attack),)),
+        collectors=(CollectorStatus(attack, False, 1.0, 1.0, attack),),
+        probes=(ProbeStatus(attack, attack, attack, 1.0, 1.0, attack, attack, Trend((1.0,), 1.0, 1.0, attack)),),
+        documentation=attack,
+    )  # fmt: skip
+    page = rendered(snapshot_of(values), said)
+
+    assert "alert(1)</script>" in page.words
+    assert page.words.count(attack) > 40
+
+
+def test_text_cannot_hide_or_turn_what_is_beside_it() -> None:
+    """Control characters and marks of writing direction are replaced where they are seen."""
+    page = page_of({("commwatch_ethernet_carrier", ("e\x00n\u202es\n1",)): 1})
+
+    assert page.tables["Network interfaces"][1][0] == "e\ufffdn\ufffds\ufffd1"
+
+
+def test_a_text_that_is_no_unicode_does_not_stop_the_page() -> None:
+    """File names of Linux may be any bytes; Python shows them as lone surrogates."""
+    text = render_node_page(snapshot_of({("commwatch_ethernet_carrier", ("e\udcff",)): 1}), Status("1"), "/metrics")
+
+    assert b"e?" in text.encode("utf-8", "replace")
+
+
+def test_links_stay_within_the_endpoint() -> None:
+    """Metrics, health and API; the documentation where the site has said where it is."""
+    page = page_of({})
+    links = [names["href"] for tag, names in page.elements if tag == "a"]
+
+    assert links == ["/metrics", "/healthz", "/readyz", "/api/v1/findings", "/api/v1/probes", "/api/v1/snapshot",
+                     "/still"]  # fmt: skip
+    assert "Documentation: docs/node-page.md of commwatch" in page.texts
+    linked = page_of({}, Status("1", documentation="https://docs.example/c"))
+    assert ("a", {"href": "https://docs.example/c/node-page.md"}) in linked.elements
+
+
+def test_the_page_loads_itself_again_unless_it_is_to_stand_still() -> None:
+    """Each form links to the other."""
+    moving = render_node_page(hgx(), status(), "/metrics")
+    still = render_node_page(hgx(), status(), "/metrics", refreshes=False)
+
+    assert '<meta http-equiv="refresh" content="10">' in moving
+    assert "http-equiv" not in still
+    assert '<a href="/">' in still
+
+
+def test_a_full_board_is_a_small_page() -> None:
+    """8 GPUs with 144 links, 8 ports and a matrix: half of what the budget allows."""
+    for faulty in (False, True):
+        assert len(render_node_page(hgx(faulty=faulty), status(faulty=faulty), "/metrics").encode()) < 50_000
+
+
+def _luminance(colour: str) -> float:
+    digits = colour.lstrip("#")
+    digits = "".join(one * 2 for one in digits) if len(digits) == 3 else digits
+    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK])
+def test_texts_have_contrast_on_their_grounds(colours: str) -> None:
+    """WCAG 2.1 AA: 4.5 to 1, on the page and on cards; the browser's test looks at every text there is."""
+    shades = dict(re.findall(r"--(\w+):(#\w+)", colours))
+    pairs = [(one, ground) for one in ("fg", "dim", "good", "bad", "link") for ground in ("bg", "card")]
+    for one, ground in [*pairs, ("notefg", "note")]:
+        light, dark = sorted((_luminance(shades[one]), _luminance(shades[ground])), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (one, ground)

@@ -1,0 +1,150 @@
+"""commwatch top on a real terminal, and a daemon's end of the control socket that a test can switch off."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from commwatch.control import ControlServer
+from commwatch.top.view import Documents
+from support.daemon import environment
+
+PATIENCE_SECONDS = 60.0
+"""Both cores may be busy with something else."""
+_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+
+class Session:
+    """A running ``commwatch top`` and its terminal."""
+
+    def __init__(self, columns: int, rows: int, *arguments: str, **extra: str) -> None:
+        self._master, self._slave = pty.openpty()
+        self.resize(columns, rows)
+        self.modes = termios.tcgetattr(self._slave)
+        """Of the terminal before it was started."""
+        self.written = ""
+        """All that it wrote."""
+        kept = {name: value for name, value in environment().items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+        # The first terminal that the leader of a session opens is the one whose keys send it signals.
+        shell = ["sh", "-c", 'exec "$@" <>"$0" >&0 2>&0', os.ttyname(self._slave)]
+        self.process = subprocess.Popen(
+            [*shell, sys.executable, "-m", "commwatch", "top", *arguments],
+            start_new_session=True,
+            env={**kept, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **extra},
+        )
+
+    def resize(self, columns: int, rows: int) -> None:
+        """As a window manager does; the kernel tells the program."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def press(self, keys: str) -> None:
+        """Type."""
+        os.write(self._master, keys.encode())
+
+    def read(self, seconds: float = 0.05) -> None:
+        """Take in what it wrote meanwhile."""
+        while select.select([self._master], [], [], seconds)[0]:
+            self.written += os.read(self._master, 65536).decode()
+            seconds = 0.0
+
+    @property
+    def screen(self) -> list[str]:
+        """The lines of the last whole screen, without styles."""
+        begin = self.written.rfind("\x1b[H", 0, self.written.rfind("\x1b[J") + 1)
+        frame = self.written[begin : self.written.rfind("\x1b[J")]
+        return [_SEQUENCE.sub("", line).rstrip() for line in frame.split("\r\n")]
+
+    def until(self, condition: Callable[[list[str]], bool]) -> list[str]:
+        """The first screen of which something holds."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while "\x1b[J" not in self.written or not condition(self.screen):
+            assert time.monotonic() < end, self.written[-4000:]
+            self.read()
+        return self.screen
+
+    def shows(self, text: str) -> list[str]:
+        """The first screen with a text."""
+        return self.until(lambda lines: any(text in line for line in lines))
+
+    def end(self) -> int:
+        """Wait for its end; what it wrote is read, for a terminal that nobody reads stops a program."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while self.process.poll() is None:
+            assert time.monotonic() < end, self.written[-4000:]
+            self.read()
+        self.read()
+        return self.process.returncode
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the terminal is as it was: its modes, its cursor, the screen of the shell."""
+        left = self.written.rpartition("\x1b[?1049h")[2]
+        is_back = all(one in left for one in ("\x1b[?7h", "\x1b[?25h", "\x1b[?1049l"))
+        return is_back and termios.tcgetattr(self._slave) == self.modes
+
+    def close(self) -> None:
+        """End it whatever it does."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        os.close(self._master)
+        os.close(self._slave)
+
+
+@contextmanager
+def session(columns: int, rows: int, *arguments: str, **extra: str) -> Iterator[Session]:
+    """A session that is gone afterwards.
+
+    Args:
+        columns: of the terminal.
+        rows: of the terminal.
+        arguments: of ``commwatch top``.
+        extra: further environment variables.
+    """
+    one = Session(columns, rows, *arguments, **extra)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@contextmanager
+def answering(state: Path, said: Documents) -> Iterator[None]:
+    """A daemon's end of the control socket that says these documents, at the time of each answer."""
+
+    def operation(document: msgspec.Struct) -> Callable[[], object]:
+        async def answer() -> msgspec.Struct:
+            return msgspec.structs.replace(document, time=time.time())
+
+        return answer
+
+    state.mkdir(exist_ok=True)
+    given = {"findings": said.findings, "probes": said.probes, "snapshot": said.snapshot}
+    server = ControlServer(state, {name: operation(one) for name, one in given.items()})  # type: ignore[misc]
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(server.start())
+    thread = threading.Thread(target=loop.run_forever, name="answers of a daemon")
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.run_until_complete(server.stop())
+        loop.close()

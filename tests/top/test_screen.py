@@ -1,0 +1,204 @@
+"""The layout of commwatch top: whole screens against recorded ones, and what must hold at any size."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from commwatch.documents import ProbeRecord
+from commwatch.styled import Line, plain
+from commwatch.top.screen import Place, page_lines, screen
+from commwatch.top.view import Documents, View
+from support.facts import shipped
+from top.documents import BUSY, faulty, healthy, made
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+pytestmark = pytest.mark.xdist_group("top_screen")
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[Documents, Documents]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return faulty(tmp_path_factory.mktemp("faulty"), monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def view(said: tuple[Documents, Documents]) -> View:
+    """A node with most faults, looked at since before them."""
+    before, now = said
+    return View("node17", shipped(), now, before.snapshot)
+
+
+def time_of(view: View) -> float:
+    assert view.documents is not None
+    return view.documents.snapshot.time
+
+
+def shown(view: View, width: int, height: int, **place: int | bool) -> list[str]:
+    found = screen(view, Place(**place), (width, height), time_of(view))  # type: ignore[arg-type]  # of its fields
+    return [plain(line) for line in found.lines]
+
+
+def page(view: View, width: int = 80) -> str:
+    return "\n".join(plain(line) for line in page_lines(view, width, time_of(view)))
+
+
+def held_against(lines: list[str], name: str, request: pytest.FixtureRequest) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    file = GOLDEN / f"top-{name}.txt"
+    if request.config.getoption("--update-golden"):
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8"), f"if this is meant: pytest {Path(__file__).name} --update-golden"
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+def test_a_screen_is_as_recorded(view: View, width: int, height: int, request: pytest.FixtureRequest) -> None:
+    """Plain, so that all it says is said without colour."""
+    held_against(shown(view, width, height), f"{width}x{height}", request)
+
+
+def test_the_whole_page_of_80_columns_is_as_recorded(view: View, request: pytest.FixtureRequest) -> None:
+    """What --once prints."""
+    held_against(page(view).splitlines(), "page", request)
+
+
+def test_a_healthy_node_is_as_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Little to read: no finding, no slow pair, no late collector."""
+    held_against(page(View("node18", shipped(), healthy(tmp_path, monkeypatch))).splitlines(), "healthy", request)
+
+
+@pytest.mark.parametrize("width", [1, 20, 41, 79, 80, 132, 250])
+@pytest.mark.parametrize("height", [1, 2, 5, 24, 100])
+def test_a_screen_fits_its_terminal(view: View, width: int, height: int) -> None:
+    """However small it is: no line too many, none too wide."""
+    lines = screen(view, Place(offset=3), (width, height), time_of(view)).lines
+
+    assert len(lines) <= height
+    assert max(sum(len(text) for text, _ in line) for line in lines) <= width
+
+
+def test_scrolling_shows_every_line_once_and_stops_at_the_end(view: View) -> None:
+    """Page by page the body is the whole page, below a head that stays."""
+    height, offset = 24, 0
+    seen: list[Line] = []
+    while True:
+        found = screen(view, Place(offset=offset), (80, height), time_of(view))
+        if found.offset < offset:  # the last page is full
+            seen += found.lines[2 + offset - found.offset : -1]
+            break
+        seen += found.lines[2:-1]
+        offset += found.page
+
+    assert [plain(line) for line in seen] == page(view).splitlines()[2:]
+    assert "SIMULATED NODE h100x8ndr" in shown(view, 80, 24, offset=10**9)[1]
+
+
+def test_errors_since_the_first_look_are_new(view: View) -> None:
+    """Behind a plus; without a first look there is none."""
+    assert re.search(r"^0 .* \d[\d.]*k \+\d[\d.]*k ", page(view, 100), re.MULTILINE)
+    assert not re.search(r"\d \+\d", page(replace(view, first=None), 100))
+
+
+def test_a_probe_says_its_next_run_and_why_it_was_skipped(view: View) -> None:
+    """And what it found, where that is more than two numbers."""
+    text = page(view)
+
+    assert re.search(r"^all_reduce .* in 12 min$", text, re.MULTILINE)
+    assert f"  pairs skipped: {BUSY}" in text
+    assert "GPU0 to GPU1: " in text
+
+
+def test_no_answer_is_said_above_the_last_one(view: View) -> None:
+    """With since when; the screen below stays."""
+    lost = replace(view, trouble="no commwatch daemon runs", trouble_seconds=12.0)
+
+    lines = shown(lost, 80, 24)
+
+    assert "NO ANSWER for 12 s: no commwatch daemon runs" in lines
+    assert "  asking again; below is the last answer" in lines
+    assert lines[4:-1] == shown(view, 80, 24)[2:-3]
+
+
+def test_before_the_first_answer_only_the_trouble_is_shown() -> None:
+    """Nothing is made up."""
+    found = screen(View("node17", shipped(), trouble="refused"), Place(), (80, 24), 0.0)
+
+    lines = [plain(line) for line in found.lines]
+    assert lines[:3] == [
+        f"{'commwatch top  node17':<68}00:00:00 UTC"[:80],
+        "NO ANSWER for 0 s: refused",
+        "  asking again",
+    ]
+    assert not any(lines[3:-1])
+
+
+def test_a_paused_screen_and_the_help_say_so(view: View) -> None:
+    """In the last line, with the key that goes on."""
+    assert shown(view, 80, 24, is_paused=True)[-1].startswith("PAUSED  q quit  p go on")
+    assert "q             quit" in shown(view, 80, 24, shows_help=True)
+
+
+def test_what_was_not_read_is_a_dash() -> None:
+    """A GPU of which nothing but its state is known; never a 0."""
+    text = page(View("n", shipped(), made(("gpu_state", ("5", "0000:17:00.0"), 2))))
+
+    assert re.search(r"^5    lost   -     -        -      -       -     -      -$", text, re.MULTILINE)
+    assert "score: not measured" in text
+    assert "no GPU is read" in text
+    assert "no matrix is young enough" in text
+
+
+def test_every_text_from_outside_is_printable() -> None:
+    """Escape sequences, line breaks and unpaired surrogates in names, reasons and results become question marks."""
+    evil = "a\x1b[2J\r\nb\x9b\udc80\u202e"
+    documents = made(
+        ("gpu_info", ("0", evil, "u", "s", evil, "h"), 1),
+        ("ethernet_info", (evil, "", "", ""), 1),
+        ("rdma_port_info", (evil, "1", evil, "", "", "", "", "", ""), 1),
+        ("collector_success", (evil,), 0),
+        ("pair_bandwidth_bytes_per_second", (evil, "1", "nccl"), 1e9),
+        ("pair_expected_bandwidth_bytes_per_second", (evil, "1", "nccl"), 1e11),
+        maintenance=evil,
+    )
+    probe = ProbeRecord(evil, evil, evil, None, None, evil)
+    probes = msgspec.structs.replace(documents.probes, probes=(probe,))
+    view = View(evil, shipped(), msgspec.structs.replace(documents, probes=probes), trouble=evil)
+
+    for text in (page(view, 200), "\n".join(shown(view, 200, 100))):
+        assert all(line.isprintable() for line in text.split("\n"))
+        assert text.count("a?[2J") > 8
+
+
+def test_collectors_that_are_late_or_fail_are_named() -> None:
+    """Late: three intervals and ten seconds after the last success."""
+    now = 1_767_261_600.0
+    rows = [("fine", 1, 30.0, 10.0), ("late", 1, 41.0, 10.0), ("failing", 0, 5.0, 10.0)]
+    series = [
+        one
+        for name, success, behind, interval in rows
+        for one in (
+            ("collector_success", (name,), float(success)),
+            ("collector_interval_seconds", (name,), interval),
+            ("collector_last_success_timestamp_seconds", (name,), now - behind),
+        )
+    ]
+
+    text = page(View("n", shipped(), made(*series, ("worker_stuck", ("nvml",), 1.0), now=now)))
+
+    assert "Collectors  1 of 3 in time" in text
+    assert re.search(r"^late +late +41 s ago +every 10 s$", text, re.MULTILINE)
+    assert re.search(r"^failing +fails +5 s ago +every 10 s$", text, re.MULTILINE)
+    assert "worker nvml: 1 of its processes hang" in text
+
+
+def test_a_paused_daemon_is_unknown_as_healthcheck_says() -> None:
+    """With the reason of the pause."""
+    text = page(View("n", shipped(), made(maintenance="driver upgrade")))
+
+    assert "unknown: the daemon is paused (driver upgrade)" in text

@@ -1,0 +1,137 @@
+"""commwatch top on a real terminal: what it draws, what it obeys, and how it leaves the terminal behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.daemon import environment
+from top.documents import made
+from top.session import answering, session
+
+GPUS = tuple(("gpu_state", (str(index), f"0000:{index:02x}:00.0"), 0.0) for index in range(40))
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Path]:
+    """State directory of a daemon with more GPUs than fit a screen."""
+    with answering(tmp_path / "state", made(*GPUS)):
+        yield tmp_path / "state"
+
+
+def test_it_draws_follows_the_window_and_obeys_its_keys(state: Path) -> None:
+    """Scrolls, pauses, helps, and quits with the terminal as it was."""
+    with session(80, 24, "--path.state", str(state), "--interval", "500ms") as top:
+        lines = top.shows("1-22 of")
+        assert len(lines) == 24
+        assert "GPU  State" in "\n".join(lines)
+
+        top.resize(100, 10)
+        assert len(top.shows("1-8 of")) == 10
+
+        top.press("jj\x1b[B")
+        top.shows("4-11 of")
+        top.press("\x1b[6~k")
+        top.shows("11-18 of")
+        top.press("G")
+        top.shows("Collectors")
+        top.press("g")
+        top.shows("1-8 of")
+
+        top.press("p")
+        top.shows("PAUSED")
+        paused = len(top.written)
+        top.read(1.5)
+        assert len(top.written) == paused
+        top.press("p?")
+        top.shows("q             quit")
+
+        top.press("q")
+        assert top.end() == 0
+        assert top.is_restored
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"), [("\x03", 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["ctrl-c", "term", "hangup"]
+)
+def test_every_ending_leaves_the_terminal_as_it_was(state: Path, ending: str | signal.Signals, code: int) -> None:
+    """With the exit code of a program that the signal has ended."""
+    with session(80, 24, "--path.state", str(state)) as top:
+        top.shows("GPUs")
+        if isinstance(ending, str):
+            top.press(ending)
+        else:
+            top.process.send_signal(ending)
+
+        assert top.end() == code
+        assert top.is_restored
+
+
+def test_a_defect_ends_it_with_the_terminal_as_it_was(state: Path, tmp_path: Path) -> None:
+    """The error stands on the screen of the shell, not on the one that has gone."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import commwatch.top.screen as screen\n"
+        "screen.collector_lines = lambda *given: 1 / 0\n"
+    )  # fmt: skip
+    path = f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}"
+    with session(80, 24, "--path.state", str(state), PYTHONPATH=path) as top:
+        assert top.end() == 1
+        assert top.is_restored
+        assert "ZeroDivisionError" in top.written.rpartition("\x1b[?1049l")[2]
+
+
+def test_it_says_that_the_daemon_is_gone_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
+    """From a start without one, over an answer, to its end and back."""
+    state = tmp_path / "state"
+    with session(80, 24, "--path.state", str(state), "--interval", "500ms") as top:
+        top.shows("NO ANSWER for")
+        top.shows("no commwatch daemon runs")
+        with answering(state, made(*GPUS)):
+            top.until(lambda lines: any("GPUs" in line for line in lines) and "NO ANSWER" not in lines[1])
+        lines = top.shows("NO ANSWER for")
+        assert any("below is the last answer" in line for line in lines)
+        assert any("GPUs" in line for line in lines)
+        with answering(state, made(*GPUS)):
+            top.until(lambda lines: "NO ANSWER" not in lines[1])
+
+
+def test_the_shell_gets_its_terminal_while_it_is_stopped(state: Path) -> None:
+    """Ctrl-Z gives it back, fg takes it again."""
+    with session(80, 24, "--path.state", str(state)) as top:
+        top.shows("GPUs")
+        top.press("\x1a")
+        os.waitpid(top.process.pid, os.WUNTRACED)
+        top.read()
+        assert top.is_restored
+
+        before = len(top.written)
+        top.process.send_signal(signal.SIGCONT)
+        top.until(lambda lines: "\x1b[?1049h" in top.written[before:] and top.written.endswith("\x1b[J"))
+        top.press("q")
+        assert top.end() == 0
+        assert top.is_restored
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_colours_are_left_out_where_no_color_says_so(state: Path, no_color: str, coloured: bool) -> None:
+    """No style at all then; the words are the same."""
+    with session(80, 24, "--path.state", str(state), NO_COLOR=no_color) as top:
+        top.shows("GPUs")
+
+        assert ("\x1b[1m" in top.written) is coloured
+        assert ("\x1b[0m" in top.written) is coloured
+
+
+def test_a_dumb_terminal_gets_plain_pages(state: Path) -> None:
+    """One after the other, without a single escape sequence, until Ctrl-C."""
+    with session(80, 24, "--path.state", str(state), "--interval", "500ms", TERM="dumb") as top:
+        while top.written.count("commwatch top  ") < 2:
+            top.read(0.5)
+        top.press("\x03")
+
+        assert top.end() == 130
+        assert "\x1b" not in top.written

@@ -1,0 +1,103 @@
+"""A real daemon behind a web configuration, and the command that checks one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from commwatch.__main__ import main
+from support.certificates import Authority
+from support.daemon import Daemon, running
+from support.http import authorization
+
+pytestmark = pytest.mark.openssl
+
+WEB = "tls_server_config: {{cert_file: node.pem, key_file: node.key}}\nbasic_auth_users: {{alice: {}}}\n"
+
+
+def write(folder: Path, text: str) -> Path:
+    """The web configuration of a folder."""
+    file = folder / "web.yml"
+    file.write_text(text)
+    file.chmod(0o640)
+    return file
+
+
+def site(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A web configuration with TLS and a user, and a client that trusts it."""
+    authority = Authority(folder)
+    authority.issue("node")
+    hashed = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
+    return write(folder, WEB.format(hashed)), ssl.create_default_context(cafile=str(authority.file))
+
+
+def get(daemon: Daemon, trusting: ssl.SSLContext, path: str, word: str = "right") -> tuple[int, str]:
+    """Status and body of a page over TLS."""
+    name, _, value = authorization("alice", word).partition(": ")
+    request = urllib.request.Request(f"https://{daemon.address}{path}", headers={name: value})
+    try:
+        with urllib.request.urlopen(request, timeout=5, context=trusting) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_daemon_with_tls_and_a_password(tmp_path: Path) -> None:
+    """It serves those who have the password, and keeps the doors as they were when a new file cannot be used."""
+    web, trusting = site(tmp_path)
+    with running(tmp_path, "--web.config.file", str(web)) as daemon:
+        assert get(daemon, trusting, "/metrics")[0] == 200
+        assert get(daemon, trusting, "/metrics", "wrong")[0] == 401
+        assert get(daemon, trusting, "/healthz", "wrong") == (200, "ok\n")
+        assert daemon.get("/metrics")[0] == 400
+
+        web.write_text("basic_auth_user: {}\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: "commwatch_config_last_reload_successful 0\n" in get(daemon, trusting, "/metrics")[1])
+        (event,) = daemon.events("the new web configuration is not used; the old one stays in force")
+        assert f"{web}:1: basic_auth_user: unknown key; did you mean basic_auth_users?" in event["error"]
+
+        write(tmp_path, "rate_limit: {interval: 0}\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: daemon.value("config_last_reload_successful") == 1)
+
+
+def test_check_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is asked of clients is printed, and what has no effect; a mistake ends the command with code 2."""
+    web, _ = site(tmp_path)
+    with web.open("a") as file:
+        file.write("http_server_config: {http2: true}\nrate_limit: {interval: 100ms, burst: 5}\n")
+    arguments = ["check-config", "--web.config.file", str(web), "--path.state", str(tmp_path), "--json"]
+
+    assert main(arguments) == 0
+    rows = [(row["what"], row["verdict"], row["detail"]) for row in json.loads(capsys.readouterr().out)]
+    assert rows[1:] == [
+        ("web configuration", "ok", "TLS, users: 1, 10 requests a second"),
+        (
+            "web configuration", "no effect",
+            f"{web}:3: http_server_config.http2: HTTP/2 is not offered; clients are served over HTTP/1.1",
+        ),
+    ]  # fmt: skip
+
+    (tmp_path / "node.key").unlink()
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert f"{web}:1: tls_server_config.key_file: {tmp_path / 'node.key'} cannot be read: No such file" in error
+
+
+@pytest.mark.parametrize(("value", "code"), [("true", 0), ("0", 0), ("maybe", 2)])
+def test_the_socket_setting_in_the_environment(
+    value: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A switch takes true, false, 1 and 0 from its variable; anything else is named."""
+    monkeypatch.setenv("COMMWATCH_WEB_SYSTEMD_SOCKET", value)
+
+    assert main(["check-config", "--path.state", str(tmp_path)]) == code
+    assert ("COMMWATCH_WEB_SYSTEMD_SOCKET: web.systemd_socket" in capsys.readouterr().err) == (code == 2)

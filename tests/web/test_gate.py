@@ -1,0 +1,340 @@
+"""Passwords and the rate limit, over real sockets; the comparison itself is replaced where time matters."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+
+import bcrypt
+import pytest
+
+from commwatch_exporters.gate import Gate, basic_credentials
+from commwatch_exporters.http_messages import Limits, Response
+from commwatch_exporters.http_server import Access, HttpServer
+from commwatch_exporters.passwords import Passwords, hash_problem
+from commwatch_exporters.rate_limit import TokenBucket
+from support.http import ask, authorization, connected, serving
+
+SOON = 0.05
+ALICE = bcrypt.hashpw(b"right", bcrypt.gensalt(4))
+USERS = {b"alice": ALICE, "müller".encode(): bcrypt.hashpw("größe".encode(), bcrypt.gensalt(4))}
+
+
+class Comparisons:
+    """Compares as bcrypt does and counts, or waits until it is told to go on."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        self.hashes: list[bytes] = []
+        self.go_on = threading.Event()
+        if not held:
+            self.go_on.set()
+
+    def __call__(self, password: bytes, hashed: bytes) -> bool:
+        self.hashes.append(hashed)
+        assert self.go_on.wait(10)
+        return bcrypt.checkpw(password, hashed)
+
+
+def server(
+    passwords: Passwords | None = None, bucket: TokenBucket | None = None, limits: Limits | None = None
+) -> HttpServer:
+    """A server behind a gate, with one path that is not."""
+    answer = Response(HTTPStatus.OK, b"text\n")
+    made = HttpServer({"/text": lambda _: answer, "/healthz": lambda _: answer}, limits, open_paths=["/healthz"])
+    made.let_in(Access(admit=Gate(passwords, bucket)))
+    return made
+
+
+def known(compare: Callable[[bytes, bytes], bool] = bcrypt.checkpw, users: Mapping[bytes, bytes] = USERS) -> Passwords:
+    """Passwords of some users."""
+    passwords = Passwords(compare)
+    passwords.use(users)
+    return passwords
+
+
+async def checked(passwords: Passwords, user: bytes, password: bytes) -> bool:
+    """What a comparison finds out."""
+    check = passwords.check(user, password, "client")
+    assert check is not None
+    return await check
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([authorization("alice", "right")], 200),
+        ([authorization("müller", "größe")], 200),
+        (["Authorization: bAsIc " + base64.b64encode(b"alice:right").decode()], 200),
+        ([], 401),
+        ([authorization("alice", "wrong")], 401),
+        ([authorization("alice", "")], 401),
+        ([authorization("bob", "right")], 401),
+        ([authorization("", "")], 401),
+        ([authorization("müller", "größe", "latin-1")], 401),
+        ([authorization("alice", "right\0")], 401),
+        ([authorization("alice", "right" + "x" * 5000)], 401),
+        (["Authorization: Basic"], 401),
+        (["Authorization: Basic YWxpY2U6cmlnaHQ=="], 401),
+        (["Authorization: Basic YWxpY2U6 cmlnaHQ="], 401),
+        (["Authorization: Basic \xff"], 401),
+        (["Authorization: Bearer YWxpY2U6cmlnaHQ="], 401),
+        ([authorization("alice", "right"), authorization("alice", "wrong")], 401),
+    ],
+)
+def test_who_is_let_in(headers: list[str], status: int) -> None:
+    """A known name with its password; everybody else is asked for one."""
+
+    async def test() -> None:
+        async with serving(server(known())) as port:
+            for _ in range(2):  # compared, then remembered
+                found = await ask(port, "/text", *headers)
+                assert status == found.status
+                if status == 401:
+                    assert found.headers["www-authenticate"] == 'Basic realm="commwatch", charset="UTF-8"'
+                    assert found.body == b"401 Unauthorized\n"
+
+    asyncio.run(test())
+
+
+def test_health_needs_no_password() -> None:
+    """Whoever asks whether the process lives gets an answer; a path that does not exist is not told to strangers."""
+
+    async def test() -> None:
+        async with serving(server(known(), TokenBucket(3600, 1))) as port:
+            assert [(await ask(port, "/healthz")).status for _ in range(3)] == [200, 200, 200]
+            assert (await ask(port, "/none")).status == 401
+
+    asyncio.run(test())
+
+
+def test_each_password_is_compared_once() -> None:
+    """What was found out is remembered, right or wrong; a changed hash is compared anew, and a lost user is out."""
+    compare = Comparisons()
+    passwords = known(compare)
+
+    async def status(port: int, password: str) -> int:
+        return (await ask(port, "/text", authorization("alice", password))).status
+
+    async def test() -> None:
+        async with serving(server(passwords)) as port:
+            assert [await status(port, one) for one in ("right", "wrong") * 3] == [200, 401] * 3
+            assert len(compare.hashes) == 2
+            passwords.use({b"alice": bcrypt.hashpw(b"wrong", bcrypt.gensalt(4))})
+            assert [await status(port, one) for one in ("right", "wrong") * 2] == [401, 200] * 2
+            assert len(compare.hashes) == 4
+            passwords.use({b"bob": ALICE})
+            assert [await status(port, one) for one in ("right", "wrong")] == [401, 401]
+
+    asyncio.run(test())
+
+
+def test_a_name_that_is_not_known_takes_as_long() -> None:
+    """It is compared too, with a hash of the same cost that no password has."""
+    compare = Comparisons()
+    passwords = known(compare, {b"alice": ALICE, b"carol": bcrypt.hashpw(b"x", bcrypt.gensalt(6))})
+
+    assert asyncio.run(checked(passwords, b"bob", b"right")) is False
+
+    (used,) = compare.hashes
+    assert used.startswith(b"$2b$06$")
+    assert used not in (ALICE, passwords._users[b"carol"])
+
+
+def test_other_parts_that_join_to_the_same_text() -> None:
+    """A wrong pair cannot borrow what was found out about a right one (CVE-2022-46146)."""
+    passwords = known()
+
+    assert asyncio.run(checked(passwords, b"alice", b"right"))
+    assert passwords.known(b"alice", b"right") is True
+    for user, password in ((b"alicer", b"ight"), (b"alic", b"eright"), (b"alice" + ALICE, b"right"), (b"", b"")):
+        assert passwords.known(user, password) is None
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """Guesses push out guesses, and never what is right."""
+    passwords = known(lambda password, _: password == b"right")
+
+    async def test() -> None:
+        assert await checked(passwords, b"alice", b"right")
+        for number in range(1000):
+            assert not await checked(passwords, b"alice", b"%d" % number)
+
+    asyncio.run(test())
+
+    assert passwords.known(b"alice", b"right") is True
+    assert passwords.known(b"alice", b"999") is False
+    assert passwords.known(b"alice", b"1") is None
+
+
+def test_who_guesses_holds_up_nobody() -> None:
+    """One client has so many guesses waiting and no more; meanwhile health, users and other clients are served."""
+    compare = Comparisons(held=True)
+
+    async def test() -> None:
+        passwords = known(compare)
+        compare.go_on.set()
+        await checked(passwords, b"alice", b"right")
+        compare.go_on.clear()
+        async with serving(server(passwords)) as port:
+            guesses = [
+                asyncio.create_task(ask(port, "/text", authorization("alice", f"guess {number}"), local="127.0.0.2"))
+                for number in range(20)
+            ]
+            _, waiting = await asyncio.wait(guesses, timeout=10 * SOON)
+            refused = [await one for one in guesses if one not in waiting]
+            assert [(one.status, one.headers["retry-after"]) for one in refused] == [(429, "1")] * 16
+            assert (await ask(port, "/text", authorization("alice", "right"))).status == 200
+            assert (await ask(port, "/healthz")).status == 200
+            other = asyncio.create_task(ask(port, "/text", authorization("müller", "größe"), local="127.0.0.3"))
+            await asyncio.sleep(SOON)
+            compare.go_on.set()
+            assert (await other).status == 200
+            assert [(await one).status for one in waiting] == [401] * 4
+            assert passwords._waiting == {}
+
+    asyncio.run(test())
+
+
+def test_clients_that_leave_while_they_wait() -> None:
+    """Their guesses are not compared, and their places are free again at the deadline of an answer."""
+    compare = Comparisons(held=True)
+
+    async def test() -> None:
+        passwords = known(compare)
+        async with serving(server(passwords, limits=Limits(write_seconds=2 * SOON))) as port:
+            for number in range(4):
+                async with connected(port) as client:
+                    header = authorization("alice", f"guess {number}")
+                    client.send(f"GET /text HTTP/1.1\r\nHost: node\r\n{header}\r\n\r\n".encode())
+                    await asyncio.sleep(SOON / 5)
+            assert passwords._waiting == {"127.0.0.1": 4}
+            await asyncio.sleep(4 * SOON)
+            assert passwords._waiting == {}
+            compare.go_on.set()
+            assert (await ask(port, "/text", authorization("alice", "right"))).status == 200
+        assert len(compare.hashes) == 2  # the one that ran, and the last
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_comparison_that_takes_too_long(method: str) -> None:
+    """The client is told that the node has no time, at the deadline of an answer."""
+    compare = Comparisons(held=True)
+
+    async def test() -> None:
+        async with serving(server(known(compare), limits=Limits(write_seconds=SOON))) as port:
+            answer = await ask(port, "/text", authorization("alice", "right"), method=method)
+            assert answer.status == 503
+            compare.go_on.set()
+
+    asyncio.run(test())
+
+
+def test_a_comparison_that_fails() -> None:
+    """The client gets a bare 500, and the next one is served."""
+
+    def fail(_: bytes, hashed: bytes) -> bool:
+        raise ValueError(hashed)
+
+    async def test() -> None:
+        async with serving(server(known(fail))) as port:
+            answer = await ask(port, "/text", authorization("alice", "right"))
+            assert (answer.status, answer.body) == (500, b"500 Internal Server Error\n")
+            assert (await ask(port, "/healthz")).status == 200
+
+    asyncio.run(test())
+
+
+def test_requests_that_come_together() -> None:
+    """They are answered in their order, although the first waits for its comparison."""
+
+    async def test() -> None:
+        async with serving(server(known())) as port, connected(port) as client:
+            request = "GET {} HTTP/1.1\r\nHost: node\r\n{}\r\n\r\n"
+            asked = [("/text", "right"), ("/none", "right"), ("/text", "wrong"), ("/text", "right")]
+            client.send("".join(request.format(path, authorization("alice", word)) for path, word in asked).encode())
+            assert [(await client.answer()).status for _ in asked] == [200, 404, 401, 200]
+
+    asyncio.run(test())
+
+
+def test_the_rate_of_all_together() -> None:
+    """So many at once, then one more after each interval; over it the answer is 429 before a password is looked at."""
+    now = 100.0
+    compare = Comparisons()
+    right = authorization("alice", "right")
+
+    async def test() -> None:
+        nonlocal now
+        async with serving(server(known(compare), TokenBucket(2.0, 3, lambda: now))) as port:
+            assert [(await ask(port, "/text", right)).status for _ in range(5)] == [200, 200, 200, 429, 429]
+            assert (await ask(port, "/text", authorization("alice", "wrong"))).headers["retry-after"] == "1"
+            now += 3.9
+            assert [(await ask(port, "/text", right)).status for _ in range(2)] == [200, 429]
+            now += 1000
+            assert [(await ask(port, "/text", right)).status for _ in range(4)] == [200, 200, 200, 429]
+        assert len(compare.hashes) == 1
+
+    asyncio.run(test())
+
+
+def test_headers_of_the_operator() -> None:
+    """They go over ours, an empty one takes ours away, and every answer has them."""
+
+    async def test() -> None:
+        made = server(known())
+        headers = {"X-Frame-Options": "deny", "Content-Security-Policy": "", "X-Content-Type-Options": "nosniff"}
+        made.let_in(Access(admit=Gate(known(), None), headers=headers))
+        async with serving(made) as port:
+            for path in ("/healthz", "/text", "/none"):
+                found = (await ask(port, path)).headers
+                assert found["x-frame-options"] == "deny"
+                assert "content-security-policy" not in found
+                assert found["x-content-type-options"] == "nosniff"
+                assert found["cache-control"] == "no-store"
+
+    asyncio.run(test())
+
+
+def test_strangers_make_room() -> None:
+    """At the limit of clients, one that was not let in goes before one that was."""
+
+    async def test() -> None:
+        async with serving(server(known(), limits=Limits(connections=2))) as port, connected(port) as ours:
+            request = f"GET /text HTTP/1.1\r\nHost: node\r\n{authorization('alice', 'right')}\r\n\r\n".encode()
+            ours.send(request)
+            assert (await ours.answer()).status == 200
+            for _ in range(3):
+                async with connected(port) as stranger:
+                    stranger.send(b"GET /text HTTP/1.1\r\nHost: node\r\n\r\n")
+                    assert (await stranger.answer()).status == 401
+                    async with connected(port) as second:
+                        second.send(b"GET /text HTTP/1.1\r\nHost: node\r\n\r\n")
+                        assert (await second.answer()).status == 401
+            ours.send(request)
+            assert (await ours.answer()).status == 200
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("header", ["", "Basic", "Basic ", "Basic Og=", "Basic YWxpY2U=", "basicOg=="])
+def test_no_credentials(header: str) -> None:
+    """What is no name with a password is nothing."""
+    assert basic_credentials(header) is None
+
+
+def test_empty_credentials() -> None:
+    """An empty name and an empty password are what they are."""
+    assert basic_credentials("Basic Og==") == (b"", b"")
+
+
+def test_hashes() -> None:
+    """Those of htpasswd and of bcrypt are taken, whatever letter they have."""
+    assert hash_problem(ALICE) is None
+    for letter in (b"a", b"y"):
+        assert hash_problem(b"$2" + letter + ALICE[3:]) is None
+        assert asyncio.run(checked(known(users={b"alice": b"$2" + letter + ALICE[3:]}), b"alice", b"right"))

@@ -1,0 +1,229 @@
+"""The web configuration in force: read again when a file changes, kept when the new one cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch.errors import ConfigError
+from commwatch.web_access import WebAccess
+from commwatch_exporters.http_messages import Response
+from commwatch_exporters.http_server import HttpServer
+from support.certificates import Authority
+from support.http import ask, authorization, connected, serving
+
+pytestmark = pytest.mark.openssl
+
+TLS = "tls_server_config: {cert_file: node.pem, key_file: node.key}\n"
+Told = list[bool]
+
+
+def users(**passwords: str) -> str:
+    """The section with some users."""
+    lines = (
+        f"  {name}: {bcrypt.hashpw(word.encode(), bcrypt.gensalt(4)).decode()}\n" for name, word in passwords.items()
+    )
+    return "basic_auth_users:\n" + "".join(lines)
+
+
+class Site:
+    """A folder with a web configuration, and the server that it stands before."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self.file = folder / "web.yml"
+        self.authority = Authority(folder)
+        self.authority.issue("node")
+        self.write(text)
+        self.server = HttpServer({"/text": lambda _: Response(HTTPStatus.OK, b"text\n")})
+        self.told: Told = []
+        self.access = WebAccess(self.file, self.server, self.told.append)
+        self.trusting = ssl.create_default_context(cafile=str(self.authority.file))
+
+    def write(self, text: str) -> None:
+        """Replace the file."""
+        self.file.write_text(text)
+        self.file.chmod(0o600)
+
+
+def run(folder: Path, text: str, test: Callable[[Site, int], Coroutine[Any, Any, None]]) -> Site:
+    """Serve with a configuration for the time of a test."""
+    site = Site(folder, text)
+
+    async def serve() -> None:
+        async with serving(site.server) as port:
+            await test(site, port)
+        site.access.close()
+
+    asyncio.run(serve())
+    return site
+
+
+async def serial(site: Site, port: int) -> str:
+    """The number of the certificate that a new client is shown."""
+    async with connected(port, tls=site.trusting) as client:
+        shown = client.writer.get_extra_info("peercert")
+        return str(shown["serialNumber"])
+
+
+def test_a_renewed_certificate(tmp_path: Path) -> None:
+    """It is shown to the next client; whoever is connected stays."""
+
+    async def test(site: Site, port: int) -> None:
+        async with connected(port, tls=site.trusting) as kept:
+            before = await serial(site, port)
+            await site.access.look()
+            assert before == await serial(site, port)
+            site.authority.issue("node")
+            await site.access.look()
+            assert before != await serial(site, port)
+            kept.send(b"GET /text HTTP/1.1\r\nHost: node\r\n\r\n")
+            assert (await kept.answer()).status == 200
+
+    assert run(tmp_path, TLS, test).told == [True, True]
+
+
+def test_a_certificate_before_its_key(tmp_path: Path) -> None:
+    """Between the two files of a new pair the old pair stays in force, and one line says why."""
+
+    async def test(site: Site, port: int) -> None:
+        before = await serial(site, port)
+        other = site.authority.issue("other")
+        os.replace(other.certificate, tmp_path / "node.pem")
+        await site.access.look()
+        await site.access.look()
+        assert before == await serial(site, port)
+        os.replace(other.key, tmp_path / "node.key")
+        await site.access.look()
+        assert before != await serial(site, port)
+
+    with capture_logs() as logs:
+        assert run(tmp_path, TLS, test).told == [True, False, False, True]
+
+    errors = [one["error"] for one in logs if one["log_level"] == "error"]
+    assert len(errors) == 1
+    assert "web.yml:1: tls_server_config.key_file: does not belong to the certificate" in errors[0]
+
+
+def test_links_that_are_turned(tmp_path: Path) -> None:
+    """Certificates behind a symbolic link, as Kubernetes mounts them, are followed."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    authority = Authority(tmp_path / "first")
+    authority.issue("node")
+
+    async def test(site: Site, port: int) -> None:
+        site.trusting = ssl.create_default_context(cafile=str(authority.file))
+        before = await serial(site, port)
+        for path in (tmp_path / "first").iterdir():
+            (tmp_path / "second" / path.name).write_bytes(path.read_bytes())
+        renewed = authority.issue("node")
+        os.replace(renewed.certificate, tmp_path / "second" / "node.pem")
+        os.replace(renewed.key, tmp_path / "second" / "node.key")
+        (tmp_path / "new").symlink_to("second")
+        os.replace(tmp_path / "new", tmp_path / "data")
+        await site.access.look()
+        assert before != await serial(site, port)
+
+    (tmp_path / "data").symlink_to("first")
+    run(tmp_path, "tls_server_config: {cert_file: data/node.pem, key_file: data/node.key}\n", test)
+
+
+def test_users_that_change(tmp_path: Path) -> None:
+    """A new password counts from the next request on, on connections that are there too."""
+
+    async def test(site: Site, port: int) -> None:
+        async with connected(port) as kept:
+
+            async def status(word: str) -> int:
+                header = authorization("alice", word)
+                kept.send(f"GET /text HTTP/1.1\r\nHost: node\r\n{header}\r\n\r\n".encode())
+                return (await kept.answer()).status
+
+            assert [await status(word) for word in ("old", "new")] == [200, 401]
+            site.write(users(alice="new"))
+            await site.access.look()
+            assert [await status(word) for word in ("old", "new")] == [401, 200]
+            site.write("rate_limit: {interval: 1h, burst: 2}\n")
+            await site.access.look()
+            assert [await status("none") for _ in range(3)] == [200, 200, 429]
+            site.write("rate_limit: {interval: 1h, burst: 2}\nhttp_server_config: {headers: {X-Frame-Options: deny}}\n")
+            await site.access.look()
+            assert await status("none") == 429  # the bucket of an unchanged limit is not filled up by other changes
+
+    run(tmp_path, users(alice="old"), test)
+
+
+def test_from_plain_to_tls(tmp_path: Path) -> None:
+    """New clients meet what the file says now."""
+
+    async def test(site: Site, port: int) -> None:
+        assert (await ask(port, "/text")).status == 200
+        site.write(TLS)
+        await site.access.look()
+        assert (await ask(port, "/text")).status == 400
+        assert (await ask(port, "/text", tls=site.trusting)).status == 200
+
+    run(tmp_path, "rate_limit: {interval: 0}\n", test)
+
+
+def test_a_file_that_is_gone(tmp_path: Path) -> None:
+    """The doors stay as they were; when it is back, it counts."""
+
+    async def test(site: Site, port: int) -> None:
+        site.file.unlink()
+        await site.access.look()
+        assert (await ask(port, "/text")).status == 401
+        site.write(users(bob="builder"))
+        await site.access.look()
+        assert (await ask(port, "/text", authorization("bob", "builder"))).status == 200
+
+    assert run(tmp_path, users(alice="old"), test).told == [True, False, True]
+
+
+def test_a_new_configuration_that_is_wrong(tmp_path: Path) -> None:
+    """It is told once, and again when it is wrong in another way; a repair outside of the file is noticed."""
+
+    async def test(site: Site, _: int) -> None:
+        site.write("tls_server_config: {cert_file: later.pem, key_file: later.key}\n")
+        await site.access.look()
+        await site.access.look()
+        site.write("basic_auth_user: {}\n")
+        await site.access.look()
+        site.write("tls_server_config: {cert_file: later.pem, key_file: later.key}\n")
+        await site.access.look()
+        site.authority.issue("later")
+        await site.access.look()
+
+    with capture_logs() as logs:
+        site = run(tmp_path, users(alice="old"), test)
+
+    assert site.told == [True, False, False, False, False, True]
+    assert ["later.pem" in one["error"] for one in logs if one["log_level"] == "error"] == [True, False, True]
+
+
+def test_what_has_no_effect_is_logged_once(tmp_path: Path) -> None:
+    """A note stands in the log when it is new."""
+
+    async def test(site: Site, _: int) -> None:
+        await site.access.reread()
+        await site.access.reread()
+
+    with capture_logs() as logs:
+        run(tmp_path, "http_server_config: {http2: true}\n", test)
+
+    assert ["HTTP/2 is not offered" in one["setting"] for one in logs if one["log_level"] == "warning"] == [True]
+
+
+def test_a_first_configuration_that_is_wrong(tmp_path: Path) -> None:
+    """Nothing is served without it."""
+    with pytest.raises(ConfigError, match=r"web\.yml:1: basic_auth_user: unknown key"):
+        Site(tmp_path, "basic_auth_user: {}\n")
