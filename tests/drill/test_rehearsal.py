@@ -70,12 +70,12 @@ class ScriptedStage:
     """Prometheus and Alertmanager that tell what fires on the nodes, and ``others`` all the time."""
 
     pace = QUICK
-    is_given = False
     receiver = "drill"
     folder = Path("/nonexistent")
 
-    def __init__(self, *others: Mapping[str, str], mute: bool = False) -> None:
+    def __init__(self, *others: Mapping[str, str], mute: bool = False, is_given: bool = False) -> None:
         self.alerts: dict[str, float] = {}
+        self.is_given = is_given
         self._others = others
         self._mute = mute
         self._told: dict[tuple[str, str], bool] = {}
@@ -93,14 +93,20 @@ class ScriptedStage:
         if self._mute:
             return list(self._others)
         nodes = [node for node in ScriptedNode.everyone if node.faulty]
-        return [*self._others, *({"alertname": name, "instance": node.name} for node in nodes for name in node.alerts)]
+        return [*self._others, *(_alert(name, node.name) for node in nodes for name in node.alerts)]
 
     def notices(self, now: float) -> list[Notice]:
         firing = {(one["alertname"], one.get("instance", "")) for one in self.firing()}
         before = {alert for alert, is_firing in self._told.items() if is_firing}
         self._told |= dict.fromkeys(firing, True) | dict.fromkeys(before - firing, False)
-        begun = [Notice("drill", now, False, {"alertname": a, "instance": i}, now) for a, i in firing - before]
-        return begun + [Notice("drill", now, True, {"alertname": a, "instance": i}, now) for a, i in before - firing]
+        begun = [Notice("drill", now, False, _alert(*one), now) for one in firing - before]
+        return begun + [Notice("drill", now, True, _alert(*one), now) for one in before - firing]
+
+
+def _alert(name: str, instance: str) -> dict[str, str]:
+    """The labels of an alert; what the nodes of drills raise is simulated."""
+    simulated = {"simulated": "true"} if instance.startswith("drill-") else {}
+    return {"alertname": name, "instance": instance, **simulated}
 
 
 @pytest.fixture(autouse=True)
@@ -138,6 +144,15 @@ def test_alerts_of_the_healthy_node_and_of_no_node_are_strays() -> None:
     outcomes, strays = play(ScriptedStage(*others), LOST)
     assert strays == {"CommwatchDataStale", "CommwatchDaemonAbsent"}
     assert outcomes["gpu_lost"].passed
+
+
+def test_alerts_of_real_nodes_count_for_nothing() -> None:
+    """In a given Prometheus: neither as strays, nor as nodes beside which a drill must wait."""
+    real = [{"alertname": "CommwatchGpuLost", "instance": f"node{number}"} for number in range(3)]
+    stage = ScriptedStage({"alertname": "CommwatchFaultOnManyNodes"}, *real, is_given=True)
+    outcomes, strays = play(stage, LOST, seconds=5)
+    assert outcomes["gpu_lost"].passed, outcomes
+    assert strays == set()
 
 
 def test_a_fault_on_many_nodes_belongs_to_the_drill_of_the_fleet() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from commwatch.drill.course import START_SECONDS, Course, Outcome, Phase
 from commwatch.drill.ending import pause
 from commwatch.drill.model import Drill
-from commwatch.drill.node import Node
+from commwatch.drill.node import INSTANCES, Node
 from commwatch.drill.pace import Pace
 from commwatch.drill.plan import Running, may_start, ordered
 from commwatch.drill.programs import DrillError
@@ -19,7 +19,7 @@ from commwatch.drill.stage import Stage
 
 ALWAYS = frozenset({"CommwatchWatchdog"})
 """Alerts that always fire."""
-HEALTHY = Drill(name="drill-healthy", family="", preset="a10x2")
+HEALTHY = Drill(name=f"{INSTANCES}healthy", family="", preset="a10x2")
 """The neighbour of all drills: nothing may fire on it."""
 
 
@@ -57,7 +57,7 @@ class Rehearsal:
         """Plan a run.
 
         Args:
-            drills: what is played; those of the fleet come last, alone.
+            drills: what is played; those of the fleet come first.
             stage: where.
             nodes: side by side, at most.
             seconds: within which all must be over.
@@ -94,6 +94,9 @@ class Rehearsal:
                 self._reap()
                 pause(self._pace.look_seconds)
             self._give_up()
+        except SystemExit:
+            self._say("a signal has come: nodes and servers end")
+            raise
         finally:
             self._end_all()
         return sorted(self._outcomes, key=lambda outcome: self._order[outcome.name])
@@ -137,18 +140,23 @@ class Rehearsal:
         lane = _Lane(Course(drill, self._pace, time.time(), held, self._stage.receiver), [])
         self._lanes.append(lane)
         for place in range(drill.nodes):
-            name = f"drill-{drill.name}" + (f"-{place + 1}" if drill.nodes > 1 else "")
+            name = f"{INSTANCES}{drill.name}" + (f"-{place + 1}" if drill.nodes > 1 else "")
             lane.nodes.append(Node(name, drill, self._pace, self._stage.folder / name))
 
     def _look(self, now: float) -> None:
         self._stage.set_targets(self._addresses())
         scraped = self._stage.scraped()
-        firing = self._sorted([labels for labels in self._stage.firing() if labels["alertname"] not in ALWAYS])
+        firing = self._sorted([labels for labels in self._stage.firing() if self._is_ours(labels)])
         for notice in self._stage.notices(now):
-            if notice.labels["alertname"] not in ALWAYS:
+            if self._is_ours(notice.labels):
                 self._deliver(notice)
         for lane in list(self._lanes):
             self._advance(lane, now, firing.get(id(lane), set()), scraped)
+
+    def _is_ours(self, labels: Mapping[str, str]) -> bool:
+        """Whether an alert counts: in a given Prometheus those of real nodes do not."""
+        is_simulated = labels.get("simulated") == "true" or not self._stage.is_given
+        return is_simulated and labels["alertname"] not in ALWAYS
 
     def _lane_of(self, labels: Mapping[str, str]) -> _Lane | None:
         """Whose alert it is: the drill that has the node, or for one without a node the drill of the fleet."""
@@ -177,9 +185,8 @@ class Rehearsal:
             self._stray(notice.labels)
 
     def _stray(self, labels: Mapping[str, str]) -> bool:
-        """Whether it is an alert of no drill; in a given Prometheus those of real nodes are none of ours."""
-        is_ours = labels.get("simulated") == "true" or not self._stage.is_given
-        is_stray = labels.get("instance", "") in {"", HEALTHY.name} and is_ours
+        """Whether it is an alert of no drill."""
+        is_stray = labels.get("instance", "") in {"", HEALTHY.name}
         if is_stray:
             self.strays.add(labels["alertname"])
         return is_stray
@@ -188,7 +195,7 @@ class Rehearsal:
         course = lane.course
         try:
             is_ready = course.phase is Phase.STARTING and self._is_ready(lane, scraped)
-            asks = course.phase is Phase.FAULTY and course.drill.codes
+            asks = course.phase is Phase.FAULTY
             findings = [code for node in lane.nodes for code in node.findings()] if asks else []
             course.see(now, firing, lane.notices, findings)
             lane.notices = []
