@@ -79,6 +79,9 @@ class ScriptedStage:
         self._others = others
         self._mute = mute
         self._told: dict[tuple[str, str], bool] = {}
+        self.looks = 0
+        self.silent: range = range(0)
+        """The looks at which there is no answer."""
 
     def begin(self, addresses: Mapping[str, str]) -> None:
         assert next(iter(addresses)) == rehearsal.HEALTHY.name
@@ -87,6 +90,9 @@ class ScriptedStage:
         self._targets = addresses
 
     def scraped(self) -> set[str]:
+        self.looks += 1
+        if self.looks in self.silent:
+            raise DrillError("Prometheus does not answer")
         return set(self._targets)
 
     def firing(self) -> list[Mapping[str, str]]:
@@ -183,3 +189,22 @@ def test_what_is_not_over_in_time_fails() -> None:
     assert [outcomes[name].problems[0] for name in "abc"] == [
         "not over within the time given", "not over within the time given", "not begun within the time given",
     ]  # fmt: skip
+
+
+def test_an_answer_that_does_not_come_is_asked_for_again() -> None:
+    """A late answer among thousands does not end a run of an hour."""
+    stage = ScriptedStage()
+    stage.silent = range(5, 8)
+    outcomes, _ = play(stage, LOST)
+    assert outcomes["gpu_lost"].passed, outcomes
+    assert stage.looks > 8
+
+
+def test_a_server_that_is_gone_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its time, with every node ended."""
+    monkeypatch.setattr(rehearsal, "_PATIENCE_SECONDS", 0.05)
+    stage = ScriptedStage()
+    stage.silent = range(5, 10**6)
+    with pytest.raises(DrillError, match="does not answer"):
+        play(stage, LOST)
+    assert all(node.ended for node in ScriptedNode.everyone)

@@ -21,6 +21,8 @@ ALWAYS = frozenset({"CommwatchWatchdog"})
 """Alerts that always fire."""
 HEALTHY = Drill(name=f"{INSTANCES}healthy", family="", preset="a10x2")
 """The neighbour of all drills: nothing may fire on it."""
+_PATIENCE_SECONDS = 60.0
+"""For which a server may fail to answer before the run is given up: on a busy machine one answer can be late."""
 
 
 @dataclass
@@ -76,6 +78,7 @@ class Rehearsal:
         self._ending: list[Node] = []
         self._tidying: list[threading.Thread] = []
         self._healthy: Node | None = None
+        self._silent_since: float | None = None
         self.strays: set[str] = set()
         """Alerts of the healthy neighbour, and alerts without a node that no drill of the fleet expects."""
 
@@ -83,14 +86,14 @@ class Rehearsal:
         """Play them all; blocks until the last is over or the time is. In the order in which they were given.
 
         Raises:
-            DrillError: a server does not answer any more.
+            DrillError: a server has not answered for a minute.
         """
         try:
             self._start_some()
             self._begin()
             while (self._waiting or self._lanes) and time.time() < self._until:
                 self._start_some()
-                self._look(time.time())
+                self._look_if_answered(time.time())
                 self._reap()
                 pause(self._pace.look_seconds)
             self._give_up()
@@ -143,10 +146,23 @@ class Rehearsal:
             name = f"{INSTANCES}{drill.name}" + (f"-{place + 1}" if drill.nodes > 1 else "")
             lane.nodes.append(Node(name, drill, self._pace, self._stage.folder / name))
 
+    def _look_if_answered(self, now: float) -> None:
+        try:
+            self._look(now)
+        except DrillError as error:
+            if self._silent_since is None:
+                self._silent_since = now
+                self._say(f"{error}; asking on for {_PATIENCE_SECONDS:g} s")
+            if now - self._silent_since >= _PATIENCE_SECONDS:
+                raise
+        else:
+            self._silent_since = None
+
     def _look(self, now: float) -> None:
         self._stage.set_targets(self._addresses())
-        scraped = self._stage.scraped()
-        firing = self._sorted([labels for labels in self._stage.firing() if self._is_ours(labels)])
+        # All that may fail is asked before anything is taken in, so that nothing is lost where an answer does not come.
+        scraped, alerts = self._stage.scraped(), self._stage.firing()
+        firing = self._sorted([labels for labels in alerts if self._is_ours(labels)])
         for notice in self._stage.notices(now):
             if self._is_ours(notice.labels):
                 self._deliver(notice)
