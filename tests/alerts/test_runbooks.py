@@ -59,7 +59,7 @@ def test_commwatch_understands_the_commands_of_a_runbook(name: str) -> None:
             parser.parse_args(shlex.split(command)[1:])
 
 
-@pytest.mark.parametrize("name", RUNBOOKS.keys() - NOT_ON_A_NODE)
+@pytest.mark.parametrize("name", sorted(RUNBOOKS.keys() - NOT_ON_A_NODE))
 def test_the_diagnosis_begins_with_commwatch(name: str) -> None:
     """What watches the node is asked first."""
     first = next(commands(RUNBOOKS[name]))
