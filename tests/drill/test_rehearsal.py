@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from commwatch.drill import rehearsal
@@ -148,8 +149,35 @@ def test_alerts_of_the_healthy_node_and_of_no_node_are_strays() -> None:
         {"alertname": "CommwatchXidFabric", "instance": "drill-gone"},
     )
     outcomes, strays = play(ScriptedStage(*others), LOST)
-    assert strays == {"CommwatchDataStale", "CommwatchDaemonAbsent"}
+    assert strays == {"CommwatchDataStale (drill-healthy)", "CommwatchDaemonAbsent"}
     assert outcomes["gpu_lost"].passed
+
+
+def test_an_alert_that_outlasts_its_drill_keeps_others_waiting() -> None:
+    """From the moment at which the drill is over, so that never more than two nodes have the alert."""
+
+    class Lingering(ScriptedStage):
+        """A sign that goes on after the drills that do not wait for it."""
+
+        most = 0
+        until: dict[str, float]
+
+        def firing(self) -> list[Mapping[str, str]]:
+            for node in ScriptedNode.everyone:
+                if node.faulty:
+                    self.until[node.name] = time.monotonic() + 0.5
+            lingering = [name for name, until in self.until.items() if time.monotonic() < until]
+            self.most = max(self.most, len(lingering))
+            return [*super().firing(), *(_alert("Xid", name) for name in lingering)]
+
+    stage = Lingering()
+    stage.until = {}
+    drills = [
+        msgspec.structs.replace(LOST, name=name, also=("Xid",)) for name in ("first", "second", "third", "fourth")
+    ]
+    outcomes, _ = play(stage, *drills)
+    assert all(outcome.passed for outcome in outcomes.values()), outcomes
+    assert stage.most == 2
 
 
 def test_alerts_of_real_nodes_count_for_nothing() -> None:
@@ -169,7 +197,7 @@ def test_a_fault_on_many_nodes_belongs_to_the_drill_of_the_fleet() -> None:
     _, strays = play(ScriptedStage({"alertname": "Many", "fault": "Width"}), fleet, seconds=0.3)
     assert strays == set()
     _, strays = play(ScriptedStage({"alertname": "Many", "fault": "Down"}), fleet, seconds=0.3)
-    assert strays == {"Many"}
+    assert strays == {"Many (Down)"}
 
 
 def test_a_node_that_ends_fails_its_drill_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,8 @@ class Rehearsal:
         self._healthy: Node | None = None
         self._silent_since: float | None = None
         self.strays: set[str] = set()
-        """Alerts of the healthy neighbour, and alerts without a node that no drill of the fleet expects."""
+        """Alerts of the healthy neighbour, and alerts without a node that no drill of the fleet expects, with what
+        they are about."""
 
     def run(self) -> list[Outcome]:
         """Play them all; blocks until the last is over or the time is. In the order in which they were given.
@@ -202,10 +203,15 @@ class Rehearsal:
 
     def _stray(self, labels: Mapping[str, str]) -> bool:
         """Whether it is an alert of no drill."""
-        is_stray = labels.get("instance", "") in {"", HEALTHY.name}
-        if is_stray:
-            self.strays.add(labels["alertname"])
-        return is_stray
+        instance = labels.get("instance", "")
+        if instance not in {"", HEALTHY.name}:
+            return False
+        about = instance or labels.get("fault", "")
+        stray = f"{labels['alertname']} ({about})" if about else labels["alertname"]
+        if stray not in self.strays:
+            self._say(f"alert of no drill: {stray}")
+            self.strays.add(stray)
+        return True
 
     def _advance(self, lane: _Lane, now: float, firing: set[str], scraped: set[str]) -> None:
         course = lane.course
@@ -227,7 +233,7 @@ class Rehearsal:
             course.abort(str(error))
         self._tell(lane)
         if course.phase is Phase.DONE:
-            self._leave(lane)
+            self._leave(lane, firing)
 
     def _is_ready(self, lane: _Lane, scraped: set[str]) -> bool:
         return all(node.is_ready() for node in lane.nodes) and lane.names <= scraped
@@ -246,8 +252,10 @@ class Rehearsal:
         if course.phase in words:
             self._say(f"{drill.name}: {words[course.phase]}")
 
-    def _leave(self, lane: _Lane) -> None:
-        """Take a drill off the stage: its nodes end, and what still fires of it counts for nobody."""
+    def _leave(self, lane: _Lane, firing: set[str]) -> None:
+        """Take a drill off the stage: its nodes end, and what still fires of it counts for no drill."""
+        for name in firing:  # from now on, not from the next look: another drill may start before that
+            self._past.setdefault(name, set()).update(lane.names)
         outcome = lane.course.outcome()
         self._outcomes.append(outcome)
         verdict = "passed" if outcome.passed else f"FAILED: {'; '.join(outcome.problems)}"
