@@ -265,7 +265,6 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, st
 
 
 @pytest.mark.prometheus
-@pytest.mark.xdist_group("promtool_cases")  # the cases are judged once, in two processes
 @pytest.mark.parametrize("prometheus", ["2", "3"])
 @pytest.mark.parametrize("name", ALERT_RULES)
 def test_an_alert_behaves(name: str, prometheus: str, verdicts: dict[str, dict[str, str]]) -> None:
