@@ -27,7 +27,7 @@ demo: $(BIN)/.run  ## start the daemon on a simulated node of 8 H100
 
 test: $(BIN)/.dev  ## run the whole test suite; as root on Debian, install the programs that it needs
 	@scripts/install-test-programs
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(BIN)/.dev  ## check style
 	$(BIN)/ruff check .

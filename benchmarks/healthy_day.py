@@ -67,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--at-once", type=int, default=2, metavar="N", help="days side by side; default 2")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the table into this page")
     given = parser.parse_args(arguments)
+    if given.short and given.report is not None:
+        parser.error("the table of the page is of the whole day: not --report with --short")
     presets, outcomes = given.preset or list(PRESETS), {}
     with ProcessPoolExecutor(given.at_once) as pool:
         days = [pool.submit(measured, preset, short=given.short) for preset in presets]

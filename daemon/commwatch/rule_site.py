@@ -155,7 +155,7 @@ def _change(rule: dict[str, Any], change: AlertChange, job: str, keep_firing: st
     if change.nodes:
         expression = rule["expr"].strip()
         rule["expr"] = (
-            f"(\n{expression}\n)\nand on (job, instance)\n"
+            f"(\n{expression}\n)\nand on (cluster, job, instance)\n"
             f'last_over_time(up{{job="{job}", {change.nodes}}}[{_NODE_SEEN}])\n'
         )
 

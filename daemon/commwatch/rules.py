@@ -28,42 +28,44 @@ _HUSHES = re.compile(r"(^  # <faults>\n)(?:.*\n)*(  # </faults>$)", re.MULTILINE
 """Where the Alertmanager example has a line for each alert."""
 _DURATION_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
-_BUSY = "max(max_over_time(commwatch_gpu_busy{job='%s',instance='%s'}[5m]))"
+_BUSY = "max(max_over_time(commwatch_gpu_busy{cluster='%s',job='%s',instance='%s'}[5m]))"
 _JOB_ON_NODE = (
-    f'{{{{ with query (printf "{_BUSY}" $labels.job $labels.instance) }}}}'
+    f'{{{{ with query (printf "{_BUSY}" $labels.cluster $labels.job $labels.instance) }}}}'
     "{{ if gt (. | first | value) 0.0 }}A job was on the node in the last 5 min."
     "{{ else }}No job was on the node in the last 5 min.{{ end }}"
     "{{ else }}Whether a job is on the node is not known.{{ end }}"
 )
-_ON_DUTY = "* on (job, instance) group_left (simulated) instance:commwatch_on_duty:info"
+_ON_DUTY = "* on (cluster, job, instance) group_left (simulated) instance:commwatch_on_duty:info"
 """Hushes an alert in maintenance and hands on the label of simulated nodes."""
 
-_IDENTITY = "last_over_time(commwatch_gpu_info{job='%s',instance='%s',pci_bus_id='%s'}[1h])"
+_IDENTITY = "last_over_time(commwatch_gpu_info{cluster='%s',job='%s',instance='%s',pci_bus_id='%s'}[1h])"
 _GPU = (
     "GPU {{ $labels.gpu }} at {{ $labels.pci_bus_id }}"
-    f'{{{{ with query (printf "{_IDENTITY}" $labels.job $labels.instance $labels.pci_bus_id) }}}}'
+    f'{{{{ with query (printf "{_IDENTITY}" $labels.cluster $labels.job $labels.instance $labels.pci_bus_id) }}}}'
     ' ({{ . | first | label "uuid" }}){{ end }}'
 )
 _DEVICE_GPU = (
-    f'{{{{ with query (printf "{_IDENTITY}" $labels.job $labels.instance $labels.device) }}}}'
+    f'{{{{ with query (printf "{_IDENTITY}" $labels.cluster $labels.job $labels.instance $labels.device) }}}}'
     ' (GPU {{ . | first | label "gpu" }}, {{ . | first | label "uuid" }}){{ end }}'
 )
 """Which GPU a PCIe device is; nothing where it is none."""
 
-_FIRING = "ALERTS{job='%s',alertname='%s',alertstate='firing',simulated='%s'}"
+_FIRING = "ALERTS{cluster='%s',job='%s',alertname='%s',alertstate='firing',simulated='%s'}"
 _FAULTY = f"group by (instance) ({_FIRING})"
 _FAULTY_BUSY = (
-    "count(max by (job, instance) (max_over_time(commwatch_gpu_busy{job='%s'}[5m])) > 0 "
-    f"and on (job, instance) {_FIRING})"
+    "count(max by (cluster, job, instance) (max_over_time(commwatch_gpu_busy{cluster='%s',job='%s'}[5m])) > 0 "
+    f"and on (cluster, job, instance) {_FIRING})"
 )
+_NODES = "job:commwatch_nodes:count{cluster='%s',job='%s',simulated='%s'}"
+_JOB = "$labels.cluster $labels.job"
+_FAULT = f"{_JOB} $labels.fault $labels.simulated"
 _FAULT_ON_NODES = (
     "{{ $labels.fault }} fires on {{ $value }}"
-    "{{ with printf \"job:commwatch_nodes:count{job='%s',simulated='%s'}\" $labels.job $labels.simulated | query }}"
+    f'{{{{ with printf "{_NODES}" {_JOB} $labels.simulated | query }}}}'
     " of {{ . | first | value }}{{ end }} nodes, among them "
-    f'{{{{ range $place, $one := printf "{_FAULTY}" $labels.job $labels.fault $labels.simulated'
-    ' | query | sortByLabel "instance" }}'
+    f'{{{{ range $place, $one := printf "{_FAULTY}" {_FAULT} | query | sortByLabel "instance" }}}}'
     "{{ if lt $place 5 }}{{ if $place }}, {{ end }}{{ $one.Labels.instance }}{{ end }}{{ end }}. "
-    f'{{{{ with printf "{_FAULTY_BUSY}" $labels.job $labels.job $labels.fault $labels.simulated | query }}}}'
+    f'{{{{ with printf "{_FAULTY_BUSY}" {_JOB} {_FAULT} | query }}}}'
     "A job was on {{ . | first | value }} of them in the last 5 min."
     "{{ else }}No job was seen on them in the last 5 min.{{ end }}"
 )
@@ -99,7 +101,7 @@ class Site:
     dashboards: str = "https://grafana.example"
     """Grafana's own address."""
     matchers: str = ""
-    """Further matchers of every selector, such as ``cluster="a"``, where one Prometheus has several clusters."""
+    """Further matchers of every selector, such as ``cluster="a"``, where some targets of the job are to be left out."""
 
 
 def render(template: str, thresholds: Thresholds, site: Site) -> str:

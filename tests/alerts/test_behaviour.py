@@ -107,6 +107,22 @@ def test_a_fault_on_a_twentieth_of_the_nodes_is_one_page(tmp_path: Path, nodes: 
     assert promtool(tmp_path, needed_groups(["CommwatchNvlinkDown", "CommwatchFaultOnManyNodes"]), [case], "15s") == ""
 
 
+@pytest.mark.parametrize("recoveries", [4, 6])
+def test_recoveries_between_two_scrapes_are_seen_by_a_rule_of_once_a_minute(tmp_path: Path, recoveries: int) -> None:
+    """A link recovers six times within 15 s: the ticket is there wherever in the minute that was, and not for four."""
+    inputs = [one for node in range(4) for one in healthy(node, "{}x60")]
+    for node in range(4):
+        values = f"0x{18 + node} {recoveries}x30"
+        inputs.append(series("commwatch_rdma_port_link_error_recovery_total", node, values, device="mlx5_0", port="1"))
+    for one in inputs:
+        # Scrapes seldom come at the very time at which rules are evaluated.
+        one["values"] = f"_ {one['values']}"
+    checks = [firing("5m", {}), firing("6m", {"CommwatchRdmaErrors": 4} if recoveries == 6 else {})]
+    case = {"name": "recovers", "interval": "15001ms", "input_series": inputs, "promql_expr_test": checks}
+
+    assert promtool(tmp_path, needed_groups(["CommwatchRdmaErrors"]), [case], "1m") == ""
+
+
 def test_the_fleet_is_looked_at_before_its_nodes_page() -> None:
     """Two looks at the fleet fit into the time for which Alertmanager waits with the page of a node."""
     (interval,) = [group["interval"] for group in shipped_groups() if group["name"] == "commwatch_fleet_fault"]

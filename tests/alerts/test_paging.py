@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import yaml
@@ -184,6 +186,30 @@ def test_a_webhook_shows_the_same(story: Story) -> None:
 
     assert (one["labels"]["gpu"], one["labels"]["link"]) == ("3", "11")
     assert one["annotations"] == LINK
+
+
+def test_a_group_that_still_fires_tells_of_what_fires(tmp_path: Path) -> None:
+    """Not of the alert of the same node that is over, whichever comes first."""
+
+    def told(name: str, status: str, number: int) -> dict[str, object]:
+        notes = {"description": f"Words. First action: act {number}.", "runbook_url": f"r{number}",
+                 "dashboard_url": f"d{number}"}  # fmt: skip
+        return {"status": status, "labels": alert(name, "a"), "annotations": notes}
+
+    def shown(*alerts: dict[str, object]) -> list[str]:
+        status = "firing" if any(one["status"] == "firing" for one in alerts) else "resolved"
+        data = tmp_path / "data.json"
+        data.write_text(json.dumps({"status": status, "alerts": alerts, "commonLabels": {"instance": "n"}}))
+        names = ("names", "first_action", "runbook", "dashboard")
+        text = "|".join(f'{{{{ template "commwatch.{name}" . }}}}' for name in names)
+        render = ["amtool", "template", "render", f"--template.glob={EXAMPLE.with_name('alertmanager.tmpl')}",
+                  f"--template.data={data}", f"--template.text={text}"]  # fmt: skip
+        return subprocess.run(render, capture_output=True, text=True, check=True).stdout.strip().split("|")
+
+    over, there = told("FabricUnhealthy", "resolved", 1), told("NvlinkDown", "firing", 2)
+    assert shown(over, there) == ["CommwatchNvlinkDown", "act 2.", "r2", "d2"]
+    assert shown(over) == ["CommwatchFabricUnhealthy", "act 1.", "r1", "d1"]
+    assert shown(there, told("GpuLost", "firing", 3)) == ["CommwatchNvlinkDown, CommwatchGpuLost", "act 2.", "r2", "d2"]
 
 
 HUSHES = [

@@ -26,7 +26,7 @@ RULES: list[dict[str, Any]] = [
     for rule in group["rules"]
 ]
 ALERT_RULES = {rule["alert"]: rule for rule in RULES if "alert" in rule}
-RECORDED = {rule["record"] for rule in RULES if "record" in rule}
+RECORDED_BY = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
 
 CASES = ("fires", "silent just below", "silent when idle", "silent on absent data", "silent on a failed scrape",
          "silent in maintenance", "resolves")  # fmt: skip
@@ -72,7 +72,7 @@ EVENT_TICKETS = {"CommwatchXidGpu", "CommwatchXidNonfatal", "CommwatchSxidWarnin
 
 _NEW_SERIES = re.compile(
     r"(commwatch_\w+_total)\{[^}]*\} > 0\s+and on \([\w, ]+\)\s+\(\s*count_over_time\(\1\{[^}]*\}\[\w+\]\)"
-    r"\s+< on \(job, instance\) group_left \(\)\s+count_over_time\(commwatch_simulated\{[^}]*\}\[\w+\]\)\s*\)"
+    r"\s+< on \(cluster, job, instance\) group_left \(\)\s+count_over_time\(commwatch_simulated\{[^}]*\}\[\w+\]\)\s*\)"
     r"\s+unless last_over_time\(\1\{[^}]*\}\[6h\] offset \w+\)"
 )
 """A counter that was not there before its first event: it has fewer samples than the daemon, and was not known."""
@@ -215,6 +215,21 @@ def test_an_alert_has_been_tried_in_every_case(name: str) -> None:
         assert any(fired) != case.startswith("silent"), case
 
 
+def _metrics_read(expression: str) -> set[str]:
+    """Metrics in an expression and in the recorded series that it rests on."""
+    found = set(re.findall(r"(?<![:\w])commwatch_\w+(?![:\w])", expression))
+    return found.union(*(_metrics_read(RECORDED_BY[name]) for name in re.findall(r"\b[a-z_]+:\w+:\w+\b", expression)))
+
+
+@pytest.mark.parametrize("name", ALERT_RULES)
+def test_the_cases_of_an_alert_leave_out_no_metric(name: str) -> None:
+    """Whatever an expression reads is in its cases, so that none of its parts is wrong unseen; simulated nodes too."""
+    cases = (ALERTS / "tests" / f"{name}.yaml").read_text(encoding="utf-8")
+
+    assert {metric for metric in _metrics_read(ALERT_RULES[name]["expr"]) if f"{metric}{{" not in cases} == set()
+    assert bool(re.search('simulated(=|: )"true"', cases)) != (name == "CommwatchWatchdog")
+
+
 def test_rules_use_metrics_of_the_catalogue() -> None:
     """Each name in an expression or a query of an annotation is a metric, a recorded series, or up."""
     for rule in RULES:
@@ -223,7 +238,7 @@ def test_rules_use_metrics_of_the_catalogue() -> None:
         recorded = set(re.findall(r"\b[a-z_]+:\w+:\w+\b", text))
         metrics = set(re.findall(r"(?<![:\w])commwatch_\w+(?![:\w])", text))
 
-        assert recorded <= RECORDED
+        assert recorded <= RECORDED_BY.keys()
         for metric in metrics:
             family_of(metric)
 

@@ -30,8 +30,6 @@ from support.recording import (
 )
 from support.whole_node import whole_node
 
-pytestmark = pytest.mark.xdist_group("robustness")  # the tests share one long story
-
 NODE = "h100x8ndr"
 ADDRESSES = ("0000:17:00.0", "0000:18:00.0", "0000:3a:00.0", "0000:3b:00.0",
              "0000:9a:00.0", "0000:9b:00.0", "0000:ba:00.0", "0000:bb:00.0")  # fmt: skip

@@ -72,6 +72,14 @@ def test_every_alert_of_the_catalogue_has_a_rule() -> None:
     assert alerts >= ALWAYS
 
 
+def test_an_alert_that_no_drill_expects_has_its_reason_in_the_documentation() -> None:
+    """docs/drill.md names each of them and no other: a new alert wants a drill, or a reason."""
+    page = (Path(__file__).parents[2] / "docs/drill.md").read_text()
+    named = [name for line in page.splitlines() for name in re.findall(r"`(Commwatch\w+)`", line.partition(" | ")[0])]
+    expected = {name for drill in DRILLS.values() for name in drill.alerts}
+    assert sorted(named) == sorted(set(shipped_alerts()) - expected)
+
+
 def test_two_drills_of_an_alert_that_looks_back_an_hour_are_the_most() -> None:
     """A third node with the same alert is a fault of the fleet, and none of the earlier ones would be over."""
     long = [name for drill in DRILLS.values() for name in drill.alerts if drill.lasts > 1200]

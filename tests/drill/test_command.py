@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from commwatch import __main__
@@ -14,7 +15,7 @@ from commwatch.drill.catalogue import load_drills
 from commwatch.drill.course import Outcome
 from commwatch.drill.model import Drill
 from commwatch.drill.pace import FAST, SHIPPED
-from commwatch.drill.report import catalogue_rows, document, is_passed, markdown, rows
+from commwatch.drill.report import catalogue_rows, document, intervals, is_passed, markdown, rows
 
 OUTCOME = Outcome(
     name="nvlink_down",
@@ -28,6 +29,8 @@ OUTCOME = Outcome(
     findings=("nvlink_down", "xid_fabric"),
     seconds_to_firing=30.2,
     seconds_to_first_page=35.4,
+    first_page="CommwatchNvlinkDown",
+    seconds_allowed=60.0,
     seconds_to_page=35.4,
     seconds_to_resolved=640.0,
     resolved=True,
@@ -67,7 +70,10 @@ def test_wrong_use_is_refused_before_anything_starts(
     assert problem in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", [["--within", "soon"], ["--nodes", "0"], ["--nodes", "x"]])
+@pytest.mark.parametrize(
+    "option",
+    [["--within", "soon"], ["--nodes", "0"], ["--nodes", "x"], ["--receiver", "9095"], ["--receiver", "a:70000"]],
+)
 def test_a_wrong_value_is_refused(option: list[str]) -> None:
     """Exit code 2 of the command line's parser."""
     with pytest.raises(SystemExit) as caught:
@@ -83,6 +89,9 @@ def test_a_drill_without_its_alert_or_without_a_fast_form_is_left_out_with_its_r
     slow = Drill(name="b", family="GPU", preset="h100x8", faults=old.faults, fast=False, why_slow="it is slow")
     assert left_out([old, slow], SHIPPED, {}) == {"a": "no alert yet: CommwatchA"}
     assert left_out([old, slow], FAST, {"CommwatchA": 0.0}) == {"b": "not in the fast form: it is slow"}
+    long = msgspec.structs.replace(old, shipped=False, why_fast="it takes hours")
+    assert left_out([long], SHIPPED, {"CommwatchA": 0.0}) == {"a": "only with --fast: it takes hours"}
+    assert left_out([long], FAST, {"CommwatchA": 0.0}) == {}
     (row, _) = catalogue_rows([old, slow], [])
     assert row == ("a", "h100x8", "gpu_lost (gpu 1)", "A (no alert yet: A)", "A")
 
@@ -91,12 +100,30 @@ def test_the_table_has_times_and_the_verdict_and_the_json_all_there_is() -> None
     """A drill that did not pass shows why, and what was not waited for is no resolve."""
     good, bad = rows([OUTCOME, BAD])
     assert good == (
-        "nvlink_down (h100x8)", "NvlinkDown", "NvlinkDown, XidFabric", "30 s", "35 s", "640 s", "passed",
+        "nvlink_down (h100x8)", "NvlinkDown", "NvlinkDown, XidFabric", "30 s", "35 s", "35 s", "640 s", "passed",
     )  # fmt: skip
     assert bad[-2:] == ("-", "no page of A; late")
     written = document([OUTCOME, BAD], {"x": "why"}, {"CommwatchB"}, SHIPPED, 12.34)
     assert (written["passed"], written["intervals"], written["stray_alerts"]) == (False, "shipped", ["CommwatchB"])
     assert written["drills"][0]["seconds_to_first_page"] == 35.4
+    assert (written["drills"][0]["seconds_allowed"], written["drills"][0]["first_page"]) == (60, "CommwatchNvlinkDown")
+
+
+def test_the_table_shows_the_page_that_kept_the_limit() -> None:
+    """By another sign of the fault, whose name it gives, a minute before all that was expected was told."""
+    late = replace(OUTCOME, seconds_to_first_page=27.1, first_page="CommwatchXidFabric", seconds_to_page=87.0)
+    (row,) = rows([late])
+    assert row[3:6] == ("30 s", "27 s (XidFabric)", "87 s")
+    assert "| A, 60 s | NvlinkDown " in markdown([late], {}, (), SHIPPED, "")
+    assert "| 30 s | 27 s (XidFabric) | 87 s | 640 s | passed |" in markdown([late], {}, (), SHIPPED, "")
+
+
+def test_a_run_says_which_intervals_were_used() -> None:
+    """Those that are shipped, the fast ones, with the waits of whose Alertmanager, or those of a given Prometheus."""
+    assert intervals(SHIPPED).startswith("shipped intervals")
+    assert intervals(FAST).endswith("keep_firing_for a 60th)")
+    assert intervals(replace(FAST, paging_factor=1)).endswith("the waits of the given Alertmanager as they are)")
+    assert intervals(replace(SHIPPED, is_given=True)) == "the intervals of the given Prometheus"
 
 
 def test_an_alert_of_no_drill_fails_the_run() -> None:
@@ -112,13 +139,14 @@ def test_the_page_of_detection_has_a_table_for_each_family() -> None:
     assert "1 of 2 drills passed with shipped intervals (scrape and evaluation every 15 s), Prometheus 2.42.0." in text
     assert text.index("## NVLink") < text.index("## GPU") < text.index("## Not played")
     (row,) = [line for line in text.splitlines() if line.startswith("| `nvlink_down`")]
-    assert "| NvlinkDown | XidFabric | nvlink_down, xid_fabric | 30 s | 35 s | 640 s | passed |" in row
+    assert "| NvlinkDown | XidFabric | nvlink_down, xid_fabric | 30 s | 35 s | 35 s | 640 s | passed |" in row
     assert "**failed**: no page of A; late" in text
 
 
 def test_times_of_a_drill_are_those_of_its_class_unless_it_says_otherwise() -> None:
-    """60 s for A, 5 min for B."""
+    """60 s for A, 5 min for B; for C three probes, and a minute for scrape, evaluation and notification."""
     drill = Drill(name="a", family="", preset="h100x8")
     assert (drill.limit, drill.is_silent) == (60, True)
     assert Drill(name="a", family="", preset="h100x8", detection="B").limit == 300
+    assert Drill(name="a", family="", preset="h100x8", detection="C").limit == 3 * SHIPPED.probe_seconds + 60
     assert Drill(name="a", family="", preset="h100x8", within=Duration(7)).limit == 7

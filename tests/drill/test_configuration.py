@@ -11,7 +11,12 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from commwatch.drill.configuration import RECEIVER, alertmanager_configuration, prometheus_configuration
+from commwatch.drill.configuration import (
+    RECEIVER,
+    alertmanager_configuration,
+    keep_simulated,
+    prometheus_configuration,
+)
 from commwatch.drill.pace import FAST, SHIPPED
 
 ROOT = Path(__file__).parents[2]
@@ -58,9 +63,9 @@ def test_the_servers_take_their_configurations(tmp_path: Path, pace: Any) -> Non
     targets = tmp_path / "targets.json"
     targets.write_text("[]")
     scraping = tmp_path / "prometheus.yml"
-    scraping.write_text(
-        json.dumps(prometheus_configuration(PROMETHEUS, [], str(targets), urlsplit("http://localhost:9093"), pace))
-    )
+    configuration = prometheus_configuration(PROMETHEUS, [], str(targets), urlsplit("http://localhost:9093"), pace)
+    keep_simulated(configuration)
+    scraping.write_text(json.dumps(configuration))
     checked = subprocess.run(["promtool", "check", "config", str(scraping)], capture_output=True, text=True, timeout=30)
     assert checked.returncode == 0, checked.stderr
 
@@ -76,6 +81,16 @@ def test_prometheus_scrapes_what_the_list_of_nodes_says_at_the_pace() -> None:
         assert job["file_sd_configs"] == [{"files": ["t.json"], "refresh_interval": "1s"}]
         (paging,) = found["alerting"]["alertmanagers"]
         assert paging == {"scheme": "https", "path_prefix": "/x", "static_configs": [{"targets": ["am.example"]}]}
+
+
+def test_only_simulated_alerts_go_to_a_given_alertmanager() -> None:
+    """The drill's own watchdog stays at home: it would keep the dead-man's switch of the site quiet."""
+    found = prometheus_configuration(PROMETHEUS, [], "t.json", urlsplit("http://localhost:9093"), SHIPPED)
+    assert "alert_relabel_configs" not in found["alerting"]
+    keep_simulated(found)
+    assert found["alerting"]["alert_relabel_configs"] == [
+        {"source_labels": ["simulated"], "regex": "true", "action": "keep"}
+    ]
 
 
 def _without_repeats(route: dict[str, Any]) -> dict[str, Any]:

@@ -37,10 +37,17 @@ class Played:
         self.findings: set[str] = {"nvlink_down"}
 
     def notice(
-        self, name: str = NAME, *, resolved: bool = False, after: float = 0.0, receiver: str = RECEIVER
+        self,
+        name: str = NAME,
+        *,
+        resolved: bool = False,
+        after: float = 0.0,
+        receiver: str = RECEIVER,
+        severity: str = "critical",
     ) -> Notice:
         """A notification that arrives now; the alert fired ``after`` seconds ago."""
-        return Notice(receiver, self.now, resolved, {"alertname": name}, self.now - after)
+        labels = {"alertname": name, "severity": severity}
+        return Notice(receiver, self.now, resolved, labels, self.now - after)
 
     def go(self, seconds: float, *notices: Notice) -> Played:
         """See what there is, then let seconds pass one by one."""
@@ -140,6 +147,33 @@ def test_a_page_after_the_time_of_its_class_is_late() -> None:
     assert [problem for problem in one.outcome.problems if problem.startswith("late: ")]
 
 
+def told_a_minute_after(severity: str) -> Outcome:
+    """A sign of the fault is told 27 s after it, the expected alert with the next interval of the group."""
+    one = Played().until_fault().go(27)
+    one.go(60, one.notice("CommwatchXidFabric", severity=severity))
+    one.firing = {NAME}
+    one.go(70, one.notice()).go(600)
+    one.firing = set()
+    return one.go(20, one.notice(resolved=True)).outcome
+
+
+def test_the_first_page_of_a_fault_keeps_the_limit() -> None:
+    """Another sign of it that pages as well: the node is known to be bad from then on."""
+    outcome = told_a_minute_after("critical")
+    assert outcome.passed, outcome.problems
+    assert (outcome.first_page, outcome.seconds_allowed) == ("CommwatchXidFabric", 60)
+    assert outcome.seconds_to_first_page == pytest.approx(27, abs=1)
+    assert outcome.seconds_to_page == pytest.approx(87, abs=1)
+
+
+@pytest.mark.parametrize("severity", ["warning", "info"])
+def test_what_would_page_nobody_on_a_real_node_keeps_no_limit(severity: str) -> None:
+    """The drill is told of tickets and of information too; a page is due all the same."""
+    outcome = told_a_minute_after(severity)
+    assert outcome.first_page == NAME
+    assert outcome.problems == ("late: 87 s, more than 60 s",)
+
+
 def test_an_alert_that_stays_fails_the_drill() -> None:
     """Its holding time and three minutes after the end of the fault."""
     one = Played().until_fault()
@@ -172,7 +206,9 @@ def test_an_alert_that_looks_back_for_an_hour_is_not_waited_for() -> None:
 def test_a_fault_that_must_page_nobody_holds_for_five_minutes() -> None:
     """And passes if nothing fired."""
     drill = Drill(name="mig", family="GPU", preset="h100x8", faults=({"fault": "mig_enabled", "gpu": "0"},))
-    one = Played(drill, held=0).until_fault().go(290)
+    one = Played(drill, held=0)
+    one.findings = set()
+    one.until_fault().go(290)
     assert [action for _, action in one.actions] == ["begin"]
     one.go(200)
     assert one.course.phase is Phase.DONE
@@ -191,6 +227,24 @@ def test_a_finding_that_does_not_open_fails_the_drill_at_shipped_intervals() -> 
     one.firing = set()
     one.go(20, one.notice(resolved=True))
     assert one.outcome.problems == ("no finding nvlink_down",)
+
+
+def test_a_finding_without_an_alert_fails_the_drill() -> None:
+    """Findings and alerts say the same, also of a fault that must page nobody; information may be told."""
+    drill = Drill(name="mig", family="GPU", preset="h100x8", faults=({"fault": "mig_enabled", "gpu": "0"},))
+    one = Played(drill, held=0)
+    one.findings = {"gpu_lost", "clock_stepped"}
+    one.until_fault().go(500)
+    assert one.outcome.problems == ("finding gpu_lost without its alert",)
+
+
+def test_a_node_whose_rule_looks_back_for_longer_is_watched_for_longer() -> None:
+    """Two hours in place of 45 s."""
+    drill = Drill(name="a", family="", preset="h100x8", faults=DOWN.faults, settles=Duration(7200))
+    one = Played(drill, held=0)
+    one.findings = set()
+    one.until_fault()
+    assert one.now - 1000 == pytest.approx(7200, abs=3)
 
 
 def test_a_page_at_another_receiver_fails_the_drill() -> None:

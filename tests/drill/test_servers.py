@@ -7,12 +7,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from commwatch.drill.pace import SHIPPED
 from commwatch.drill.programs import DrillError
 from commwatch.drill.servers import AlertmanagerApi, PrometheusApi, find_program
+from commwatch.drill.stage import Given, Stage
 
 ALERT = {
     "fingerprint": "1",
@@ -92,7 +95,7 @@ def test_a_server_that_does_not_answer_ends_the_drill() -> None:
         PrometheusApi(url).firing()
 
 
-@pytest.mark.parametrize("url", ["localhost:9090", "ftp://host", ""])
+@pytest.mark.parametrize("url", ["localhost:9090", "ftp://host", "http://host:port", "http://host:99999", ""])
 def test_what_is_no_address_is_refused(url: str) -> None:
     """With an example of one."""
     with pytest.raises(DrillError, match="no address such as"):
@@ -104,3 +107,71 @@ def test_a_program_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(DrillError, match="prometheus is not installed; install it, or name a running one"):
         find_program("prometheus")
+
+
+def test_a_drill_that_lacks_one_of_two_servers_starts_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alertmanager is there and Prometheus is not: it is named at once, and no folder is left."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin/alertmanager"
+    program.write_text("#!/bin/sh\ntouch started\n")
+    program.chmod(0o755)
+    with pytest.raises(DrillError, match="prometheus is not installed"):
+        Stage(SHIPPED, Given())
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+ANSWERS = {
+    "/api/v2/alerts": [],
+    "/api/v1/rules": {"data": {"groups": []}},
+    "/api/v1/status/buildinfo": {"data": {"version": "3"}},
+}
+
+
+def test_nodes_are_listed_for_a_given_prometheus_and_the_list_is_gone_afterwards(tmp_path: Path) -> None:
+    """Readable by the user as whom Prometheus runs; one that was there before is left empty."""
+    file = tmp_path / "drill.json"
+    with answering(ANSWERS) as url:
+        for before in (None, "[]", '[{"targets": ["a:1"], "labels": {"instance": "drill-left-by-a-kill"}}]'):
+            if before is not None:
+                file.write_text(before)
+            stage = Stage(SHIPPED, Given(url, url, str(file)))
+            try:
+                stage.begin({"drill-a": "127.0.0.1:1"})
+                assert json.loads(file.read_text()) == [{"targets": ["127.0.0.1:1"], "labels": {"instance": "drill-a"}}]
+                assert file.stat().st_mode & 0o777 == 0o644
+            finally:
+                stage.close()
+            assert [one.name for one in tmp_path.iterdir()] == ([] if before is None else ["drill.json"])
+            assert before is None or json.loads(file.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"targets": ["node1:28029"]}]', '[{"targets": [], "labels": {"instance": "n"}}]', "x"]
+)
+def test_a_list_of_other_targets_is_left_alone(tmp_path: Path, text: str) -> None:
+    """The targets of a site would be lost."""
+    file = tmp_path / "targets.json"
+    file.write_text(text)
+    with answering(ANSWERS) as url, pytest.raises(DrillError, match="give the drill a file of its own"):
+        Stage(SHIPPED, Given(url, url, str(file)))
+    assert file.read_text() == text
+
+
+def test_a_given_alertmanager_must_answer_also_where_it_posts_to_the_drill(tmp_path: Path) -> None:
+    """Else each drill would wait for its page in vain."""
+    with answering(ANSWERS) as url:
+        pass
+    with pytest.raises(DrillError, match=f"Alertmanager at {url} does not answer"):
+        Stage(SHIPPED, Given(url, url, str(tmp_path / "drill.json"), "127.0.0.1:0"))
+
+
+def test_a_receiver_whose_port_is_taken_is_an_error(tmp_path: Path) -> None:
+    """Exit code 3, with the address."""
+    with answering(ANSWERS) as url:
+        address = url.removeprefix("http://")
+        with pytest.raises(DrillError, match=f"--receiver {address}: .*in use"):
+            Stage(SHIPPED, Given(url, url, str(tmp_path / "drill.json"), address))
+    assert list(tmp_path.iterdir()) == []

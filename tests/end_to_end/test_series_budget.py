@@ -11,8 +11,6 @@ from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.snapshot import Snapshot
 from support.whole_node import whole_node
 
-pytestmark = pytest.mark.xdist_group("series_budget")
-
 DOCUMENT = Path(__file__).parents[2] / "docs" / "series.md"
 BUDGETS = {"h100x8": 4_500, "h100x8ndr": 4_500, "b200x8": 8_000}
 OF_THE_DAEMON = 1_000

@@ -34,7 +34,6 @@ def torch_version() -> str:
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(not torch_version(), reason="torch is not installed"),
-    pytest.mark.xdist_group("torch"),
 ]
 
 

@@ -10,6 +10,9 @@ FIRING = "fires"
 RESOLVING = "simulated"
 """A simulated node: its alert carries the label, and resolves."""
 SILENT = ("just-below", "idle", "absent-data", "failed-scrape", "maintenance")
+TEMPTED = ("just-below", "failed-scrape", "maintenance")
+"""Silence there proves something only if the node exposes what the alert reads."""
+OF_EVERY_NODE = {"commwatch_simulated", "commwatch_maintenance", "commwatch_gpu_busy", "commwatch_gpu_info"}
 
 _SERIES = re.compile(r"(\w+)\{.*?instance=\"([^\"]+)\"")
 
@@ -23,6 +26,7 @@ def lacking_situations(test: Mapping[str, Any]) -> list[str]:
     sets = [_instances(check) for check in test["promql_expr_test"] if "ALERTS" in check["expr"]]
     silent = {node for node in nodes if node != "failed-scrape-between" and node.startswith(SILENT)}
     worded = {one["exp_labels"]["instance"] for check in test["alert_rule_test"] for one in check["exp_alerts"]}
+    about = {metric for node in set[str]().union(*sets) for metric in nodes.get(node, ())}
     shown = {
         "all kinds of node": {FIRING, RESOLVING} <= nodes.keys()
         and all(any(node.startswith(kind) for node in silent) for kind in SILENT),
@@ -35,6 +39,9 @@ def lacking_situations(test: Mapping[str, Any]) -> list[str]:
         "a node in maintenance": nodes.get("maintenance", {}).get("commwatch_maintenance", "").startswith("1"),
         "a failed scrape": "stale" in nodes.get("failed-scrape", {}).get("commwatch_simulated", ""),
         "absent data": nodes.get("absent-data", {}).keys() == {"commwatch_simulated"},
+        "silence of nodes that have what it reads": all(
+            nodes[node].keys() & about - OF_EVERY_NODE for node in silent if node.startswith(TEMPTED)
+        ),
     }
     return [what for what, is_shown in shown.items() if not is_shown]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -54,7 +55,7 @@ def add_parser(
     given.add_argument("--i-will-page", action="store_true", help="yes, the given Alertmanager may notify people")
     given.add_argument(
         "--receiver",
-        default="",
+        type=_address,
         metavar="HOST:PORT",
         help="where the given Alertmanager's receiver 'drill' posts to (default: it is asked)",
     )
@@ -77,9 +78,16 @@ def _duration(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 64:
+    if not text.isdecimal() or not 1 <= int(text) <= 64:
         raise argparse.ArgumentTypeError(f"expected 1 to 64, got {text!r}")
     return int(text)
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, such as 127.0.0.1:9095, got {text!r}")
+    return text
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
@@ -100,7 +108,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.list:
         _print_catalogue(drills, alerts_of(rules_at(pace)), as_json=args.json)
         return 0
-    given = Given(args.prometheus, args.alertmanager, args.targets, args.receiver)
+    given = Given(args.prometheus, args.alertmanager, args.targets, args.receiver or "")
     with heeded_signals():
         return _play(drills, pace, given, args)
 
@@ -119,6 +127,8 @@ def _misuse(args: argparse.Namespace) -> str:
         return "--targets is for a given --prometheus"
     if args.report and not args.report.parent.is_dir():
         return f"--report: there is no folder {args.report.parent}"
+    if args.report and not os.access(args.report if args.report.exists() else args.report.parent, os.W_OK):
+        return f"--report: {args.report} cannot be written"
     return ""
 
 
@@ -147,6 +157,8 @@ def left_out(drills: list[Drill], pace: Pace, alerts: Mapping[str, float]) -> di
             found[drill.name] = f"no alert yet: {', '.join(lacking)}"
         elif not pace.is_shipped and not drill.fast:
             found[drill.name] = f"not in the fast form: {drill.why_slow}"
+        elif pace.is_shipped and not drill.shipped:
+            found[drill.name] = f"only with --fast: {drill.why_fast}"
     return found
 
 
@@ -158,7 +170,10 @@ def _play(drills: list[Drill], pace: Pace, given: Given, args: argparse.Namespac
 
     say = _progress(time.monotonic())
     begun = time.monotonic()
-    stage = Stage(pace, given)
+    try:
+        stage = Stage(pace, given)
+    except OSError as error:
+        raise DrillError(str(error)) from error
     try:
         absent = left_out(drills, pace, stage.alerts)
         played = [drill for drill in drills if drill.name not in absent]
@@ -172,8 +187,6 @@ def _play(drills: list[Drill], pace: Pace, given: Given, args: argparse.Namespac
     finally:
         stage.close()
     seconds = time.monotonic() - begun
-    if args.report:
-        args.report.write_text(markdown(outcomes, absent, rehearsal.strays, pace, versions), encoding="utf-8")
     if args.json:
         print_json(document(outcomes, absent, rehearsal.strays, pace, seconds))
     else:
@@ -181,6 +194,8 @@ def _play(drills: list[Drill], pace: Pace, given: Given, args: argparse.Namespac
         for name, why in absent.items():
             print(f"not played: {name}: {why}")
         print(summary(outcomes, rehearsal.strays, pace, seconds))
+    if args.report:
+        args.report.write_text(markdown(outcomes, absent, rehearsal.strays, pace, versions), encoding="utf-8")
     return 0 if is_passed(outcomes, rehearsal.strays) else 1
 
 

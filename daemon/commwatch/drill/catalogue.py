@@ -39,8 +39,8 @@ def load_drills(text: str | None = None) -> dict[str, Drill]:
 
 
 def _drill(family: str, name: str, row: Mapping[str, Any]) -> Drill:
-    words = {"yes": True, "no": False}
-    settings = {key: words.get(value, value) if key in {"fast", "stopped"} else value for key, value in row.items()}
+    words, flags = {"yes": True, "no": False}, {"fast", "shipped", "stopped"}
+    settings = {key: words.get(value, value) if key in flags else value for key, value in row.items()}
     return msgspec.convert({"name": name, "family": family, **settings}, Drill, strict=False, dec_hook=decode_quantity)
 
 

@@ -56,6 +56,15 @@ def prometheus_configuration(
     return document
 
 
+def keep_simulated(configuration: dict[str, Any]) -> None:
+    """Let this Prometheus hand over only what is labelled as simulated.
+
+    Else its own watchdog would keep the dead-man's switch of a given Alertmanager quiet.
+    """
+    keep = {"source_labels": ["simulated"], "regex": "true", "action": "keep"}
+    configuration["alerting"]["alert_relabel_configs"] = [keep]
+
+
 def alertmanager_configuration(example: str, receiver: str, pace: Pace) -> dict[str, Any]:
     """Alertmanager's configuration: the routes and inhibitions of the example, and one receiver for all.
 

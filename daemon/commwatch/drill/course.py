@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from commwatch.analysis.findings.codes import CODES
 from commwatch.drill.model import SILENT_SECONDS, Drill
 from commwatch.drill.pace import Pace
 from commwatch.drill.receiver import Notice
@@ -20,10 +21,11 @@ _LINGER_SECONDS = 60.0
 _FINDING_SECONDS = 120.0
 """For findings that come after the page. The daemon counts their time itself: the fast form does not judge them."""
 _GIVE_UP_FACTOR = 2.0
-_MARGIN_SECONDS = 15.0
+_MARGIN_SECONDS = 30.0
 """A busy machine may take this much longer at any pace."""
 _RESOLVE_SECONDS = 180.0
 """From the end of an alert to its notice, at the shipped intervals: group_interval and some evaluations."""
+_GRAVITY = {"info": 1, "warning": 2, "critical": 3}
 PATIENCE_SECONDS = {"shipped": 1200.0, "fast": 300.0}
 """An alert that goes on for longer than this after its fault is not waited for."""
 
@@ -60,8 +62,12 @@ class Outcome:
     """From the fault until all expected alerts fired."""
     seconds_to_first_page: float | None
     """From the fault until the first of its alerts was paged, expected or allowed: what the limit is for."""
+    first_page: str | None
+    """The alert of that page."""
+    seconds_allowed: float | None
+    """The limit, at the shipped intervals; None: nobody must be paged."""
     seconds_to_page: float | None
-    """From the fault until all of them were paged."""
+    """From the fault until all that are expected were paged."""
     seconds_to_resolved: float | None
     """From the end of the fault until all of them were reported resolved."""
     resolved: bool | None
@@ -86,6 +92,8 @@ class Course:
     finished_at: float = 0.0
     fired: dict[str, float] = field(default_factory=dict)
     paged: dict[str, float] = field(default_factory=dict)
+    severities: dict[str, str] = field(default_factory=dict)
+    """Of the alerts that were paged."""
     resolved: dict[str, float] = field(default_factory=dict)
     findings: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
@@ -118,6 +126,7 @@ class Course:
             return
         self.resolved.pop(name, None)
         self.paged.setdefault(name, notice.at)
+        self.severities.setdefault(name, notice.labels.get("severity", ""))
         self.fired[name] = min(self.fired.get(name, notice.started_at), notice.started_at)
 
     def step(self, now: float, *, ready: bool) -> Action | None:
@@ -141,9 +150,11 @@ class Course:
 
     def _start(self, now: float, *, ready: bool) -> None:
         if ready:
-            self.phase, self._settled_at = Phase.SETTLING, now + self._seconds(_SETTLE_SECONDS)
+            settles = self._seconds(max(_SETTLE_SECONDS, self.drill.settles))
+            self.phase, self._settled_at = Phase.SETTLING, now + settles
         elif now > self.started_at + START_SECONDS:
-            self.abort(f"the node did not know its own parts after {START_SECONDS:g} s")
+            unready = "did not know its own parts, or Prometheus had not scraped it,"
+            self.abort(f"the node {unready} after {START_SECONDS:g} s")
 
     def _seconds(self, shipped: float) -> float:
         return self.pace.seconds(shipped)
@@ -201,6 +212,7 @@ class Course:
         all_paged = has_begun and not drill.is_silent and self._all_paged
         resolved = self._resolved() if has_begun else None
         problems = [*self.problems, *self._judge(unexpected, resolved)]
+        first = self._first_page if all_paged else None
         return Outcome(
             name=drill.name,
             family=drill.family,
@@ -212,7 +224,9 @@ class Course:
             unexpected=tuple(unexpected),
             findings=tuple(sorted(self.findings)),
             seconds_to_firing=max(self.fired[name] for name in drill.alerts) - self.began_at if all_paged else None,
-            seconds_to_first_page=self._first_page if all_paged else None,
+            seconds_to_first_page=None if first is None else self.paged[first] - self.began_at,
+            first_page=first,
+            seconds_allowed=None if drill.is_silent else float(drill.limit),
             seconds_to_page=max(self.paged[name] for name in drill.alerts) - self.began_at if all_paged else None,
             seconds_to_resolved=(
                 max(self.resolved[name] for name in drill.alerts) - self.finished_at if all_paged and resolved else None
@@ -223,13 +237,19 @@ class Course:
         )
 
     @property
-    def _first_page(self) -> float | None:
-        """From the fault to the first page of it, by whichever of its alerts.
+    def _first_page(self) -> str | None:
+        """The alert of the first page of the fault: of any that is as grave as those expected.
 
         Alertmanager tells alerts of one node that fire later in one go, ``group_interval`` after the first.
         """
-        pages = [self.paged[name] for name in (*self.drill.alerts, *self.drill.also) if name in self.paged]
-        return min(pages) - self.began_at if pages and self.began_at else None
+        expected = [self._gravity(name) for name in self.drill.alerts if name in self.paged]
+        names = [name for name in (*self.drill.alerts, *self.drill.also) if name in self.paged]
+        # Where simulated alerts go, all severities are told; a real node's ticket or information would page nobody.
+        grave = [name for name in names if expected and self._gravity(name) >= max(expected)]
+        return min(grave, key=lambda name: self.paged[name], default=None)
+
+    def _gravity(self, name: str) -> int:
+        return _GRAVITY.get(self.severities[name], 0)
 
     def _resolved(self) -> bool | None:
         if self.drill.is_silent or not self.waits_for_resolve or not self.finished_at:
@@ -244,12 +264,18 @@ class Course:
         problems += [f"no page of {name}" for name in drill.alerts if name not in self.paged]
         early = [name for name in drill.alerts if name in self.paged and self.paged[name] < self.began_at]
         problems += [f"{name} before the fault" for name in early]
-        seconds = self._first_page
-        if self.pace.is_shipped and seconds is not None and seconds > drill.limit:
+        first = self._first_page
+        seconds = 0.0 if first is None else self.paged[first] - self.began_at
+        if self.pace.is_shipped and seconds > drill.limit:
             problems.append(f"late: {seconds:.0f} s, more than {drill.limit:g} s")
         if resolved is False:
             left = [name for name in drill.alerts if name in self.paged and name not in self.resolved]
             problems += [f"not resolved: {', '.join(left)}"] if left else []
         if self.pace.is_shipped:
             problems += [f"no finding {code}" for code in drill.codes if code not in self.findings]
+            problems += [f"finding {code} without its alert" for code in sorted(self.findings) if self._is_alone(code)]
         return problems
+
+    def _is_alone(self, code: str) -> bool:
+        """Whether a finding says that something is wrong of which no alert of this drill tells."""
+        return CODES[code].severity != "info" and CODES[code].alert not in {*self.drill.alerts, *self.drill.also}

@@ -11,8 +11,11 @@ from commwatch.config import Duration
 DetectionClass: TypeAlias = Literal["A", "B", "C", "D"]
 """A: a state or event; B: a rate or a state that lasts; C: a streak of probes; D: a trend over days."""
 
-CLASS_SECONDS: dict[DetectionClass, float] = {"A": 60.0, "B": 300.0, "C": 300.0, "D": 3600.0}
-"""Longest time from the fault to the page at the shipped intervals, where a drill says nothing else."""
+CLASS_SECONDS: dict[DetectionClass, float] = {"A": 60.0, "B": 300.0, "C": 120.0, "D": 3600.0}
+"""Longest time from the fault to the page at the shipped intervals, where a drill says nothing else.
+
+C: three probes 20 s apart, a scrape, an evaluation and Alertmanager's wait, and what the probes themselves take.
+"""
 SILENT_SECONDS = 300.0
 """How long a fault that must page no one is held, at the shipped intervals: class B has five minutes."""
 
@@ -36,6 +39,8 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     under: tuple[dict[str, str], ...] = ()
     """What holds from the start of the node to its end, such as a job."""
     detection: DetectionClass = "A"
+    settles: Duration = Duration(0)
+    """For how long its node is watched before the fault, where its rule needs more than others."""
     within: Duration | None = None
     """From fault to page, where the alert waits longer than its class."""
     lasts: Duration = Duration(0)
@@ -54,6 +59,10 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whether the fast form can show it."""
     why_slow: str = ""
     """What cannot be shortened, where ``fast`` is False."""
+    shipped: bool = True
+    """Whether a run at the shipped intervals can show it."""
+    why_fast: str = ""
+    """What takes too long at them, where ``shipped`` is False."""
 
     @property
     def is_silent(self) -> bool:

@@ -21,6 +21,8 @@ from commwatch.drill.pace import Pace, collector_intervals
 from commwatch.drill.programs import Program
 from commwatch.state import write_atomically
 
+INSTANCES = "drill-"
+"""With which the names of all nodes of drills begin."""
 _ANSWER_SECONDS = 5.0
 _PROBE_DELAY_SECONDS = 1.0
 _READY = r'"msg": "ready"[^\n]*(\n|$)'

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from commwatch.drill.course import START_SECONDS, Course, Outcome, Phase
 from commwatch.drill.ending import pause
 from commwatch.drill.model import Drill
-from commwatch.drill.node import Node
+from commwatch.drill.node import INSTANCES, Node
 from commwatch.drill.pace import Pace
 from commwatch.drill.plan import Running, may_start, ordered
 from commwatch.drill.programs import DrillError
@@ -19,8 +19,10 @@ from commwatch.drill.stage import Stage
 
 ALWAYS = frozenset({"CommwatchWatchdog"})
 """Alerts that always fire."""
-HEALTHY = Drill(name="drill-healthy", family="", preset="a10x2")
+HEALTHY = Drill(name=f"{INSTANCES}healthy", family="", preset="a10x2")
 """The neighbour of all drills: nothing may fire on it."""
+_PATIENCE_SECONDS = 60.0
+"""For which a server may fail to answer before the run is given up: on a busy machine one answer can be late."""
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Rehearsal:
         """Plan a run.
 
         Args:
-            drills: what is played; those of the fleet come last, alone.
+            drills: what is played; those of the fleet come first.
             stage: where.
             nodes: side by side, at most.
             seconds: within which all must be over.
@@ -76,24 +78,29 @@ class Rehearsal:
         self._ending: list[Node] = []
         self._tidying: list[threading.Thread] = []
         self._healthy: Node | None = None
+        self._silent_since: float | None = None
         self.strays: set[str] = set()
-        """Alerts of the healthy neighbour, and alerts without a node that no drill of the fleet expects."""
+        """Alerts of the healthy neighbour, and alerts without a node that no drill of the fleet expects, with what
+        they are about."""
 
     def run(self) -> list[Outcome]:
         """Play them all; blocks until the last is over or the time is. In the order in which they were given.
 
         Raises:
-            DrillError: a server does not answer any more.
+            DrillError: a server has not answered for a minute.
         """
         try:
             self._start_some()
             self._begin()
             while (self._waiting or self._lanes) and time.time() < self._until:
                 self._start_some()
-                self._look(time.time())
+                self._look_if_answered(time.time())
                 self._reap()
                 pause(self._pace.look_seconds)
             self._give_up()
+        except SystemExit:
+            self._say("a signal has come: nodes and servers end")
+            raise
         finally:
             self._end_all()
         return sorted(self._outcomes, key=lambda outcome: self._order[outcome.name])
@@ -137,18 +144,36 @@ class Rehearsal:
         lane = _Lane(Course(drill, self._pace, time.time(), held, self._stage.receiver), [])
         self._lanes.append(lane)
         for place in range(drill.nodes):
-            name = f"drill-{drill.name}" + (f"-{place + 1}" if drill.nodes > 1 else "")
+            name = f"{INSTANCES}{drill.name}" + (f"-{place + 1}" if drill.nodes > 1 else "")
             lane.nodes.append(Node(name, drill, self._pace, self._stage.folder / name))
+
+    def _look_if_answered(self, now: float) -> None:
+        try:
+            self._look(now)
+        except DrillError as error:
+            if self._silent_since is None:
+                self._silent_since = now
+                self._say(f"{error}; asking on for {_PATIENCE_SECONDS:g} s")
+            if now - self._silent_since >= _PATIENCE_SECONDS:
+                raise
+        else:
+            self._silent_since = None
 
     def _look(self, now: float) -> None:
         self._stage.set_targets(self._addresses())
-        scraped = self._stage.scraped()
-        firing = self._sorted([labels for labels in self._stage.firing() if labels["alertname"] not in ALWAYS])
+        # All that may fail is asked before anything is taken in, so that nothing is lost where an answer does not come.
+        scraped, alerts = self._stage.scraped(), self._stage.firing()
+        firing = self._sorted([labels for labels in alerts if self._is_ours(labels)])
         for notice in self._stage.notices(now):
-            if notice.labels["alertname"] not in ALWAYS:
+            if self._is_ours(notice.labels):
                 self._deliver(notice)
         for lane in list(self._lanes):
             self._advance(lane, now, firing.get(id(lane), set()), scraped)
+
+    def _is_ours(self, labels: Mapping[str, str]) -> bool:
+        """Whether an alert counts: in a given Prometheus those of real nodes do not."""
+        is_simulated = labels.get("simulated") == "true" or not self._stage.is_given
+        return is_simulated and labels["alertname"] not in ALWAYS
 
     def _lane_of(self, labels: Mapping[str, str]) -> _Lane | None:
         """Whose alert it is: the drill that has the node, or for one without a node the drill of the fleet."""
@@ -177,18 +202,22 @@ class Rehearsal:
             self._stray(notice.labels)
 
     def _stray(self, labels: Mapping[str, str]) -> bool:
-        """Whether it is an alert of no drill; in a given Prometheus those of real nodes are none of ours."""
-        is_ours = labels.get("simulated") == "true" or not self._stage.is_given
-        is_stray = labels.get("instance", "") in {"", HEALTHY.name} and is_ours
-        if is_stray:
-            self.strays.add(labels["alertname"])
-        return is_stray
+        """Whether it is an alert of no drill."""
+        instance = labels.get("instance", "")
+        if instance not in {"", HEALTHY.name}:
+            return False
+        about = instance or labels.get("fault", "")
+        stray = f"{labels['alertname']} ({about})" if about else labels["alertname"]
+        if stray not in self.strays:
+            self._say(f"alert of no drill: {stray}")
+            self.strays.add(stray)
+        return True
 
     def _advance(self, lane: _Lane, now: float, firing: set[str], scraped: set[str]) -> None:
         course = lane.course
         try:
             is_ready = course.phase is Phase.STARTING and self._is_ready(lane, scraped)
-            asks = course.phase is Phase.FAULTY and course.drill.codes
+            asks = course.phase is Phase.FAULTY
             findings = [code for node in lane.nodes for code in node.findings()] if asks else []
             course.see(now, firing, lane.notices, findings)
             lane.notices = []
@@ -204,7 +233,7 @@ class Rehearsal:
             course.abort(str(error))
         self._tell(lane)
         if course.phase is Phase.DONE:
-            self._leave(lane)
+            self._leave(lane, firing)
 
     def _is_ready(self, lane: _Lane, scraped: set[str]) -> bool:
         return all(node.is_ready() for node in lane.nodes) and lane.names <= scraped
@@ -223,8 +252,10 @@ class Rehearsal:
         if course.phase in words:
             self._say(f"{drill.name}: {words[course.phase]}")
 
-    def _leave(self, lane: _Lane) -> None:
-        """Take a drill off the stage: its nodes end, and what still fires of it counts for nobody."""
+    def _leave(self, lane: _Lane, firing: set[str]) -> None:
+        """Take a drill off the stage: its nodes end, and what still fires of it counts for no drill."""
+        for name in firing:  # from now on, not from the next look: another drill may start before that
+            self._past.setdefault(name, set()).update(lane.names)
         outcome = lane.course.outcome()
         self._outcomes.append(outcome)
         verdict = "passed" if outcome.passed else f"FAILED: {'; '.join(outcome.problems)}"

@@ -13,8 +13,8 @@ from commwatch.drill.pace import Pace
 from commwatch.units import format_seconds
 
 SCHEMA = "commwatch-drill/1"
-COLUMNS = ("fault", "alert expected", "alerts received", "firing", "page", "resolved", "verdict")
-RIGHT = (3, 4, 5)
+COLUMNS = ("fault", "alert expected", "alerts received", "firing", "page", "all paged", "resolved", "verdict")
+RIGHT = (3, 4, 5, 6)
 
 
 def _seconds(value: float | None) -> str:
@@ -23,6 +23,17 @@ def _seconds(value: float | None) -> str:
 
 def _short(alerts: Iterable[str]) -> str:
     return ", ".join(name.removeprefix("Commwatch") for name in alerts)
+
+
+def _page(outcome: Outcome) -> str:
+    """The first page, with its alert where that is none of those expected."""
+    name = outcome.first_page
+    by = "" if name is None or name in outcome.expected else f" ({_short([name])})"
+    return _seconds(outcome.seconds_to_first_page) + by
+
+
+def _class(outcome: Outcome) -> str:
+    return "-" if outcome.seconds_allowed is None else f"{outcome.detection}, {outcome.seconds_allowed:g} s"
 
 
 def _resolved(outcome: Outcome) -> str:
@@ -39,6 +50,7 @@ def rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
             _short(one.expected) or "none",
             _short(one.received) or "none",
             _seconds(one.seconds_to_firing),
+            _page(one),
             _seconds(one.seconds_to_page),
             _resolved(one),
             "passed" if one.passed else "; ".join(one.problems),
@@ -81,9 +93,10 @@ def intervals(pace: Pace) -> str:
         return "the intervals of the given Prometheus"
     if pace.is_shipped:
         return "shipped intervals (scrape and evaluation every 15 s)"
+    others = ", the waits of the given Alertmanager as they are" if pace.paging_factor == 1 else ""
     return (
         f"fast intervals (scrape and evaluation every {pace.interval:g} s, windows and waits a {pace.factor:g}th, "
-        f"keep_firing_for a {pace.held_factor:g}th)"
+        f"keep_firing_for a {pace.held_factor:g}th{others})"
     )
 
 
@@ -116,8 +129,8 @@ makes this table on any machine that has Prometheus and Alertmanager; [the fire 
 
 
 _HEADINGS = (
-    "drill", "node", "fault", "class", "alerts expected", "received besides", "findings", "firing", "page", "resolved",
-    "verdict",
+    "drill", "node", "fault", "class", "alerts expected", "received besides", "findings", "firing", "page", "all paged",
+    "resolved", "verdict",
 )  # fmt: skip
 
 
@@ -129,11 +142,16 @@ def markdown(
     lines = [
         f"{_HEAD}{passed} of {len(outcomes)} drills passed with {intervals(pace)}, {versions}.",
         "",
-        "- **firing**: from the fault to the alert in Prometheus; **page**: from the fault to the notification at the",
-        "  receiver; **resolved**: from the end of the fault to the notification that it is over, `-` where the alert",
-        "  looks back for longer than the drill waits.",
-        "- Names of alerts are without `Commwatch`. A class A fault must page within 60 s, B within 5 min, C at the",
-        "  third probe; where a rule waits longer, the catalogue says so (`daemon/commwatch/data/drills.yaml`).",
+        "- **class**: with the time within which the first page must come: A 60 s, B 5 min, C at the third probe, or",
+        "  longer where the rule waits longer (`daemon/commwatch/data/drills.yaml`).",
+        "- **firing**: from the fault to the expected alert in Prometheus, the last one where there are several.",
+        "- **page**: from the fault to its first page, on which the verdict rests; in brackets the alert of that page",
+        "  where it is another sign of the same fault.",
+        "- **all paged**: from the fault to the notification of the last alert expected. Alertmanager tells what fires",
+        "  on a node after its first page 1 min later.",
+        "- **resolved**: from the end of the fault to the notification that it is over, `-` where the alert looks back",
+        "  for longer than the drill waits.",
+        "- Names of alerts are without `Commwatch`.",
     ]
     if stray := sorted(strays):
         lines += ["", f"Alerts of no drill: {', '.join(stray)}."]
@@ -152,11 +170,12 @@ def _table(outcomes: Sequence[Outcome]) -> list[str]:
             f"`{one.name}`",
             f"`{one.preset}`",
             "; ".join(f"`{text}`" for text in one.faults),
-            one.detection if one.expected else "-",
+            _class(one),
             _short(one.expected) or "none",
             _short(name for name in one.received if name not in one.expected) or "none",
             ", ".join(one.findings) or "-",
             _seconds(one.seconds_to_firing),
+            _page(one),
             _seconds(one.seconds_to_page),
             _resolved(one),
             "passed" if one.passed else "**failed**: " + "; ".join(one.problems),

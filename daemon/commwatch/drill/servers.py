@@ -46,8 +46,12 @@ class Api:
         Raises:
             DrillError: it is no such address.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # its port is none
+            is_address = False
+        if not is_address:
             raise DrillError(f"{what}: {url!r} is no address such as http://localhost:9090")
         self.url = url.rstrip("/")
         self._what = what

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,13 +14,24 @@ from urllib.parse import urlsplit
 import yaml
 
 from commwatch.assets import asset
-from commwatch.drill.configuration import RECEIVER, alertmanager_configuration, prometheus_configuration
+from commwatch.drill.configuration import (
+    RECEIVER,
+    alertmanager_configuration,
+    keep_simulated,
+    prometheus_configuration,
+)
+from commwatch.drill.node import INSTANCES
 from commwatch.drill.pace import Pace, parse_promql_duration, scaled_rules, scaled_template
 from commwatch.drill.programs import DrillError, Program
 from commwatch.drill.receiver import Notice, Receiver
-from commwatch.drill.servers import AlertmanagerApi, PrometheusApi, start_alertmanager, start_prometheus
+from commwatch.drill.servers import (
+    AlertmanagerApi,
+    PrometheusApi,
+    find_program,
+    start_alertmanager,
+    start_prometheus,
+)
 from commwatch.rules import Site, render, render_all, templates
-from commwatch.state import write_atomically
 from commwatch.thresholds import load_thresholds
 
 
@@ -71,9 +83,9 @@ class Stage:
         self.is_given = bool(given.prometheus)
         self.receiver = "" if given.alertmanager else RECEIVER
         """The only receiver that alerts of the drill may go to; empty: a given Alertmanager has names of its own."""
-        self._closing: list[Callable[[], None]] = []
+        self._closing = ExitStack()
         self.folder = Path(tempfile.mkdtemp(prefix="commwatch-drill-"))
-        self._closing.append(lambda: shutil.rmtree(self.folder, ignore_errors=True))
+        self._closing.callback(shutil.rmtree, self.folder, ignore_errors=True)
         try:
             self._set_up(given)
         except BaseException:
@@ -81,26 +93,33 @@ class Stage:
             raise
 
     def _set_up(self, given: Given) -> None:
+        for name, address in (("prometheus", given.prometheus), ("alertmanager", given.alertmanager)):
+            if not address:
+                find_program(name)  # before anything is started
         self._rules = rules_at(self.pace)
         self.alerts: Mapping[str, float] = alerts_of(self._rules)
         """The alerts that there are rules for, with the seconds for which each keeps firing after its fault."""
-        self._targets = Path(given.targets) if given.targets else self.folder / "targets.json"
-        self._closing.append(self._forget_targets)
-        self._scraped: Mapping[str, str] | None = None
-        self.set_targets({})
         self._receiver: Receiver | None = None
         self._other: AlertmanagerApi | None = None
+        self._pages_people = bool(given.alertmanager)
         self._alertmanager = given.alertmanager
-        if not given.alertmanager or given.receiver:
-            self._receiver = self._receive(given.receiver)
-        if self._receiver is None:
+        if given.alertmanager:
             self._other = AlertmanagerApi(given.alertmanager)
             self._other.take(0.0)
-        elif not given.alertmanager:
+        if not given.alertmanager or given.receiver:
+            self._receiver = self._receive(given.receiver)
+        if self._receiver is not None and not given.alertmanager:
             self._alertmanager = self._start_alertmanager(self._receiver.address)
         self._prometheus = PrometheusApi(given.prometheus) if given.prometheus else None
         if self._prometheus is not None:
             self.alerts = self._prometheus.rules()
+        self._targets = Path(given.targets) if given.targets else self.folder / "targets.json"
+        _refuse_others(self._targets)
+        if not self._targets.exists():
+            self._closing.callback(self._targets.unlink, missing_ok=True)
+        self._scraped: Mapping[str, str] | None = None
+        self.set_targets({})
+        self._closing.callback(self.set_targets, {})
 
     def begin(self, addresses: Mapping[str, str]) -> None:
         """Let Prometheus scrape the first nodes; the drill's own starts only now, so that no job is ever absent.
@@ -119,7 +138,7 @@ class Stage:
             receiver = Receiver(host, int(port))
         except (OSError, ValueError) as error:
             raise DrillError(f"--receiver {address}: {error}") from error
-        self._closing.append(receiver.close)
+        self._closing.callback(receiver.close)
         return receiver
 
     def _start_alertmanager(self, receiver: str) -> str:
@@ -138,24 +157,25 @@ class Stage:
         rules = [str(folder / name) for name in files]
         paging = urlsplit(alertmanager)
         configuration = prometheus_configuration(example, rules, str(self._targets), paging, self.pace)
+        if self._pages_people:
+            keep_simulated(configuration)
         process, address = start_prometheus(self.folder, configuration, self.pace)
         self._keep(process)
         return f"http://{address}"
 
     def _keep(self, process: Program) -> None:
-        self._closing.append(process.end)
-
-    def _forget_targets(self) -> None:
-        if self._targets.exists():
-            self.set_targets({})
+        self._closing.callback(process.end)
 
     def set_targets(self, addresses: Mapping[str, str]) -> None:
         """Let Prometheus scrape these nodes: HOST:PORT by name."""
         if addresses == self._scraped:
             return
         targets = [{"targets": [address], "labels": {"instance": name}} for name, address in addresses.items()]
+        new = self._targets.with_suffix(".new")
         try:
-            write_atomically(self._targets, json.dumps(targets).encode())
+            new.write_text(json.dumps(targets), encoding="utf-8")
+            new.chmod(0o644)  # a given Prometheus runs as another user
+            new.replace(self._targets)
         except OSError as error:
             raise DrillError(f"{self._targets}: {error.strerror}") from error
         self._scraped = dict(addresses)
@@ -187,5 +207,24 @@ class Stage:
 
     def close(self) -> None:
         """End what was started, in the opposite order, and remove the folder."""
-        while self._closing:
-            self._closing.pop()()
+        self._closing.close()
+
+
+def _refuse_others(file: Path) -> None:
+    """See that a list of targets holds none but those of a drill: it will be overwritten.
+
+    Raises:
+        DrillError: it holds others, or cannot be read.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        known = json.loads(text) if text.strip() else []
+        names = [str(one["labels"]["instance"]) for one in known]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise DrillError(f"{file}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError):
+        names = ["of another form"]
+    if not all(name.startswith(INSTANCES) for name in names):
+        raise DrillError(f"{file} holds targets that are not a drill's; give the drill a file of its own")

@@ -1,0 +1,124 @@
+"""Labels that a site gives its targets: clusters of one Prometheus are told apart by theirs, no other is lost."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commwatch.assets import asset
+from support.promtool_cases import needed_groups, shipped_groups, write_cases
+
+CASES = asset("alerts/tests")
+CLUSTERS = ("a", "b")
+OF_EACH_SHAPE = (
+    "GpuSlowedDown",
+    "NcclErrors",
+    "NvlinkBelowSiblings",
+    "NvlinkP2pRefused",
+    "PcieFatal",
+    "RdmaPortMissing",
+)
+"""Alerts whose expressions join and count series in the ways that rules do; those of the fleet are below."""
+
+WITHOUT_CLUSTER = {"on (job, digest)", "by (job)"}
+"""The rules are rendered once for all clusters, so that their digest belongs to none; and a job without any target."""
+
+
+def test_series_are_joined_and_counted_within_a_cluster() -> None:
+    """Wherever an expression names the job to tell series apart, it names the cluster too."""
+    lists = {
+        found
+        for group in shipped_groups()
+        for rule in group["rules"]
+        for found in re.findall(r"\b(?:on|by) \([^)]*\bjob\b[^)]*\)", rule["expr"])
+    }
+
+    assert {found for found in lists if "cluster" not in found} == WITHOUT_CLUSTER
+
+
+def _in_each_cluster(items: list[dict[str, Any]], key: str, rack: str = "") -> list[dict[str, Any]]:
+    """Series or samples once for each cluster."""
+    return [
+        {**item, key: item[key].replace("{", f'{{cluster="{cluster}", {rack}', 1)}
+        for item in items
+        for cluster in CLUSTERS
+    ]
+
+
+def _doubled(test: dict[str, Any]) -> dict[str, Any]:
+    """The same test with all nodes in both clusters, under the same names, and in a rack."""
+    for check in test.get("promql_expr_test", ()):
+        check["expr"] = re.sub(r"\bby \(", "by (cluster, ", check["expr"])
+        check["expr"] = re.sub(r"\bcount\(", "count by (cluster) (", check["expr"])
+        check["exp_samples"] = _in_each_cluster(check.get("exp_samples") or [], "labels")
+    for check in test.get("alert_rule_test", ()):
+        check["exp_alerts"] = [
+            {**alert, "exp_labels": {**alert["exp_labels"], "cluster": cluster, "rack": "r1"}}
+            for alert in check.get("exp_alerts") or ()
+            for cluster in CLUSTERS
+        ]
+    return {**test, "input_series": _in_each_cluster(test["input_series"], "series", 'rack="r1", ')}
+
+
+@pytest.mark.prometheus
+def test_nodes_of_one_name_in_two_clusters_are_two_nodes(tmp_path: Path) -> None:
+    """Each alert fires once in each cluster, with the words that it has where there is one, and with the rack."""
+    files = [write_cases(CASES / f"Commwatch{name}.yaml", tmp_path) for name in OF_EACH_SHAPE]
+    for file in files:
+        document = json.loads(file.read_text())
+        document["tests"] = [_doubled(test) for test in document["tests"]]
+        file.write_text(json.dumps(document))
+
+    result = subprocess.run(["promtool", "test", "rules", *map(str, files)], capture_output=True, text=True)
+
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.prometheus
+def test_a_cluster_has_its_own_share_of_faulty_nodes_and_its_own_silence(tmp_path: Path) -> None:
+    """Three nodes of the 40 of a cluster are a fault of many nodes, two are not; one cluster falls silent alone."""
+    ups = {"a": (40, "1x20"), "b": (40, "1x20"), "gone": (2, "0x20")}
+    faulty = {"a": 3, "b": 2}
+    series = [
+        (f'{metric}{{cluster="{cluster}", job="commwatch", instance="node{node}"{labels}}}', values)
+        for cluster, (nodes, up) in ups.items()
+        for node in range(nodes)
+        for metric, labels, values in (
+            ("up", "", up),
+            ("commwatch_simulated", "", "0x20"),
+            (
+                "commwatch_gpu_state",
+                ', gpu="0", pci_bus_id="0000:17:00.0"',
+                f"{2 * (node < faulty.get(cluster, 0))}x20",
+            ),
+        )
+    ]
+    alerts = ["CommwatchFaultOnManyNodes", "CommwatchGpuLost", "CommwatchDaemonAbsent"]
+    fired = [("DaemonAbsent", "gone", 1), ("FaultOnManyNodes", "a", 1), ("GpuLost", "a", 3), ("GpuLost", "b", 2)]
+    samples = [
+        {"labels": f'{{alertname="Commwatch{name}", cluster="{cluster}"}}', "value": count}
+        for name, cluster, count in fired
+    ]
+    check = {
+        "expr": 'count by (alertname, cluster) (ALERTS{alertstate="firing"})', "eval_time": "4m", "exp_samples": samples
+    }  # fmt: skip
+    groups = sorted(needed_groups(alerts), key=lambda group: group["name"].startswith("commwatch_fleet"))
+    (tmp_path / "rules.json").write_text(json.dumps({"groups": groups}))
+    test = {
+        "interval": "15s", "promql_expr_test": [check],
+        "input_series": [{"series": name, "values": values} for name, values in series],
+    }  # fmt: skip
+    document = {
+        "rule_files": ["rules.json"], "evaluation_interval": "15s", "tests": [test],
+        "group_eval_order": [group["name"] for group in groups],
+    }  # fmt: skip
+    (tmp_path / "cases.json").write_text(json.dumps(document))
+
+    result = subprocess.run(["promtool", "test", "rules", tmp_path / "cases.json"], capture_output=True, text=True)
+
+    assert result.returncode == 0, result.stdout + result.stderr
