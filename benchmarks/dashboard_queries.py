@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "daemon"), str(ROOT / "exporters
 from benchmarks.healthy_day import write_report  # noqa: E402 - the checkout need not be installed
 
 from commwatch.dashboards import DASHBOARDS  # noqa: E402 - as above
-from commwatch.dashboards.model import Column, Dashboard, Row  # noqa: E402 - as above
+from commwatch.dashboards.model import Column, Dashboard, Heat, Row  # noqa: E402 - as above
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds  # noqa: E402 - as above
 from support.dashboard_answers import Answer, Answers  # noqa: E402 - as above
 from support.dashboard_nodes import FAULTY, HEALTHY, NVLINK_5, prometheus_with_nodes  # noqa: E402 - as above
@@ -66,7 +66,7 @@ def _cell(question: Question, answers: Answers, node: str) -> str:
     if not found:
         return ""
     if isinstance(question.asked, Column) and not question.asked.title:
-        return f"{len(found)} lines"
+        return "1 line" if len(found) == 1 else f"{len(found)} lines"
     low, high = min(one.last for one in found), max(one.last for one in found)
     words = [_value(question, value) for value in ([low] if low == high else [low, high])]
     return f"{len(found)}: {' to '.join(words)}" if len(found) > 1 else _value(question, _only(found).last)
@@ -83,6 +83,8 @@ def _value(question: Question, value: float) -> str:
         return shown.names[value][0]
     if shown.unit == "dateTimeFromNow":
         return "a time"
+    if isinstance(shown, Heat):
+        return f"{value:.3g}"  # the unit is that of the buckets
     return _FORMATS.get(shown.unit, "{:.3g}".format)(value)
 
 

@@ -135,15 +135,18 @@ def measure(port: int, seconds: float, backend: str) -> dict[str, float]:
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT / "exporters")])},
         )  # fmt: skip
         try:
-            return _measure(daemon.pid, Honest(port, authority.file), port, authority.file, seconds)
+            honest = Honest(port, authority.file)
+            while not honest.is_ready():
+                if daemon.poll() is not None:
+                    raise SystemExit(f"the daemon ended; is port {port} free?")
+                time.sleep(0.05)
+            return _measure(daemon.pid, honest, port, authority.file, seconds)
         finally:
             daemon.terminate()
             daemon.wait(10)
 
 
 def _measure(daemon: int, honest: Honest, port: int, authority: Path, seconds: float) -> dict[str, float]:
-    while not honest.is_ready():
-        time.sleep(0.05)
     time.sleep(5)  # what happens once is over
     watch = Watch(daemon, honest)
     figures = percentiles("before", watch.scrapes(seconds / 2))

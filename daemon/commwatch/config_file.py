@@ -69,7 +69,7 @@ def read_yaml(path: Path) -> YamlDocument:
         node = yaml.compose(text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise ConfigError(str(path), line, "", f"is not valid YAML: {error.problem or error.context}") from error
+        raise ConfigError(str(path), line, "", f"is not valid YAML: {_in_short(error)}") from error
     except yaml.YAMLError as error:
         raise ConfigError(str(path), None, "", f"is not valid YAML: {error}") from error
     if node is None:
@@ -113,9 +113,20 @@ def _plain(node: yaml.Node, steps: Steps, lines: dict[Steps, int], file: str) ->
         return [_plain(item, (*steps, position), lines, file) for position, item in enumerate(node.value)]
     try:
         return yaml.SafeLoader("").construct_object(node)
-    except (yaml.YAMLError, ValueError) as error:
-        problem = getattr(error, "problem", None) or str(error)
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(file, node.start_mark.line + 1, dotted(steps), _in_short(error)) from error
+    except (ValueError, KeyError, AttributeError) as error:  # by PyYAML, where a form or a tag promises something else
+        kind = node.tag.rpartition(":")[2]
+        problem = f"looks like a YAML {kind} and is none; write it in quotes, or correct it"
         raise ConfigError(file, node.start_mark.line + 1, dotted(steps), problem) from error
+
+
+_NAMED = re.compile(r"(alias|anchor|tag|handle) '.*'", re.DOTALL)
+
+
+def _in_short(error: yaml.MarkedYAMLError) -> str:
+    """What is wrong, without the user's own words: with a sign before it a password is an alias or a tag."""
+    return _NAMED.sub(r"\1", error.problem or error.context or "it cannot be read")
 
 
 def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config:

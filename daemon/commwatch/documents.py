@@ -24,6 +24,9 @@ SCORE_SCHEMA: Literal["commwatch-score/1"] = "commwatch-score/1"
 SETTINGS_SCHEMA: Literal["commwatch-settings/1"] = "commwatch-settings/1"
 SNAPSHOT_SCHEMA: Literal["commwatch-snapshot/1"] = "commwatch-snapshot/1"
 
+STALE_SECONDS = 60.0
+"""A look of the daemon's rules that is older says nothing of now; they look every 10 s."""
+
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
     """What is true of the daemon that answers."""

@@ -35,8 +35,8 @@ from commwatch.state import StateDirectory
 from commwatch.store import Store
 from commwatch.thresholds import Thresholds
 from commwatch.workers.wire import SimulationPlan
+from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Block, Layout
-from commwatch_exporters.web import ProbeStatus
 
 log = structlog.get_logger("commwatch.probing")
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from commwatch import __version__
 from commwatch.analysis.findings.codes import CODES
 from commwatch.analysis.findings.finding import SEVERITIES, Finding
 from commwatch.analysis.score.model import Score
 from commwatch.collection import Collector
+from commwatch.documents import STALE_SECONDS
 from commwatch.engine import Engine
 from commwatch.simulation.names import node_name
+from commwatch.units import format_seconds
+from commwatch.verdict import Verdict
 from commwatch_exporters.node_page.records import (
     CollectorStatus,
+    Fact,
     FindingStatus,
     Mark,
     PairsStatus,
@@ -50,6 +54,7 @@ def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Sta
         facts=tuple(_facts(snapshot)),
         notices=tuple(_notices(engine, maintenance)),
         looked=verdict.looked_at is not None,
+        doubt=_doubt(verdict, now),
         findings=[_finding(one, now) for one in verdict.findings],
         marks=marks_of(verdict.findings),
         score=None if verdict.looked_at is None else _score(verdict.score()),
@@ -72,24 +77,33 @@ def _notices(engine: Engine, maintenance: str | None) -> Iterator[str]:
         if count:
             processes = "process is" if count == 1 else "processes are"
             yield f"{count} worker {processes} stuck in the driver and left alone ({source})."
-    if missing := engine.inventory()["missing"]:
-        yield f"Missing here: {'; '.join(missing)}."
     if failing := engine.verdict.failing_rules:
-        rules = "1 rule" if len(failing) == 1 else f"{len(failing)} rules"
-        yield f"{rules} failed, so that what they look for is not known: {', '.join(sorted(failing))}."
+        yield f"{_rules(failing)} failed, so that what they look for is not known: {', '.join(sorted(failing))}."
 
 
-def _facts(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+def _doubt(verdict: Verdict, now: float) -> str:
+    if failing := verdict.failing_rules:
+        return f"{_rules(failing)} failed"
+    age = 0.0 if verdict.looked_at is None else now - verdict.looked_at
+    return f"the rules ran last {format_seconds(age)} ago" if age > STALE_SECONDS else ""
+
+
+def _rules(failing: Collection[str]) -> str:
+    return "1 rule" if len(failing) == 1 else f"{len(failing)} rules"
+
+
+def _facts(snapshot: Snapshot) -> Iterator[Fact]:
     models = Counter(labels["name"] for labels, _ in snapshot.samples("commwatch_gpu_info"))
     if models:
-        yield "Model", ", ".join(f"{count} × {name}" for name, count in models.items())
+        yield Fact("Model", ", ".join(f"{count} × {name}" for name, count in models.items()))
     expected = {labels["kind"]: value for labels, value in snapshot.samples("commwatch_expected")}
     for labels, value in snapshot.samples("commwatch_present"):
         kind = labels["kind"]
-        wanted = f" of {expected[kind]} expected" if kind in expected else ""
-        yield _KINDS.get(kind, kind.replace("_", " ")), f"{value}{wanted}"
+        wanted = f" of {expected[kind]}" if kind in expected else ""
+        is_short = value < expected.get(kind, 0)
+        yield Fact(_KINDS.get(kind, kind.replace("_", " ")), f"{value}{wanted}", is_short)
     for labels, _ in snapshot.samples("commwatch_software_info"):
-        yield "NVIDIA driver, NVML", f"{labels['driver_version']}, {labels['nvml_version']}"
+        yield Fact("NVIDIA driver, NVML", f"{labels['driver_version']}, {labels['nvml_version']}")
 
 
 def marks_of(findings: list[Finding]) -> dict[str, Mark]:
@@ -104,6 +118,7 @@ def marks_of(findings: list[Finding]) -> dict[str, Mark]:
 
 def _finding(finding: Finding, now: float) -> FindingStatus:
     code = CODES[finding.code]
+    likeliest = finding.causes[0] if finding.causes else None
     detail = f": {finding.detail}" if finding.detail else ""
     return FindingStatus(
         severity=finding.severity,
@@ -111,7 +126,8 @@ def _finding(finding: Finding, now: float) -> FindingStatus:
         part=finding.component.words,
         age_seconds=max(0.0, now - finding.since),
         causes=[f"{CODES[cause.code].title}: {cause.component.words}" for cause in finding.causes],
-        next_step=CODES[finding.causes[0].code if finding.causes else finding.code].next_step,
+        culprit="" if likeliest is None else likeliest.component.words,
+        next_step=(code if likeliest is None else CODES[likeliest.code]).next_step,
         code=finding.code,
     )
 

@@ -69,17 +69,19 @@ class TextfileWriter:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
         if not self._is_busy():
-            self._start(self._remove, self._file)
-            await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
+            removing = self._start(self._remove, self._file)
+            await asyncio.to_thread(removing.join, _STOP_SECONDS)
         self._file = None
 
     def _is_busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _start(self, work: Callable[..., None], *given: object) -> None:
+    def _start(self, work: Callable[..., None], *given: object) -> threading.Thread:
         # Nobody waits for it at the end of the process, as for the threads of the event loop.
-        self._thread = threading.Thread(target=work, args=given, name="textfile", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=work, args=given, name="textfile", daemon=True)
+        self._thread = thread
+        thread.start()
+        return thread
 
     # --- in the thread ---
 

@@ -81,7 +81,10 @@ class WebReader:
 
     def keep_secret(self, path: Path, *steps: str | int) -> None:
         """Refuse a file with a secret in it that every user may read."""
-        mode = path.stat().st_mode & 0o777
+        try:
+            mode = path.stat().st_mode & 0o777
+        except OSError as error:  # it has gone meanwhile
+            raise self.error(f"{path} cannot be read: {error.strerror}", *steps) from error
         if mode & 0o004:
             problem = f"is secret, and every user can read {path} (mode {mode:04o}); chmod 0640 {path}"
             raise self.error(problem, *steps)

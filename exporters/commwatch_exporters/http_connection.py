@@ -15,6 +15,7 @@ import h11
 from commwatch_exporters.http_messages import Limits, Request, Response, refusal, request_of, short_response
 
 _WRITE_BYTES = 65536  # handed to the transport at a time, and so the most that it keeps for a slow reader
+_SLOW_SECONDS = 1.0  # for an answer, after which a client keeps its place only while there is room
 _LINGER_SECONDS = 1.0  # for the client to read the last answer; closing on unread bytes would destroy it
 
 COMMON_HEADERS = (
@@ -47,8 +48,8 @@ class Host(Protocol):
     def opened(self, connection: Connection) -> None:
         """A client has connected."""
 
-    def used(self, connection: Connection) -> None:
-        """A request has been let in."""
+    def used(self, request: Request, connection: Connection) -> None:
+        """A request is answered with what it asked for."""
 
     def closed(self, connection: Connection) -> None:
         """The connection is gone."""
@@ -58,11 +59,15 @@ class Host(Protocol):
 
 
 class _State(enum.Enum):
-    WAITING = enum.auto()  # for the first byte of a request
+    CONNECTED = enum.auto()  # nothing has been said
+    WAITING = enum.auto()  # for the first byte of a later request
     READING = enum.auto()  # a request has begun
     DECIDING = enum.auto()  # whether a request is let in is being found out
     SENDING = enum.auto()  # an answer is not yet with the kernel
     CLOSING = enum.auto()  # the last answer is sent; whatever still comes is dropped
+
+
+_BEFORE_REQUEST = (_State.CONNECTED, _State.WAITING, _State.READING)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -70,22 +75,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, host: Host) -> None:
         self.served = False
-        """Whether a request has been let in."""
+        """Whether a request has been let in that not everybody may make."""
         self._host = host
         self._limits = host.limits
         self._loop = asyncio.get_running_loop()
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=host.limits.head_bytes)
-        self._state = _State.WAITING
+        self._state = _State.CONNECTED
         self._deadline: asyncio.TimerHandle | None = None
         self._unsent = memoryview(b"")
         self._write_paused = False
         self._last_answer = False
+        self._sending_since = 0.0
         self._decision: asyncio.Future[Response | None] | None = None
 
     @property
     def sending(self) -> bool:
         """Whether an answer is under way."""
         return self._state is _State.SENDING
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the client has been taking an answer for long."""
+        return self.sending and self._loop.time() > self._sending_since + _SLOW_SECONDS
 
     @property
     def peer(self) -> str:
@@ -99,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         """Start to wait for a request."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=0)  # then a pause says: the kernel has not taken it all
-        self._enter(_State.WAITING, self._limits.head_seconds)
+        self._enter(_State.CONNECTED, self._limits.head_seconds)
         self._host.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -116,10 +127,11 @@ class Connection(asyncio.BufferedProtocol):
             self._receive(data)
 
     def eof_received(self) -> bool:
-        """The client sends no more; True keeps the connection for an answer under way."""
+        """The client sends no more; True keeps the connection for answers that are due."""
         if self._state is not _State.CLOSING:
             self._receive(b"")
-        return self._state in (_State.DECIDING, _State.SENDING)
+        # A request of which only a part has come is given up by now; one that is still to be read is whole.
+        return self._state in (_State.READING, _State.DECIDING, _State.SENDING)
 
     def pause_writing(self) -> None:
         """The kernel takes no more for now."""
@@ -157,14 +169,16 @@ class Connection(asyncio.BufferedProtocol):
     # --- requests ---
 
     def _receive(self, data: bytes) -> None:
-        if self._state is _State.WAITING and data:
+        if self._state is _State.CONNECTED and data:
+            self._state = _State.READING  # the deadline runs since the connection
+        elif self._state is _State.WAITING and data:
             self._enter(_State.READING, self._limits.head_seconds)
         self._http.receive_data(data)
         self._proceed()
 
     def _proceed(self) -> None:
         """Answer one request, if a whole one has arrived."""
-        if self._state not in (_State.WAITING, _State.READING) or self._transport.is_closing():
+        if self._state not in _BEFORE_REQUEST or self._transport.is_closing():
             return
         try:
             event = self._http.next_event()
@@ -211,8 +225,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, request: Request, is_head: bool, refused: Response | None) -> None:
         if refused is None:
-            self.served = True
-            self._host.used(self)
+            self._host.used(request, self)
             self._send(self._host.answer(request), is_head=is_head, close=False)
         else:
             self._send(refused, is_head=is_head, close=False)
@@ -247,6 +260,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write()
         if self.sending:
             self._transport.pause_reading()
+            self._sending_since = self._loop.time()
             self._enter(_State.SENDING, self._limits.write_seconds)
 
     def _write(self) -> None:

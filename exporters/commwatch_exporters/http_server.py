@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,23 @@ class Access:
     """Judges a request; must not block."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Of every answer, in place of ours of the same name; an empty one takes ours away."""
+
+
+class _Claim(enum.IntEnum):
+    """What a client has done for its place."""
+
+    NEVER_LET_IN = enum.auto()
+    SLOW = enum.auto()
+    IDLE = enum.auto()
+    ANSWER_UNDER_WAY = enum.auto()
+
+
+def _claim(connection: Connection) -> _Claim:
+    if not connection.served:
+        return _Claim.NEVER_LET_IN
+    if connection.is_slow:
+        return _Claim.SLOW
+    return _Claim.ANSWER_UNDER_WAY if connection.sending else _Claim.IDLE
 
 
 class HttpServer:
@@ -148,18 +166,22 @@ class HttpServer:
             return short_response(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def opened(self, connection: Connection) -> None:
-        """Count a client in; above the limit close the one longest unused, those that never sent a request first."""
+        """Count a client in; above the limit close the one with the least claim, of several the one longest unused."""
         if len(self._connections) >= self.limits.connections:
-            idle = [one for one in self._connections if not one.sending]
-            leaving = min(idle, key=lambda one: one.served, default=connection)
+            leaving = min(self._connections, key=_claim)
+            if _claim(leaving) is _Claim.ANSWER_UNDER_WAY:
+                leaving = connection
             self._connections.pop(leaving, None)
             leaving.abort()
             if leaving is connection:
                 return
         self._connections[connection] = None
 
-    def used(self, connection: Connection) -> None:
-        """A request has been let in: the connection is the last to be closed for room."""
+    def used(self, request: Request, connection: Connection) -> None:
+        """A request is answered: the connection is the last to be closed for room, unless everybody may ask that."""
+        if self._access.admit is not None and request.path in self._open_paths:
+            return
+        connection.served = True
         self._connections.pop(connection, None)
         self._connections[connection] = None
 

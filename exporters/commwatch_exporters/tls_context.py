@@ -120,8 +120,9 @@ def _take_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -
 
 def _take_client_ca(context: ssl.SSLContext, client_ca: bytes) -> None:
     try:
-        context.load_verify_locations(cadata=client_ca.decode("ascii"))
-    except (ssl.SSLError, ValueError) as error:  # ValueError: not ASCII, or empty
+        # Bundles name their authorities beside the certificates, in signs that Python's ssl does not take.
+        context.load_verify_locations(cadata=client_ca.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError) as error:  # ValueError: empty
         raise TlsError("client_ca", "holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)") from error
     # Any certificate in the file is trusted for what it signed, also one that another has signed, as in Go.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

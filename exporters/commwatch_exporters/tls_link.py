@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from commwatch_exporters.http_connection import Connection
+from commwatch_exporters.memory import give_back_memory
 from commwatch_exporters.tls_context import TlsSettings, client_is_allowed, make_context
 
 _log = logging.getLogger("commwatch.web")
@@ -23,6 +24,8 @@ _HANDSHAKE_BYTES = 65536  # greeting and certificates of a client; OpenSSL alone
 _HANDSHAKES_OF_A_CONTEXT = 32  # it keeps 20,000 sessions of TLS 1.2 of up to 11 kB, and Python cannot forbid it
 _UNREAD_BYTES = 65536  # of TLS's own messages, for a client that has us answer and does not read
 _RECORD_BYTES = 16384
+_CROWD = 64  # clients whose leaving is worth tidying up: OpenSSL frees 50 KiB of each, and the C library keeps it
+_TIDY_SECONDS = 5.0  # after most have left, and so the least time between two times: meanwhile nobody is served
 
 _PLAIN_ANSWER = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 46\r\n"
@@ -47,6 +50,8 @@ class TlsEntry:
         self._context = make_context(settings)
         self._begun = 0
         self._waiting: deque[Callable[[], None]] = deque()
+        self._here = self._most = 0
+        self._will_tidy = False
 
     def __call__(self, connection: Connection, receive_buffer: memoryview) -> TlsLink:
         """What the event loop is to see in place of a connection."""
@@ -58,6 +63,23 @@ class TlsEntry:
         if self._begun % _HANDSHAKES_OF_A_CONTEXT == 0:
             self._context = make_context(self._settings)
         return self._context.wrap_bio(incoming, outgoing, server_side=True)
+
+    def came(self) -> None:
+        """One client more."""
+        self._here += 1
+        self._most = max(self._most, self._here)
+
+    def left(self) -> None:
+        """One client less; after a crowd has left, its memory is the system's again."""
+        self._here -= 1
+        if self._most >= _CROWD and self._here <= self._most // 4 and not self._will_tidy:
+            self._will_tidy = True
+            asyncio.get_running_loop().call_later(_TIDY_SECONDS, self._tidy)
+
+    def _tidy(self) -> None:
+        self._will_tidy = False
+        self._most = self._here
+        give_back_memory()
 
     def take_turn(self, step: Callable[[], None]) -> None:
         """Do a step of a handshake as soon as it is its turn: one each time the event loop comes round."""
@@ -94,6 +116,7 @@ class TlsLink(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection counts from now on, and its deadline runs."""
         self._transport = cast(asyncio.Transport, transport)
+        self._entry.came()
         self._connection.connection_made(cast(asyncio.BaseTransport, self))
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -136,6 +159,7 @@ class TlsLink(asyncio.BufferedProtocol):
         del self._connection  # each knows the other: without this both would wait for the garbage collector
         self._tls = None
         self._incoming = self._outgoing = ssl.MemoryBIO()
+        self._entry.left()
 
     # --- the handshake ---
 

@@ -8,15 +8,15 @@ from http import HTTPStatus
 from types import MappingProxyType
 
 from commwatch_exporters.http_messages import Limits, Request, Response
-from commwatch_exporters.http_server import HttpServer
+from commwatch_exporters.http_server import Handler, HttpServer
 from commwatch_exporters.listen import EndpointError
 from commwatch_exporters.negotiation import accepts_gzip, choose_format
-from commwatch_exporters.node_page.records import CollectorStatus, FindingStatus, ProbeStatus, Status
+from commwatch_exporters.node_page.records import Status
 from commwatch_exporters.node_page.served import STILL_PATH, ServedPage
 from commwatch_exporters.prometheus import render
 from commwatch_exporters.snapshot import Snapshot
 
-__all__ = ["CollectorStatus", "Endpoint", "EndpointError", "FindingStatus", "Limits", "ProbeStatus", "Status"]
+__all__ = ["Endpoint", "EndpointError", "Limits", "Status"]
 
 _VARY = ("Vary", "Accept, Accept-Encoding")
 _VARY_GZIP = ("Vary", "Accept-Encoding")
@@ -48,7 +48,7 @@ class Endpoint(HttpServer):
         self._snapshot = snapshot
         self._ready = ready
         self._page = ServedPage(snapshot, status, telemetry_path)
-        routes = {
+        routes: dict[str, Handler] = {
             "/": partial(self._node_page, refreshes=True),
             STILL_PATH: partial(self._node_page, refreshes=False),
             "/healthz": _healthz,

@@ -15,6 +15,8 @@ HEAVY = {
     "torch", "numpy", "matplotlib", "grpc",
 }  # fmt: skip
 """Modules that libraries of the daemon would import, or that its probes and commands use."""
+PAGE = "commwatch_exporters.node_page"
+"""It comes with the first request for it."""
 
 
 def run(code: str) -> object:
@@ -26,7 +28,7 @@ def run(code: str) -> object:
 
 
 def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
-    """With all modules of the daemon loaded, its process has no TLS, no second HTTP server and no torch."""
+    """With all modules of the daemon loaded, its process has no TLS, no second HTTP server, no torch and no page."""
     loaded = run(
         "import json, sys\n"
         "from commwatch.light import leave_out_unused_imports\n"
@@ -38,6 +40,8 @@ def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
     assert isinstance(loaded, list)
     assert "commwatch.service" in loaded
     assert HEAVY.intersection(loaded) == set()
+    assert {name for name in loaded if name.startswith(PAGE)} == {PAGE, f"{PAGE}.records", f"{PAGE}.served"}
+    assert "commwatch.status_pairs" not in loaded
 
 
 def test_the_daemon_loads_no_other_command() -> None:

@@ -23,8 +23,8 @@ from commwatch.store import Store
 from commwatch.thresholds import load_thresholds
 from commwatch.topology.sysfs import SysfsFacts
 from commwatch.workers.wire import SimulationPlan
+from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Series, Value
-from commwatch_exporters.web import ProbeStatus
 from support.core import SLOTS, Clock, PlannedJobs, block, in_loop
 
 KEY = ("ring", "simulated")

@@ -22,9 +22,8 @@ from commwatch.thresholds import load_thresholds
 from commwatch.verdict import Verdict
 from commwatch.workers.reader import Reader
 from commwatch.workers.worker import Collected
-from commwatch_exporters.node_page.records import Mark
+from commwatch_exporters.node_page.records import CollectorStatus, Fact, Mark, Status
 from commwatch_exporters.snapshot import Series, Snapshot, Value
-from commwatch_exporters.web import CollectorStatus, Status
 from support.core import Clock, PlannedJobs, block, collected, in_loop
 
 LINKS = "nvml_nvlink"
@@ -141,7 +140,7 @@ def test_a_clock_that_was_set_back_gives_no_negative_age(running: Engine, clock:
 
 
 def test_the_facts_name_parts_and_driver(running: Engine) -> None:
-    """How many of how many; a kind of which nothing is expected stands alone."""
+    """How many of how many, those short of it as such; a kind of which nothing is expected stands alone."""
     snapshot = page({
         ("commwatch_software_info", ("580.65", "13.580.65", "13.0")): 1,
         **{("commwatch_gpu_info", (str(gpu), f"0000:{gpu}7:00.0", "", "", "NVIDIA H100", "")): 1 for gpu in range(7)},
@@ -149,15 +148,18 @@ def test_the_facts_name_parts_and_driver(running: Engine) -> None:
         ("commwatch_expected", ("gpu",)): 8,
         ("commwatch_present", ("ethernet_port",)): 2,
         ("commwatch_expected", ("ethernet_port",)): None,
+        ("commwatch_present", ("rdma_port",)): 9,
+        ("commwatch_expected", ("rdma_port",)): 9,
         ("commwatch_present", ("nvlink",)): None,
         ("commwatch_expected", ("nvlink",)): 144,
     })  # fmt: skip
 
     assert told(running, snapshot=snapshot).facts == (
-        ("Model", "7 × NVIDIA H100"),
-        ("GPUs here", "7 of 8 expected"),
-        ("Ethernet ports up", "2"),
-        ("NVIDIA driver, NVML", "580.65, 13.580.65"),
+        Fact("Model", "7 × NVIDIA H100"),
+        Fact("GPUs here", "7 of 8", is_short=True),
+        Fact("Ethernet ports up", "2"),
+        Fact("RDMA ports up", "9 of 9"),
+        Fact("NVIDIA driver, NVML", "580.65, 13.580.65"),
     )
 
 
@@ -196,9 +198,9 @@ def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -
     assert (slow.severity, slow.part, slow.age_seconds) == ("critical", "probe all_reduce", 90.0)
     assert slow.title == f"{CODES['probe_bandwidth_low'].title}: 50 % of it"
     assert slow.causes == ["NVLink is down: GPU0 link 3 (0000:17:00.0/3)"]
-    assert slow.next_step == CODES["nvlink_down"].next_step
+    assert (slow.culprit, slow.next_step) == ("GPU0 link 3 (0000:17:00.0/3)", CODES["nvlink_down"].next_step)
     assert (lost.title, lost.age_seconds, lost.causes) == ("GPU is lost", 0.0, [])
-    assert lost.next_step == CODES["gpu_lost"].next_step
+    assert (lost.culprit, lost.next_step) == ("", CODES["gpu_lost"].next_step)
     assert (slow.code, lost.code) == ("probe_bandwidth_low", "gpu_lost")
     assert status.marks == {
         "probe/all_reduce": Mark("critical", CODES["probe_bandwidth_low"].title),
@@ -235,8 +237,17 @@ def test_rules_that_failed_are_named(running: Engine, monkeypatch: pytest.Monkey
     """What they look for is not known, whatever the findings say."""
     monkeypatch.setattr(Verdict, "failing_rules", frozenset({"nvlink_down", "gpu_lost"}))
 
-    (notice,) = told(running).notices
-    assert notice == "2 rules failed, so that what they look for is not known: gpu_lost, nvlink_down."
+    said = told(running)
+    assert said.notices == ("2 rules failed, so that what they look for is not known: gpu_lost, nvlink_down.",)
+    assert said.doubt == "2 rules failed"
+
+
+def test_an_old_look_is_a_doubt(running: Engine, clock: Clock) -> None:
+    """Rules that do not come to their end say nothing of now."""
+    ages = (None, 10.0, 61.0)
+    for age, doubt in zip(ages, ("", "", "the rules ran last 61 s ago"), strict=True):
+        running.verdict.looked_at = None if age is None else clock.time() - age
+        assert told(running).doubt == doubt
 
 
 def test_the_last_pairs_are_shown_while_they_are_young(running: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,8 @@ def gpu3(daemon: Daemon) -> dict[str, str]:
 def both_have_looked(daemon: Daemon, labels: dict[str, str]) -> bool:
     """Whether driver and kernel log were read again since the Xid; the page of metrics tells it ten seconds later."""
     happened, now = daemon.value("gpu_last_xid_timestamp_seconds", **labels), time.time()
-    rows = re.findall(r"<td>(nvml_events|kernel_log)</td><td[^>]*>ok</td><td[^>]*>([0-9.]+) s</td>", daemon.get("/")[1])
+    words = " ".join(re.sub("<[^>]+>", " ", daemon.get("/")[1]).split())
+    rows = re.findall(r"\b(nvml_events|kernel_log) ok ✓ ([0-9.]+) s", words)
     ages = {name: float(age) for name, age in rows}
     return happened is not None and len(ages) == 2 and now - max(ages.values()) > happened + READING_SECONDS
 

@@ -14,9 +14,11 @@ from commwatch.assets import asset
 from commwatch.dashboards import DASHBOARDS
 from commwatch.dashboards.__main__ import main
 from commwatch.dashboards.model import SEVERITY_COLOURS, Panel, Scale, Table
+from commwatch.dashboards.words import FIRING
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.prometheus import PROCESS_COLLECTOR
 from support.dashboards import MACROS, all_expressions, all_questions, models, panels_of
+from support.facts import shipped
 from support.promtool_cases import shipped_groups
 
 ALERTS = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
@@ -123,7 +125,9 @@ def test_panels_are_whole(model: dict[str, Any]) -> None:
         titles.add(title)
         assert panel["type"] in BUNDLED
         assert panel["description"].endswith("."), title
+        assert "eeds " in defaults["noValue"], title
         assert defaults["noValue"].endswith("."), title
+        assert "@" not in panel["description"] + defaults["noValue"], title
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         assert {step["value"] for step in defaults["thresholds"]["steps"][:1]} == {None}
         assert panel["targets"], title
@@ -247,7 +251,9 @@ def test_every_selector_has_the_variables() -> None:
             continue
         assert [name for name, _ in selectors] == metrics_of(expression), expression
         for name, matchers in selectors:
-            wanted = ['cluster=~"$cluster', 'job=~"$job']
+            wanted = ['job=~"$job']
+            # What says that the rules are here is a constant of theirs.
+            wanted += [] if name == "job:commwatch_rules:info" else ['cluster=~"$cluster']
             wanted += [] if name.partition(":")[0] in {"job", "job_fault", "software"} else ['instance=~"$instance']
             assert all(one in matchers for one in wanted), f"{name}{{{matchers}}}"
 
@@ -267,22 +273,29 @@ def test_counters_are_shown_as_rates() -> None:
 # --- thresholds, alerts and links ---
 
 
-def _scales() -> list[tuple[str, Scale]]:
-    own = [(panel.title, panel.scale) for dashboard in DASHBOARDS for panel in dashboard.panels if panel.scale]
+def _scales() -> list[tuple[str, Scale, str]]:
+    """Title, scale and queries of what has one."""
+    panels = [panel for dashboard in DASHBOARDS for panel in dashboard.panels]
+    own = [
+        (panel.title, panel.scale, " ".join(query.expression for query in panel.queries))
+        for panel in panels if panel.scale
+    ]  # fmt: skip
     columns = [
-        (f"{panel.title} / {column.title}", column.scale)
-        for dashboard in DASHBOARDS for panel in dashboard.panels if isinstance(panel, Table)
-        for column in panel.columns if column.scale
+        (f"{panel.title} / {column.title}", column.scale, column.expression)
+        for panel in panels if isinstance(panel, Table) for column in panel.columns if column.scale
     ]  # fmt: skip
     return own + columns
 
 
-LIMITS = {f"{title}, {scale.alert}": scale for title, scale in _scales() if scale.alert}
+LIMITS = {f"{title}, {scale.alert}": (scale, text) for title, scale, text in _scales() if scale.alert}
 
 
-@pytest.mark.parametrize(("title", "scale"), LIMITS.items(), ids=LIMITS)
-def test_a_limit_is_that_of_its_alert(title: str, scale: Scale) -> None:
-    """The alert named at a limit reads the same threshold, and the colour is that of its severity."""
+@pytest.mark.parametrize(("title", "scale", "queries"), [(key, *one) for key, one in LIMITS.items()], ids=LIMITS)
+def test_a_limit_is_that_of_its_alert(title: str, scale: Scale, queries: str) -> None:
+    """The alert named at a limit reads the same threshold, and the colour is that of its severity.
+
+    Where a query divides by thresholds so that 1 is the limit, the alert reads these.
+    """
     template = re.search(rf"- alert: {scale.alert}\n(.*?)runbook_url", TEMPLATES, re.DOTALL)
     assert template is not None
     colours = {scale.base, *(colour for _, colour in scale.steps)}
@@ -291,6 +304,17 @@ def test_a_limit_is_that_of_its_alert(title: str, scale: Scale) -> None:
     keys = [limit for limit, _ in scale.steps if isinstance(limit, str)]
     # The score has one limit more than its alert.
     assert not keys or any(f"@{key}@" in template[1] for key in keys), f"{title}: {scale.alert} does not read {keys}"
+    read = {key for key in re.findall(r"/ @(\w+)@", queries) if hasattr(shipped(), key)}
+    assert all(f"@{key}@" in template[1] for key in read), f"{title}: {scale.alert} does not read all of {read}"
+
+
+def test_alerts_differ_by_what_is_shown() -> None:
+    """Each label that the text of an alert names is in the tables of alerts: no two alerts share a line."""
+    named = set(re.findall(r"\$labels\.(\w+)", " ".join(str(rule["annotations"]) for rule in ALERTS.values())))
+    kept = {*re.findall(r"max by \(([^)]*)\)", FIRING)[0].split(", "), *re.findall(r'"(\w+)"', FIRING)}
+
+    # The index of a GPU goes with its address.
+    assert named - kept == {"pci_bus_id"}
 
 
 @every_dashboard

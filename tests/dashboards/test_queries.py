@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from commwatch.dashboards import DASHBOARDS
+from commwatch.dashboards.fleet import FLEET
 from commwatch.dashboards.model import Dashboard, Due
 from commwatch.dashboards.node import NODE
 from support.dashboard_answers import Answers, bad_values, variable_values
-from support.dashboard_nodes import FAULTY, HEALTHY, NVLINK_5, prometheus_with_nodes
+from support.dashboard_nodes import FAULTY, HEALTHY, NVLINK_5, WEST, prometheus_with_nodes
 from support.dashboards import all_expressions, models, questions
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.xdist_group("dashboard_queries")]
@@ -68,11 +69,10 @@ def test_a_faulty_node_shows_warnings(answers: Answers) -> None:
 
 @pytest.mark.parametrize("uid", models())
 def test_variables_have_values(uid: str, answers: Answers) -> None:
-    """Each variable offers something; the cluster, of which these series have no label, does so by All alone."""
+    """Each variable offers something."""
     for variable in models()[uid]["templating"]["list"]:
         if variable["type"] == "query":
-            values = variable_values(answers, variable["definition"], FAULTY)
-            assert bool(values) != (variable["name"] == "cluster"), variable["definition"]
+            assert variable_values(answers, variable["definition"], FAULTY), variable["definition"]
 
 
 @pytest.mark.parametrize("uid", models())
@@ -92,3 +92,30 @@ def test_a_cluster_that_is_not_there_has_no_nodes(answers: Answers) -> None:
     about_nodes = [one for one in questions(NODE) if "ALERTS" not in one.expression]
 
     assert [one.name for one in about_nodes if answers.of(one, FAULTY, cluster="elsewhere")] == []
+
+
+def test_a_cluster_is_told_from_the_others(answers: Answers) -> None:
+    """With one cluster chosen, all that the fleet shows is of its nodes; with all of them no line is lost."""
+    for question in questions(FLEET):
+        chosen, shown = ([one.labels for one in answers.of(question, ".+", cluster=one)] for one in (WEST, ".*"))
+        assert {labels["instance"] for labels in chosen if "instance" in labels} <= {NVLINK_5}, question.name
+        assert {labels["cluster"] for labels in chosen if "cluster" in labels} <= {WEST}, question.name
+        if "10" not in question.expression:  # the highest or lowest ten are others among more nodes
+            assert all(labels in shown for labels in chosen), question.name
+
+
+def test_each_alert_has_a_line(answers: Answers) -> None:
+    """The table of alerts of the faulty node has as many lines as alerts are counted."""
+    by_name = {one.name: answers.of(one, FAULTY) for one in questions(NODE)}
+
+    (count,) = by_name["commwatch-node: Pages and tickets"]
+    lines = [one for one in by_name["commwatch-node: Alerts / since"] if "instance" in one.labels]
+    assert len(lines) == count.last
+
+
+def test_an_event_counts_once(answers: Answers) -> None:
+    """An Xid that driver and kernel log tell is one on the panels, also where its GPU is lost with it."""
+    (question,) = [one for one in questions(NODE) if one.name == "commwatch-node: Xids"]
+    counted = {(one.labels["gpu"], one.labels["xid"]): max(one.values) for one in answers.of(question, FAULTY)}
+
+    assert counted["6", "79"] == counted["5", "94"] == 1.0

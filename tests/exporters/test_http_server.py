@@ -227,6 +227,32 @@ def test_a_silent_client() -> None:
     run(test())
 
 
+def test_the_first_request_has_one_deadline() -> None:
+    """It runs from the connection on: who speaks at its end has not won another."""
+
+    async def test() -> None:
+        listening = server()
+        async with serving(listening) as port, connected(port) as client:
+            client.send(GET[:1])
+            while not (connections := list(listening._connections)):
+                await asyncio.sleep(0)
+            (connection,) = connections
+            assert connection._deadline is not None
+            until = connection._deadline.when()
+            while not connection._http.trailing_data[0]:
+                await asyncio.sleep(0)
+            assert connection._deadline.when() == until
+
+            client.send(GET[1:])
+            await client.answer()
+            client.send(GET[:1])
+            while not connection._http.trailing_data[0]:
+                await asyncio.sleep(0)
+            assert connection._deadline.when() > until
+
+    run(test())
+
+
 def test_an_idle_connection() -> None:
     """After an answer the next request may take the idle time, then the connection is closed."""
 
@@ -342,6 +368,30 @@ def test_no_room_while_all_are_being_answered() -> None:
                 assert await turned_away.rest() == b""
             busy.read_again()
             assert len(LARGE) == len((await busy.answer()).body)
+
+    run(test())
+
+
+def test_who_takes_long_for_an_answer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the limit before one that is idle: else a few clients that do not read would keep every scraper out."""
+    monkeypatch.setattr("commwatch_exporters.http_connection._SLOW_SECONDS", 0.0)
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            listening = server(Limits(connections=2))
+            port = await stack.enter_async_context(serving(listening))
+            kept, busy = [await stack.enter_async_context(connected(port)) for _ in range(2)]
+            kept.send(GET)
+            assert (await kept.answer()).status == 200
+            busy.stop_reading()
+            busy.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
+            while not any(one.sending for one in listening._connections):
+                await asyncio.sleep(0)
+            assert (await ask(port, "/text")).status == 200
+            kept.send(GET)
+            assert (await kept.answer()).status == 200
+            busy.read_again()
+            assert len(await busy.rest()) < len(LARGE)
 
     run(test())
 

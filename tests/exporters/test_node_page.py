@@ -10,6 +10,7 @@ import pytest
 from commwatch_exporters.node_page.page import render_node_page
 from commwatch_exporters.node_page.records import (
     CollectorStatus,
+    Fact,
     FindingStatus,
     Mark,
     PairCell,
@@ -66,7 +67,7 @@ def test_the_verdict_comes_first(severities: tuple[str, ...], word: str, counts:
 
 
 def test_what_is_not_known_is_not_called_healthy() -> None:
-    """Before the first look, while paused, without a GPU and with a low score the page does not say healthy."""
+    """Before the first look, paused, without a GPU, with a low score or a failed rule it does not say healthy."""
     one_gpu: dict[Series, Value] = {("commwatch_gpu_state", GPU): 0}
     low = ScoreStatus(0.5, "needs work")
     for values, said, word in (
@@ -74,10 +75,21 @@ def test_what_is_not_known_is_not_called_healthy() -> None:
         (one_gpu, Status("1", paused="swap"), "Paused"),
         ({}, Status("1"), "No GPU"),
         (one_gpu, Status("1", score=low), "Needs attention"),
+        (one_gpu, Status("1", doubt="1 rule failed"), "Not fully known"),
     ):
         page = page_of(values, said)
         assert word in page.texts
         assert "Healthy" not in page.words
+
+
+def test_a_doubt_is_said_beside_the_verdict() -> None:
+    """Whether something was found or not."""
+    found = (FindingStatus("critical", "x", "y", 1.0),)
+    values: dict[Series, Value] = {("commwatch_gpu_state", GPU): 0}
+    texts = page_of(values, Status("1", doubt="1 rule failed", findings=found)).texts
+
+    assert texts.index("1 critical; there may be more: 1 rule failed") == texts.index("Critical") + 2
+    assert "nothing wrong was found, but 1 rule failed" in page_of(values, Status("1", doubt="1 rule failed")).texts
 
 
 def test_the_score_with_its_parts_and_losses() -> None:
@@ -92,7 +104,9 @@ def test_the_score_with_its_parts_and_losses() -> None:
 
 def test_findings_say_where_why_and_what_next() -> None:
     """Before all tables, the gravest first as they are given; a site with documentation gets a link to the code."""
-    found = FindingStatus("critical", "NVLink is down", "GPU0 link 3", 90.0, ("Xid: GPU0",), "Drain.", "nvlink_down")
+    found = FindingStatus(
+        "critical", "NVLink is down", "GPU0 link 3", 90.0, ("Xid: GPU0",), "GPU0", "Drain.", "nvlink_down"
+    )
     page = page_of({}, Status("1", findings=(found,), documentation="https://docs.example/c"))
 
     assert [text for level, text in page.headings if level == 3] == ["✕ critical NVLink is down"]
@@ -104,12 +118,14 @@ def test_findings_say_where_why_and_what_next() -> None:
 
 
 def test_the_verdict_names_the_places() -> None:
-    """The gravest first, each once, without what is only worth knowing."""
+    """The gravest first, each once, the culprit where one is known, without what is only worth knowing."""
     parts = [("critical", "GPU5 (0000:9b:00.0)"), ("critical", "GPU5"), ("warning", "mlx5_0 port 1"), ("info", "ens1"),
              ("warning", "probe ring"), ("warning", "GPU1"), ("warning", "GPU2")]  # fmt: skip
-    page = page_of({}, Status("1", findings=[FindingStatus(one, "x", part, 1.0) for one, part in parts]))
+    explained = FindingStatus("critical", "x", "probe all_reduce", 1.0, culprit="GPU3 link 7 (0000:3b:00.0/7)")
+    findings = [explained, *(FindingStatus(one, "x", part, 1.0) for one, part in parts)]
+    page = page_of({}, Status("1", findings=findings))
 
-    assert page.texts.index("GPU5, mlx5_0 port 1, probe ring and 2 more") < page.texts.index("Findings", 12)
+    assert page.texts.index("GPU3 link 7, GPU5, mlx5_0 port 1 and 3 more") < page.texts.index("Findings", 12)
 
 
 def test_many_findings_are_cut_short() -> None:
@@ -122,19 +138,22 @@ def test_many_findings_are_cut_short() -> None:
 
 def test_simulated_data_is_said_before_anything_else() -> None:
     """Then the notices in their order."""
-    page = page_of({("commwatch_simulated", ()): 1}, Status("1", simulated="a10x2", notices=("Missing here: a card.",)))
+    page = page_of({("commwatch_simulated", ()): 1}, Status("1", simulated="a10x2", notices=("A process is stuck.",)))
     said = page.texts.index("Simulated node a10x2: no value on this page comes from hardware.")
 
-    assert said < page.texts.index("Missing here: a card.") < page.texts.index("Verdict")
+    assert said < page.texts.index("A process is stuck.") < page.texts.index("Verdict")
     assert "Simulated" not in page_of({("commwatch_simulated", ()): 0}).words
 
 
 def test_what_this_node_is() -> None:
-    """Terms and what they are here."""
-    page = page_of({}, Status("1", name="n7", facts=(("Model", "8 × H100"),)))
+    """Terms and what they are here; what is short of the expected is marked."""
+    page = page_of(
+        {}, Status("1", name="n7", facts=(Fact("Model", "8 × H100"), Fact("GPUs here", "7 of 8", is_short=True)))
+    )
 
     assert page.headings[0] == (1, "n7")
     assert page.texts.index("8 × H100") == page.texts.index("Model") + 1
+    assert [(tag, names.get("class")) for tag, names in page.elements if tag == "dd"] == [("dd", None), ("dd", "bad")]
 
 
 # --- the tables ---
@@ -188,6 +207,20 @@ def test_rdma_ports() -> None:
         ["mlx5_10/1", "–", "down", "–", "–", "–", "–"],
     ]
     assert "RDMA ports" not in page_of({}).tables
+
+
+def test_ports_with_findings_are_marked() -> None:
+    """A port that is down is no trouble by itself; one about which a finding is open is."""
+    values: dict[Series, Value] = {
+        ("commwatch_rdma_port_state", ("mlx5_0", "1")): 1,
+        ("commwatch_rdma_port_info", ("mlx5_0", "1", "Ethernet", "", "", "", "", "", "ens1")): 1,
+        ("commwatch_ethernet_carrier", ("ens1",)): 0,
+    }
+    mark = Mark("critical", "x")
+
+    assert page_of(values).count("td", "bad") == 0
+    assert page_of(values, Status("1", marks={"rdma_port/mlx5_0/1": mark})).count("td", "bad") == 1
+    assert page_of(values, Status("1", marks={"interface/ens1": mark})).count("td", "bad") == 2
 
 
 def test_a_pcie_link_below_its_best_is_marked_before_anything_was_learned() -> None:
@@ -270,9 +303,9 @@ def test_collectors() -> None:
     page = page_of({}, replace(status(faulty=True), collectors=(*status(faulty=True).collectors[:4], late)))
     rows = [[one.strip() for one in row] for row in page.tables["Collectors"]]
 
-    assert rows[1] == ["nvml_identity", "ok", "0.4 s", "1.0 s", ""]
-    assert rows[3] == ["nvml_nvlink_errors", "failed", "5 min", "20 s", "0000:9b:00.0 did not answer within 2 s"]
-    assert rows[4] == ["nvml_pcie", "–", "–", "60 s", ""]
+    assert rows[1] == ["nvml_identity", "ok", "0.4 s", "1.0 s"]
+    assert rows[3] == ["nvml_nvlink_errors 0000:9b:00.0 did not answer within 2 s", "failed", "5 min", "20 s"]
+    assert rows[4] == ["nvml_pcie", "–", "–", "60 s"]
     assert page.count("td", "warn") == 2
     assert rows[5][2] == "40 s"
 
@@ -342,8 +375,9 @@ def test_no_text_is_taken_for_markup() -> None:
         (name, tuple(attack for _ in labels)): value for (name, labels), value in whole_catalogue().items()
     }
     said = Status(
-        version=attack, name=attack, simulated=attack, paused=attack, facts=((attack, attack),), notices=(attack,),
-        findings=(FindingStatus(attack, attack, attack, 1.0, (attack,), attack, attack),),
+        version=attack, name=attack, simulated=attack, paused=attack, notices=(attack,),
+        facts=(Fact(attack, attack, is_short=True),),
+        findings=(FindingStatus(attack, attack, attack, 1.0, (attack,), attack, attack, attack),),
         marks={f"gpu/{attack}": Mark(attack, attack), f"nvlink/{attack}/{attack}": Mark(attack, attack)},
         score=ScoreStatus(1.0, attack, (ScorePart(attack, 1.0),), (attack,)),
         pairs=PairsStatus(attack, attack, (attack,), ((PairCell(attack, "#000000", "#ffffff", attack),),),

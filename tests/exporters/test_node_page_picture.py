@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from commwatch_exporters.node_page.drawing import draw, use_class
-from commwatch_exporters.node_page.fabric import Fabric, fabric_of, worst_marks
+from commwatch_exporters.node_page.fabric import Fabric, fabric_of
+from commwatch_exporters.node_page.marks import worst_mark
 from commwatch_exporters.node_page.page import picture_words
 from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.snapshot import Series, Snapshot, Value
@@ -175,9 +176,9 @@ def test_the_gravest_mark_counts() -> None:
     """A part may be marked as itself and as a suspect."""
     marks = {"a": Mark("info", "x"), "b": Mark("critical", "y"), "c": Mark("warning", "z")}
 
-    assert worst_marks(marks, "a", "c") == marks["c"]
-    assert worst_marks(marks, "a", "b", "c") == marks["b"]
-    assert worst_marks(marks, "d") is None
+    assert worst_mark(marks, "a", "c") == marks["c"]
+    assert worst_mark(marks, "a", "b", "c") == marks["b"]
+    assert worst_mark(marks, "d") is None
 
 
 def test_of_hundreds_of_ports_those_in_trouble_are_shown() -> None:

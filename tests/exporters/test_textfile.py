@@ -45,7 +45,9 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     file = tmp_path / "commwatch.prom"
     pages = [bytes([letter]) * 200_000 for letter in b"abcdefghijklmnopqrst"]
     replace_file(file, pages[0])
-    seen, names, over = set(), set(), threading.Event()
+    seen: set[bytes] = set()
+    names: set[str] = set()
+    over = threading.Event()
 
     def read() -> None:
         while not over.is_set():

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from commwatch.dashboards.grafana import Renderer
+from commwatch.dashboards.link import LINK
 from commwatch.dashboards.model import Column, Names, Scale
 from commwatch.rules import Site
+from support.dashboard_nodes import ONE_GPU
 from support.dashboards import RANGE_SECONDS, Question, all_questions, filled
 from support.facts import shipped
 from support.prometheus import Prometheus
@@ -42,15 +44,17 @@ class Answers:
 
     def of(self, question: Question, node: str, cluster: str = ".*") -> list[Answer]:
         """What a panel of a node is given: now, or over the time that is shown."""
-        return self._ask(_for_node(question.expression, node, cluster), instant=question.instant)
+        # The pages of a GPU's links are about one GPU.
+        gpu = ONE_GPU if question.dashboard == LINK.uid else ".+"
+        return self._ask(_for_node(question.expression, node, cluster, gpu), instant=question.instant)
 
     def over_time(self, expression: str, node: str) -> list[Answer]:
         """The series of an expression over the time that is shown."""
-        return self._ask(_for_node(expression, node, ".*"), instant=False)
+        return self._ask(_for_node(expression, node), instant=False)
 
     def now(self, expression: str, node: str) -> list[Answer]:
         """The series of an expression now."""
-        return self._ask(_for_node(expression, node, ".*"), instant=True)
+        return self._ask(_for_node(expression, node), instant=True)
 
     def _ask(self, expression: str, *, instant: bool) -> list[Answer]:
         key = expression, instant
@@ -64,9 +68,9 @@ class Answers:
         return self._known[key]
 
 
-def _for_node(expression: str, node: str, cluster: str) -> str:
-    chosen = {"cluster": cluster, "job": "commwatch", "instance": node, "backend": "simulated"}
-    return filled(expression, {**chosen, "gpu": ".+", "link": ".+"})
+def _for_node(expression: str, node: str, cluster: str = ".*", gpu: str = ".+") -> str:
+    chosen = {"cluster": cluster, "job": "commwatch", "instance": node, "gpu": gpu}
+    return filled(expression, {**chosen, "link": ".+", "backend": "simulated"})
 
 
 def variable_values(answers: Answers, definition: str, node: str) -> list[str]:

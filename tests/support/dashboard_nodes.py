@@ -20,6 +20,10 @@ from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
 from support.prometheus import Prometheus, prometheus, quick_rules
 
 HEALTHY, FAULTY, NVLINK_5 = "node1:28029", "node2:28029", "node3:28029"
+EAST, WEST = "east", "west"
+"""Clusters: in the second is the node with NVLink 5, in the first all others."""
+ONE_GPU = "3"
+"""Where there are faults, this GPU has faults of its NVLinks."""
 PEERS = tuple(f"node{number}:28029" for number in range(4, 11))
 """Nodes like the healthy one, of which only what makes nodes comparable is stored."""
 
@@ -44,6 +48,13 @@ _WAITS = {
     "interval: 15m": "interval: 2s", "[40s]": "[5m]", "[1m]": "[5m]", "[2m]": "[5m]", "for: 1m": "for: 1s",
 }  # fmt: skip
 """Of the rules: nothing is scraped while they are evaluated, so they look back for as long as a test may take."""
+_STEADY = """
+    count(ALERTS{alertstate="firing"}) == count(ALERTS{alertstate="firing"} offset 6s)
+    and sum(job_fault:commwatch_nodes:count) == count(
+      group by (cluster, instance, alertname) (ALERTS{alertstate="firing", severity=~"critical|warning", instance!=""})
+    )
+"""
+"""All alerts that will fire do, and are counted by node."""
 _NAME = re.compile(r"\b(?:commwatch|process)_[a-z0-9_]+")
 
 _FAULTS = """\
@@ -53,9 +64,9 @@ _FAULTS = """\
 - {fault: pcie_replay, gpu: 1, rate: 50/s, at: 357m}
 - {fault: pcie_generation, gpu: 4, generation: 3, at: 357m}
 - {fault: pcie_aer, gpu: 1, severity: correctable, error: BadTLP, rate: 10/s, at: 373m}
-- {fault: nvlink_crc, gpu: 0, link: 2, rate: 200/s, at: 357m}
-- {fault: nvlink_recovery, gpu: 0, link: 2, rate: 2/min, at: 357m}
-- {fault: nvlink_replay, gpu: 0, link: 2, rate: 2/min, at: 357m}
+- {fault: nvlink_crc, gpu: 3, link: 2, rate: 200/s, at: 357m}
+- {fault: nvlink_recovery, gpu: 3, link: 2, rate: 2/min, at: 357m}
+- {fault: nvlink_replay, gpu: 3, link: 2, rate: 2/min, at: 357m}
 - {fault: nvlink_slow, gpu: 2, link: 7, factor: 0.3, at: 357m}
 - {fault: gpu_throttled, gpu: 4, reason: hw_thermal, at: 357m}
 - {fault: rdma_port_down, device: mlx5_0, at: 357m}
@@ -76,9 +87,9 @@ _FAULTS = """\
 - {fault: gpu_lost, gpu: 6, at: 374m}
 """
 _FAULTS_NVLINK_5 = """\
-- {fault: nvlink_bit_errors, gpu: 0, link: 2, rate: 100/s, effective: 2.0e-11, at: 357m}
-- {fault: nvlink_recovery, gpu: 0, link: 2, rate: 2/min, at: 357m}
-- {fault: nvlink_packet_errors, gpu: 0, link: 2, counter: malformed, rate: 5/min, at: 357m}
+- {fault: nvlink_bit_errors, gpu: 3, link: 2, rate: 100/s, effective: 2.0e-11, at: 357m}
+- {fault: nvlink_recovery, gpu: 3, link: 2, rate: 2/min, at: 357m}
+- {fault: nvlink_packet_errors, gpu: 3, link: 2, counter: malformed, rate: 5/min, at: 357m}
 """
 
 
@@ -135,7 +146,7 @@ def _samples(snapshot: Snapshot, wanted: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _lines(pages: Sequence[Page], instance: str, end: float, families: Sequence[str] = ()) -> Iterator[str]:
-    target = f'job="commwatch",instance="{instance}"'
+    target = f'cluster="{WEST if instance == NVLINK_5 else EAST}",job="commwatch",instance="{instance}"'
     for page in pages:
         at = f"{end - page.seconds:.3f}"
         yield f"up{{{target}}} 1 {at}\n"
@@ -183,7 +194,7 @@ def prometheus_with_nodes(expressions: Sequence[str], folder: Path) -> Iterator[
         # Rules that read what others record need a second turn.
         server.until(lambda: server.query('ALERTS{alertname="CommwatchNvlinkDown", alertstate="firing"}'))
         server.until(lambda: server.query("instance_probe:commwatch_probe_latency_per_peers:ratio"))
-        server.until(lambda: server.query("job_fault:commwatch_nodes:count"))
+        server.until(lambda: server.query(_STEADY))
         yield server
 
 

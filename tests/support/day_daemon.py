@@ -68,11 +68,13 @@ class StepScheduler(Scheduler):
         return None if name not in self._jobs else time.time() + self._jobs[name].due - self._now()
 
     async def run_due(self) -> None:
-        """Run each job whose time has come, once; what it missed is not made up for."""
-        for job in tuple(self._jobs.values()):
-            if job.due <= self._now():
-                job.due = max(job.due + job.interval, self._now() + min(job.interval, STEP_SECONDS))
-                await job.run()
+        """Run each job whose time has come, once; what it missed is not made up for.
+
+        As in APScheduler, a job that is due together with one that puts it off runs all the same.
+        """
+        for job in [job for job in self._jobs.values() if job.due <= self._now()]:
+            job.due = max(job.due + job.interval, self._now() + min(job.interval, STEP_SECONDS))
+            await job.run()
 
 
 class _LiveReader(ScriptedReader):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from commwatch_exporters.node_page.records import (
     CollectorStatus,
+    Fact,
     FindingStatus,
     Mark,
     PairCell,
@@ -90,12 +91,12 @@ def _gpu(values: dict[Series, Value], gpu: int, slot: str, use: float, faulty: b
 
 
 _FINDINGS = (
-    FindingStatus("critical", "A GPU is lost to the driver", f"GPU{LOST} ({SLOTS[LOST]})", 184.0, (),
+    FindingStatus("critical", "A GPU is lost to the driver", f"GPU{LOST} ({SLOTS[LOST]})", 184.0, (), "",
                   "Drain the node and reboot it; where the GPU is lost again, have it replaced.", "gpu_lost"),
     FindingStatus("critical", "An expected NVLink is down", f"GPU3 link 7 ({SLOTS[3]}/7)", 4020.0,
-                  ("NVLink errors rise: GPU3 link 7", "Fatal fabric Xid: GPU3"),
+                  ("NVLink errors rise: GPU3 link 7", "Fatal fabric Xid: GPU3"), "GPU3 link 7",
                   "Drain the node, reset the GPU; where the link stays down, have the board replaced.", "nvlink_down"),
-    FindingStatus("warning", "An NVLink makes CRC errors", f"GPU0 link 2 ({SLOTS[0]}/2)", 7300.0, (),
+    FindingStatus("warning", "An NVLink makes CRC errors", f"GPU0 link 2 ({SLOTS[0]}/2)", 7300.0, (), "",
                   "Watch it: where the link starts to recover, plan a repair.", "nvlink_crc_errors"),
     FindingStatus("info", "Two ports of the same bond run at different speeds", "ens11f1np1", 90_000.0),
 )  # fmt: skip
@@ -113,8 +114,9 @@ def status(*, faulty: bool = False) -> Status:
         version="1.2.3",
         name="node-17",
         simulated="h100x8ndr",
-        facts=(("Model", "8 × NVIDIA H100 80GB HBM3"), ("NVLinks up", "143 of 144 expected" if faulty else "144"),
-               ("NVIDIA driver", "580.95.05"), ("NVML", "13.580.95.05")),
+        facts=(Fact("Model", "8 × NVIDIA H100 80GB HBM3"),
+               Fact("NVLinks up", f"{143 if faulty else 144} of 144", is_short=faulty),
+               Fact("NVIDIA driver, NVML", "580.95.05, 13.580.95.05")),
         findings=_FINDINGS if faulty else (),
         marks=_MARKS if faulty else {},
         score=_score(faulty=faulty),

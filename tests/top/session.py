@@ -43,8 +43,10 @@ class Session:
         kept = {name: value for name, value in environment().items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
         # The first terminal that the leader of a session opens is the one whose keys send it signals.
         shell = ["sh", "-c", 'exec "$@" <>"$0" >&0 2>&0', os.ttyname(self._slave)]
+        # A shell that runs the tests in the background has them ignore Ctrl-C, and so all that they start.
+        listening = ["env", "--default-signal=INT,QUIT"]
         self.process = subprocess.Popen(
-            [*shell, sys.executable, "-m", "commwatch", "top", *arguments],
+            [*shell, *listening, sys.executable, "-m", "commwatch", "top", *arguments],
             start_new_session=True,
             env={**kept, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **extra},
         )

@@ -19,7 +19,8 @@ from support.http import authorization
 
 pytestmark = pytest.mark.openssl
 
-WEB = "tls_server_config: {{cert_file: node.pem, key_file: node.key}}\nbasic_auth_users: {{alice: {}}}\n"
+WEB = "tls_server_config: {{cert_file: node.pem, key_file: node.key{}}}\nbasic_auth_users: {{alice: {}}}\n"
+CLIENTS = ", client_ca_file: authority.pem, client_auth_type: RequireAndVerifyClientCert"
 
 
 def write(folder: Path, text: str) -> Path:
@@ -30,12 +31,15 @@ def write(folder: Path, text: str) -> Path:
     return file
 
 
-def site(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A web configuration with TLS and a user, and a client that trusts it."""
+def site(folder: Path, clients: str = "") -> tuple[Path, ssl.SSLContext]:
+    """A web configuration with TLS, a user and what it asks of clients, and a client that trusts it."""
     authority = Authority(folder)
     authority.issue("node")
+    client = authority.issue("client")
     hashed = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
-    return write(folder, WEB.format(hashed)), ssl.create_default_context(cafile=str(authority.file))
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    trusting.load_cert_chain(client.certificate, client.key)
+    return write(folder, WEB.format(clients, hashed)), trusting
 
 
 def get(daemon: Daemon, trusting: ssl.SSLContext, path: str, word: str = "right") -> tuple[int, str]:
@@ -49,14 +53,33 @@ def get(daemon: Daemon, trusting: ssl.SSLContext, path: str, word: str = "right"
         return error.code, error.read().decode()
 
 
-def test_a_daemon_with_tls_and_a_password(tmp_path: Path) -> None:
-    """It serves those who have the password, and keeps the doors as they were when a new file cannot be used."""
-    web, trusting = site(tmp_path)
+def top(daemon: Daemon, folder: Path, *certificate: str, word: str = "right") -> int:
+    """The exit code of ``commwatch top`` on another machine, with a password and perhaps a certificate."""
+    password = folder / "password"
+    password.write_text(f"{word}\n")
+    password.chmod(0o600)
+    return main(["top", "--once", "--url", f"https://{daemon.address}", "--ca-file", str(folder / "authority.pem"),
+                 *certificate, "--user", "alice", "--password-file", str(password)])  # fmt: skip
+
+
+def test_a_daemon_with_tls_and_a_password(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It serves those who have certificate and password, and keeps the doors as they were when a new file is bad."""
+    web, trusting = site(tmp_path, CLIENTS)
     with running(tmp_path, "--web.config.file", str(web)) as daemon:
         assert get(daemon, trusting, "/metrics")[0] == 200
         assert get(daemon, trusting, "/metrics", "wrong")[0] == 401
         assert get(daemon, trusting, "/healthz", "wrong") == (200, "ok\n")
         assert daemon.get("/metrics")[0] == 400
+
+        ours = ("--cert-file", str(tmp_path / "client.pem"), "--key-file", str(tmp_path / "client.key"))
+        assert top(daemon, tmp_path, *ours) == 0
+        page = capsys.readouterr().out
+        assert page.startswith(f"commwatch top  {daemon.address} ")
+        assert "no GPU is read" in page
+        assert top(daemon, tmp_path, *ours, word="wrong") == 1
+        assert "401 Unauthorized: name, password or certificate is not accepted" in capsys.readouterr().err
+        assert top(daemon, tmp_path) == 1
+        assert "our certificate is not accepted (TLSV13_ALERT_CERTIFICATE_REQUIRED)" in capsys.readouterr().err
 
         web.write_text("basic_auth_user: {}\n")
         daemon.process.send_signal(signal.SIGHUP)

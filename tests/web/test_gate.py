@@ -6,6 +6,7 @@ import asyncio
 import base64
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from http import HTTPStatus
 
 import bcrypt
@@ -338,3 +339,25 @@ def test_hashes() -> None:
     for letter in (b"a", b"y"):
         assert hash_problem(b"$2" + letter + ALICE[3:]) is None
         assert asyncio.run(checked(known(users={b"alice": b"$2" + letter + ALICE[3:]}), b"alice", b"right"))
+
+
+def test_health_wins_no_place() -> None:
+    """At the limit who only asked what everybody may goes first, also in the middle of its answer."""
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            site = server(known(), limits=Limits(connections=2))
+            port = await stack.enter_async_context(serving(site))
+            scraper, stranger = [await stack.enter_async_context(connected(port)) for _ in range(2)]
+            scrape = f"GET /text HTTP/1.1\r\nHost: node\r\n{authorization('alice', 'right')}\r\n\r\n".encode()
+            scraper.send(scrape)
+            assert (await scraper.answer()).status == 200
+            stranger.send(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n")
+            assert (await stranger.answer()).status == 200
+
+            assert (await ask(port, "/text", authorization("alice", "right"))).status == 200
+            assert await stranger.rest() == b""
+            scraper.send(scrape)
+            assert (await scraper.answer()).status == 200
+
+    asyncio.run(test())

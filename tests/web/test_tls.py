@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import resource
 import ssl
 import time
 from contextlib import AsyncExitStack
@@ -15,6 +16,7 @@ import pytest
 
 from commwatch_exporters.http_messages import Limits, Response
 from commwatch_exporters.http_server import Access, HttpServer
+from commwatch_exporters.memory import give_back_memory
 from commwatch_exporters.tls_context import TlsSettings, client_is_allowed
 from commwatch_exporters.tls_link import TlsEntry
 from support.certificates import Authority, Pair
@@ -279,9 +281,10 @@ def test_a_tls_client_that_does_not_read(material: Material) -> None:
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("requests", [1, 5])
 @pytest.mark.parametrize("ending", ["goodbye", "end of the stream", "both"])
-def test_a_client_that_has_said_all(material: Material, ending: str) -> None:
-    """A client that ends TLS or its sending side after a request still gets its answer, and a goodbye."""
+def test_a_client_that_has_said_all(material: Material, ending: str, requests: int) -> None:
+    """A client that ends TLS or its sending side after its requests still gets all answers, and a goodbye."""
 
     async def test() -> bytes:
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -294,7 +297,7 @@ def test_a_client_that_has_said_all(material: Material, ending: str) -> None:
                 except ssl.SSLWantReadError:
                     client.send(outgoing.read())
                     incoming.write(await client.reader.read(65536))
-            tls.write(GET)
+            tls.write(GET * requests)
             if ending != "end of the stream":
                 with pytest.raises(ssl.SSLWantReadError):
                     tls.unwrap()
@@ -302,17 +305,17 @@ def test_a_client_that_has_said_all(material: Material, ending: str) -> None:
             if ending != "goodbye":
                 client.writer.write_eof()
             incoming.write(await client.rest())
-        received = tls.read(65536)
+        received = b""
         try:
-            assert tls.read(1) == b""  # the server has said goodbye, and so
+            while piece := tls.read(65536):  # until the server says goodbye, and so
+                received += piece
         except ssl.SSLZeroReturnError:
             return received  # both have
         return received
 
     answer = asyncio.run(test())
 
-    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert answer.endswith(b"\r\n\r\ntext\n")
+    assert requests == answer.count(b"HTTP/1.1 200 OK\r\n") == answer.count(b"\r\n\r\ntext\n")
 
 
 def test_300_half_open_handshakes(material: Material) -> None:
@@ -351,6 +354,50 @@ def test_handshakes_take_turns(material: Material) -> None:
     asyncio.run(test())
 
     assert done == ["handshake 0", "other 0", "handshake 1", "other 1", "handshake 2", "other 2"]
+
+
+@pytest.mark.parametrize(("clients", "times"), [(63, 0), (64, 1)])
+def test_a_crowd_that_has_left(material: Material, clients: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it took is given back once, not for each that leaves; a few are not worth it."""
+    given_back: list[str] = []
+    monkeypatch.setattr("commwatch_exporters.tls_link.give_back_memory", lambda: given_back.append("memory"))
+    monkeypatch.setattr("commwatch_exporters.tls_link._TIDY_SECONDS", SOON)
+
+    async def test() -> None:
+        left = server(material)
+        async with serving(left) as port:
+            async with AsyncExitStack() as stack:
+                for _ in range(clients):
+                    await stack.enter_async_context(connected(port))
+                while len(left._connections) < clients:
+                    await asyncio.sleep(0)
+            while left._connections:
+                await asyncio.sleep(0)
+            await asyncio.sleep(3 * SOON)
+
+    asyncio.run(test())
+
+    assert len(given_back) == times
+
+
+def test_memory_is_given_back() -> None:
+    """To the system, not only to the C library: what was freed between pieces still in use is no longer resident."""
+    kept: list[bytearray] = []
+    freed: list[bytearray] = []
+    for _ in range(400):
+        freed.append(bytearray(60_000))
+        kept.append(bytearray(600))
+    freed.clear()
+    before = resident_bytes()
+    give_back_memory()
+
+    assert before - resident_bytes() > 10_000_000
+    assert len(kept) == 400
+
+
+def resident_bytes() -> int:
+    """Of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_clients_that_vanish(material: Material) -> None:

@@ -234,3 +234,53 @@ def test_an_encrypted_key(folder: Path) -> None:
 
     with pytest.raises(ConfigError, match="is encrypted, and a daemon has nobody to ask"):
         read(folder, "tls_server_config:\n  cert_file: node.pem\n  key_file: node.key.encrypted\n")
+
+
+def test_a_bundle_of_authorities_with_their_names(folder: Path) -> None:
+    """Comments beside the certificates may be in any language."""
+    authority = folder / "authority.pem"
+    authority.write_text(f"# Főtanúsítvány\n{authority.read_text()}", encoding="utf-8")
+    tls = read(folder, CLIENTS).tls
+
+    assert tls is not None
+    assert len(make_context(tls).get_ca_certs()) == 1
+
+
+def test_a_key_that_goes_while_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two steps of whoever replaces it: the key is named, and the file tried again later."""
+    monkeypatch.setattr("commwatch.web_file.look_of", lambda path: path.with_suffix(".key").unlink(missing_ok=True))
+
+    with pytest.raises(ConfigError, match=r"tls_server_config.key_file: .*node.key cannot be read: No such file"):
+        read(folder, PAIR)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "basic_auth_users: alice:{}\n",
+        "basic_auth_users: [{}]\n",
+        "basic_auth_users:\n  alice: [{}]\n",
+        "basic_auth_users:\n  alice: '{}\n",
+        "basic_auth_users:\n  alice: {}x\n",
+        "basic_auth_users:\n  alice: !!int {}\n",
+        "basic_auth_users:\n  alice: !!timestamp {}\n",
+        "basic_auth_users:\n  alice: *{}\n",
+        "basic_auth_users:\n  alice: !{}\n",
+        "basic_auth_users:\n  alice: !{}!x y\n",
+        "basic_auth_users:\n  alice: !!bool {}\n",
+        "basic_auth_users:\n  alice: '\\{}\n",
+        "basic_auth_users:\n  alice: %{}\n",
+        "alice: {}\n",
+        "{}\n",
+        "tls_server_config: {}\n",
+        "tls_server_config:\n  cert_file: node.pem\n  key:\n    - {}\n",
+        "tls_server_config:\n  cert_file: node.pem\n  key: {}\n",
+        "tls_server_config:\n  cert_file: node.pem\n  key: |\n    -----BEGIN PRIVATE KEY-----\n  {}\n",
+    ],
+)
+def test_an_error_shows_no_secret(folder: Path, text: str) -> None:
+    """Whatever is wrong with a password's hash or a key: the error says where, and not what was there."""
+    with pytest.raises(ConfigError) as caught:
+        read(folder, text.replace("{}", "SeCrEt0000"))
+
+    assert "SeCrEt" not in str(caught.value)

@@ -36,8 +36,8 @@ from commwatch.dashboards.words import (
 
 _NODE = "cluster, job, instance"
 _REAL, _SIMULATED = 'simulated!="true"', 'simulated="true"'
-_FAULTY_ANY = 'ALERTS{@alerts@, alertstate="firing", severity=~"critical|warning", instance!=""}'
-_FAULTY = 'ALERTS{@alerts@, alertstate="firing", severity=~"critical|warning", instance!="", %s}'
+_FAULTY_ANY = 'ALERTS{@node_alerts@, alertstate="firing", severity=~"critical|warning"}'
+_FAULTY = 'ALERTS{@node_alerts@, alertstate="firing", severity=~"critical|warning", %s}'
 
 
 def _counted(severity: str) -> tuple[Query, Query]:
@@ -71,7 +71,8 @@ _IS_ANYTHING_WRONG = Row("Is anything wrong?", (
          ),
          no_data=NEEDS_DAEMON, width=6),
     Stat(title="Worst score",
-         description="Lowest communication score of a node: 85 % and up is excellent, 70 % and up good.",
+         description="Lowest communication score of a node: @score_excellent_ratio:percent@ and up is excellent,"
+                     " @score_good_ratio:percent@ and up good.",
          queries=(Query("min(commwatch_communication_score_ratio{@node@})"),),
          unit="percentunit", scale=SCORE, no_data=NEEDS_SCORE),
     Stat(title="Busy GPUs", description="Share of the GPUs that a job is on. Probes wait until a node is free.",
@@ -81,25 +82,27 @@ _IS_ANYTHING_WRONG = Row("Is anything wrong?", (
 _WHAT = Row("What is wrong, and since when", (
     Table(title="Alerts",
           description="Alerts of severity critical and warning that fire, and since when their sign was there.",
-          labels=("alertname", "severity", "instance", "gpu", "link", "device", "port", "probe", "simulated",
-                  "cluster", "job"),
+          labels=("alertname", "severity", "instance", "gpu", "link", "device", "port", "probe", "about",
+                  "simulated", "cluster", "job"),
           columns=(Column("since", FIRING, unit="dateTimeFromNow", due="with a fault"),),
           links=ALERT_TABLE_LINKS, sort_by="since",
           no_data="No alert fires. It needs the rules of alerts/rules in this Prometheus.", width=16),
-    Series(title="Alerts over time", description="Nodes on which an alert of severity critical or warning fired.",
-           queries=(Query(f"count by (alertname) ({_FAULTY_ANY})", "{{alertname}}", due="with a fault"),),
+    Series(title="Alerts over time",
+           description="Nodes on which an alert of severity critical or warning fired, by alert.",
+           queries=(Query(f"count by (alertname) (group by ({_NODE}, alertname) ({_FAULTY_ANY}))", "{{alertname}}",
+                          due="with a fault"),),
            stacked=True, no_data="No alert fired. It needs the rules of alerts/rules in this Prometheus.", height=9),
     Table(title="One fault on many nodes",
-          description="Nodes on which the same alert fires. On 5 % of the nodes and three at least it is one page"
-                      " for all.",
-          labels=("fault", "job", "simulated"),
+          description="Nodes on which the same alert fires. On @fleet_fault_nodes_ratio:percent@ of the nodes, and"
+                      " @fleet_fault_nodes_min@ at least, it is one alert for all.",
+          labels=("fault", "cluster", "job", "simulated"),
           columns=(
-              Column("nodes", "sum by (job, simulated, fault) (job_fault:commwatch_nodes:count{@recorded@})",
+              Column("nodes", "sum by (cluster, job, simulated, fault) (job_fault:commwatch_nodes:count{@job@})",
                      due="with a fault"),
-              Column("of what makes it one page",
-                     "sum by (job, simulated, fault) (job_fault:commwatch_nodes:count{@recorded@} / on (job,"
-                     " simulated) group_left () clamp_min("
-                     "@fleet_fault_nodes_ratio@ * job:commwatch_nodes:count{@recorded@}, @fleet_fault_nodes_min@))",
+              Column("of what makes it one alert",
+                     "sum by (cluster, job, simulated, fault) (job_fault:commwatch_nodes:count{@job@}"
+                     " / on (cluster, job, simulated) group_left () clamp_min("
+                     "@fleet_fault_nodes_ratio@ * job:commwatch_nodes:count{@job@}, @fleet_fault_nodes_min@))",
                      unit="percentunit", due="with a fault", scale=any_is_bad("critical", "CommwatchFaultOnManyNodes")),
           ),
           links={"fault": "@runbooks@/${__value.raw}.md"}, sort_by="nodes",
@@ -121,7 +124,7 @@ _WHAT = Row("What is wrong, and since when", (
                           unit="percentunit", due="with a fault",
                           scale=high_is_bad("suspect_confidence_min", "warning", "CommwatchPartSuspect")),),
           links={"instance": PAIRS_LINK}, sort_by="certainty", width=8, height=8, alerts=("CommwatchPartSuspect",),
-          no_data="No part is suspected: three pair matrices in a row must show the same part as slow."),
+          no_data="No part is suspected. It needs three pair matrices in a row that show the same part as slow."),
 ))  # fmt: skip
 
 _NODES = Row("Nodes", (
@@ -130,10 +133,10 @@ _NODES = Row("Nodes", (
           columns=(
               Column("daemon", f"max by ({_NODE}) (up{{@node@}})", names=SEEN),
               Column("pages",
-                     f'count by ({_NODE}) (ALERTS{{@alerts@, alertstate="firing", severity="critical", instance!=""}})',
+                     f'count by ({_NODE}) (ALERTS{{@node_alerts@, alertstate="firing", severity="critical"}})',
                      scale=any_is_bad("critical"), due="with a fault"),
               Column("tickets",
-                     f'count by ({_NODE}) (ALERTS{{@alerts@, alertstate="firing", severity="warning", instance!=""}})',
+                     f'count by ({_NODE}) (ALERTS{{@node_alerts@, alertstate="firing", severity="warning"}})',
                      scale=any_is_bad("warning"), due="with a fault"),
               Column("findings", f"count by ({_NODE}) (commwatch_finding{{@node@}} == 1)", due="with a fault"),
               Column("parts missing",
@@ -177,8 +180,8 @@ _NODES = Row("Nodes", (
                      f" commwatch_software_info{{@node@}} offset $__range)"
                      f" and on ({_NODE}) commwatch_simulated{{@node@}} offset $__range", due="elsewhere"),
           ),
-          links={"instance": NODE_LINK}, no_data="No node changed in this time, or none was seen at its begin.",
-          width=12),
+          links={"instance": NODE_LINK}, width=12,
+           no_data="No node changed in this time. It needs nodes that were seen at its begin."),
     Series(title="Lowest scores", description="Communication score of the nodes with the lowest.",
            queries=(Query("bottomk(10, commwatch_communication_score_ratio{@node@})", "{{instance}}"),),
            unit="percentunit", maximum=1, scale=SCORE, no_data=NEEDS_SCORE, width=12, height=9),
@@ -201,10 +204,10 @@ _PEERS = Row("Against equal nodes", (
            scale=high_is_bad("peer_latency_high_factor", "warning", "CommwatchProbeLatencyAbovePeers")),
     Table(title="Software",
           description="Nodes of each version of driver, NCCL (as the probes load it) and commwatch, by GPU model.",
-          labels=("software", "version", "gpu_model", "simulated", "job"),
+          labels=("software", "version", "gpu_model", "simulated", "cluster", "job"),
           columns=(Column("nodes",
-                          "sum by (job, simulated, gpu_model, software, version)"
-                          " (software:commwatch_nodes:count{@recorded@})"),),
+                          "sum by (cluster, job, simulated, gpu_model, software, version)"
+                          " (software:commwatch_nodes:count{@job@})"),),
           alerts=("CommwatchSoftwareVersionsDiffer",), width=8, height=8, no_data=NEEDS_RULES),
 ))  # fmt: skip
 
@@ -243,8 +246,8 @@ _OURSELVES = Row("commwatch itself", (
           alerts=("CommwatchThresholdsDiffer",), width=12, height=6, no_data=NEEDS_DAEMON),
     Stat(title="Thresholds of the rules",
          description="Digest of the thresholds with which the rules in this Prometheus were rendered.",
-         queries=(Query("max by (digest) (job:commwatch_rules:info{@recorded@})", "{{digest}}"),), no_data=NEEDS_RULES,
-         alerts=("CommwatchThresholdsDiffer",), width=12, height=6),
+         queries=(Query('max by (digest) (job:commwatch_rules:info{job=~"$job"})', "{{digest}}"),),
+         no_data=NEEDS_RULES, alerts=("CommwatchThresholdsDiffer",), width=12, height=6),
 ), collapsed=True)  # fmt: skip
 
 FLEET = Dashboard(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from commwatch.dashboards.model import (
@@ -44,11 +44,14 @@ _MATCHERS = {
     "node": 'cluster=~"$cluster", job=~"$job", instance=~"$instance"',
     "gpu": 'cluster=~"$cluster", job=~"$job", instance=~"$instance", gpu=~"$gpu"',
     "link": 'cluster=~"$cluster", job=~"$job", instance=~"$instance", gpu=~"$gpu", link=~"$link"',
-    # Alerts about no node have no instance; what rules sum over nodes may have lost the label of the cluster.
+    "job": 'cluster=~"$cluster", job=~"$job"',
+    # Of alerts that are about no node, or not even about a cluster, too.
     "alerts": 'alertname=~"Commwatch.+", cluster=~"$cluster|", job=~"$job|", instance=~"$instance|"',
-    "recorded": 'cluster=~"$cluster|", job=~"$job"',
+    "node_alerts": 'alertname=~"Commwatch.+", cluster=~"$cluster", job=~"$job", instance=~"$instance"',
 }
-_PLACEHOLDER = re.compile(r"@([a-z_]+)(:duration)?@")
+_PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
+_STRING = re.compile(r'"[^"]*"')
+_READ = re.compile(r"(?:\w+:)?(?:commwatch|process)_\w+(?::\w+)?|\bALERTS\b|\bup\b")
 _ALERT_MARK = 'ALERTS{@alerts@, alertstate="firing", severity=~"critical|warning"}'
 _XID_MARK = (
     "clamp_max("
@@ -98,11 +101,15 @@ class Renderer:
     # --- text ---
 
     def expression(self, text: str) -> str:
-        """A query with its placeholders filled; PromQL on one line."""
+        """A query, or words, with the placeholders filled; on one line."""
 
         def fill(match: re.Match[str]) -> str:
             name, form = match[1], match[2]
-            return format_duration(self._numbers[name]) if form else _MATCHERS.get(name) or f"{self._numbers[name]:g}"
+            if form == "duration":
+                return format_duration(self._numbers[name])
+            if form == "percent":
+                return f"{100 * self._numbers[name]:g} %"
+            return _MATCHERS.get(name) or f"{self._numbers[name]:g}"
 
         return _PLACEHOLDER.sub(fill, " ".join(text.split()))
 
@@ -179,10 +186,10 @@ class Renderer:
     # --- panels ---
 
     def _panel(self, panel: Panel) -> Json:
-        made = kind_of(panel)
+        made, targets = kind_of(panel), self._targets(panel)
         defaults = {
             "unit": panel.unit,
-            "noValue": panel.no_data,
+            "noValue": self.expression(panel.no_data),
             "color": {"mode": "palette-classic" if isinstance(panel, Series) else "thresholds"},
             "thresholds": self._thresholds(panel.scale),
             "mappings": mappings(panel.names),
@@ -194,10 +201,10 @@ class Renderer:
             defaults["custom"]["thresholdsStyle"] = {"mode": "dashed"}
         return {
             "title": panel.title,
-            "description": panel.description,
+            "description": f"{self.expression(panel.description)}\n\nReads {', '.join(_metrics(targets))}.",
             "datasource": _SOURCE,
             "fieldConfig": {"defaults": defaults, "overrides": self._overrides(panel)},
-            "targets": self._targets(panel),
+            "targets": targets,
             "links": [self._runbook(alert) for alert in panel.runbooks],
             **made,
         }
@@ -252,6 +259,12 @@ class Renderer:
 
     def _runbook(self, alert: str) -> Json:
         return {"title": f"Runbook: {alert}", "url": f"{self._site.runbooks}/{alert}.md", "targetBlank": True}
+
+
+def _metrics(targets: Sequence[Json]) -> list[str]:
+    """What some queries read, each once; docs/metrics.md says where these come from."""
+    text = " ".join(_STRING.sub("", target["expr"]) for target in targets)
+    return list(dict.fromkeys(_READ.findall(text)))
 
 
 def _data_source() -> Json:

@@ -19,6 +19,7 @@ from commwatch.dashboards.model import (
     any_is_bad,
     high_is_bad,
 )
+from commwatch.dashboards.node_links import CRC_ERRORS
 from commwatch.dashboards.words import (
     GPU_STATE,
     LINK_STATE,
@@ -27,6 +28,8 @@ from commwatch.dashboards.words import (
     NEEDS_NVLINK_5,
     NOT_SEEN,
     SIMULATED,
+    highest_rate,
+    new_events,
 )
 
 _NEEDS_NVLINK_4 = "Needs NVLink up to 4; NVLink 5 has other counters, below."
@@ -100,10 +103,8 @@ _TRAFFIC = Row("Traffic", (
 ))  # fmt: skip
 
 _ERRORS = Row("Errors and recoveries", (
-    Series(title="CRC errors", description="Flits that failed their checksum and were sent again, per second.",
-           queries=(Query("max by (link) (rate(commwatch_nvlink_crc_flit_errors_total{@link@}[$__rate_interval]))",
-                          "link {{link}}",
-                          due="up to NVLink 4"),),
+    Series(title="CRC errors", description="Flits and data that failed their checksum, per second.",
+           queries=(Query(highest_rate("link", "@link@", CRC_ERRORS), "link {{link}}", due="up to NVLink 4"),),
            unit="cps", scale=high_is_bad("nvlink_crc_errors_per_second", "warning", "CommwatchNvlinkBitErrors"),
            no_data=_NEEDS_NVLINK_4),
     _within_an_hour("Replays", "Times a link sent packets again, within an hour; a healthy link has none.",
@@ -143,8 +144,8 @@ _ERRORS = Row("Errors and recoveries", (
            scale=high_is_bad("nvlink_recoveries_per_day", "warning", "CommwatchNvlinkRecovering"),
            alerts=("CommwatchNvlinkRecoveriesRising",),
            no_data="No link retrained. Needs the recording rules of alerts/rules."),
-    Series(title="Xids of the GPU", description="Errors that the driver reported of this GPU, by code, so far.",
-           queries=(Query("sum by (xid) (commwatch_gpu_xid_events_total{@gpu@} > 0)", "Xid {{xid}}",
+    Series(title="Xids of the GPU", description="Errors that the driver reported of this GPU within an hour, by code.",
+           queries=(Query(new_events("commwatch_gpu_xid_events_total", "@gpu@", "xid"), "Xid {{xid}}",
                           due="with a fault"),),
            alerts=("CommwatchXidFabric",), no_data=NOT_SEEN),
 ))  # fmt: skip

@@ -51,8 +51,9 @@ def any_is_bad(severity: str, alert: str = "") -> Scale:
 class Query:
     """A question to Prometheus.
 
-    ``@node@``, ``@gpu@``, ``@link@``, ``@alerts@`` and ``@recorded@`` stand for matchers of the variables, ``@NAME@``
-    for a threshold of that name, ``@NAME:duration@`` for one in seconds as Prometheus writes it.
+    ``@job@``, ``@node@``, ``@gpu@``, ``@link@``, ``@alerts@`` and ``@node_alerts@`` stand for matchers of variables,
+    ``@NAME@`` for a threshold of that name, ``@NAME:duration@`` for one in seconds as Prometheus writes it. Words of a
+    panel have thresholds so too, ``@NAME:percent@`` among them.
     """
 
     expression: str

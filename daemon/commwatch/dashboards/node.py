@@ -35,6 +35,7 @@ from commwatch.dashboards.words import (
     SCORE,
     SEEN,
     SIMULATED,
+    new_events,
     zero_with_rules,
 )
 
@@ -52,15 +53,16 @@ def _missing(title: str, kind: str, severity: str, alert: str, needs: str) -> St
 
 _VERDICT = Row("Verdict", (
     Stat(title="Daemon", description="Whether the last scrape reached the daemon of this node.",
-         queries=(Query("up{@node@}"),), names=SEEN, no_data="Prometheus has no such target.",
+         queries=(Query("up{@node@}"),), names=SEEN, no_data="Needs a target of this name in Prometheus.",
          alerts=("CommwatchDaemonDown",)),
     Stat(title="Data", description="Whether the values on this page come from hardware or from a simulated node.",
          queries=(Query("commwatch_simulated{@node@}"),), names=SIMULATED, no_data=NEEDS_DAEMON),
     Stat(title="Pages and tickets", description="Alerts of severity critical and warning that fire on this node.",
-         queries=(Query(zero_with_rules('count(ALERTS{@alerts@, alertstate="firing", severity=~"critical|warning",'
-                                        ' instance!=""})')),),
+         queries=(Query(zero_with_rules('count(ALERTS{@node_alerts@, alertstate="firing",'
+                                        ' severity=~"critical|warning"})')),),
          scale=any_is_bad("warning"), no_data="Needs the rules of alerts/rules in this Prometheus."),
-    Stat(title="Score", description="Communication score: 85 % and up is excellent, 70 % and up good.",
+    Stat(title="Score", description="Communication score: @score_excellent_ratio:percent@ and up is excellent,"
+                     " @score_good_ratio:percent@ and up good.",
          queries=(Query("commwatch_communication_score_ratio{@node@}"),), unit="percentunit", scale=SCORE,
          no_data=NEEDS_SCORE),
     _missing("GPUs missing", "gpu", "critical", "CommwatchGpuLost", "Needs the NVIDIA driver."),
@@ -73,7 +75,7 @@ _VERDICT = Row("Verdict", (
          alerts=("CommwatchMaintenanceLong",)),
     Table(title="Alerts",
           description="Alerts of severity critical and warning that fire, and since when their sign was there.",
-          labels=("alertname", "severity", "gpu", "link", "device", "port", "probe", "simulated", "instance",
+          labels=("alertname", "severity", "gpu", "link", "device", "port", "probe", "about", "simulated", "instance",
                   "cluster", "job"),
           columns=(Column("since", FIRING, unit="dateTimeFromNow", due="with a fault"),),
           links=ALERT_TABLE_LINKS, sort_by="since", width=12, height=8,
@@ -83,11 +85,12 @@ _VERDICT = Row("Verdict", (
           labels=("code", "component", "instance", "cluster", "job"),
           columns=(Column("", "max by (cluster, job, instance, code, component) (commwatch_finding{@node@} == 1)",
                           due="with a fault"),),
-          width=12, height=8, no_data="No finding is open."),
+          width=12, height=8, no_data="No finding is open. It needs a daemon that answers."),
     States(title="Findings over time", description="When each finding was open.",
            queries=(Query("max by (code, component) (commwatch_finding{@node@} == 1)", "{{code}} {{component}}",
                           due="with a fault"),),
-           names={1: ("open", "orange")}, no_data="No finding was open in this time.", width=12),
+           names={1: ("open", "orange")}, width=12,
+           no_data="No finding was open in this time. It needs a daemon that answers."),
     Series(title="Score over time", description="Communication score and its four parts.",
            queries=(
                Query("commwatch_communication_score_ratio{@node@}", "score"),
@@ -109,8 +112,7 @@ _GPUS = Row("GPUs, clocks and Xids", (
               Column("driver asks for", "max by (gpu, pci_bus_id) (commwatch_gpu_recovery_action{@gpu@})",
                      names=RECOVERY),
               Column("Xids within a day",
-                     "sum by (gpu, pci_bus_id) (round(increase(commwatch_gpu_xid_events_total{@gpu@}[1d])))",
-                     scale=any_is_bad("warning", "CommwatchXidGpu")),
+                     "sum by (gpu, pci_bus_id) (round(increase(commwatch_gpu_xid_events_total{@gpu@}[1d])))"),
               Column("", "max by (gpu, pci_bus_id, name, uuid, serial) (commwatch_gpu_info{@gpu@})"),
           ),
           alerts=("CommwatchGpuLost", "CommwatchGpuNotAnswering", "CommwatchGpuRecoveryNeeded", "CommwatchXidFabric"),
@@ -126,10 +128,8 @@ _GPUS = Row("GPUs, clocks and Xids", (
            names={0: ("no", "green"), 1: ("slowed down", "orange")}, alerts=("CommwatchGpuSlowedDown",),
            no_data="Needs the NVIDIA driver."),
     Series(title="Xids",
-           description="Errors that the driver reported, by code, since the node was first seen. A step is a new one.",
-           queries=(Query("sum by (gpu, xid) (round(increase(commwatch_gpu_xid_events_total{@gpu@}[1h])) > 0)"
-                          " or sum by (gpu, xid) (commwatch_gpu_xid_events_total{@gpu@} unless"
-                          " commwatch_gpu_xid_events_total{@gpu@} offset 1h)",
+           description="Errors that the driver reported within an hour, by code.",
+           queries=(Query(new_events("commwatch_gpu_xid_events_total", "@gpu@", "gpu, xid"),
                           "GPU {{gpu}} Xid {{xid}}", due="with a fault"),),
            alerts=("CommwatchXidFabric", "CommwatchXidGpu", "CommwatchXidNonfatal"), no_data=NOT_SEEN),
     Series(title="Temperature", description="Temperature of each GPU's core.",
@@ -145,7 +145,8 @@ _GPUS = Row("GPUs, clocks and Xids", (
 
 _JOBS = Row("Jobs", (
     Series(title="Errors in the logs of jobs",
-           description="Errors within 10 min by what they are about; docs/nccl-logs.md.",
+           description="Errors within @nccl_log_errors_window_seconds:duration@ by what they are about;"
+                       " docs/nccl-logs.md.",
            queries=(Query("sum by (category) (category:commwatch_nccl_log_errors:increase{@node@})", "{{category}}",
                           due="elsewhere"),),
            scale=high_is_bad("nccl_log_errors_min", "warning", "CommwatchNcclErrors"),
@@ -160,7 +161,7 @@ _JOBS = Row("Jobs", (
                           "max by (severity, variable, remark) (commwatch_nccl_setting_processes{@node@}) > 0",
                           due="with a fault"),),
           alerts=("CommwatchNcclSettingHarmful",), width=8, height=8,
-          no_data="Nothing is to be said, or no job is on the node."),
+          no_data="Nothing is to be said. It needs a job on the node."),
 ), collapsed=True)  # fmt: skip
 
 _OURSELVES = Row("commwatch on this node", (
@@ -185,7 +186,8 @@ _OURSELVES = Row("commwatch on this node", (
           columns=(Column("state", "max by (source, device, counter) (commwatch_counter_anomaly{@node@})",
                           names={2: ("blank", "orange"), 3: ("stale", "orange"), 4: ("saturated", "orange")},
                           due="with a fault"),),
-          alerts=("CommwatchRdmaCounterSaturated",), width=12, no_data="All counters that are read can be believed."),
+          alerts=("CommwatchRdmaCounterSaturated",), width=12,
+          no_data="All that are read can be believed. It needs NVLink, RDMA or Ethernet counters."),
     States(title="Configuration",
            description="Whether the configuration on disk was taken into force when it was read last.",
            queries=(Query("commwatch_config_last_reload_successful{@node@}", "configuration"),),

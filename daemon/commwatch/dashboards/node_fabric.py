@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commwatch.dashboards.model import Column, Query, Row, Series, States, Table
-from commwatch.dashboards.words import NOT_SEEN
+from commwatch.dashboards.words import NOT_SEEN, new_events
 
 _NEEDS_FABRIC = "Needs GPUs behind NVSwitches and a driver that tells of the fabric."
 
@@ -25,7 +25,7 @@ FABRIC = Row("Fabric and switches", (
     Table(title="Faults of the fabric", description="What the driver says is wrong with the fabric behind a GPU.",
           labels=("gpu", "check"),
           columns=(Column("", "max by (gpu, check) (commwatch_fabric_fault{@gpu@} == 1)", due="with a fault"),),
-          alerts=("CommwatchFabricMisconfigured",), width=8, no_data="The driver names no fault of the fabric."),
+          alerts=("CommwatchFabricMisconfigured",), width=8, no_data=f"The driver names no fault. {_NEEDS_FABRIC}"),
     Table(title="Peers that are refused",
           description="Pairs of GPUs that the driver does not let reach each other over NVLink or at all.",
           labels=("gpu", "peer", "capability"),
@@ -34,13 +34,10 @@ FABRIC = Row("Fabric and switches", (
                           names={1: ("chipset", "orange"), 2: ("GPU", "orange"), 3: ("topology", "orange"),
                                  4: ("a setting of the driver", "orange"), 5: ("not supported", "text"),
                                  6: ("unknown", "text")}),),
-          alerts=("CommwatchNvlinkP2pRefused",), width=8, no_data="No pair of GPUs is refused."),
+          alerts=("CommwatchNvlinkP2pRefused",), width=8, no_data="No pair of GPUs is refused. It needs two GPUs."),
     Series(title="SXids", description="Errors of NVSwitches by code, counted within an hour.",
-           queries=(Query("sum by (device, sxid) (round(increase(commwatch_nvswitch_sxid_events_total{@node@}[1h]))"
-                          " > 0)"
-                          " or sum by (device, sxid) (commwatch_nvswitch_sxid_events_total{@node@}"
-                          " unless commwatch_nvswitch_sxid_events_total{@node@} offset 1h)", "{{device}} SXid {{sxid}}",
-                          due="with a fault"),),
+           queries=(Query(new_events("commwatch_nvswitch_sxid_events_total", "@node@", "device, sxid"),
+                          "{{device}} SXid {{sxid}}", due="with a fault"),),
            alerts=("CommwatchSxidFatal", "CommwatchSxidWarning"), no_data=NOT_SEEN),
     States(title="Chip-to-chip links", description="Links between a GPU and a Grace CPU.",
            queries=(Query("max by (gpu, link) (commwatch_c2c_link_up{@gpu@})", "GPU {{gpu}} link {{link}}",

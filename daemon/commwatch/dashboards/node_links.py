@@ -11,15 +11,18 @@ from commwatch.dashboards.words import (
     NEEDS_NVLINK,
     NEEDS_PCIE,
     added,
+    highest_rate,
 )
 
 LINK_ERRORS = (
-    "commwatch_nvlink_crc_data_errors", "commwatch_nvlink_replay_errors", "commwatch_nvlink_ecc_data_errors",
-    "commwatch_nvlink_malformed_packets", "commwatch_nvlink_buffer_overrun_errors", "commwatch_nvlink_receive_errors",
+    "commwatch_nvlink_replay_errors", "commwatch_nvlink_ecc_data_errors", "commwatch_nvlink_malformed_packets",
+    "commwatch_nvlink_buffer_overrun_errors", "commwatch_nvlink_receive_errors",
     "commwatch_nvlink_receive_remote_errors", "commwatch_nvlink_receive_general_errors",
     "commwatch_nvlink_local_link_integrity_errors", "commwatch_nvlink_transmit_discards",
 )  # fmt: skip
-"""Of all generations; a healthy link has none. CRC errors of flits stand apart: single ones are normal."""
+"""Of all generations; a healthy link has none. CRC errors stand apart: single ones are normal."""
+CRC_ERRORS = ("commwatch_nvlink_crc_flit_errors", "commwatch_nvlink_crc_data_errors")
+"""NVLink 1 to 4."""
 RECOVERIES = ("commwatch_nvlink_recovery_errors", "commwatch_nvlink_recoveries")
 """NVLink 1 to 4, and NVLink 5."""
 
@@ -50,7 +53,7 @@ NVLINK = Row("NVLink", (
                      " / on (cluster, job, instance, gpu, pci_bus_id) group_left ()"
                      " gpu:commwatch_nvlink_link_capacity_bytes_per_second:mean{@gpu@})", unit="percentunit"),
               Column("CRC errors per second",
-                     f"max by ({_LINK}) (rate(commwatch_nvlink_crc_flit_errors_total{{@gpu@}}[$__rate_interval]))",
+                     highest_rate(_LINK, "@gpu@", CRC_ERRORS),
                      due="up to NVLink 4",
                      scale=high_is_bad("nvlink_crc_errors_per_second", "warning", "CommwatchNvlinkBitErrors")),
               Column("errors within an hour", added("1h", _LINK, LINK_ERRORS),
@@ -74,30 +77,28 @@ NVLINK = Row("NVLink", (
                        " while these are in use.",
            queries=(Query(_BEHIND, "GPU {{gpu}} {{direction}}", due="with a fault"),), unit="percentunit",
            scale=low_is_bad("nvlink_sibling_low_ratio", "warning", "CommwatchNvlinkBelowSiblings"),
-           no_data="Needs a job that uses more than 10 % of the NVLink capacity, and the recording rules of"
-                   " alerts/rules."),
+           no_data="Needs a job that uses more than @nvlink_sibling_in_use_ratio:percent@ of the NVLink capacity, and"
+                   " the recording rules of alerts/rules."),
     Series(title="Links that are up", description="NVLinks of each GPU that are active or save power.",
            queries=(Query("count by (gpu) (commwatch_nvlink_link_state{@gpu@} == 1 or"
                           " commwatch_nvlink_link_state{@gpu@} == 2)",
                           "GPU {{gpu}}"),),
-           no_data=NEEDS_NVLINK, alerts=("CommwatchNvlinkDown",)),
+           no_data=NEEDS_NVLINK, alerts=("CommwatchNvlinkDown",), width=6),
     Series(title="CRC errors",
-           description="Flits of NVLink 1 to 4 that failed their checksum and were sent again; the link of a GPU"
-                       " with most.",
-           queries=(Query("max by (gpu) (rate(commwatch_nvlink_crc_flit_errors_total{@gpu@}[$__rate_interval]))",
-                          "GPU {{gpu}}",
-                          due="up to NVLink 4"),),
+           description="Flits and data of NVLink 1 to 4 that failed their checksum, per second; the link of a GPU with"
+                       " most.",
+           queries=(Query(highest_rate("gpu", "@gpu@", CRC_ERRORS), "GPU {{gpu}}", due="up to NVLink 4"),),
            unit="cps", scale=high_is_bad("nvlink_crc_errors_per_second", "warning", "CommwatchNvlinkBitErrors"),
-           no_data="Needs GPUs with NVLink up to 4; NVLink 5 has packets with errors instead."),
-    Series(title="Errors and recoveries",
-           description="Errors within an hour that a healthy link has none of, and recoveries.",
-           queries=(
-               Query(added("1h", "gpu", LINK_ERRORS), "GPU {{gpu}} errors"),
-               Query(added("1h", "gpu", RECOVERIES), "GPU {{gpu}} recoveries"),
-           ),
+           no_data="Needs GPUs with NVLink up to 4; NVLink 5 has packets with errors instead.", width=6),
+    Series(title="Errors",
+           description="Errors of all kinds but CRC within an hour, of all links of a GPU; a healthy one has none.",
+           queries=(Query(added("1h", "gpu", LINK_ERRORS), "GPU {{gpu}}"),),
            scale=high_is_bad("nvlink_packet_errors_per_hour", "warning", "CommwatchNvlinkPacketErrors"),
-           alerts=("CommwatchNvlinkRecovering", "CommwatchNvlinkReplays", "CommwatchNvlinkRecoveriesRising"),
-           no_data=NEEDS_NVLINK),
+           alerts=("CommwatchNvlinkReplays", "CommwatchNvlinkRemoteErrors"), no_data=NEEDS_NVLINK, width=6),
+    Series(title="Recoveries", description="Times within an hour that a link retrained; the link of a GPU with most.",
+           queries=(Query(f"max by (gpu) ({added('1h', _LINK, RECOVERIES)})", "GPU {{gpu}}"),),
+           scale=high_is_bad("nvlink_recoveries_per_hour", "warning", "CommwatchNvlinkRecovering"),
+           alerts=("CommwatchNvlinkRecoveriesRising",), no_data=NEEDS_NVLINK, width=6),
 ))  # fmt: skip
 
 _GPU = "gpu, pci_bus_id"
@@ -132,7 +133,8 @@ PCIE = Row("PCIe", (
                           "GPU {{gpu}}"),),
            unit="percentunit", maximum=1, no_data=NEEDS_PCIE),
     Series(title="Replays over what is allowed",
-           description="Packets that a GPU sent again within 5 min over what a bit error ratio of 1e-12 allows.",
+           description="Packets that a GPU sent again within 5 min over what a bit error ratio of"
+                       " @pcie_bit_error_ratio_max@ allows.",
            queries=(Query("max by (gpu) (round(increase(commwatch_pcie_replays_total{@gpu@}[5m]))"
                           " / gpu:commwatch_pcie_errors_allowed:count5m{@gpu@})", "GPU {{gpu}}"),),
            scale=any_is_bad("warning", "CommwatchPcieReplays"),

@@ -48,7 +48,8 @@ PROBES = Row("Probes", (
            unit="percentunit", scale=low_is_bad("probe_bandwidth_utilization_low_ratio", "warning", ""),
            alerts=("CommwatchProbeBandwidthLow",), no_data=NEEDS_PROBES),
     Series(title="Bad results in a row",
-           description="Latency spikes, and results below the expected bandwidth; three make a ticket.",
+           description="Latency spikes, and results below the expected bandwidth;"
+                       " @probe_latency_spike_streak@ make a ticket.",
            queries=(
                Query(f"max by ({_PROBE}) (commwatch_probe_latency_spike_streak{{@node@}})", "{{probe}} latency"),
                Query(f"max by ({_PROBE}) (commwatch_probe_low_bandwidth_streak{{@node@}})", "{{probe}} bandwidth",
@@ -79,7 +80,7 @@ PROBES = Row("Probes", (
                Query("sum by (reason) (round(increase(commwatch_probe_yields_total{@node@}[1h]))) > 0",
                      "gave way: {{reason}}", due="elsewhere"),
            ),
-           alerts=("CommwatchProbeStarved",), no_data="No cycle was skipped or gave way."),
+           alerts=("CommwatchProbeStarved",), no_data="No cycle was skipped or gave way. It needs probes that are on."),
     Series(title="GPUs held by probes",
            description="Share of the time of all GPUs in which a probe held a context, over 6 h; the budget is 1 %.",
            queries=(Query("sum(increase(commwatch_probe_gpu_occupied_seconds_total{@node@}[6h])) / 21600"

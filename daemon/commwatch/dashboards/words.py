@@ -11,7 +11,7 @@ NEEDS_RULES = "Needs the rules of alerts/rules in this Prometheus."
 NEEDS_SCORE = "Needs results of probes: they run while the node is free; docs/score.md."
 NEEDS_PROBES = "Needs results of probes: they run while the node is free; docs/probes.md."
 NEEDS_PAIRS = "Needs the pair probe, once a day on a free node with two GPUs, and the rules of alerts/rules."
-NEEDS_PEERS = "Needs results of at least eight equal nodes and the recording rules of alerts/rules."
+NEEDS_PEERS = "Needs results of at least @peer_nodes_min@ equal nodes and the recording rules of alerts/rules."
 NEEDS_NVLINK = "Needs GPUs with NVLink and the collectors nvml_nvlink and nvml_nvlink_errors."
 NEEDS_NVLINK_5 = "Needs GPUs with NVLink 5 (Blackwell and later)."
 NEEDS_PCIE = "Needs the collectors of PCIe: NVML for GPUs, sysfs for adapters and switches."
@@ -48,25 +48,40 @@ SCORE = Scale("blue", (("score_good_ratio", "yellow"), ("score_excellent_ratio",
 
 # --- links; Grafana fills in what is in braces ---
 
-_VARIABLES = "?${datasource:queryparam}&${cluster:queryparam}&${job:queryparam}&${__url_time_range}"
-NODE_LINK = f"/d/commwatch-node{_VARIABLES}&var-instance=${{__data.fields.instance}}"
-PAIRS_LINK = f"/d/commwatch-pairs{_VARIABLES}&var-instance=${{__data.fields.instance}}"
+_KEPT = "?${datasource:queryparam}&${cluster:queryparam}&${__url_time_range}"
+# The cluster as it is chosen: a site without clusters has no such field.
+_OF_LINE = f"{_KEPT}&var-job=${{__data.fields.job}}&var-instance=${{__data.fields.instance}}"
+NODE_LINK = f"/d/commwatch-node{_OF_LINE}"
+PAIRS_LINK = f"/d/commwatch-pairs{_OF_LINE}"
 LINK_LINK = (
-    f"/d/commwatch-link{_VARIABLES}&${{instance:queryparam}}"
+    f"/d/commwatch-link{_KEPT}&${{job:queryparam}}&${{instance:queryparam}}"
     "&var-gpu=${__data.fields.gpu}&var-link=${__data.fields.link}"
 )
 ALERT_TABLE_LINKS = {"alertname": "@runbooks@/${__value.raw}.md", "instance": NODE_LINK}
 
 # --- expressions ---
 
-FIRING = """
-    1000 * max by (cluster, job, instance, alertname, severity, simulated, gpu, link, device, port, probe) (
-      ALERTS_FOR_STATE{@alerts@, severity=~"critical|warning"}
-      and ignoring (alertstate)
-      ALERTS{@alerts@, alertstate="firing", severity=~"critical|warning"}
+_ABOUT = (
+    "fault", "software", "gpu_model", "collector", "worker", "rule", "service", "check", "component", "counter",
+    "reason", "direction", "aspect", "role", "kind", "element", "src", "dst", "backend", "sign", "what", "xid", "sxid",
+    "message", "category", "variable", "remark", "digest",
+)  # fmt: skip
+"""Labels of alerts that have no column of their own."""
+FIRING = f"""
+    1000 * max by (cluster, job, instance, alertname, severity, simulated, gpu, link, device, port, probe, about) (
+      label_replace(
+        label_join(
+          ALERTS_FOR_STATE{{@alerts@, severity=~"critical|warning"}}
+          and ignoring (alertstate)
+          ALERTS{{@alerts@, alertstate="firing", severity=~"critical|warning"}},
+          "about", " ", {", ".join(f'"{label}"' for label in _ABOUT)}
+        ),
+        "about", "$1", "about", " *(.*?) *"
+      )
     )
 """
-"""Milliseconds since 1970 at which the sign of each alert that fires was first seen."""
+"""Milliseconds since 1970 at which the sign of each alert that fires was first seen; ``about`` tells those of one part
+from each other."""
 
 AGE = """
     max by (collector) (
@@ -79,7 +94,29 @@ AGE = """
 
 def zero_with_rules(expression: str) -> str:
     """A sum over alerts; 0 where none fires and rules are evaluated here, nothing where they are not."""
-    return f"{expression} or 0 * max(job:commwatch_rules:info{{@recorded@}})"
+    return f'{expression} or 0 * max(job:commwatch_rules:info{{job=~"$job"}})'
+
+
+def new_events(counter: str, matchers: str, labels: str) -> str:
+    """Events within an hour of a counter whose series begin with their first event, which an increase misses.
+
+    That first one counts where the node was seen an hour before: what a node brings along is not new.
+    """
+    series = f"{counter}{{{matchers}}}"
+    return (
+        f"sum by ({labels}) (round(increase({series}[1h])) > 0"
+        f" or (({series} unless {series} offset 1h)"
+        f" and on (cluster, job, instance) commwatch_simulated{{@node@}} offset 1h) > 0)"
+    )
+
+
+def highest_rate(labels: str, matchers: str, counters: tuple[str, ...]) -> str:
+    """The fastest of several counters, per second; those that a node lacks do not matter."""
+    parts = (
+        f'label_replace(rate({counter}_total{{{matchers}}}[$__rate_interval]), "counter", "{counter}", "", "")'
+        for counter in counters
+    )
+    return f"max by ({labels}) ({' or '.join(parts)})"
 
 
 def added(window: str, labels: str, counters: tuple[str, ...]) -> str:

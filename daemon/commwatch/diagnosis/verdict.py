@@ -6,11 +6,8 @@ from collections.abc import Sequence
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Verdict
-from commwatch.documents import CauseRecord, FindingRecord, FindingsDocument
+from commwatch.documents import STALE_SECONDS, CauseRecord, FindingRecord, FindingsDocument
 from commwatch.units import format_seconds
-
-STALE_SECONDS = 60.0
-"""A look of the daemon's rules that is older says nothing of now; they look every 10 s."""
 
 
 def verdict_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import os
+import re
 import ssl
 import stat
 from pathlib import Path
@@ -22,6 +23,8 @@ DEADLINE_SECONDS = 5.0
 """For connecting, and for each wait for more of an answer."""
 _LARGEST_ANSWER = 2**26
 _DEFAULT_PORT = 28029
+_ABOUT_US = re.compile("ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE)")
+"""OpenSSL's names of what a server says that wants another certificate, or any."""
 _Document = TypeVar("_Document", bound=msgspec.Struct)
 
 
@@ -119,6 +122,8 @@ class Endpoint:
     def _told(self, error: Exception) -> CommwatchError:
         if isinstance(error, ssl.SSLCertVerificationError):
             return Refused(f"{self.name}: its certificate is not trusted ({error.verify_message}); see --ca-file")
+        if isinstance(error, ssl.SSLError) and _ABOUT_US.search(error.reason or ""):
+            return Refused(f"{self.name}: our certificate is not accepted ({error.reason}); see --cert-file")
         if isinstance(error, ssl.SSLError):
             return CommwatchError(f"{self.name}: TLS failed: {error.reason or error}")
         if isinstance(error, TimeoutError):

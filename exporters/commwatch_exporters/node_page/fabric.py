@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from commwatch_exporters.node_page.marks import LEVELS, Marks, port_mark, worst_mark
 from commwatch_exporters.node_page.markup import level_of
 from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.node_page.tables import LINK_UP_STATES, by_gpu, gpu_keys, pcie_words
@@ -16,10 +17,6 @@ _DEEPEST = 64
 """Bridges between a device and its host bridge, at most: more is no tree."""
 _MOST_ADAPTERS = 32
 """A host with virtual functions has hundreds."""
-_ORDER = ("bad", "warn", "info", "unknown", "off", "good")
-"""Levels, the worst first."""
-
-Marks = Mapping[str, Mark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +146,7 @@ def fabric_of(snapshot: Snapshot, marks: Marks) -> Fabric:
     for top, (its_gpus, its_adapters) in sorted(by_branch.items()):
         switch = top if tree.get(top, ("",))[0] == "switch_port" else ""
         known = tree.get(top, ("", "", ""))
-        wrong = worst_marks(marks, f"pcie_link/{top}", f"part/pcie_switch/{top}") if switch else None
+        wrong = worst_mark(marks, f"pcie_link/{top}", f"part/pcie_switch/{top}") if switch else None
         level = level_of(wrong.severity) if wrong else "good"
         branches.append(Branch(known[2], switch, level, tuple(its_gpus), tuple(its_adapters)))
     return Fabric(tuple(branches), _nvswitches(gpus, marks), len(all_adapters) - len(adapters))
@@ -181,11 +178,11 @@ def _gpus(snapshot: Snapshot, marks: Marks) -> list[Gpu]:
     for key in gpu_keys(snapshot):
         index, address = key
         state = snapshot.value("commwatch_gpu_state", *key)
-        wrong = worst_marks(marks, f"gpu/{address}", f"part/gpu/GPU{index}")
+        wrong = worst_mark(marks, f"gpu/{address}", f"part/gpu/GPU{index}")
         words = "state unknown" if state is None else GPU_STATES.get(int(state), f"unknown state {state}")
         level = "unknown" if state is None else "bad" if state else level_of(wrong.severity) if wrong else "good"
         pcie, degraded = pcie_words(snapshot, *key)
-        pcie_wrong = worst_marks(marks, f"pcie_link/{address}", f"part/pcie_link/{address}")
+        pcie_wrong = worst_mark(marks, f"pcie_link/{address}", f"part/pcie_link/{address}")
         numbers = {*states.get(key, {}), *wanted.get(key, {})}
         links = tuple(
             _link(address, number, states.get(key, {}).get(number), bool(wanted.get(key, {}).get(number)),
@@ -212,7 +209,7 @@ def _link(
     address: str, number: str, state: float | None, expected: bool, end: tuple[str, str], marks: Marks
 ) -> Link:  # fmt: skip
     kind, far = end
-    wrong = worst_marks(marks, f"nvlink/{address}/{number}")
+    wrong = worst_mark(marks, f"nvlink/{address}/{number}")
     up = state in LINK_UP_STATES
     words = "not read" if state is None else "up" if up else "down" if expected else "not in use"
     if state is None:
@@ -236,10 +233,8 @@ def _adapters(snapshot: Snapshot, marks: Marks) -> list[Adapter]:
         words = "state unknown" if state is None else RDMA_STATES.get(int(state), f"unknown state {state}")
         up = None if state is None else state == _RDMA_ACTIVE
         name = found["device"] if found["port"] == "1" else f"{found['device']}/{found['port']}"
-        identities = (f"rdma_port/{'/'.join(key)}", f"interface/{found['netdev']}", f"part/nic/{found['device']}")
-        adapters.append(
-            _adapter(name, found["pci_bus_id"], up, words, snapshot, marks, identities, "rdma_port", key)
-        )  # fmt: skip
+        wrong = port_mark(marks, *key, found["netdev"])
+        adapters.append(_adapter(name, found["pci_bus_id"], up, words, snapshot, marks, wrong, "rdma_port", key))
     if adapters:
         return adapters
     for found, _ in snapshot.samples("commwatch_ethernet_info"):
@@ -248,16 +243,16 @@ def _adapters(snapshot: Snapshot, marks: Marks) -> list[Adapter]:
             carrier = snapshot.value("commwatch_ethernet_carrier", device)
             up = None if carrier is None else bool(carrier)
             words = "state unknown" if up is None else "up" if up else "down"
+            wrong = worst_mark(marks, f"interface/{device}")
             adapters.append(
-                _adapter(device, found["pci_bus_id"], up, words, snapshot, marks, (f"interface/{device}",), "ethernet",
-                         (device,))
-            )  # fmt: skip
+                _adapter(device, found["pci_bus_id"], up, words, snapshot, marks, wrong, "ethernet", (device,))
+            )
     return adapters
 
 
 def _most_telling(adapters: list[Adapter]) -> list[Adapter]:
     """As many as are shown, those with the worst states among them, in their order."""
-    places = sorted(range(len(adapters)), key=lambda place: _ORDER.index(adapters[place].level))
+    places = sorted(range(len(adapters)), key=lambda place: LEVELS.index(adapters[place].level))
     return [adapters[place] for place in sorted(places[:_MOST_ADAPTERS])]
 
 
@@ -268,12 +263,11 @@ def _adapter(
     words: str,
     snapshot: Snapshot,
     marks: Marks,
-    identities: Iterable[str],
+    wrong: Mark | None,
     family: str,
     labels: tuple[str, ...],
 ) -> Adapter:
-    wrong = worst_marks(marks, *identities)
-    pcie_wrong = worst_marks(marks, f"pcie_link/{address}")
+    pcie_wrong = worst_mark(marks, f"pcie_link/{address}")
     level = "unknown" if up is None else "good" if up else "off"
     return Adapter(
         name=name,
@@ -292,7 +286,7 @@ def _nvswitches(gpus: Iterable[Gpu], marks: Marks) -> tuple[Switch, ...]:
     addresses = {one.far for gpu in gpus for one in gpu.links if one.is_up and not one.to_gpu}
     switches = []
     for address in sorted(addresses):
-        wrong = worst_marks(marks, f"nvswitch/{address}")
+        wrong = worst_mark(marks, f"nvswitch/{address}")
         words = wrong.title if wrong else "no error is known" if address else "not seen by this host"
         switches.append(Switch(address, level_of(wrong.severity) if wrong else "good", words))
     return tuple(switches)
@@ -301,9 +295,3 @@ def _nvswitches(gpus: Iterable[Gpu], marks: Marks) -> tuple[Switch, ...]:
 def _said(state: str, wrong: Mark | None, *, fine: bool) -> str:
     """The state, or where that is fine, what is wrong all the same."""
     return wrong.title if wrong is not None and fine else state
-
-
-def worst_marks(marks: Marks, *identities: str) -> Mark | None:
-    """The gravest mark of some components; None where they have none."""
-    found = [marks[one] for one in identities if one in marks]
-    return min(found, key=lambda mark: _ORDER.index(level_of(mark.severity)), default=None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from commwatch_exporters.node_page.markup import section, text
 from commwatch_exporters.node_page.records import PairCell, PairsStatus
 
+_WIDEST_CELL_REM = 4.2
+
 
 def pairs_section(pairs: PairsStatus | None) -> str:
     """The last matrix; what to do where there is none."""
@@ -18,12 +20,13 @@ def pairs_section(pairs: PairsStatus | None) -> str:
             for name, row in zip(pairs.names, pairs.rows, strict=True)
         ]
     )
+    widest = (len(pairs.names) + 1) * _WIDEST_CELL_REM
     return section(
         "pairs",
         "Pairs of GPUs",
         f'<p>{text(pairs.title)}. Row sends, column receives.</p><div class="wide bare" tabindex="0" role="region" '
-        f'aria-labelledby="pairs"><table class="matrix" aria-labelledby="pairs"><thead><tr><td></td>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>{_scale(pairs)}{_notes(pairs)}"
+        f'aria-labelledby="pairs"><table class="matrix" style="max-width:{widest:g}rem" aria-labelledby="pairs">'
+        f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>{_scale(pairs)}{_notes(pairs)}"
         f'<p class="dim small">{text(pairs.facts)}</p>',
     )
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from commwatch_exporters.node_page.drawing import draw
 from commwatch_exporters.node_page.fabric import Adapter, Fabric, Gpu, fabric_of
-from commwatch_exporters.node_page.markup import section, text
+from commwatch_exporters.node_page.markup import GLYPHS, section, text
 from commwatch_exporters.node_page.matrix import pairs_section
-from commwatch_exporters.node_page.records import Status
+from commwatch_exporters.node_page.records import Fact, Status
 from commwatch_exporters.node_page.running import collector_table, probe_table
 from commwatch_exporters.node_page.served import STILL_PATH
 from commwatch_exporters.node_page.style import STYLE
@@ -51,8 +51,9 @@ def render_node_page(snapshot: Snapshot, status: Status, telemetry_path: str, *,
             f'<div class="two">{_picture(fabric)}{pairs_section(status.pairs)}</div>',
             probe_table(status.probes),
             gpu_table(snapshot),
-            f'<div class="two">{rdma_table(snapshot)}{interface_table(snapshot)}</div>',
-            collector_table(status.collectors),
+            f'<div class="two"><div>{rdma_table(snapshot, status.marks)}'
+            f"{interface_table(snapshot, status.marks)}</div>"
+            f"{collector_table(status.collectors)}</div>",
             f"</main>{_footer(status, refreshes)}</body></html>\n",
         ]
     )
@@ -74,12 +75,18 @@ def _notices(snapshot: Snapshot, status: Status) -> str:
     return "".join([f'<p class="notice">{text(notice)}</p>' for notice in notices])
 
 
-def _facts(facts: Sequence[tuple[str, str]]) -> str:
-    """What this node is."""
+def _facts(facts: Sequence[Fact]) -> str:
+    """What this node is; what is short of the expected is marked."""
     if not facts:
         return ""
-    rows = "".join([f"<div><dt>{text(term)}</dt><dd>{text(words)}</dd></div>" for term, words in facts])
+    rows = "".join([f"<div><dt>{text(one.term)}</dt>{_fact_words(one)}</div>" for one in facts])
     return f'<dl class="facts">{rows}</dl>'
+
+
+def _fact_words(fact: Fact) -> str:
+    if not fact.is_short:
+        return f"<dd>{text(fact.words)}</dd>"
+    return f'<dd class="bad">{text(fact.words)} <span aria-hidden="true">{GLYPHS["bad"]}</span></dd>'
 
 
 def _picture(fabric: Fabric) -> str:

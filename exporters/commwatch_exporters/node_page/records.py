@@ -67,6 +67,8 @@ class FindingStatus:
     """Since it was seen first."""
     causes: Sequence[str] = ()
     """What explains it, the likeliest first."""
+    culprit: str = ""
+    """Part of the node that the likeliest cause is about; empty without a cause."""
     next_step: str = ""
     code: str = ""
 
@@ -131,6 +133,16 @@ class PairsStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that this node is or has."""
+
+    term: str
+    words: str
+    is_short: bool = False
+    """Whether less is here than is expected."""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """What the page says beside the snapshot."""
 
@@ -141,12 +153,13 @@ class Status:
     """Name of the simulated node; empty for a real one."""
     paused: str | None = None
     """Why the daemon is paused; None where it is not."""
-    facts: Sequence[tuple[str, str]] = ()
-    """What this node is: terms with what they are here."""
+    facts: Sequence[Fact] = ()
     notices: Sequence[str] = ()
     """What the reader should know or do first."""
     looked: bool = True
     """Whether the rules have run, so that no finding means that nothing was found."""
+    doubt: str = ""
+    """Why something may be wrong that no finding tells of; empty where none is known."""
     findings: Sequence[FindingStatus] = ()
     """What is wrong, the gravest first."""
     marks: Mapping[str, Mark] = field(default_factory=dict)

@@ -15,7 +15,7 @@ _LATE_INTERVALS = 3
 
 def probe_table(probes: Sequence[ProbeStatus]) -> str:
     """Last result, course, baseline, and what comes next."""
-    headings = ("Probe", "Last result", "Course", "Baseline", "#Age", "Next")
+    headings = ("Probe", "Last result", "Course of latency", "Usual latency", "#Age", "Next")
     rows = [
         [
             f'<td>{text(probe.name)} <span class="dim">{text(probe.backend)}</span></td>',
@@ -80,16 +80,21 @@ def collector_table(collectors: Sequence[CollectorStatus]) -> str:
     """How each went and how old what it read is."""
     rows = [
         [
-            cell(collector.name),
+            _name(collector),
             _success(collector),
             _age(collector),
             number(duration(collector.interval_seconds)),
-            f'<td class="text">{text(collector.last_error)}</td>',
         ]
         for collector in collectors
     ]
-    headings = ("Collector", "Last run", "#Since success", "#Every", "Last error")
-    return table("collectors", "Collectors", headings, rows, "No collector runs.", stacks=True)
+    headings = ("Collector", "Last run", "#Since success", "#Every")
+    return table("collectors", "Collectors", headings, rows, "No collector runs.")
+
+
+def _name(collector: CollectorStatus) -> str:
+    """With the last error below it."""
+    error = f' <span class="error">{text(collector.last_error)}</span>' if collector.last_error else ""
+    return f"<td>{text(collector.name)}{error}</td>"
 
 
 def _success(collector: CollectorStatus) -> str:

@@ -57,9 +57,10 @@ color:var(--bg);font-size:1.5rem;font-weight:700}
 .bar i{display:block;height:100%;border-radius:2px;background:var(--fg)}
 .score .lost{font-size:.85rem;color:var(--dim);margin:.3rem 0 0;max-width:32rem}
 .score ul.lost{padding-left:1.1rem;margin:0}
-.facts{display:flex;flex-wrap:wrap;gap:.2rem 1.8rem;margin:.8rem 0 0}
+.facts{display:flex;flex-wrap:wrap;gap:.2rem 2rem;margin:.8rem 0 0}
 .facts dt{color:var(--dim);font-size:.8rem}
 .facts dd{margin:0}
+.facts .bad{color:var(--side);font-weight:600}
 article{border:1px solid var(--line);border-left:4px solid var(--side);border-radius:6px;padding:.55rem .9rem;
 margin:.5rem 0}
 article p{margin:.1rem 0}
@@ -70,6 +71,7 @@ article li{line-height:1.35}
 .tag{display:inline-block;color:var(--side);background:var(--ground);border:1px solid var(--side);border-radius:4px;
 padding:0 .4rem;font-size:.8rem;white-space:nowrap;margin-right:.3rem}
 .two th,.two td{padding-inline:.5rem}
+.two>div{min-width:0}
 .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,31rem),1fr));gap:0 2.5rem}
 .two:has(>:only-child){display:block}
 .wide{overflow-x:auto;border:1px solid var(--line);border-radius:6px}
@@ -83,6 +85,7 @@ tbody tr+tr>*{border-top:1px solid var(--line)}
 .text{white-space:normal;min-width:9rem}
 td.good,td.bad,td.warn{color:var(--side)}
 td.bad,td.warn{font-weight:600}
+.error{display:block;white-space:normal;font-weight:400;color:var(--dim)}
 figure{margin:0}
 figure svg{display:block;width:100%;max-width:32rem;height:auto;margin:.5rem 0}
 figcaption{max-width:40rem}
@@ -114,8 +117,8 @@ svg path.off{stroke-dasharray:1 2}
 svg path.unknown{stroke:var(--line)}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;padding:0;margin:.3rem 0;color:var(--dim)}
 .legend svg{width:26px;height:8px;margin-right:.4rem}
-.matrix{width:auto;table-layout:fixed;border-collapse:separate;border-spacing:2px;font-size:.82rem}
-.matrix th,.matrix td{padding:.35rem .2rem;text-align:center;border:0!important;min-width:3.1rem}
+.matrix{width:100%;table-layout:fixed;border-collapse:separate;border-spacing:2px;font-size:.82rem}
+.matrix th,.matrix td{padding:.6rem .2rem;text-align:center;border:0!important;min-width:3.1rem}
 .matrix thead th{background:none;color:var(--fg)}
 .matrix tbody th{text-align:right;padding-right:.5rem}
 .matrix td{border-radius:3px}
@@ -132,6 +135,7 @@ svg path.unknown{stroke:var(--line)}
 footer{display:flex;flex-wrap:wrap;justify-content:space-between;gap:.2rem 2rem;color:var(--dim);margin:2rem 0 0;
 padding-top:.5rem;border-top:1px solid var(--line)}
 @media(max-width:40rem){
+.facts{display:grid;grid-template-columns:1fr 1fr;gap:.3rem .8rem}
 body{padding:.7rem .6rem}
 nav{margin-left:0}
 .verdict{padding:.7rem .8rem}
@@ -143,9 +147,8 @@ thead th{white-space:normal;overflow-wrap:normal}
 .stack tr+tr{border-top:1px solid var(--line)}
 .stack th,.stack td{display:block;border:0!important;padding:.08rem .3rem;text-align:left;white-space:normal}
 .stack th{font-size:.95rem}
-.stack td{padding-left:6.8rem;position:relative}
+.stack td{padding-left:8.4rem;position:relative}
 .stack td::before{content:attr(data-label);position:absolute;left:.3rem;color:var(--dim);font-weight:400}
-.stack td:empty{display:none}
 .matrix{width:100%;border-spacing:1px;table-layout:auto}
 .matrix th,.matrix td{min-width:0;padding:.4rem 0;font-size:.7rem}
 .matrix tbody th{padding-right:.2rem}

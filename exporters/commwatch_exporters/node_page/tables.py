@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from commwatch_exporters.node_page.markup import ABSENT, cell, judged, number, percent, table, text
+from commwatch_exporters.node_page.marks import Marks, port_mark, worst_mark
+from commwatch_exporters.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, text
+from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.signs import GPU_STATES, RDMA_STATES, signs
 from commwatch_exporters.snapshot import Snapshot, Value
 
@@ -54,7 +56,7 @@ def gpu_table(snapshot: Snapshot) -> str:
         [
             cell(gpu),
             _gpu_state(snapshot.value("commwatch_gpu_state", gpu, slot)),
-            _yes_no(snapshot.value("commwatch_gpu_busy", gpu, slot), "busy", "idle"),
+            cell(_yes_no(snapshot.value("commwatch_gpu_busy", gpu, slot), "busy", "idle")),
             _links(states.get((gpu, slot), {}), wanted.get((gpu, slot), {})),
             percent(snapshot.value("commwatch_nvlink_transmit_utilization_ratio", gpu, slot)),
             percent(snapshot.value("commwatch_nvlink_receive_utilization_ratio", gpu, slot)),
@@ -67,14 +69,17 @@ def gpu_table(snapshot: Snapshot) -> str:
     return table("gpus", "GPUs", headings, rows, "No GPU is read at present.")
 
 
-def rdma_table(snapshot: Snapshot) -> str:
+def rdma_table(snapshot: Snapshot, marks: Marks) -> str:
     """The RDMA ports; nothing where the node has none."""
-    layers = {(found["device"], found["port"]): found["link_layer"] for found, _ in snapshot.samples(_RDMA[0])}
+    about = {(found["device"], found["port"]): found for found, _ in snapshot.samples(_RDMA[0])}
     rows = [
         [
             cell(f"{device}/{port}"),
-            cell(layers.get((device, port), "")),
-            _port_state(snapshot.value("commwatch_rdma_port_state", device, port)),
+            cell(about.get((device, port), {}).get("link_layer", "")),
+            _marked(
+                _port_state(snapshot.value("commwatch_rdma_port_state", device, port)),
+                port_mark(marks, device, port, about.get((device, port), {}).get("netdev", "")),
+            ),
             _speed(snapshot.value("commwatch_rdma_port_speed_bytes_per_second", device, port)),
             percent(snapshot.value("commwatch_rdma_port_transmit_utilization_ratio", device, port)),
             percent(snapshot.value("commwatch_rdma_port_receive_utilization_ratio", device, port)),
@@ -86,12 +91,15 @@ def rdma_table(snapshot: Snapshot) -> str:
     return table("rdma", "RDMA ports", headings, rows, "") if rows else ""
 
 
-def interface_table(snapshot: Snapshot) -> str:
+def interface_table(snapshot: Snapshot, marks: Marks) -> str:
     """Link, speed and use of each network interface."""
     rows = [
         [
             cell(device),
-            _yes_no(snapshot.value("commwatch_ethernet_carrier", device), "up", "down"),
+            _marked(
+                _yes_no(snapshot.value("commwatch_ethernet_carrier", device), "up", "down"),
+                worst_mark(marks, f"interface/{device}"),
+            ),
             _speed(snapshot.value("commwatch_ethernet_speed_bytes_per_second", device)),
             percent(snapshot.value("commwatch_ethernet_transmit_utilization_ratio", device)),
             percent(snapshot.value("commwatch_ethernet_receive_utilization_ratio", device)),
@@ -126,7 +134,12 @@ def pcie_words(snapshot: Snapshot, gpu: str, slot: str) -> tuple[str, bool]:
 
 
 def _yes_no(value: Value, yes: str, no: str) -> str:
-    return cell("" if value is None else yes if value else no)
+    return "" if value is None else yes if value else no
+
+
+def _marked(words: str, mark: Mark | None) -> str:
+    """The state, with the sign of what is wrong with the part."""
+    return cell(words) if mark is None else judged(level_of(mark.severity), words or ABSENT)
 
 
 def _gpu_state(value: Value) -> str:
@@ -151,7 +164,7 @@ def _pcie(snapshot: Snapshot, gpu: str, slot: str) -> str:
 
 
 def _port_state(value: Value) -> str:
-    return cell("" if value is None else RDMA_STATES.get(int(value), f"unknown ({value})"))
+    return "" if value is None else RDMA_STATES.get(int(value), f"unknown ({value})")
 
 
 def _count(value: Value) -> str:

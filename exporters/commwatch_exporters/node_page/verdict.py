@@ -30,10 +30,11 @@ def headline(status: Status, *, has_gpus: bool) -> tuple[str, str, str]:
         return "plain", "Paused", f"nothing is read or probed; before: {said}"
     if not status.looked:
         return "plain", "Not known yet", "the first look at this node is not over"
-    if counts["bad"]:
-        return "bad", "Critical", said
-    if counts["warn"]:
-        return "warn", "Needs attention", said
+    if counts["bad"] or counts["warn"]:
+        more = f"; there may be more: {status.doubt}" if status.doubt else ""
+        return (*(("bad", "Critical") if counts["bad"] else ("warn", "Needs attention")), f"{said}{more}")
+    if status.doubt:
+        return "plain", "Not fully known", f"nothing wrong was found, but {status.doubt}"
     if not has_gpus:
         return "plain", "No GPU", "none is known here, so that nothing can be said of communication between them"
     if status.score is not None and status.score.word == "needs work":
@@ -73,9 +74,9 @@ def verdict_card(status: Status, said: tuple[str, str, str]) -> str:
 
 
 def _places(findings: Sequence[FindingStatus]) -> str:
-    """Where what someone must look at is, the gravest first."""
-    parts = [one.part.partition(" (")[0] for one in findings if level_of(one.severity) != "info"]
-    places = list(dict.fromkeys(parts))
+    """Where someone must look, the gravest first: at the part that is to blame, where one is known."""
+    parts = [one.culprit or one.part for one in findings if level_of(one.severity) != "info"]
+    places = list(dict.fromkeys(part.partition(" (")[0] for part in parts))
     if not places:
         return ""
     left = len(places) - _MOST_PLACES

@@ -114,4 +114,8 @@ def _links(facts: Facts, thresholds: Thresholds) -> Iterator[Reading]:
         yield Reading(f"GPU{labels['gpu']} link {labels['link']}", 0.0, f"{rise:g} failed recoveries in the last day")
     for labels, rise in facts.increases(_FLAPS, DAY):
         ratio = at_most_one(1.0 - rise / thresholds.score_port_flaps_per_day)
-        yield Reading(f"{labels['device']} port {labels['port']}", ratio, f"{rise:g} times down in the last day")
+        yield Reading(
+            f"{labels['device']} port {labels['port']}",
+            ratio,
+            f"down {f'{rise:g} times' if rise != 1 else 'once'} in the last day",
+        )
