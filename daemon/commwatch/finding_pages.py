@@ -30,9 +30,9 @@ restart of the daemon. A finding that was neither seen nor could be seen for sev
 A fault that explains a symptom stands under it as a cause, with a weight between 0 and 1 by which causes are ranked:
 a judgement, not a measurement. It then is no finding of its own, and the symptom is as grave as its gravest cause.
 
-Open findings are in `commwatch_finding`, at `/api/v1/findings` ([API](../api.md)), on the page of the node, and in the log
-when they open and close. Alerts come from the metrics, not from findings; where a code names one, both look at the
-same sign.
+Open findings are in `commwatch_finding`, at `/api/v1/findings` ([API](../api.md)), on the page of the node, and in the
+log when they open and close. Alerts come from the metrics, not from findings; where a code names one, both look at
+the same sign.
 
 | role | what it means |
 | --- | --- |
