@@ -110,7 +110,8 @@ def test_each_alert_has_a_line(answers: Answers) -> None:
 
     (count,) = by_name["commwatch-node: Pages and tickets"]
     lines = [one for one in by_name["commwatch-node: Alerts / since"] if "instance" in one.labels]
-    assert len(lines) == count.last
+    told = sorted((one.labels["alertname"], one.labels["about"].strip()) for one in lines)
+    assert len(lines) == count.last, told
 
 
 def test_an_event_counts_once(answers: Answers) -> None:

@@ -69,14 +69,11 @@ _ABOUT = (
 """Labels of alerts that have no column of their own."""
 FIRING = f"""
     1000 * max by (cluster, job, instance, alertname, severity, simulated, gpu, link, device, port, probe, about) (
-      label_replace(
-        label_join(
-          ALERTS_FOR_STATE{{@alerts@, severity=~"critical|warning"}}
-          and ignoring (alertstate)
-          ALERTS{{@alerts@, alertstate="firing", severity=~"critical|warning"}},
-          "about", " ", {", ".join(f'"{label}"' for label in _ABOUT)}
-        ),
-        "about", "$1", "about", " *(.*?) *"
+      label_join(
+        ALERTS_FOR_STATE{{@alerts@, severity=~"critical|warning"}}
+        and ignoring (alertstate)
+        ALERTS{{@alerts@, alertstate="firing", severity=~"critical|warning"}},
+        "about", " ", {", ".join(f'"{label}"' for label in _ABOUT)}
       )
     )
 """
