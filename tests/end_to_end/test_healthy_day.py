@@ -22,7 +22,8 @@ nics:
   - {interface: ens11np0, rdma: mlx5_2, speed: 100}
 """
 INFORMATION = {
-    "CommwatchClockStepped", "CommwatchNvlinkRecovered", "CommwatchRdmaCongested", "CommwatchWatchdog",
+    "CommwatchClockStepped", "CommwatchNvlinkRecovered", "CommwatchNvlinkUtilizationLow", "CommwatchRdmaCongested",
+    "CommwatchWatchdog",
 }  # fmt: skip
 
 

@@ -36,7 +36,9 @@ from support.facts import shipped
 from support.rehearsed_daemon import RehearsedDaemon
 
 STEP_SECONDS = 15.0
-"""Between two scrapes, and between two looks at what is due."""
+"""Between two scrapes."""
+SECOND_LOOK_SECONDS = 1.0
+"""Before each scrape, what is due is read once more: use is made of two readings that are not far apart."""
 
 
 @dataclass
@@ -262,10 +264,12 @@ class DayDaemon(RehearsedDaemon):
 
     def step_to(self, seconds: float) -> None:
         """Let time pass up to so many seconds after the boot: what is due runs, and the rules look."""
-        self.time = seconds
-        self._write_trees()
+        for moment in (seconds - SECOND_LOOK_SECONDS, seconds):
+            self.time = max(self.time, moment)
+            self._write_trees()
+            with capture_logs():
+                self._loop.run_until_complete(self.scheduler.run_due())
         with capture_logs():
-            self._loop.run_until_complete(self.scheduler.run_due())
             self.store.expire(self.time)
             self.probing.refresh()
         self.instruments.changed = True  # the use of processes is measured at each look, and changes
