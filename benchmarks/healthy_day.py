@@ -69,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.short and given.report is not None:
         parser.error("the table of the page is of the whole day: not --report with --short")
+    if given.preset and given.report is not None:
+        parser.error("the table of the page is of every preset: not --report with --preset")
     presets, outcomes = given.preset or list(PRESETS), {}
     with ProcessPoolExecutor(given.at_once) as pool:
         days = [pool.submit(measured, preset, short=given.short) for preset in presets]

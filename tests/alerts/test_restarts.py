@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from support.alertmanager import Alertmanager, alertmanager
+from support.handler_server import serving
 from support.prometheus import QUICK, prometheus, quick_rules
 
 pytestmark = pytest.mark.prometheus
@@ -59,17 +59,8 @@ def exposed() -> Iterator[Nodes]:
         def log_message(self, *args: object) -> None:
             del args
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    nodes.address = f"127.0.0.1:{server.server_address[1]}"
-    try:
+    with serving(Handler) as nodes.address:
         yield nodes
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
 
 
 def told(manager: Alertmanager, status: str) -> list[tuple[str, str, list[str]]]:

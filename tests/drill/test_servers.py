@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from commwatch.drill.pace import SHIPPED
 from commwatch.drill.programs import DrillError
 from commwatch.drill.servers import AlertmanagerApi, PrometheusApi, find_program
 from commwatch.drill.stage import Given, Stage
+from support.handler_server import serving
 
 ALERT = {
     "fingerprint": "1",
@@ -41,15 +41,8 @@ def answering(answers: Mapping[str, Any]) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
             del format, args
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Handler) as address:
+        yield f"http://{address}"
 
 
 def test_alerts_that_come_and_go_in_a_given_alertmanager_are_notices() -> None:

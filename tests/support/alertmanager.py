@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import yaml
 from commwatch.assets import asset
 from commwatch.drill.programs import Program
 from commwatch.drill.servers import find_program
+from support.handler_server import serving
 
 SHORT = {"0s": "0s", "5s": "1s", "30s": "2s", "1m": "2s", "50s": "2s"}
 """Waits of the example and what stands for them in the tests; every other one is an hour."""
@@ -166,16 +166,8 @@ def _sink(posts: list[Post]) -> Iterator[str]:
         def log_message(self, *args: object) -> None:
             del args
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    with serving(Handler) as address:
+        yield f"http://{address}"
 
 
 @contextmanager
