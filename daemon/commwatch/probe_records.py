@@ -28,6 +28,7 @@ from commwatch.topology.elements import ways_of
 from commwatch.units import format_rate, format_seconds
 from commwatch_exporters.node_page.records import ProbeStatus, Trend
 
+_MOST_SUSPECTS = 2
 AnyRecord: TypeAlias = ProbeRecord | PairRecord
 
 
@@ -173,12 +174,12 @@ def _pairs(record: PairRecord, now: float) -> str:
     matrix = record.last_matrix
     if matrix is None or not is_current(matrix.taken_at, record.interval, now):
         return ""
-    if suspects := record.suspects(now):
-        return "; ".join(one.words for one in suspects[:2])
     cells = [cell for cell in matrix.cells if cell.bandwidth is not None]
     if not cells:
         return ""
     rates = sorted(cells, key=lambda cell: cell.bandwidth or 0.0)
     worst, best = rates[0], rates[-1]
     ends = f"{matrix.endpoints[worst.source].label} to {matrix.endpoints[worst.destination].label}"
-    return f"{format_rate(worst.bandwidth or 0.0)} ({ends}) to {format_rate(best.bandwidth or 0.0)}"
+    span = f"{format_rate(worst.bandwidth or 0.0)} ({ends}) to {format_rate(best.bandwidth or 0.0)}"
+    suspects = [one.words.partition(": ")[0] for one in record.suspects(now)]  # the sentence names the part first
+    return "; suspect: ".join([span, *suspects[:_MOST_SUSPECTS]])

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from commwatch import __version__
 from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.finding import SEVERITIES, Finding
+from commwatch.analysis.findings.finding import SEVERITIES, Cause, Finding, Severity
 from commwatch.analysis.score.model import Score
 from commwatch.collection import Collector
 from commwatch.documents import STALE_SECONDS
@@ -117,19 +117,33 @@ def marks_of(findings: list[Finding]) -> dict[str, Mark]:
 
 
 def _finding(finding: Finding, now: float) -> FindingStatus:
+    """What a card says: what is wrong and why, or the cause first where that is as grave itself."""
     code = CODES[finding.code]
-    likeliest = finding.causes[0] if finding.causes else None
-    detail = f": {finding.detail}" if finding.detail else ""
+    causes = finding.causes
+    likeliest = causes[0] if causes else None
+    title, part, effect = _titled(finding), finding.component.words, ""
+    if likeliest is not None and _is_as_grave(CODES[likeliest.code].severity, finding.severity):
+        effect = f"{title} ({part})"
+        title, part, causes = _titled(likeliest), likeliest.component.words, causes[1:]
     return FindingStatus(
         severity=finding.severity,
-        title=f"{code.title}{detail}",
-        part=finding.component.words,
+        title=title,
+        part=part,
         age_seconds=max(0.0, now - finding.since),
-        causes=[f"{CODES[cause.code].title}: {cause.component.words}" for cause in finding.causes],
+        effect=effect,
+        causes=[f"{CODES[cause.code].title}: {cause.component.words}" for cause in causes],
         culprit="" if likeliest is None else likeliest.component.words,
         next_step=(code if likeliest is None else CODES[likeliest.code]).next_step,
-        code=finding.code,
+        code=likeliest.code if likeliest is not None and effect else finding.code,
     )
+
+
+def _titled(said: Finding | Cause) -> str:
+    return CODES[said.code].title + (f": {said.detail}" if said.detail else "")
+
+
+def _is_as_grave(severity: Severity, other: Severity) -> bool:
+    return SEVERITIES.index(severity) <= SEVERITIES.index(other)
 
 
 def _score(score: Score) -> ScoreStatus:

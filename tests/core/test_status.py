@@ -183,7 +183,7 @@ def test_stuck_processes_are_told_once(running: Engine, monkeypatch: pytest.Monk
 
 
 def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -> None:
-    """Title and detail, part, age, causes, and the next step of the likeliest cause."""
+    """Title and detail, part, age and causes; a cause that is as grave comes first, with its own next step."""
     part = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3")
     cause = Cause("nvlink_down", part, (), 0.9, "Traffic has fewer links.")
     probe = Component("probe", "all_reduce", "probe all_reduce")
@@ -195,18 +195,32 @@ def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -
     status = told(running)
 
     slow, lost = status.findings
-    assert (slow.severity, slow.part, slow.age_seconds) == ("critical", "probe all_reduce", 90.0)
-    assert slow.title == f"{CODES['probe_bandwidth_low'].title}: 50 % of it"
-    assert slow.causes == ["NVLink is down: GPU0 link 3 (0000:17:00.0/3)"]
+    assert (slow.severity, slow.part, slow.age_seconds) == ("critical", "GPU0 link 3 (0000:17:00.0/3)", 90.0)
+    assert (slow.title, slow.causes) == ("NVLink is down", [])
+    assert slow.effect == f"{CODES['probe_bandwidth_low'].title}: 50 % of it (probe all_reduce)"
     assert (slow.culprit, slow.next_step) == ("GPU0 link 3 (0000:17:00.0/3)", CODES["nvlink_down"].next_step)
-    assert (lost.title, lost.age_seconds, lost.causes) == ("GPU is lost", 0.0, [])
+    assert (lost.title, lost.effect, lost.age_seconds, lost.causes) == ("GPU is lost", "", 0.0, [])
     assert (lost.culprit, lost.next_step) == ("", CODES["gpu_lost"].next_step)
-    assert (slow.code, lost.code) == ("probe_bandwidth_low", "gpu_lost")
+    assert (slow.code, lost.code) == ("nvlink_down", "gpu_lost")
     assert status.marks == {
         "probe/all_reduce": Mark("critical", CODES["probe_bandwidth_low"].title),
         "nvlink/0000:17:00.0/3": Mark("critical", CODES["nvlink_down"].title),
         "gpu/0000:18:00.0": Mark("critical", CODES["gpu_lost"].title),
     }
+
+
+def test_a_cause_that_is_less_grave_stays_below_what_it_explains(running: Engine, clock: Clock) -> None:
+    """Nobody is told of a warning in the place of what is critical."""
+    name, code = next((name, code) for name, code in CODES.items() if code.severity == "warning")
+    cause = Cause(name, Component("gpu", "0000:17:00.0", "GPU0"), (), 0.9, "It may be.")
+    probe = Component("probe", "all_reduce", "probe all_reduce")
+    running.verdict.findings = [Finding("probe_bandwidth_low", probe, "critical", clock.time(), (), "", (cause,))]
+
+    (slow,) = told(running).findings
+
+    assert (slow.title, slow.part, slow.effect) == (CODES["probe_bandwidth_low"].title, "probe all_reduce", "")
+    assert slow.causes == [f"{code.title}: GPU0 (0000:17:00.0)"]
+    assert (slow.culprit, slow.next_step) == ("GPU0 (0000:17:00.0)", code.next_step)
 
 
 def test_a_part_is_marked_with_the_gravest_that_is_said_of_it() -> None:

@@ -97,7 +97,7 @@ def test_the_score_with_its_parts_and_losses() -> None:
     score = ScoreStatus(0.714, "good", (ScorePart("bandwidth", 0.6), ScorePart("latency", None)), ("GPU3 is slow",))
     page = page_of({}, Status("1", score=score))
 
-    assert {"0.71", "good", "0.60", "–", "GPU3 is slow"} <= {one.strip() for one in page.texts}
+    assert {"0.71", "0.60", "–", "GPU3 is slow"} <= {one.strip() for one in page.texts}
     assert [names["style"] for tag, names in page.elements if tag == "i"] == ["width:60%", "width:0%"]
     assert "not measured" in page_of({}, Status("1", score=ScoreStatus(None, "not measured"))).texts
 
@@ -115,6 +115,16 @@ def test_findings_say_where_why_and_what_next() -> None:
     assert ("a", {"href": "https://docs.example/c/findings/nvlink_down.md"}) in page.elements
     assert page.texts.index("Findings", page.texts.index("Snapshot")) < page.texts.index("GPUs and links")
     assert "Findings" not in [text for _, text in page_of({}).headings]
+
+
+def test_a_cause_says_what_it_explains() -> None:
+    """Then the causes below it are other ones."""
+    probe = "The probe has become slower (probe all_reduce)"
+    found = FindingStatus("critical", "x", "GPU0", 1.0, ("Xid: GPU0",), effect=probe)
+    page = page_of({}, Status("1", findings=[found]))
+
+    assert f"Likely explains: {probe}" in page.texts
+    assert page.texts.index("Other likely causes") < page.texts.index("Xid: GPU0")
 
 
 def test_the_verdict_names_the_places() -> None:

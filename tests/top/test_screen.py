@@ -16,7 +16,7 @@ from commwatch.top.view import Documents, View
 from support.facts import shipped
 from top.documents import BUSY, faulty, healthy, made
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden" / "top"
 pytestmark = pytest.mark.xdist_group("top_screen")
 
 
@@ -49,7 +49,7 @@ def page(view: View, width: int = 80) -> str:
 
 def held_against(lines: list[str], name: str, request: pytest.FixtureRequest) -> None:
     text = "".join(f"{line}\n" for line in lines)
-    file = GOLDEN / f"top-{name}.txt"
+    file = GOLDEN / f"{name}.txt"
     if request.config.getoption("--update-golden"):
         file.write_text(text, encoding="utf-8")
     assert text == file.read_text(encoding="utf-8"), f"if this is meant: pytest {Path(__file__).name} --update-golden"

@@ -64,13 +64,15 @@ class FindingStatus:
     part: str
     """Of the node."""
     age_seconds: float
-    """Since it was seen first."""
+    """Since it was seen first; with an effect, since that was."""
     causes: Sequence[str] = ()
-    """What explains it, the likeliest first."""
+    """What else explains it, the likeliest first."""
     culprit: str = ""
     """Part of the node that the likeliest cause is about; empty without a cause."""
     next_step: str = ""
     code: str = ""
+    effect: str = ""
+    """What it likely explains, where that was found and this is its cause; empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

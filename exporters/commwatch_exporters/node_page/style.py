@@ -49,7 +49,6 @@ padding:.8rem 1.1rem;margin-top:.8rem}
 color:var(--bg);font-size:1.5rem;font-weight:700}
 .score p{margin:0;color:var(--dim)}
 .score strong{font-size:1.5rem;line-height:1.2;color:var(--fg);margin-left:.4rem;font-variant-numeric:tabular-nums}
-.score .word{color:var(--fg)}
 .score dl{display:grid;grid-template-columns:repeat(4,minmax(4.4rem,6.5rem));gap:0 1rem;margin:.3rem 0 0}
 .score dt{color:var(--dim);font-size:.8rem}
 .score dd{margin:0;font-variant-numeric:tabular-nums}

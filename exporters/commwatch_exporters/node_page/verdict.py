@@ -88,12 +88,11 @@ def _score(score: ScoreStatus | None) -> str:
     if score is None:
         return ""
     shown = "not measured" if score.ratio is None else f"{score.ratio:.2f}"
-    word = "" if score.ratio is None else f' <span class="word">{text(score.word)}</span>'
     parts = "".join([_score_part(part) for part in score.parts])
     losses = "".join([f"<li>{text(loss)}</li>" for loss in score.losses[:_MOST_LOSSES]])
     lost = f'<p class="lost">Points were lost to</p><ul class="lost">{losses}</ul>' if losses else ""
     return (
-        f'<div class="score"><p><span>Communication score</span> <strong>{shown}</strong>{word}</p>'
+        f'<div class="score"><p><span>Communication score</span> <strong>{shown}</strong></p>'
         f"<dl>{parts}</dl>{lost}</div>"
     )
 
@@ -122,7 +121,9 @@ def _finding(finding: FindingStatus, documentation: str) -> str:
     left = len(finding.causes) - _MOST_CAUSES
     causes = [*finding.causes[:_MOST_CAUSES], *([f"and {left} more"] if left > 0 else [])]
     because = f"<ul>{''.join([f'<li>{text(cause)}</li>' for cause in causes])}</ul>" if causes else ""
-    because = f"<p>Likely causes</p>{because}" if because else ""
+    heading = "Other likely causes" if finding.effect else "Likely causes"
+    because = f"<p>{heading}</p>{because}" if because else ""
+    effect = f"<p>Likely explains: {text(finding.effect)}</p>" if finding.effect else ""
     step = f'<p class="next"><b>Next</b> {text(finding.next_step)}</p>' if finding.next_step else ""
     about = ""
     if documentation and finding.code:
@@ -130,5 +131,5 @@ def _finding(finding: FindingStatus, documentation: str) -> str:
     return (
         f'<article class="{level}"><div><h3>{tag(level, finding.severity)} {text(finding.title)}</h3>'
         f'<p class="where">{text(finding.part)} · for {duration(finding.age_seconds)}{about}</p>'
-        f"{because}</div>{step}</article>"
+        f"{effect}{because}</div>{step}</article>"
     )
