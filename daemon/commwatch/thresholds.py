@@ -98,6 +98,7 @@ class Thresholds:
     data_stale_intervals: float
     worker_restarts_per_hour: int
     daemon_down_for_seconds: float
+    textfile_stale_seconds: float
     last_seen_window_seconds: float
     fleet_fault_nodes_ratio: float
     fleet_fault_nodes_min: int

@@ -31,6 +31,7 @@ OF_NO_FINDING = {
     "CommwatchPortAtLimit": "full use is no fault",
     "CommwatchScoreLow": "the score is no finding, it is made of what findings tell",
     "CommwatchDaemonDown": "a daemon that is down tells nothing",
+    "CommwatchTextfileStale": "where the file is not written, the daemon tells nothing",
     "CommwatchMaintenanceLong": "maintenance is no fault of the node",
 }
 """Alerts of a single node that no finding names, each with the reason."""

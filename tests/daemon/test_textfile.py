@@ -67,6 +67,9 @@ def test_a_daemon_without_a_port_is_seen_through_node_exporter(tmp_path: Path) -
 
         assert daemon.stop() == 0
         assert not os.listdir(file.parent)
+        left = page()  # what CommwatchTextfileStale looks for
+        assert "node_textfile_scrape_error 0\n" in left
+        assert "node_textfile_mtime_seconds{" not in left
 
 
 def listening(pid: int) -> list[str]:
