@@ -163,9 +163,9 @@ def _measure(daemon: int, honest: Honest, port: int, authority: Path, seconds: f
     figures["during_daemon_cpu_share"] = (cpu_seconds(daemon) - cpu) / (time.monotonic() - started)
     figures["during_descriptors"] = watch.descriptors()
     figures["during_highest_memory_mib"] = watch.highest_bytes / 2**20
+    left = time.monotonic()
     leave.set()
     hostile.join(10)
-    left = time.monotonic()
     while watch.descriptors() > descriptors and time.monotonic() < left + RECOVERY_SECONDS:
         time.sleep(0.01)
     figures["after_seconds_until_descriptors_are_closed"] = time.monotonic() - left

@@ -71,9 +71,10 @@ class _Siege:
         await _until_thrown_out(reader, writer)
 
     async def _half_open(self) -> None:
-        """A connection with no greeting, or with a part of one."""
+        """A connection with no greeting, a part of one, or a whole one whose answer is not taken up."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        writer.write(self._greeting[: self._chance.choice([0, 1, 5, 100, len(self._greeting) - 1])])
+        whole = len(self._greeting)
+        writer.write(self._greeting[: self._chance.choice([0, 1, 5, 100, whole - 1, whole])])
         await _until_thrown_out(reader, writer)
 
     async def _guesses(self) -> None:

@@ -97,6 +97,10 @@ def _without_aliases(node: yaml.Node, file: str) -> yaml.Node:
     return node
 
 
+_CANNOT_BE_USED = re.compile("[\\0\ud800-\udfff]")
+_UNUSABLE = "holds a NUL or half of a surrogate pair, which no name, path or password can; take it out"
+
+
 def _plain(node: yaml.Node, steps: Steps, lines: dict[Steps, int], file: str) -> Any:
     lines.setdefault(steps, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
@@ -104,6 +108,8 @@ def _plain(node: yaml.Node, steps: Steps, lines: dict[Steps, int], file: str) ->
         for key_node, value_node in node.value:
             key = str(key_node.value)
             line = key_node.start_mark.line + 1
+            if _CANNOT_BE_USED.search(key):
+                raise ConfigError(file, line, dotted(steps), _UNUSABLE)
             if key in values:
                 raise ConfigError(file, line, dotted((*steps, key)), f"is already set in line {lines[(*steps, key)]}")
             lines[(*steps, key)] = line
@@ -111,6 +117,8 @@ def _plain(node: yaml.Node, steps: Steps, lines: dict[Steps, int], file: str) ->
         return values
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item, (*steps, position), lines, file) for position, item in enumerate(node.value)]
+    if _CANNOT_BE_USED.search(str(node.value)):
+        raise ConfigError(file, node.start_mark.line + 1, dotted(steps), _UNUSABLE)
     try:
         return yaml.SafeLoader("").construct_object(node)
     except yaml.MarkedYAMLError as error:

@@ -140,7 +140,8 @@ def _words(site: Site) -> Mapping[str, str]:
         "gpu": _GPU,
         "device_gpu": _DEVICE_GPU,
         "fault_on_nodes": _FAULT_ON_NODES,
-        "node_dashboard": f"{site.dashboards}/d/commwatch-node?var-instance={{{{ $labels.instance }}}}",
+        "node_dashboard": f"{site.dashboards}/d/commwatch-node?var-cluster={{{{ $labels.cluster }}}}"
+        "&var-job={{ $labels.job }}&var-instance={{ $labels.instance }}",
     }
     return {**asdict(site), **phrases, **_ALTERNATIVES}
 

@@ -291,7 +291,7 @@ class Service:
             else:
                 await self._change_to(config, prepared)
             if self._web is not None:
-                await self._web.reread()
+                self._web.read_soon()
         self._instruments.changed = True
         self._notifier.ready(self._status_line())
 

@@ -21,10 +21,13 @@ async def open_endpoint(endpoint: Endpoint, web: Web) -> None:
     """
     try:
         passed = passed_sockets()
-        if web.systemd_socket and not passed:
-            raise ListenError("web.systemd_socket is set, and systemd hands no socket over; start commwatch.socket")
-        if passed and not web.systemd_socket:
-            raise ListenError("systemd hands sockets over; set web.systemd_socket, or disable commwatch.socket")
+    except EndpointError as error:
+        raise ListenError(str(error)) from error
+    if web.systemd_socket and not passed:
+        raise ListenError("web.systemd_socket is set, and systemd hands no socket over; start commwatch.socket")
+    if passed and not web.systemd_socket:
+        raise ListenError("systemd hands sockets over; set web.systemd_socket, or disable commwatch.socket")
+    try:
         addresses = await endpoint.start(() if passed else web.listen_addresses, passed)
     except EndpointError as error:
         raise ListenError(f"{error}; choose another with --web.listen-address") from error

@@ -45,7 +45,7 @@ class HttpSection(Section, frozen=True):
 
 
 class RateSection(Section, frozen=True):
-    """A token bucket for all requests together."""
+    """A token bucket for each client address."""
 
     interval: str | int = 0
     burst: int = 0

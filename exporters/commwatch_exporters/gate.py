@@ -11,7 +11,7 @@ from commwatch_exporters.http_connection import Connection
 from commwatch_exporters.http_messages import Request, Response, short_response
 from commwatch_exporters.http_server import Verdict
 from commwatch_exporters.passwords import Passwords
-from commwatch_exporters.rate_limit import TokenBucket
+from commwatch_exporters.rate_limit import ClientRates
 
 _TOO_MANY = short_response(HTTPStatus.TOO_MANY_REQUESTS, (("Retry-After", "1"),))
 _WHO = short_response(HTTPStatus.UNAUTHORIZED, (("WWW-Authenticate", 'Basic realm="commwatch", charset="UTF-8"'),))
@@ -22,16 +22,16 @@ class Gate:
 
     Args:
         passwords: The users; None where none are asked for.
-        bucket: The rate of all clients together; None for any rate.
+        rates: How often each client may ask; None for any rate.
     """
 
-    def __init__(self, passwords: Passwords | None, bucket: TokenBucket | None) -> None:
+    def __init__(self, passwords: Passwords | None, rates: ClientRates | None) -> None:
         self._passwords = passwords
-        self._bucket = bucket
+        self._rates = rates
 
     def __call__(self, request: Request, connection: Connection) -> Verdict:
         """Why a request is not let in, at once or later; None if it is."""
-        if self._bucket is not None and not self._bucket.take():
+        if self._rates is not None and not self._rates.take(connection.peer):
             return _TOO_MANY
         if self._passwords is None:
             return None

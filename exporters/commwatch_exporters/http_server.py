@@ -91,6 +91,11 @@ class HttpServer:
             *((name, value) for name, value in access.headers.items() if value),
         ]
 
+    def hang_up(self) -> None:
+        """Close all connections; answers under way get to their end."""
+        for connection in list(self._connections):
+            connection.finish()
+
     async def start(self, addresses: Sequence[str], sockets: Sequence[socket.socket] = ()) -> list[str]:
         """Listen on each address: ``HOST:PORT``, ``[IPV6]:PORT``, or ``:PORT`` for all; port 0 means any free one.
 
@@ -128,8 +133,7 @@ class HttpServer:
         for server in self._servers:
             server.close()
         self._servers.clear()
-        for connection in list(self._connections):
-            connection.finish()
+        self.hang_up()
         await self._wait_until_closed(_STOP_SECONDS)
         for connection in list(self._connections):
             connection.abort()

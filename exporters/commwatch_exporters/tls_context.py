@@ -42,7 +42,7 @@ class TlsError(Exception):
     """A certificate, key or choice cannot be used.
 
     Args:
-        part: ``cert``, ``key``, ``client_ca``, or ``cipher_suites``.
+        part: ``cert``, ``key``, ``client_ca``, ``cipher_suites`` or ``curve_preferences``.
         problem: What is wrong with it, and what would be right.
     """
 
@@ -91,7 +91,10 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
         except ssl.SSLError as error:
             raise TlsError("cipher_suites", "this OpenSSL offers none of them; leave some of GCM_SHA256") from error
     if settings.curve:
-        context.set_ecdh_curve(CURVES[settings.curve])
+        try:
+            context.set_ecdh_curve(CURVES[settings.curve])
+        except (ssl.SSLError, ValueError) as error:  # X25519 with OpenSSL 1.1, for one
+            raise TlsError("curve_preferences", "this OpenSSL does not offer it; leave it out") from error
     _take_certificate(context, settings.certificate, settings.key)
     context.verify_mode = _VERIFY[settings.client_certificates]
     if settings.client_ca:

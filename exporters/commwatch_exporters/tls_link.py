@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -21,7 +20,7 @@ from commwatch_exporters.tls_context import TlsSettings, client_is_allowed, make
 _log = logging.getLogger("commwatch.web")
 
 _HANDSHAKE_BYTES = 65536  # greeting and certificates of a client; OpenSSL alone would keep 200 KiB of them
-_HANDSHAKES_OF_A_CONTEXT = 32  # it keeps 20,000 sessions of TLS 1.2 of up to 11 kB, and Python cannot forbid it
+_SESSIONS_OF_A_CONTEXT = 32  # of TLS 1.2, up to 11 kB each: it would keep 20,000, and Python cannot forbid it
 _UNREAD_BYTES = 65536  # of TLS's own messages, for a client that has us answer and does not read
 _RECORD_BYTES = 16384
 _CROWD = 64  # clients whose leaving is worth tidying up: OpenSSL frees 50 KiB of each, and the C library keeps it
@@ -48,8 +47,8 @@ class TlsEntry:
         self.allowed_names = allowed_names
         self._settings = settings
         self._context = make_context(settings)
-        self._begun = 0
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: dict[Callable[[], None], None] = {}  # first come, first served
+        self._will_serve = False
         self._here = self._most = 0
         self._will_tidy = False
 
@@ -59,8 +58,7 @@ class TlsEntry:
 
     def begin(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
         """TLS for one more client."""
-        self._begun += 1
-        if self._begun % _HANDSHAKES_OF_A_CONTEXT == 0:
+        if self._context.session_stats()["number"] >= _SESSIONS_OF_A_CONTEXT:
             self._context = make_context(self._settings)
         return self._context.wrap_bio(incoming, outgoing, server_side=True)
 
@@ -83,18 +81,28 @@ class TlsEntry:
 
     def take_turn(self, step: Callable[[], None]) -> None:
         """Do a step of a handshake as soon as it is its turn: one each time the event loop comes round."""
-        self._waiting.append(step)
-        if len(self._waiting) == 1:
+        self._waiting[step] = None
+        self._serve_on()
+
+    def give_up_turn(self, step: Callable[[], None]) -> None:
+        """The client of a step has gone: who connects and leaves, again and again, must not make the queue long."""
+        self._waiting.pop(step, None)
+
+    def _serve_on(self) -> None:
+        if self._waiting and not self._will_serve:
+            self._will_serve = True
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        step = self._waiting[0]
+        self._will_serve = False
+        if not self._waiting:  # all have left
+            return
+        step = next(iter(self._waiting))
+        del self._waiting[step]
         try:
             step()
         finally:
-            self._waiting.popleft()
-            if self._waiting:
-                asyncio.get_running_loop().call_soon(self._next)
+            self._serve_on()
 
 
 class TlsLink(asyncio.BufferedProtocol):
@@ -155,6 +163,7 @@ class TlsLink(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, and with it what OpenSSL kept for it."""
         self._has_ended = True
+        self._entry.give_up_turn(self._handshake)
         self._connection.connection_lost(exc)
         del self._connection  # each knows the other: without this both would wait for the garbage collector
         self._tls = None

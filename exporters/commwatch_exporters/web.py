@@ -20,7 +20,6 @@ __all__ = ["Endpoint", "EndpointError", "Limits", "Status"]
 
 _VARY = ("Vary", "Accept, Accept-Encoding")
 _VARY_GZIP = ("Vary", "Accept-Encoding")
-_FRESH = (("Cache-Control", "no-store"),)
 _GZIP = ("Content-Encoding", "gzip")
 
 
@@ -86,6 +85,6 @@ def _document(give: Callable[[], bytes]) -> Callable[[Request], Response]:
     """The handler of a path with JSON."""
 
     def answer(_: Request) -> Response:
-        return Response(HTTPStatus.OK, give(), "application/json", _FRESH)
+        return Response(HTTPStatus.OK, give(), "application/json")
 
     return answer

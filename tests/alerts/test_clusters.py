@@ -58,7 +58,13 @@ def _doubled(test: dict[str, Any]) -> dict[str, Any]:
         check["exp_samples"] = _in_each_cluster(check.get("exp_samples") or [], "labels")
     for check in test.get("alert_rule_test", ()):
         check["exp_alerts"] = [
-            {**alert, "exp_labels": {**alert["exp_labels"], "cluster": cluster, "rack": "r1"}}
+            {
+                "exp_labels": {**alert["exp_labels"], "cluster": cluster, "rack": "r1"},
+                "exp_annotations": {
+                    name: words.replace("var-cluster=&", f"var-cluster={cluster}&")
+                    for name, words in alert["exp_annotations"].items()
+                },
+            }
             for alert in check.get("exp_alerts") or ()
             for cluster in CLUSTERS
         ]
@@ -67,7 +73,7 @@ def _doubled(test: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.prometheus
 def test_nodes_of_one_name_in_two_clusters_are_two_nodes(tmp_path: Path) -> None:
-    """Each alert fires once in each cluster, with the words that it has where there is one, and with the rack."""
+    """Each alert fires once in each cluster, with the words that it has where there is one, and links to its own."""
     files = [write_cases(CASES / f"Commwatch{name}.yaml", tmp_path) for name in OF_EACH_SHAPE]
     for file in files:
         document = json.loads(file.read_text())

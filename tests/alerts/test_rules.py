@@ -45,7 +45,8 @@ SEVERITIES = {
     },
     "warning": {
         "ProbeLatencyStreak", "ProbeBandwidthLow", "ProbeErrorRateRise", "DaemonDown", "CollectorFailing", "DataStale",
-        "TextfileStale", "GpuRecoveryNeeded", "GpuSlowedDown", "FabricDegraded", "FabricMisconfigured", "FabricServiceDown",
+        "TextfileStale", "GpuRecoveryNeeded", "GpuSlowedDown", "FabricDegraded", "FabricMisconfigured",
+        "FabricServiceDown",
         "NvlinkP2pRefused", "XidGpu", "XidNonfatal", "SxidWarning", "NvlinkReduced", "NvlinkBelowSiblings",
         "C2cDown", "NvlinkRecovering", "NvlinkRecoveriesRising", "NvlinkReplays", "NvlinkPacketErrors",
         "NvlinkRemoteErrors", "NvlinkBitErrors", "PcieGenerationLow", "PcieDeviceDegraded", "PcieReplays",

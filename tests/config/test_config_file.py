@@ -88,6 +88,8 @@ def test_a_flag_goes_over_the_file(tmp_path: Path) -> None:
         ("simulation: {preset: H100 x8}\n", 1, "simulation.preset", "'H100 x8'"),
         ("simulation: {faults: f.yaml}\n", 1, "simulation.faults", "--simulate h100x8"),
         ("a: &x [1]\nb: *x\n", 1, "", "is used again by an alias"),
+        ('log:\n  level: "a\\0b"\n', 2, "log.level", "holds a NUL or half of a surrogate pair"),
+        ('log:\n  "le\\udcffvel": info\n', 2, "log", "holds a NUL or half of a surrogate pair"),
         ("web: [1\n", 2, "", "is not valid YAML"),
         ("- a\n", 1, "", "expected settings as KEY: VALUE"),
         ("", None, "", "is empty"),

@@ -13,7 +13,7 @@ import yaml
 from commwatch.assets import asset
 from commwatch.dashboards import DASHBOARDS
 from commwatch.dashboards.__main__ import main
-from commwatch.dashboards.model import SEVERITY_COLOURS, Panel, Scale, Table
+from commwatch.dashboards.model import SEVERITY_COLOURS, Matrix, Panel, Scale, Stat, Table
 from commwatch.dashboards.words import FIRING
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.prometheus import PROCESS_COLLECTOR
@@ -27,7 +27,9 @@ TEMPLATES = "".join(path.read_text(encoding="utf-8") for path in (asset("alerts"
 
 BUNDLED = {"timeseries", "stat", "table", "state-timeline", "heatmap"}
 """Panels that come with Grafana."""
-UNITS = {"none", "percentunit", "s", "Bps", "bytes", "cps", "sci", "celsius", "watt", "hertz", "dateTimeFromNow"}
+UNITS = {
+    "none", "percentunit", "s", "Bps", "bytes", "cps", "sci", "celsius", "watt", "hertz", "dateTimeFromNow", "string",
+}  # fmt: skip
 """Those used here, by the names of Grafana's list of units."""
 TRANSFORMATIONS = {"merge", "organize", "sortBy", "groupingToMatrix"}
 NEW_SERIES = {"commwatch_gpu_xid_events_total", "commwatch_nvswitch_sxid_events_total"}
@@ -163,8 +165,72 @@ def test_tables_have_distinct_columns(table: Table) -> None:
     names = [*table.labels, *(column.title for column in table.columns)]
 
     assert len(names) == len(set(names))
-    assert table.links.keys() <= set(table.labels)
-    assert table.sort_by in {"", *names}
+    assert {*table.links, *table.label_names, *table.widths} <= set(table.labels)
+    assert set(table.sort_by) <= set(names)
+    assert set(table.first) <= {column.title for column in table.columns}
+
+
+@every_dashboard
+def test_cells_show_labels_as_they_are(model: dict[str, Any]) -> None:
+    """No unit of a table turns the label ``7`` into 700 %; an empty cell, also of a label, is a dash.
+
+    Grafana reads text as a number wherever a unit other than ``string`` is set, and puts the words for no data into
+    each empty cell.
+    """
+    tables = [panel for panel in panels_of(model) if panel["type"] == "table"]
+    for panel in tables:
+        by_type = [one for one in panel["fieldConfig"]["overrides"] if one["matcher"]["id"] == "byType"]
+        dashes = {one["matcher"]["options"] for one in by_type if {"id": "noValue", "value": "–"} in one["properties"]}
+        assert panel["fieldConfig"]["defaults"]["unit"] == "string", panel["title"]
+        assert panel["fieldConfig"]["defaults"]["custom"]["cellOptions"] == {"type": "auto"}, panel["title"]
+        assert dashes == {"number", "string"}, panel["title"]
+
+
+def test_columns_of_numbers_have_units() -> None:
+    """Each column of numbers that is shown, and each matrix, has a unit of its own in place of that of its labels."""
+    pairs = [
+        pair for dashboard in DASHBOARDS
+        for pair in zip(dashboard.panels, panels_of(models()[dashboard.uid]), strict=True)
+    ]  # fmt: skip
+    for panel, written in pairs:
+        units = {
+            override["matcher"]["options"]
+            for override in written["fieldConfig"]["overrides"]
+            if any(one["id"] == "unit" for one in override["properties"])
+        }
+        if isinstance(panel, Table):
+            assert units == {column.title for column in panel.columns if column.title}, panel.title
+        if isinstance(panel, Matrix):
+            assert units == {"number"}, panel.title
+
+
+def test_a_pair_without_a_number_has_no_colour() -> None:
+    """A cell of a matrix that was not measured, the diagonal among them, has not the colour of a bad one."""
+    titles = {panel.title for dashboard in DASHBOARDS for panel in dashboard.panels if isinstance(panel, Matrix)}
+    matrices = [panel for panel in panels_of(models()["commwatch-pairs"]) if panel["title"] in titles]
+    assert len(matrices) == 4
+    for panel in matrices:
+        properties = [one for override in panel["fieldConfig"]["overrides"] for one in override["properties"]]
+        (mapping,) = [one["value"][0] for one in properties if one["id"] == "mappings"]
+        assert mapping["options"]["match"] == "null"
+        assert mapping["options"]["result"]["color"] == "transparent"
+
+
+def test_single_numbers_have_room_for_their_words() -> None:
+    """What a single number needs is said in the eleven letters that each column of 24 has room for."""
+    stats = [panel for dashboard in DASHBOARDS for panel in dashboard.panels if isinstance(panel, Stat)]
+
+    assert [panel.title for panel in stats if len(panel.no_data) > 11 * panel.width] == []
+
+
+def test_simulated_numbers_have_a_colour_of_their_own() -> None:
+    """A drill does not turn a number of the fleet red: what is simulated is purple."""
+    for panel in panels_of(models()["commwatch-fleet"]):
+        legends = [target["legendFormat"] for target in panel["targets"]]
+        if panel["type"] == "stat" and "simulated" in legends:
+            (override,) = panel["fieldConfig"]["overrides"]
+            assert override["matcher"] == {"id": "byName", "options": "simulated"}
+            assert override["properties"][0]["value"] == {"mode": "fixed", "fixedColor": "purple"}
 
 
 @every_dashboard
@@ -258,6 +324,16 @@ def test_every_selector_has_the_variables() -> None:
             assert all(one in matchers for one in wanted), f"{name}{{{matchers}}}"
 
 
+def test_targets_of_others_are_left_out() -> None:
+    """What every target of a Prometheus has is asked of commwatch's alone: the job is All until one is chosen."""
+    of_all = [one for one in all_expressions() if re.search(r"\b(up|process_\w+)\{", one)]
+
+    assert len(of_all) > 3
+    for expression in of_all:
+        ours = re.findall(r"\band on \(cluster, job(?:, instance)?\) (?:\w+:)?commwatch_[\w:]+\{", expression)
+        assert len(ours) == len(re.findall(r"\b(?:up|process_\w+)\{", expression)), expression
+
+
 def test_counters_are_shown_as_rates() -> None:
     """A counter stands under rate, increase or changes, and rate has Grafana's own window."""
     for expression in all_expressions():
@@ -306,6 +382,11 @@ def test_a_limit_is_that_of_its_alert(title: str, scale: Scale, queries: str) ->
     assert not keys or any(f"@{key}@" in template[1] for key in keys), f"{title}: {scale.alert} does not read {keys}"
     read = {key for key in re.findall(r"/ @(\w+)@", queries) if hasattr(shipped(), key)}
     assert all(f"@{key}@" in template[1] for key in read), f"{title}: {scale.alert} does not read all of {read}"
+    # Grafana colours from a limit on.
+    for key in keys:
+        asked = set(re.findall(rf"(>=?|<) @{key}@", template[1]))
+        counts_events = "round(" in queries and asked == {">"}
+        assert scale.whole_above == counts_events, f"{title}: the alert asks for {asked} the limit"
 
 
 def test_alerts_differ_by_what_is_shown() -> None:
@@ -357,22 +438,55 @@ def test_links_lead_somewhere() -> None:
 
 @every_dashboard
 def test_dashboards_link_to_each_other(model: dict[str, Any]) -> None:
-    """One click leads to the others with variables and time, another to the runbooks."""
-    by_type = {link["type"]: link for link in model["links"]}
+    """One click leads to each other page with the time and the variables that both have, another to the runbooks.
 
-    assert by_type["dashboards"]["tags"] == ["commwatch"]
-    assert by_type["dashboards"]["includeVars"]
-    assert by_type["dashboards"]["keepTime"]
-    assert by_type["link"]["url"]
+    The fleet passes on no node, because All is none of a page of one node, and takes none, because it would then count
+    the alerts of that node alone.
+    """
+    *pages, runbooks = model["links"]
+    offered = {one["name"] for one in model["templating"]["list"]}
+
+    assert [_address(link["url"]) for link in pages] == [uid for uid in _in_order() if uid != model["uid"]]
+    for link in pages:
+        other = models()[_address(link["url"])]
+        passed = {one or name for one, name in _PASSED.findall(link["url"])}
+        fleet = "commwatch-fleet" in {model["uid"], other["uid"]}
+        assert passed == {"datasource", "cluster", "job"} | (set() if fleet else {"instance"})
+        assert passed <= offered & {one["name"] for one in other["templating"]["list"]}
+        assert link["keepTime"]
+        assert not link["includeVars"]
+    assert runbooks["url"]
+
+
+def _in_order() -> list[str]:
+    return [dashboard.uid for dashboard in DASHBOARDS]
+
+
+def _address(url: str) -> str:
+    match = _ADDRESS.search(url)
+    assert match is not None, url
+    return match[1]
 
 
 @every_dashboard
 def test_alerts_are_marked(model: dict[str, Any]) -> None:
-    """Alerts are marked on every dashboard, Xids on those of a node, in the forms of Grafana 10 and later."""
+    """Pages are marked on the fleet, alerts and Xids on those of a node, in the forms of Grafana 10 and later.
+
+    A mark stands where an alert began, whatever the step: Grafana shades the time in which a query has answers, and
+    makes steps longer than a minute when more than a day is shown.
+    """
     marks = {one["name"]: one for one in model["annotations"]["list"]}
 
-    assert marks.keys() == ({"Alerts"} if model["uid"] == "commwatch-fleet" else {"Alerts", "Xids"})
-    assert all(one["expr"] == one["target"]["expr"] for one in marks.values())
+    assert marks.keys() == ({"Pages"} if model["uid"] == "commwatch-fleet" else {"Alerts", "Xids"})
+    for mark in marks.values():
+        assert mark["expr"] == mark["target"]["expr"]
+        assert set(re.findall(r"offset (\S+?)[)\s]", mark["expr"])) == {"$__interval"}
+        assert " unless " in mark["expr"]
+    for name in marks.keys() & {"Pages", "Alerts"}:
+        kept = re.findall(r"^group by \(([^)]*)\)", marks[name]["expr"])[0].split(", ")
+        assert set(re.findall(r"\{\{(\w+)\}\}", marks[name]["titleFormat"] + marks[name]["textFormat"])) <= set(kept)
+        assert set(marks[name]["tagKeys"].split(",")) <= set(kept)
+        assert not set(kept) & {"gpu", "link", "device", "port"}, "parts by thousands"
 
 
 def test_simulated_data_is_marked() -> None:
@@ -413,6 +527,10 @@ def test_provisioning_finds_what_is_mounted() -> None:
     assert provider["allowUiUpdates"] is False
     assert provider["folder"] == "commwatch"
     assert source["uid"] == "commwatch"
+    for model in models().values():
+        (chosen,) = [one["current"] for one in model["templating"]["list"] if one["type"] == "datasource"]
+        assert chosen == {"text": source["name"], "value": source["uid"]}
+    assert source["isDefault"] is False, "two defaults among all provisioned files keep Grafana from starting"
     assert source["jsonData"]["timeInterval"] == example["global"]["scrape_interval"]
     assert provider["options"]["path"] in {target for _, target in _mounts("grafana")}
 
@@ -435,6 +553,21 @@ def test_the_compose_file_gives_prometheus_what_its_configuration_names() -> Non
     assert prometheus["/etc/prometheus/rules"] == "../alerts/rules"
     assert alertmanager["/etc/alertmanager/alertmanager.tmpl"] == "../alerts/alertmanager.tmpl"
     assert "--rules.alert.for-grace-period=15s" in _compose()["services"]["prometheus"]["command"]
+
+
+def test_the_compose_file_opens_nothing() -> None:
+    """All services are on the host's network and listen on the loopback device; Grafana asks for a password."""
+    services = _compose()["services"]
+    grafana = services["grafana"]["environment"]
+
+    assert all(service["network_mode"] == "host" and "ports" not in service for service in services.values())
+    for name in ("prometheus", "alertmanager"):
+        (listens,) = [one for one in services[name]["command"] if one.startswith("--web.listen-address")]
+        assert listens.partition("=")[2].startswith("127.0.0.1:")
+    assert "--cluster.listen-address=" in services["alertmanager"]["command"]
+    assert grafana["GF_SERVER_HTTP_ADDR"] == "127.0.0.1"
+    assert grafana["GF_SECURITY_ADMIN_PASSWORD"].startswith("${GRAFANA_ADMIN_PASSWORD:?")
+    assert not any("ANONYMOUS" in key for key in grafana)
 
 
 def _compose() -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 import pytest
 
 from commwatch.dashboards import DASHBOARDS
 from commwatch.dashboards.fleet import FLEET
-from commwatch.dashboards.model import Dashboard, Due
+from commwatch.dashboards.model import Dashboard, Due, Query
 from commwatch.dashboards.node import NODE
 from support.dashboard_answers import Answers, bad_values, variable_values
 from support.dashboard_nodes import FAULTY, HEALTHY, NVLINK_5, WEST, prometheus_with_nodes
@@ -42,6 +43,21 @@ def test_queries_are_answered_where_data_is_due(dashboard: Dashboard, answers: A
             silent.append(f"{question.name} ({question.due}): only on {sorted(with_data)}")
 
     assert not silent, "\n".join(silent)
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda one: one.uid)
+def test_legends_name_labels_that_are_there(dashboard: Dashboard, answers: Answers) -> None:
+    """Each series has the labels that its legend names, and no two series of a query have the same legend."""
+    for question in questions(dashboard):
+        if not isinstance(question.asked, Query):
+            continue
+        named = re.findall(r"\{\{(\w+)\}\}", question.asked.legend)
+        for node in NODES:
+            found = [one.labels for one in answers.of(question, node)]
+            assert all(name in labels for labels in found for name in named), question.name
+            if named and named != ["le"]:
+                legends = [tuple(labels[name] for name in named) for labels in found]
+                assert len(legends) == len(set(legends)), question.name
 
 
 def test_a_healthy_node_shows_no_warning(answers: Answers) -> None:

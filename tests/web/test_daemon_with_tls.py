@@ -20,6 +20,7 @@ from support.http import authorization
 pytestmark = pytest.mark.openssl
 
 WEB = "tls_server_config: {{cert_file: node.pem, key_file: node.key{}}}\nbasic_auth_users: {{alice: {}}}\n"
+NOT_USED = "the new web configuration is not used; the old one stays in force"
 CLIENTS = ", client_ca_file: authority.pem, client_auth_type: RequireAndVerifyClientCert"
 
 
@@ -81,15 +82,20 @@ def test_a_daemon_with_tls_and_a_password(tmp_path: Path, capsys: pytest.Capture
         assert top(daemon, tmp_path) == 1
         assert "our certificate is not accepted (TLSV13_ALERT_CERTIFICATE_REQUIRED)" in capsys.readouterr().err
 
+        good = web.read_text()
         web.write_text("basic_auth_user: {}\n")
         daemon.process.send_signal(signal.SIGHUP)
         daemon.until(lambda: "commwatch_config_last_reload_successful 0\n" in get(daemon, trusting, "/metrics")[1])
-        (event,) = daemon.events("the new web configuration is not used; the old one stays in force")
+        (event,) = daemon.events(NOT_USED)
         assert f"{web}:1: basic_auth_user: unknown key; did you mean basic_auth_users?" in event["error"]
 
-        write(tmp_path, "rate_limit: {interval: 0}\n")
+        write(tmp_path, "rate_limit: {interval: 0}\n")  # no door is opened without a restart
         daemon.process.send_signal(signal.SIGHUP)
-        daemon.until(lambda: daemon.value("config_last_reload_successful") == 1)
+        daemon.until(lambda: len(daemon.events(NOT_USED)) == 2)
+        assert daemon.get("/metrics")[0] == 400
+        write(tmp_path, good)
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: "commwatch_config_last_reload_successful 1\n" in get(daemon, trusting, "/metrics")[1])
 
 
 def test_check_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +108,7 @@ def test_check_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(arguments) == 0
     rows = [(row["what"], row["verdict"], row["detail"]) for row in json.loads(capsys.readouterr().out)]
     assert rows[1:] == [
-        ("web configuration", "ok", "TLS, users: 1, 10 requests a second"),
+        ("web configuration", "ok", "TLS, users: 1, 10 requests a second of each client"),
         (
             "web configuration", "no effect",
             f"{web}:3: http_server_config.http2: HTTP/2 is not offered; clients are served over HTTP/1.1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -16,7 +17,7 @@ from commwatch_exporters.gate import Gate, basic_credentials
 from commwatch_exporters.http_messages import Limits, Response
 from commwatch_exporters.http_server import Access, HttpServer
 from commwatch_exporters.passwords import Passwords, hash_problem
-from commwatch_exporters.rate_limit import TokenBucket
+from commwatch_exporters.rate_limit import ClientRates
 from support.http import ask, authorization, connected, serving
 
 SOON = 0.05
@@ -40,12 +41,12 @@ class Comparisons:
 
 
 def server(
-    passwords: Passwords | None = None, bucket: TokenBucket | None = None, limits: Limits | None = None
+    passwords: Passwords | None = None, rates: ClientRates | None = None, limits: Limits | None = None
 ) -> HttpServer:
     """A server behind a gate, with one path that is not."""
     answer = Response(HTTPStatus.OK, b"text\n")
     made = HttpServer({"/text": lambda _: answer, "/healthz": lambda _: answer}, limits, open_paths=["/healthz"])
-    made.let_in(Access(admit=Gate(passwords, bucket)))
+    made.let_in(Access(admit=Gate(passwords, rates)))
     return made
 
 
@@ -61,6 +62,21 @@ async def checked(passwords: Passwords, user: bytes, password: bytes) -> bool:
     check = passwords.check(user, password, "client")
     assert check is not None
     return await check
+
+
+def test_comparisons_give_way_to_everything_else() -> None:
+    """Their thread alone has the least claim to a core."""
+    niceness: list[int] = []
+
+    def compare(password: bytes, hashed: bytes) -> bool:
+        niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return True
+
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    asyncio.run(checked(known(compare), b"alice", b"right"))
+
+    assert niceness == [19]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
 
 
 @pytest.mark.parametrize(
@@ -104,7 +120,7 @@ def test_health_needs_no_password() -> None:
     """Whoever asks whether the process lives gets an answer; a path that does not exist is not told to strangers."""
 
     async def test() -> None:
-        async with serving(server(known(), TokenBucket(3600, 1))) as port:
+        async with serving(server(known(), ClientRates(3600, 1))) as port:
             assert [(await ask(port, "/healthz")).status for _ in range(3)] == [200, 200, 200]
             assert (await ask(port, "/none")).status == 401
 
@@ -263,7 +279,7 @@ def test_requests_that_come_together() -> None:
     asyncio.run(test())
 
 
-def test_the_rate_of_all_together() -> None:
+def test_the_rate_of_a_client() -> None:
     """So many at once, then one more after each interval; over it the answer is 429 before a password is looked at."""
     now = 100.0
     compare = Comparisons()
@@ -271,7 +287,7 @@ def test_the_rate_of_all_together() -> None:
 
     async def test() -> None:
         nonlocal now
-        async with serving(server(known(compare), TokenBucket(2.0, 3, lambda: now))) as port:
+        async with serving(server(known(compare), ClientRates(2.0, 3, lambda: now))) as port:
             assert [(await ask(port, "/text", right)).status for _ in range(5)] == [200, 200, 200, 429, 429]
             assert (await ask(port, "/text", authorization("alice", "wrong"))).headers["retry-after"] == "1"
             now += 3.9
@@ -281,6 +297,33 @@ def test_the_rate_of_all_together() -> None:
         assert len(compare.hashes) == 1
 
     asyncio.run(test())
+
+
+def test_a_flood_takes_nothing_from_others() -> None:
+    """Who asks too often is told so, with and without a password; a scraper with another address is served."""
+
+    async def test() -> None:
+        right = authorization("alice", "right")
+        for passwords in (known(), None):
+            async with serving(server(passwords, ClientRates(3600, 2))) as port:
+                flood = [(await ask(port, "/text", local="127.0.0.2")).status for _ in range(5)]
+                assert flood[2:] == [429, 429, 429]
+                assert [(await ask(port, "/text", right)).status for _ in range(3)] == [200, 200, 429]
+
+    asyncio.run(test())
+
+
+def test_rates_that_are_kept_are_bounded() -> None:
+    """The address that has not asked for longest is forgotten first; one that goes on asking stays at its limit."""
+    rates = ClientRates(3600, 1, lambda: 0.0)
+    assert [rates.take("first"), rates.take("busy"), rates.take("first")] == [True, True, False]
+
+    for number in range(2000):
+        assert rates.take(str(number))
+        assert not rates.take("busy")
+
+    assert len(rates._buckets) == 1024
+    assert rates.take("first")
 
 
 def test_headers_of_the_operator() -> None:

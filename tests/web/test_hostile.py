@@ -57,6 +57,7 @@ class Besieged:
             snapshot=lambda: snapshot_of({("commwatch_simulated", ()): 1}),
             ready=lambda: (True, ()),
             status=lambda: Status("1.2.3"),
+            documents={"/api/v1/snapshot": lambda: b"{}\n"},
         )
         self.passwords = Passwords()
         self.passwords.use({b"prometheus": bcrypt.hashpw(b"right", bcrypt.gensalt(4))})
@@ -104,7 +105,11 @@ def statuses(answers: bytes) -> list[int]:
     """The status of each answer, in order; none of them tells how we are made."""
     for secret in (b"Traceback", b'File "', b"/commwatch", b"Error:", b"python"):
         assert secret not in answers
-    return [int(one.split(b" ", 1)[0]) for one in answers.split(b"HTTP/1.1 ")[1:]]
+    single = answers.split(b"HTTP/1.1 ")[1:]
+    for one in single:
+        names = [line.partition(b":")[0].lower() for line in one.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]]
+        assert len(names) == len(set(names)), f"a header is given twice: {names}"
+    return [int(one.split(b" ", 1)[0]) for one in single]
 
 
 SHAPES: list[tuple[bytes, int]] = [
@@ -199,6 +204,7 @@ PATHS: list[tuple[bytes, int]] = [
     (b"/healthz/../metrics", 404),
     (b"/healthz%2f..%2fmetrics", 404),
     (b"/readyz%3f/metrics", 404),
+    (b"/api/v1/snapshot", 200),
     (b"/api/v1/snapshot/../../../metrics", 404),
     (b"/debug/pprof/", 404),
     (b"/-/reload", 404),

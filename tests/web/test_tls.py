@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import hashlib
 import resource
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from commwatch_exporters.http_messages import Limits, Response
 from commwatch_exporters.http_server import Access, HttpServer
 from commwatch_exporters.memory import give_back_memory
-from commwatch_exporters.tls_context import TlsSettings, client_is_allowed
+from commwatch_exporters.tls_context import CURVES, TlsError, TlsSettings, client_is_allowed, make_context
 from commwatch_exporters.tls_link import TlsEntry
 from support.certificates import Authority, Pair
 from support.http import ask, connected, serving
@@ -356,6 +360,93 @@ def test_handshakes_take_turns(material: Material) -> None:
     assert done == ["handshake 0", "other 0", "handshake 1", "other 1", "handshake 2", "other 2"]
 
 
+def test_clients_that_do_not_wait_for_their_turn(material: Material, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends a greeting and is thrown out loses its place: the queue is no longer than the clients are many."""
+    arrived = 0
+    take_turn = TlsEntry.take_turn
+
+    def count(entry: TlsEntry, step: Callable[[], None]) -> None:
+        nonlocal arrived
+        arrived += 1
+        take_turn(entry, step)
+
+    async def test() -> None:
+        greeting = hello()
+        crowded = server(material, limits=Limits(connections=3))
+        entry = cast(TlsEntry, crowded._access.wrap)
+        with monkeypatch.context() as busy:
+            busy.setattr(TlsEntry, "take_turn", count)
+            busy.setattr(TlsEntry, "_next", lambda _: None)  # it is nobody's turn
+            async with AsyncExitStack() as stack:
+                port = await stack.enter_async_context(serving(crowded))
+                for number in range(1, 21):
+                    client = await stack.enter_async_context(connected(port))
+                    client.send(greeting)
+                    for _ in range(100_000):
+                        if arrived == number:
+                            break
+                        await asyncio.sleep(0)
+                assert len(entry._waiting) == 3
+        for _ in range(100):
+            if not entry._waiting:
+                break
+            await asyncio.sleep(0.01)
+        assert entry._waiting == {}
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("version", "contexts"), [(ssl.TLSVersion.TLSv1_2, 3), (ssl.TLSVersion.TLSv1_3, 1)], ids=["TLS 1.2", "TLS 1.3"]
+)
+def test_sessions_that_are_kept(material: Material, version: ssl.TLSVersion, contexts: int) -> None:
+    """OpenSSL keeps one for each client of TLS 1.2 without tickets: with the next context they are gone."""
+    entry = TlsEntry(TlsSettings(material.node.certificate.read_bytes(), material.node.key.read_bytes()))
+    context = trusting(material)
+    context.minimum_version = context.maximum_version = version
+    context.options |= ssl.OP_NO_TICKET
+    seen = [entry._context]
+
+    for _ in range(70):
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(to_client, to_server, server_hostname="localhost")
+        served = entry.begin(to_server, to_client)
+        steps = (*(client.do_handshake, served.do_handshake) * 3, served.unwrap)  # without a goodbye it forgets itself
+        for step in steps:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                step()
+        assert entry._context.session_stats()["number"] <= 32
+        if entry._context is not seen[-1]:
+            seen.append(entry._context)
+
+    assert len(seen) == contexts
+    assert sum(one.session_stats()["accept_good"] for one in seen) == 70
+
+
+def test_a_turn_that_is_given_up(material: Material) -> None:
+    """The next one comes at once, and one that comes after all have left is served."""
+    done: list[str] = []
+
+    async def test() -> None:
+        entry = TlsEntry(TlsSettings(material.node.certificate.read_bytes(), material.node.key.read_bytes()))
+        steps = {name: functools.partial(done.append, name) for name in "abcd"}
+        for name in "abc":
+            entry.take_turn(steps[name])
+        entry.give_up_turn(steps["b"])
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert done == ["a", "c"]
+        entry.take_turn(steps["b"])
+        entry.give_up_turn(steps["b"])
+        await asyncio.sleep(0)
+        entry.take_turn(steps["d"])
+        await asyncio.sleep(0)
+
+    asyncio.run(test())
+
+    assert done == ["a", "c", "d"]
+
+
 @pytest.mark.parametrize(("clients", "times"), [(63, 0), (64, 1)])
 def test_a_crowd_that_has_left(material: Material, clients: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it took is given back once, not for each that leaves; a few are not worth it."""
@@ -447,6 +538,15 @@ def test_stop_with_open_clients(material: Material) -> None:
             await asyncio.wait_for(stop, 2)
 
     asyncio.run(test())
+
+
+def test_a_curve_that_openssl_does_not_have(material: Material, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named as what cannot be used; a client is not the first to find out."""
+    monkeypatch.setitem(CURVES, "X25519", "none")
+    settings = TlsSettings(material.node.certificate.read_bytes(), material.node.key.read_bytes(), curve="X25519")
+
+    with pytest.raises(TlsError, match="curve_preferences: this OpenSSL does not offer it"):
+        make_context(settings)
 
 
 def test_the_key_is_not_shown(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import ssl
 from collections.abc import Callable, Coroutine
@@ -24,6 +25,8 @@ from support.http import ask, authorization, connected, serving
 pytestmark = pytest.mark.openssl
 
 TLS = "tls_server_config: {cert_file: node.pem, key_file: node.key}\n"
+CLIENTS = TLS.replace("}", ", client_ca_file: authority.pem, client_auth_type: RequireAndVerifyClientCert}")
+NAMES = CLIENTS.replace("}\n", ", client_allowed_sans: ")
 Told = list[bool]
 
 
@@ -152,27 +155,132 @@ def test_users_that_change(tmp_path: Path) -> None:
             site.write(users(alice="new"))
             await site.access.look()
             assert [await status(word) for word in ("old", "new")] == [401, 200]
-            site.write("rate_limit: {interval: 1h, burst: 2}\n")
-            await site.access.look()
-            assert [await status("none") for _ in range(3)] == [200, 200, 429]
-            site.write("rate_limit: {interval: 1h, burst: 2}\nhttp_server_config: {headers: {X-Frame-Options: deny}}\n")
-            await site.access.look()
-            assert await status("none") == 429  # the bucket of an unchanged limit is not filled up by other changes
 
     run(tmp_path, users(alice="old"), test)
 
 
-def test_from_plain_to_tls(tmp_path: Path) -> None:
-    """New clients meet what the file says now."""
+def test_a_rate_that_changes(tmp_path: Path) -> None:
+    """It counts from the next request on; a limit that is unchanged is not filled up by other changes."""
 
     async def test(site: Site, port: int) -> None:
-        assert (await ask(port, "/text")).status == 200
-        site.write(TLS)
+        limit = "rate_limit: {interval: 1h, burst: 2}\n"
+        site.write(limit)
         await site.access.look()
+        assert [(await ask(port, "/text")).status for _ in range(3)] == [200, 200, 429]
+        site.write(f"{limit}http_server_config: {{headers: {{X-Frame-Options: deny}}}}\n")
+        await site.access.look()
+        assert (await ask(port, "/text")).status == 429
+
+    run(tmp_path, "rate_limit: {interval: 0}\n", test)
+
+
+def test_from_plain_to_tls(tmp_path: Path) -> None:
+    """New clients meet what the file says now, and who is connected without it has to come again."""
+
+    async def test(site: Site, port: int) -> None:
+        async with connected(port) as kept:
+            kept.send(b"GET /text HTTP/1.1\r\nHost: node\r\n\r\n")
+            assert (await kept.answer()).status == 200
+            site.write(TLS)
+            await site.access.look()
+            assert await kept.rest() == b""
         assert (await ask(port, "/text")).status == 400
         assert (await ask(port, "/text", tls=site.trusting)).status == 200
 
     run(tmp_path, "rate_limit: {interval: 0}\n", test)
+
+
+def test_other_client_certificates(tmp_path: Path) -> None:
+    """Who is connected with a certificate that is no longer asked for has to come again."""
+
+    async def test(site: Site, port: int) -> None:
+        client = site.authority.issue("client", "DNS:prometheus")
+        site.trusting.load_cert_chain(client.certificate, client.key)
+        for text, is_let_in in ((CLIENTS, True), (f"{NAMES}[prometheus]}}\n", True), (f"{NAMES}[other]}}\n", False)):
+            async with connected(port, tls=site.trusting) as kept:
+                kept.send(b"GET /text HTTP/1.1\r\nHost: node\r\n\r\n")
+                assert (await kept.answer()).status == 200
+                site.write(text)
+                await site.access.look()
+                assert await kept.rest() == b""
+            if is_let_in:
+                assert (await ask(port, "/text", tls=site.trusting)).status == 200
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await ask(port, "/text", tls=site.trusting)
+
+    run(tmp_path, TLS, test)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        (TLS, "rate_limit: {interval: 0}\n", "tls_server_config"),
+        (TLS, "tls_server_config:\n", "tls_server_config"),
+        (TLS + users(alice="right"), TLS, "basic_auth_users"),
+        (users(alice="right"), "basic_auth_users:\n", "basic_auth_users"),
+        (CLIENTS, TLS, "tls_server_config.client_auth_type"),
+        (CLIENTS, CLIENTS.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven"),
+         "tls_server_config.client_auth_type"),
+        (f"{NAMES}[prometheus]}}\n", CLIENTS, "tls_server_config.client_allowed_sans"),
+    ],
+    ids=["no TLS", "empty TLS", "users gone", "empty users", "no certificates", "certificates if given", "any name"],
+)  # fmt: skip
+def test_a_door_that_would_open(before: str, after: str, key: str, tmp_path: Path) -> None:
+    """While the daemon runs nothing is asked less of clients, as a file would that is half written."""
+
+    async def test(site: Site, port: int) -> None:
+        was = site.server._access
+        site.write(after)
+        await site.access.look()
+        site.access.read_soon()
+        await site.access.look()
+        assert site.server._access is was
+        site.write(before)
+        await site.access.look()
+        assert site.server._access is not was
+
+    with capture_logs() as logs:
+        assert run(tmp_path, before, test).told == [True, False, False, True]
+
+    (error,) = [one["error"] for one in logs if one["log_level"] == "error"]
+    assert f"web.yml: {key}: asks less of clients than what is in force" in error
+    assert "restart the daemon" in error
+
+
+def test_a_reading_that_was_asked_for(tmp_path: Path) -> None:
+    """Who asks does not wait for it: the next look reads, although no file has changed."""
+
+    async def test(site: Site, _: int) -> None:
+        watch = asyncio.create_task(site.access.watch())
+        site.access.read_soon()
+        assert site.told == [True]
+        for _ in range(500):
+            if len(site.told) == 2:
+                break
+            await asyncio.sleep(0.01)
+        watch.cancel()
+
+    assert run(tmp_path, users(alice="old"), test).told == [True, True]
+
+
+def test_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a new certificate cannot be taken for want of a file descriptor, it is taken at a later look."""
+
+    async def test(site: Site, port: int) -> None:
+        before = await serial(site, port)
+        site.authority.issue("node")
+        with monkeypatch.context() as exhausted:
+            exhausted.setattr("commwatch_exporters.tls_link.make_context", fail)
+            with pytest.raises(OSError, match="Too many open files"):
+                await site.access.look()
+        assert before == await serial(site, port)
+        await site.access.look()
+        assert before != await serial(site, port)
+
+    def fail(_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    run(tmp_path, TLS, test)
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:
@@ -204,7 +312,7 @@ def test_a_new_configuration_that_is_wrong(tmp_path: Path) -> None:
         await site.access.look()
 
     with capture_logs() as logs:
-        site = run(tmp_path, users(alice="old"), test)
+        site = run(tmp_path, "rate_limit: {interval: 0}\n", test)
 
     assert site.told == [True, False, False, False, False, True]
     assert ["later.pem" in one["error"] for one in logs if one["log_level"] == "error"] == [True, False, True]

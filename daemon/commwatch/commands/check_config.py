@@ -85,7 +85,7 @@ def _web_checks(path: Path) -> list[Check]:
     asked = [
         "TLS" if web.tls is not None else "plain HTTP",
         f"users: {len(web.users)}" if web.users else "no password",
-        f"{1 / web.rate_limit[0]:g} requests a second" if web.rate_limit else "any rate",
+        f"{1 / web.rate_limit[0]:g} requests a second of each client" if web.rate_limit else "any rate",
     ]
     notes = [Check("web configuration", "no effect", note) for note in web.notes]
     return [Check("web configuration", "ok", ", ".join(asked)), *notes]

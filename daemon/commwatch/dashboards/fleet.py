@@ -20,17 +20,26 @@ from commwatch.dashboards.model import (
 from commwatch.dashboards.words import (
     AGE,
     ALERT_TABLE_LINKS,
+    ALERT_TABLE_NAMES,
+    ALERT_TABLE_ORDER,
+    ALERT_TABLE_WIDTHS,
     FIRING,
+    FIRING_SINCE,
     NEEDS_DAEMON,
     NEEDS_PAIRS,
     NEEDS_PEERS,
     NEEDS_RULES,
     NEEDS_SCORE,
     NODE_LINK,
+    OF_SIMULATED,
     PAIRS_LINK,
     SCORE,
     SEEN,
     SIMULATED,
+    STAT_DAEMON,
+    STAT_PROBES,
+    STAT_RULES,
+    UP,
     zero_with_rules,
 )
 
@@ -50,18 +59,20 @@ def _counted(severity: str) -> tuple[Query, Query]:
 
 _IS_ANYTHING_WRONG = Row("Is anything wrong?", (
     Stat(title="Pages", description="Alerts of severity critical that fire now. Those of simulated nodes page no one.",
-         queries=_counted("critical"), scale=any_is_bad("critical"), no_data=NEEDS_RULES),
+         queries=_counted("critical"), scale=any_is_bad("critical"), no_data=STAT_RULES),
     Stat(title="Tickets", description="Alerts of severity warning that fire now. Those of simulated nodes page no one.",
-         queries=_counted("warning"), scale=any_is_bad("warning"), no_data=NEEDS_RULES),
+         queries=_counted("warning"), scale=any_is_bad("warning"), no_data=STAT_RULES),
     Stat(title="Nodes with a fault", description="Nodes on which an alert of severity critical or warning fires.",
          queries=(
              Query(zero_with_rules(f"count(group by ({_NODE}) ({_FAULTY % _REAL}))"), "real"),
              Query(f"count(group by ({_NODE}) ({_FAULTY % _SIMULATED}))", "simulated", due="with a fault"),
          ),
-         scale=any_is_bad("warning"), no_data=NEEDS_RULES),
-    Stat(title="Nodes not answering", description="Nodes whose daemon the last scrape did not reach.",
-         queries=(Query("count(up{@node@} == 0) or 0 * count(up{@node@})"),),
-         scale=any_is_bad("warning", "CommwatchDaemonDown"), no_data=NEEDS_DAEMON),
+         scale=any_is_bad("warning"), no_data=STAT_RULES),
+    Stat(title="Nodes not answering",
+         description="Nodes whose daemon the last scrape did not reach. Where node_exporter passes on a file of the"
+                     " daemon it is node_exporter that answers; a file that is old has an alert of its own.",
+         queries=(Query(f"count({UP} == 0) or 0 * count({UP})"),),
+         scale=any_is_bad("warning", "CommwatchDaemonDown"), alerts=("CommwatchTextfileStale",), no_data=STAT_RULES),
     Stat(title="Nodes seen",
          description="Nodes whose daemon answers: real ones, simulated ones, and those in maintenance.",
          queries=(
@@ -69,23 +80,30 @@ _IS_ANYTHING_WRONG = Row("Is anything wrong?", (
              Query("sum(commwatch_simulated{@node@})", "simulated"),
              Query(f"sum(max by ({_NODE}) (commwatch_maintenance{{@node@}}))", "in maintenance"),
          ),
-         no_data=NEEDS_DAEMON, width=6),
+         no_data=STAT_DAEMON, width=6),
     Stat(title="Worst score",
          description="Lowest communication score of a node: @score_excellent_ratio:percent@ and up is excellent,"
                      " @score_good_ratio:percent@ and up good.",
-         queries=(Query("min(commwatch_communication_score_ratio{@node@})"),),
-         unit="percentunit", scale=SCORE, no_data=NEEDS_SCORE),
+         queries=(
+             Query("min(commwatch_communication_score_ratio{@node@} unless on (cluster, job, instance)"
+                   " commwatch_simulated{@node@} == 1)", "real", due="elsewhere"),
+             Query("min(commwatch_communication_score_ratio{@node@} and on (cluster, job, instance)"
+                   " commwatch_simulated{@node@} == 1)", "simulated"),
+         ),
+         unit="percentunit", scale=SCORE, no_data=STAT_PROBES),
     Stat(title="Busy GPUs", description="Share of the GPUs that a job is on. Probes wait until a node is free.",
-         queries=(Query("avg(commwatch_gpu_busy{@node@})"),), unit="percentunit", no_data=NEEDS_DAEMON),
+         queries=(Query("avg(commwatch_gpu_busy{@node@})"),), unit="percentunit", no_data=STAT_DAEMON),
 ))  # fmt: skip
 
 _WHAT = Row("What is wrong, and since when", (
     Table(title="Alerts",
           description="Alerts of severity critical and warning that fire, and since when their sign was there.",
-          labels=("alertname", "severity", "instance", "gpu", "link", "device", "port", "probe", "about",
+          first=("since",),
+          labels=("severity", "alertname", "instance", "gpu", "link", "device", "port", "probe", "about",
                   "simulated", "cluster", "job"),
           columns=(Column("since", FIRING, unit="dateTimeFromNow", due="with a fault"),),
-          links=ALERT_TABLE_LINKS, sort_by="since",
+          links=ALERT_TABLE_LINKS, label_names=ALERT_TABLE_NAMES, widths=ALERT_TABLE_WIDTHS,
+          sort_by=ALERT_TABLE_ORDER,
           no_data="No alert fires. It needs the rules of alerts/rules in this Prometheus.", width=16),
     Series(title="Alerts over time",
            description="Nodes on which an alert of severity critical or warning fired, by alert.",
@@ -105,7 +123,8 @@ _WHAT = Row("What is wrong, and since when", (
                      "@fleet_fault_nodes_ratio@ * job:commwatch_nodes:count{@job@}, @fleet_fault_nodes_min@))",
                      unit="percentunit", due="with a fault", scale=any_is_bad("critical", "CommwatchFaultOnManyNodes")),
           ),
-          links={"fault": "@runbooks@/${__value.raw}.md"}, sort_by="nodes",
+          links={"fault": "@runbooks@/${__value.raw}.md"}, sort_by={"nodes": "down"},
+          label_names={"simulated": OF_SIMULATED}, widths={"fault": 270},
           alerts=("CommwatchFaultOnManyNodes", "CommwatchSoftwareFaultOnManyNodes"),
           no_data="No alert fires on a node. It needs the rules of alerts/rules in this Prometheus.", width=8,
           height=8),
@@ -117,13 +136,15 @@ _WHAT = Row("What is wrong, and since when", (
                           f" (pair:commwatch_pair_bandwidth:share{{@node@}}))",
                           unit="percentunit",
                           scale=low_is_bad("probe_bandwidth_utilization_low_ratio", "warning", "CommwatchPairSlow")),),
-          links={"instance": PAIRS_LINK}, no_data=NEEDS_PAIRS, width=8, height=8, alerts=("CommwatchPairSlow",)),
+          links={"instance": PAIRS_LINK}, no_data=NEEDS_PAIRS, width=8, height=8, alerts=("CommwatchPairSlow",),
+          sort_by={"share of expected": "up"}),
     Table(title="Suspects", description="Parts that explain why pairs are slow, and how sure that is.",
           labels=("instance", "kind", "element", "cluster", "job"),
           columns=(Column("certainty", f"max by ({_NODE}, kind, element) (commwatch_suspect_ratio{{@node@}})",
                           unit="percentunit", due="with a fault",
                           scale=high_is_bad("suspect_confidence_min", "warning", "CommwatchPartSuspect")),),
-          links={"instance": PAIRS_LINK}, sort_by="certainty", width=8, height=8, alerts=("CommwatchPartSuspect",),
+          links={"instance": PAIRS_LINK}, sort_by={"certainty": "down"}, width=8, height=8,
+          alerts=("CommwatchPartSuspect",),
           no_data="No part is suspected. It needs three pair matrices in a row that show the same part as slow."),
 ))  # fmt: skip
 
@@ -131,13 +152,14 @@ _NODES = Row("Nodes", (
     Table(title="Nodes", description="Each node with what is wrong on it; a click on a name leads to the node.",
           labels=("instance", "cluster", "job"),
           columns=(
-              Column("daemon", f"max by ({_NODE}) (up{{@node@}})", names=SEEN),
+              Column("daemon", f"max by ({_NODE}) ({UP})", names=SEEN),
               Column("pages",
                      f'count by ({_NODE}) (ALERTS{{@node_alerts@, alertstate="firing", severity="critical"}})',
                      scale=any_is_bad("critical"), due="with a fault"),
               Column("tickets",
                      f'count by ({_NODE}) (ALERTS{{@node_alerts@, alertstate="firing", severity="warning"}})',
                      scale=any_is_bad("warning"), due="with a fault"),
+              Column("since", FIRING_SINCE, unit="dateTimeFromNow", due="with a fault"),
               Column("findings", f"count by ({_NODE}) (commwatch_finding{{@node@}} == 1)", due="with a fault"),
               Column("parts missing",
                      f"sum by ({_NODE}) (clamp_min(commwatch_expected{{@node@}} - commwatch_present{{@node@}}, 0))",
@@ -152,7 +174,8 @@ _NODES = Row("Nodes", (
                      names={0: ("no", "text"), 1: ("maintenance", "blue")}),
               Column("data", f"max by ({_NODE}) (commwatch_simulated{{@node@}})", names=SIMULATED),
           ),
-          links={"instance": NODE_LINK}, sort_by="pages", no_data=NEEDS_DAEMON, height=10),
+          links={"instance": NODE_LINK}, no_data=NEEDS_DAEMON, height=10, widths={"instance": 180},
+          sort_by={"pages": "down", "tickets": "down", "findings": "down", "parts missing": "down"}),
     Table(title="Who changed",
           description="What differs between the begin and the end of the time shown above, of nodes where anything"
                       " does.",
@@ -173,7 +196,8 @@ _NODES = Row("Nodes", (
                      f" (commwatch_finding{{@node@}} offset $__range == 1)) != 0",
                      due="with a fault"),
               Column("starts of the daemon",
-                     f"sum by ({_NODE}) (changes(process_start_time_seconds{{@node@}}[$__range])) > 0",
+                     f"sum by ({_NODE}) (changes(process_start_time_seconds{{@node@}}[$__range])) > 0"
+                     f" and on ({_NODE}) commwatch_build_info{{@node@}}",
                      due="elsewhere"),
               Column("software",
                      f"count by ({_NODE}, driver_version) (commwatch_software_info{{@node@}} unless"
@@ -225,8 +249,8 @@ _TRAFFIC = Row("Traffic", (
 
 _OURSELVES = Row("commwatch itself", (
     Series(title="Nodes not answering over time", description="Nodes whose daemon a scrape did not reach.",
-           queries=(Query("count by (job) (up{@node@} == 0) or 0 * count by (job) (up{@node@})", "{{job}}"),),
-           scale=any_is_bad("warning", "CommwatchDaemonDown"), alerts=("CommwatchDaemonAbsent",), no_data=NEEDS_DAEMON),
+           queries=(Query(f"count by (job) ({UP} == 0) or 0 * count by (job) ({UP})", "{{job}}"),),
+           scale=any_is_bad("warning", "CommwatchDaemonDown"), alerts=("CommwatchDaemonAbsent",), no_data=NEEDS_RULES),
     Series(title="Collectors that fail", description="Nodes on which a collector did not read everything it should.",
            queries=(Query("count by (collector) (commwatch_collector_success{@node@} == 0)"
                           " or 0 * count by (collector) (commwatch_collector_success{@node@})", "{{collector}}"),),
@@ -247,7 +271,7 @@ _OURSELVES = Row("commwatch itself", (
     Stat(title="Thresholds of the rules",
          description="Digest of the thresholds with which the rules in this Prometheus were rendered.",
          queries=(Query('max by (digest) (job:commwatch_rules:info{job=~"$job"})', "{{digest}}"),),
-         no_data=NEEDS_RULES, alerts=("CommwatchThresholdsDiffer",), width=12, height=6),
+         no_data=STAT_RULES, alerts=("CommwatchThresholdsDiffer",), width=12, height=6, shows_legend=True),
 ), collapsed=True)  # fmt: skip
 
 FLEET = Dashboard(

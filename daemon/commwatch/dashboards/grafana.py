@@ -19,13 +19,16 @@ from commwatch.dashboards.model import (
     Table,
     Variable,
 )
+from commwatch.dashboards.page_json import ALERT_BEGAN, PAGE_BEGAN, XID_COUNTED, data_source, page_links, runbooks_link
 from commwatch.dashboards.panel_json import (
-    EMPTY_CELL,
+    EMPTY_CELLS,
+    TEXT_UNIT,
     WIDTH,
     Json,
     cell_link,
     kind_of,
     mappings,
+    matrix_cells,
     override,
     places,
     reference,
@@ -52,14 +55,6 @@ _MATCHERS = {
 _PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
 _STRING = re.compile(r'"[^"]*"')
 _READ = re.compile(r"(?:\w+:)?(?:commwatch|process)_\w+(?::\w+)?|\bALERTS\b|\bup\b")
-_ALERT_MARK = 'ALERTS{@alerts@, alertstate="firing", severity=~"critical|warning"}'
-_XID_MARK = (
-    "clamp_max("
-    "(commwatch_gpu_xid_events_total{@node@} > 0)"
-    " unless (commwatch_gpu_xid_events_total{@node@} == commwatch_gpu_xid_events_total{@node@} offset 1m)"
-    " and on (cluster, job, instance) (commwatch_simulated{@node@} offset 1m), 1)"
-)
-"""1 in the minute in which an Xid was counted, also the first of its code, of a node that was seen before."""
 
 
 class Renderer:
@@ -93,8 +88,8 @@ class Renderer:
             "time": {"from": one.time_from, "to": "now"},
             "timepicker": {},
             "annotations": {"list": self._annotations(one)},
-            "templating": {"list": [_data_source(), *(self._variable(variable) for variable in one.variables)]},
-            "links": [_dashboards_link(), _runbooks_link(self._site.runbooks)],
+            "templating": {"list": [data_source(), *(self._variable(variable) for variable in one.variables)]},
+            "links": [*page_links(one.uid), runbooks_link(self._site.runbooks)],
             "panels": self._panels(one),
         }
 
@@ -113,18 +108,22 @@ class Renderer:
 
         return _PLACEHOLDER.sub(fill, " ".join(text.split()))
 
-    def limit(self, limit: str | float) -> float:
-        """A limit of a scale as a number."""
-        return self._numbers[limit] if isinstance(limit, str) else limit
+    def limit(self, limit: str | float, scale: Scale | None = None) -> float:
+        """A limit of a scale as the number from which on its colour holds."""
+        number = self._numbers[limit] if isinstance(limit, str) else limit
+        return number + 1 if scale is not None and scale.whole_above else number
 
     # --- around the panels ---
 
     def _annotations(self, one: Dashboard) -> list[Json]:
-        marks = [self._annotation("Alerts", "red", _ALERT_MARK, "{{alertname}}", "{{instance}}", "severity,simulated")]
-        if one.annotated_node:
-            words = "GPU {{gpu}} ({{pci_bus_id}})"
-            marks.append(self._annotation("Xids", "purple", _XID_MARK, "Xid {{xid}}", words, "gpu"))
-        return marks
+        tags = "severity,simulated"
+        if not one.annotated_node:
+            return [self._annotation("Pages", "red", PAGE_BEGAN, "{{alertname}}", "{{job}} {{cluster}}", tags)]
+        words = "GPU {{gpu}} ({{pci_bus_id}})"
+        return [
+            self._annotation("Alerts", "red", ALERT_BEGAN, "{{alertname}}", "{{instance}}", tags),
+            self._annotation("Xids", "purple", XID_COUNTED, "Xid {{xid}}", words, "gpu"),
+        ]
 
     def _annotation(self, name: str, colour: str, text: str, title: str, words: str, tags: str) -> Json:
         expression = self.expression(text)
@@ -187,10 +186,11 @@ class Renderer:
 
     def _panel(self, panel: Panel) -> Json:
         made, targets = kind_of(panel), self._targets(panel)
+        in_cells = isinstance(panel, Table | Matrix)
         defaults = {
-            "unit": panel.unit,
+            "unit": TEXT_UNIT if in_cells else panel.unit,
             "noValue": self.expression(panel.no_data),
-            "color": {"mode": "palette-classic" if isinstance(panel, Series) else "thresholds"},
+            "color": {"mode": _colour_mode(panel)},
             "thresholds": self._thresholds(panel.scale),
             "mappings": mappings(panel.names),
             "custom": made.pop("custom", {}),
@@ -232,14 +232,28 @@ class Renderer:
 
     def _overrides(self, panel: Panel) -> list[Json]:
         if isinstance(panel, Matrix):
-            return [EMPTY_CELL]
+            return [*EMPTY_CELLS, matrix_cells(panel.unit)]
+        if isinstance(panel, Stat):
+            of_simulated: Json = {"id": "color", "value": {"mode": "fixed", "fixedColor": "purple"}}
+            return [override("simulated", [of_simulated]) for one in panel.queries if one.legend == "simulated"]
         if not isinstance(panel, Table):
             return []
-        linked = [
-            override(label, [{"id": "links", "value": [cell_link(target, self._site.runbooks)]}])
-            for label, target in panel.links.items()
-        ]
-        return [EMPTY_CELL, *(self._column(column) for column in panel.columns if column.title), *linked]
+        columns = [self._column(column) for column in panel.columns if column.title]
+        return [*EMPTY_CELLS, *columns, *self._labels(panel)]
+
+    def _labels(self, table: Table) -> list[Json]:
+        made: list[Json] = []
+        for label in table.labels:
+            properties: list[Json] = []
+            if label in table.links:
+                properties.append({"id": "links", "value": [cell_link(table.links[label], self._site.runbooks)]})
+            if label in table.label_names:
+                properties.append({"id": "mappings", "value": mappings(table.label_names[label])})
+                properties.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
+            if label in table.widths:
+                properties.append({"id": "custom.width", "value": table.widths[label]})
+            made += [override(label, properties)] if properties else []
+        return made
 
     def _column(self, column: Column) -> Json:
         properties: list[Json] = [{"id": "unit", "value": column.unit}]
@@ -254,7 +268,7 @@ class Renderer:
     def _thresholds(self, scale: Scale | None) -> Json:
         scale = scale or Scale("text", ())
         steps: list[Json] = [{"color": scale.base, "value": None}]
-        steps += [{"color": colour, "value": self.limit(limit)} for limit, colour in scale.steps]
+        steps += [{"color": colour, "value": self.limit(limit, scale)} for limit, colour in scale.steps]
         return {"mode": "absolute", "steps": steps}
 
     def _runbook(self, alert: str) -> Json:
@@ -267,22 +281,8 @@ def _metrics(targets: Sequence[Json]) -> list[str]:
     return list(dict.fromkeys(_READ.findall(text)))
 
 
-def _data_source() -> Json:
-    return {
-        "type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "current": {},
-        "refresh": 1, "regex": "", "hide": 0, "includeAll": False, "multi": False, "options": [], "skipUrlSync": False,
-    }  # fmt: skip
-
-
-def _dashboards_link() -> Json:
-    return {
-        "type": "dashboards", "title": "commwatch", "tags": [TAG], "asDropdown": False, "includeVars": True,
-        "keepTime": True, "targetBlank": False, "icon": "external link", "tooltip": "", "url": "",
-    }  # fmt: skip
-
-
-def _runbooks_link(runbooks: str) -> Json:
-    return {
-        "type": "link", "title": "Runbooks", "tags": [], "asDropdown": False, "includeVars": False, "keepTime": False,
-        "targetBlank": True, "icon": "doc", "tooltip": "One page for each alert", "url": runbooks,
-    }  # fmt: skip
+def _colour_mode(panel: Panel) -> str:
+    if isinstance(panel, Series):
+        return "palette-classic"
+    # A matrix without limits shows by its colours which cells stand out.
+    return "continuous-blues" if isinstance(panel, Matrix) and panel.scale is None else "thresholds"

@@ -23,11 +23,12 @@ from commwatch.dashboards.node_links import CRC_ERRORS
 from commwatch.dashboards.words import (
     GPU_STATE,
     LINK_STATE,
-    NEEDS_DAEMON,
     NEEDS_NVLINK,
     NEEDS_NVLINK_5,
     NOT_SEEN,
     SIMULATED,
+    STAT_DAEMON,
+    STAT_NVLINK,
     highest_rate,
     new_events,
 )
@@ -53,28 +54,27 @@ def _within_an_hour(title: str, description: str, *counters: str, scale_key: str
 
 _STATE = Row("State", (
     Stat(title="Data", description="Whether the values on this page come from hardware or from a simulated node.",
-         queries=(Query("commwatch_simulated{@node@}"),), names=SIMULATED, no_data=NEEDS_DAEMON, width=4),
+         queries=(Query("commwatch_simulated{@node@}"),), names=SIMULATED, no_data=STAT_DAEMON, width=4),
     Stat(title="GPU", description="State of the GPU.", queries=(Query("max(commwatch_gpu_state{@gpu@})"),),
          names=GPU_STATE,
          no_data="Needs the NVIDIA driver.", alerts=("CommwatchGpuLost",), width=4),
     Stat(title="Links down", description="Links that are expected and not up.",
-         queries=(Query("count(commwatch_nvlink_link_expected{@link@} == 1) -"
-                        " count(commwatch_nvlink_link_expected{@link@} == 1"
-                        " and (commwatch_nvlink_link_state{@link@} == 1 or commwatch_nvlink_link_state{@link@} =="
-                        " 2))"),),
-         scale=any_is_bad("critical", "CommwatchNvlinkDown"), no_data=NEEDS_NVLINK, width=4),
+         queries=(Query("count(commwatch_nvlink_link_expected{@link@} == 1 unless"
+                        " (commwatch_nvlink_link_state{@link@} == 1 or commwatch_nvlink_link_state{@link@} == 2))"
+                        " or 0 * count(commwatch_nvlink_link_expected{@link@})"),),
+         scale=any_is_bad("critical", "CommwatchNvlinkDown"), no_data=STAT_NVLINK, width=4),
     Stat(title="Nominal rate", description="What one link carries at most in one direction.",
          queries=(Query("max(gpu:commwatch_nvlink_link_capacity_bytes_per_second:mean{@gpu@})"),), unit="Bps",
-         no_data=f"{NEEDS_NVLINK} And the recording rules of alerts/rules.", width=4),
+         no_data="Needs NVLink and alerts/rules.", width=4),
     Stat(title="Bandwidth mode", description="What the links are set to, where NVLink 5 can be set.",
          queries=(Query("max(commwatch_nvlink_bandwidth_mode{@gpu@})", due="with NVLink 5"),),
          names={0: ("full", "green"), 1: ("off", "orange"), 2: ("minimum", "orange"), 3: ("half", "orange"),
                 4: ("three quarters", "orange")},
-         no_data=NEEDS_NVLINK_5, alerts=("CommwatchNvlinkReduced",), width=4),
+         no_data="Needs GPUs with NVLink 5.", alerts=("CommwatchNvlinkReduced",), width=4),
     Stat(title="Fabric", description="The driver's verdict on the fabric behind this GPU.",
          queries=(Query("max(commwatch_fabric_health{@gpu@})", due="with NVLink 5"),),
          names={1: ("healthy", "green"), 2: ("unhealthy", "red"), 3: ("limited", "orange")},
-         no_data="Needs a GPU behind NVSwitches and a driver that gives a verdict.",
+         no_data="Needs a GPU behind NVSwitches.",
          alerts=("CommwatchFabricUnhealthy",), width=4),
     States(title="State of the links", description="Each link over time.",
            queries=(Query("max by (link) (commwatch_nvlink_link_state{@link@})", "link {{link}}"),), names=LINK_STATE,

@@ -19,6 +19,12 @@ Due: TypeAlias = Literal[
 Names: TypeAlias = Mapping[float, tuple[str, Colour]]
 """What stands for a number, and its colour."""
 
+LabelNames: TypeAlias = Mapping[str, tuple[str, Colour]]
+"""What stands for the value of a label, and its colour."""
+
+Order: TypeAlias = Literal["up", "down"]
+"""Which way lines are sorted: the lowest or the highest first."""
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -30,6 +36,8 @@ class Scale:
     """From each limit on; a limit is a key of alerts/thresholds.yaml or a number."""
     alert: str = ""
     """The alert that has this limit."""
+    whole_above: bool = False
+    """The alert asks for more than a limit of whole events, a colour begins at its value: it begins one event later."""
 
 
 def low_is_bad(key: str, severity: str, alert: str) -> Scale:
@@ -40,6 +48,11 @@ def low_is_bad(key: str, severity: str, alert: str) -> Scale:
 def high_is_bad(key: str, severity: str, alert: str) -> Scale:
     """From a threshold on is bad, as an alert has it."""
     return Scale("green", ((key, SEVERITY_COLOURS[severity]),), alert)
+
+
+def more_is_bad(key: str, severity: str, alert: str) -> Scale:
+    """More events than a threshold is bad, as an alert has it."""
+    return Scale("green", ((key, SEVERITY_COLOURS[severity]),), alert, whole_above=True)
 
 
 def any_is_bad(severity: str, alert: str = "") -> Scale:
@@ -104,10 +117,12 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class Stat(Panel):
-    """Single numbers of now."""
+    """Single numbers of now; those with the legend ``simulated`` have the colour of simulated data."""
 
     width: int = 3
     height: int = 4
+    shows_legend: bool = False
+    """Only the legends, where what counts stands in a label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,10 +159,16 @@ class Table(Panel):
     columns: Sequence[Column] = ()
     labels: Sequence[str] = ()
     """The labels that are shown, in this order."""
+    first: Sequence[str] = ()
+    """Titles of columns that stand before the labels."""
+    label_names: Mapping[str, LabelNames] = field(default_factory=dict)
+    """Words and colours of labels."""
+    widths: Mapping[str, int] = field(default_factory=dict)
+    """Pixels of what would be cut off at an equal share."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Where a click on a label leads; ``@runbooks@`` stands for the address of the runbooks."""
-    sort_by: str = ""
-    """Title of the column that it is sorted by, descending; empty: by the first label."""
+    sort_by: Mapping[str, Order] = field(default_factory=dict)
+    """Titles and labels that it is sorted by, in turn; empty: by the first label."""
     width: int = 24
     height: int = 9
     minimum: float | None = None

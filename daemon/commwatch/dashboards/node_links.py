@@ -81,7 +81,8 @@ NVLINK = Row("NVLink", (
                    " the recording rules of alerts/rules."),
     Series(title="Links that are up", description="NVLinks of each GPU that are active or save power.",
            queries=(Query("count by (gpu) (commwatch_nvlink_link_state{@gpu@} == 1 or"
-                          " commwatch_nvlink_link_state{@gpu@} == 2)",
+                          " commwatch_nvlink_link_state{@gpu@} == 2) or"
+                          " 0 * count by (gpu) (commwatch_nvlink_link_state{@gpu@})",
                           "GPU {{gpu}}"),),
            no_data=NEEDS_NVLINK, alerts=("CommwatchNvlinkDown",), width=6),
     Series(title="CRC errors",

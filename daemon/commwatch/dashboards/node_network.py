@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from commwatch.dashboards.model import Column, Query, Row, Series, Table, any_is_bad, high_is_bad
+from commwatch.dashboards.model import Column, Query, Row, Series, Table, any_is_bad, high_is_bad, more_is_bad
 from commwatch.dashboards.words import CARRIER, EXPECTED, NEEDS_ETHERNET, NEEDS_RDMA, PORT_STATE
 
 _PORT = "device, port"
@@ -67,7 +67,7 @@ NETWORK = Row("RDMA and Ethernet", (
                      scale=high_is_bad("port_at_limit_ratio", "info", "CommwatchPortAtLimit"), due="with RDMA"),
               Column("symbol errors",
                      f"max by ({_PORT}) (round(increase(commwatch_rdma_port_symbol_errors_total{{@node@}}[1h])))",
-                     scale=high_is_bad("rdma_symbol_errors_per_hour", "warning", "CommwatchRdmaErrors"),
+                     scale=more_is_bad("rdma_symbol_errors_per_hour", "warning", "CommwatchRdmaErrors"),
                      due="with RDMA"),
               Column("times down", f"max by ({_PORT}) (round(increase(commwatch_rdma_port_flaps_total{{@node@}}[1h])))",
                      scale=any_is_bad("warning", "CommwatchRdmaPortFlapping"), due="with RDMA"),
@@ -161,7 +161,7 @@ NETWORK = Row("RDMA and Ethernet", (
     Series(title="RDMA, refused",
            description="Packets within an hour that a rule for partitions or rates refused, the worst port.",
            queries=(Query(_each(_REFUSED), "{{counter}}", due="with RDMA"),),
-           scale=high_is_bad("rdma_packet_errors_per_hour", "warning", "CommwatchRdmaPacketsRefused"),
+           scale=more_is_bad("rdma_packet_errors_per_hour", "warning", "CommwatchRdmaPacketsRefused"),
            no_data=NEEDS_RDMA),
     Series(title="Ethernet, bytes of the port", description="What the physical ports sent, RDMA among it.",
            queries=(Query("max by (device)"

@@ -18,7 +18,7 @@ from commwatch.dashboards.model import (
     high_is_bad,
     low_is_bad,
 )
-from commwatch.dashboards.words import NEEDS_DAEMON, NEEDS_PAIRS, SIMULATED
+from commwatch.dashboards.words import NEEDS_PAIRS, SIMULATED, STAT_DAEMON, STAT_PAIRS
 
 _BACKEND = Variable("backend", "Backend", "commwatch_pair_bandwidth_bytes_per_second{@node@}, backend")
 _SELECTED = '{@node@, backend=~"$backend"}'
@@ -29,14 +29,14 @@ _SLOW = low_is_bad("probe_bandwidth_utilization_low_ratio", "warning", "Commwatc
 
 _NOW = Row("Now", (
     Stat(title="Data", description="Whether the values on this page come from hardware or from a simulated node.",
-         queries=(Query("commwatch_simulated{@node@}"),), names=SIMULATED, no_data=NEEDS_DAEMON, width=6),
+         queries=(Query("commwatch_simulated{@node@}"),), names=SIMULATED, no_data=STAT_DAEMON, width=6),
     Stat(title="Slowest pair", description="Lowest share of what the way between two GPUs should give.",
-         queries=(Query(f"min({_SHARE})"),), unit="percentunit", scale=_SLOW, no_data=NEEDS_PAIRS, width=6),
+         queries=(Query(f"min({_SHARE})"),), unit="percentunit", scale=_SLOW, no_data=STAT_PAIRS, width=6),
     Stat(title="Highest latency", description="Latency of the pair with the highest.",
-         queries=(Query(f"max(commwatch_pair_latency_seconds{_SELECTED})"),), unit="s", no_data=NEEDS_PAIRS, width=6),
+         queries=(Query(f"max(commwatch_pair_latency_seconds{_SELECTED})"),), unit="s", no_data=STAT_PAIRS, width=6),
     Stat(title="Measured", description="When the pairs were measured last.",
          queries=(Query('1000 * max(commwatch_probe_last_completion_timestamp_seconds{@node@, probe="pairs"})'),),
-         unit="dateTimeFromNow", no_data=NEEDS_PAIRS, width=6),
+         unit="dateTimeFromNow", no_data=STAT_PAIRS, width=6),
     Matrix(title="Share of what is expected",
            description="Bandwidth from the GPU of the line to that of the column, over what the way should give.",
            queries=(Query(f"max by (src, dst) ({_SHARE})"),), unit="percentunit", scale=_SLOW, no_data=NEEDS_PAIRS),
@@ -60,13 +60,13 @@ _SLOWEST = Row("What is slow, and why", (
               Column("share of expected", f"bottomk(12, max by (src, dst, backend) ({_SHARE}))", unit="percentunit",
                      scale=_SLOW),
           ),
-          no_data=NEEDS_PAIRS, width=12),
+          sort_by={"share of expected": "up"}, no_data=NEEDS_PAIRS, width=12),
     Table(title="Suspects", description="Parts that explain why pairs are slow, and how sure that is.",
           labels=("kind", "element"),
           columns=(Column("certainty", "max by (kind, element) (commwatch_suspect_ratio{@node@})", unit="percentunit",
                           due="with a fault",
                           scale=high_is_bad("suspect_confidence_min", "warning", "CommwatchPartSuspect")),),
-          sort_by="certainty", alerts=("CommwatchPartSuspect",), width=12,
+          sort_by={"certainty": "down"}, alerts=("CommwatchPartSuspect",), width=12,
           no_data="No part is suspected. It needs three pair matrices in a row that show the same part as slow."),
     Series(title="Slowest pairs over time",
            description="Share of what is expected, of the twelve pairs with the lowest.",

@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from commwatch.dashboards.model import Heat, Matrix, Names, Panel, Series, Stat, States, Table
+from commwatch.dashboards.model import Heat, LabelNames, Matrix, Names, Panel, Series, Stat, States, Table
 
 Json: TypeAlias = dict[str, Any]
 
 WIDTH = 24
 """Columns of a dashboard."""
 
-EMPTY_CELL = {
-    "matcher": {"id": "byType", "options": "number"},
-    "properties": [{"id": "noValue", "value": "–"}],
+TEXT_UNIT = "string"
+"""Of tables, whose columns of numbers have units of their own.
+
+With any other unit Grafana reads a label such as ``7`` or ``2.20`` as a number and writes ``700 %`` or ``2.2``.
+"""
+
+EMPTY_CELLS = tuple(
+    {"matcher": {"id": "byType", "options": kind}, "properties": [{"id": "noValue", "value": "–"}]}
+    for kind in ("number", "string")
+)
+"""Else each empty cell of a table, also of a label, would say what the whole table needs."""
+
+_NO_PAIR = {
+    "type": "special",
+    "options": {"match": "null", "result": {"text": "–", "color": "transparent", "index": 0}},
 }
-"""Else each empty cell of a table would say what the whole table needs."""
+"""A cell without a number would have the colour of the lowest one."""
 
 
 def kind_of(panel: Panel) -> Json:
@@ -43,12 +55,13 @@ def kind_of(panel: Panel) -> Json:
 
 def _stat(panel: Stat) -> Json:
     several = len(panel.queries) > 1 or bool(panel.queries[0].legend)
+    mode = "name" if panel.shows_legend else "value_and_name" if several else "value"
     return {
         "type": "stat",
         "options": {
             "colorMode": "value", "graphMode": "none", "justifyMode": "auto", "orientation": "auto",
             "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
-            "textMode": "value_and_name" if several else "value",
+            "textMode": mode,
         },
     }  # fmt: skip
 
@@ -92,7 +105,7 @@ def _heat(panel: Heat) -> Json:
             "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5, "fill": "dark-orange",
                       "scale": "exponential", "reverse": False},
             "legend": {"show": True}, "exemplars": {"color": "rgba(255,0,255,0.7)"},
-            "tooltip": {"show": True, "yHistogram": False},
+            "tooltip": {"mode": "single", "show": True, "yHistogram": False},
         },
     }  # fmt: skip
 
@@ -103,13 +116,16 @@ def _table(panel: Table) -> Json:
     values["Value"] = panel.columns[0].title
     titles = {name: title for name, title in values.items() if title}
     hidden = {name: True for name in ("Time", *values) if name not in titles}
-    order = {name: place for place, name in enumerate((*panel.labels, *titles))}
+    first = [name for title in panel.first for name in titles if titles[name] == title]
+    order = {name: place for place, name in enumerate(dict.fromkeys((*first, *panel.labels, *titles)))}
+    sorted_by = panel.sort_by or {panel.labels[0]: "up"}
     return {
         "type": "table",
-        "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True, "inspect": False},
+        "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True, "inspect": False,
+                   "minWidth": 70},
         "options": {
             "showHeader": True, "cellHeight": "sm", "footer": {"show": False},
-            "sortBy": [{"displayName": panel.sort_by or panel.labels[0], "desc": bool(panel.sort_by)}],
+            "sortBy": [{"displayName": name, "desc": way == "down"} for name, way in sorted_by.items()],
         },
         "transformations": [
             {"id": "merge", "options": {}},
@@ -121,7 +137,7 @@ def _table(panel: Table) -> Json:
 def _matrix(panel: Matrix) -> Json:
     return {
         "type": "table",
-        "custom": {"align": "center", "cellOptions": {"type": "color-background", "mode": "basic"}, "inspect": False},
+        "custom": {"align": "center", "cellOptions": {"type": "auto"}, "inspect": False},
         "options": {"showHeader": True, "cellHeight": "sm", "footer": {"show": False}},
         # Columns come in the order of their first line, and no GPU has a cell with itself.
         "transformations": [
@@ -131,6 +147,19 @@ def _matrix(panel: Matrix) -> Json:
             {"id": "sortBy", "options": {"sort": [{"field": "src\\dst", "desc": False}]}},
         ],
     }  # fmt: skip
+
+
+def matrix_cells(unit: str) -> Json:
+    """What holds for the numbers of a matrix, and not for the names of its lines."""
+    background = {"type": "color-background", "mode": "basic"}
+    return {
+        "matcher": {"id": "byType", "options": "number"},
+        "properties": [
+            {"id": "unit", "value": unit},
+            {"id": "mappings", "value": [_NO_PAIR]},
+            {"id": "custom.cellOptions", "value": background},
+        ],
+    }
 
 
 def places(panels: Iterable[Panel], top: int) -> tuple[list[Json], int]:
@@ -150,12 +179,12 @@ def reference(place: int) -> str:
     return chr(ord("A") + place)
 
 
-def mappings(names: Names) -> list[Json]:
-    """Words and colours in place of numbers."""
+def mappings(names: Names | LabelNames) -> list[Json]:
+    """Words and colours in place of numbers or of values of a label."""
     if not names:
         return []
     options = {
-        f"{value:g}": {"text": text, "color": colour, "index": place}
+        value if isinstance(value, str) else f"{value:g}": {"text": text, "color": colour, "index": place}
         for place, (value, (text, colour)) in enumerate(names.items())
     }
     return [{"type": "value", "options": options}]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from commwatch.dashboards.model import Names, Scale
+from collections.abc import Mapping
+
+from commwatch.dashboards.model import LabelNames, Names, Order, Scale
 
 # --- what a panel needs ---
 
@@ -17,6 +19,12 @@ NEEDS_NVLINK_5 = "Needs GPUs with NVLink 5 (Blackwell and later)."
 NEEDS_PCIE = "Needs the collectors of PCIe: NVML for GPUs, sysfs for adapters and switches."
 NEEDS_RDMA = "Needs RDMA ports (InfiniBand or RoCE) in /sys/class/infiniband."
 NEEDS_ETHERNET = "Needs network interfaces with a driver that reports them; docs/counters.md."
+# A single number has room for few words.
+STAT_DAEMON = "Needs a commwatch daemon."
+STAT_RULES = "Needs the rules (alerts/rules)."
+STAT_PROBES = "Needs results of probes."
+STAT_PAIRS = "Needs the pair probe."
+STAT_NVLINK = "Needs GPUs with NVLink."
 NOT_SEEN = "None was seen. Needs the collector of the kernel log or the events of the driver."
 
 # --- names of numbers ---
@@ -43,6 +51,10 @@ ON_OFF: Names = {0: ("no", "text"), 1: ("yes", "orange")}
 EXPECTED: Names = {0: ("no", "text"), 1: ("yes", "text")}
 BUSY: Names = {0: ("free", "text"), 1: ("busy", "blue")}
 
+SEVERITIES: LabelNames = {"critical": ("critical", "red"), "warning": ("warning", "orange")}
+OF_SIMULATED: LabelNames = {"true": ("SIMULATED", "purple")}
+"""The label of alerts of simulated nodes."""
+
 SCORE = Scale("blue", (("score_good_ratio", "yellow"), ("score_excellent_ratio", "green")), "CommwatchScoreLow")
 """Below good it is information, as its alert is."""
 
@@ -57,6 +69,11 @@ LINK_LINK = (
     f"/d/commwatch-link{_KEPT}&${{job:queryparam}}&${{instance:queryparam}}"
     "&var-gpu=${__data.fields.gpu}&var-link=${__data.fields.link}"
 )
+GPU_LINK = f"/d/commwatch-link{_KEPT}&${{job:queryparam}}&${{instance:queryparam}}&var-gpu=${{__data.fields.gpu}}"
+ALERT_TABLE_NAMES: Mapping[str, LabelNames] = {"severity": SEVERITIES, "simulated": OF_SIMULATED}
+ALERT_TABLE_ORDER: Mapping[str, Order] = {"severity": "up", "since": "down"}
+"""Pages before tickets, the newest first."""
+ALERT_TABLE_WIDTHS = {"alertname": 270, "about": 180}
 ALERT_TABLE_LINKS = {"alertname": "@runbooks@/${__value.raw}.md", "instance": NODE_LINK}
 
 # --- expressions ---
@@ -79,6 +96,16 @@ FIRING = f"""
 """
 """Milliseconds since 1970 at which the sign of each alert that fires was first seen; ``about`` tells those of one part
 from each other."""
+FIRING_SINCE = """
+    1000 * min by (cluster, job, instance) (
+      ALERTS_FOR_STATE{@node_alerts@, severity=~"critical|warning"}
+      and ignoring (alertstate) ALERTS{@node_alerts@, alertstate="firing", severity=~"critical|warning"}
+    )
+"""
+"""Milliseconds since 1970 at which the oldest sign of an alert that fires on a node was first seen."""
+
+UP = "(up{@node@} and on (cluster, job) job:commwatch_nodes:count{@job@})"
+"""Whether the daemons answer. Every target of a Prometheus has ``up``; only commwatch's jobs are recorded."""
 
 AGE = """
     max by (collector) (
