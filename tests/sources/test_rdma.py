@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,16 @@ class Clock:
         return self.now
 
 
+_opened: list[RdmaSource] = []
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
 def opened(
     sysfs: Path,
     opt_in: Iterable[str] = (),
@@ -48,7 +58,9 @@ def opened(
     leave_out: Iterable[str] = (),
     only: Iterable[str] | None = None,
 ) -> RdmaSource:
+    """A source that is closed when the test ends."""
     source = RdmaSource(sysfs, opt_in, clock or Clock())
+    _opened.append(source)
     source.open(report, frozenset(leave_out), None if only is None else frozenset(only))
     return source
 
