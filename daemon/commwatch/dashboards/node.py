@@ -228,16 +228,15 @@ _OURSELVES = Row("commwatch on this node", (
            queries=(Query("sum by (process) (commwatch_process_resident_memory_bytes{@node@})", "{{process}}",
                           due="elsewhere"),),
            unit="bytes", no_data=NEEDS_DAEMON),
-    Series(title="Workers that hang or were replaced",
-           description="Processes that have not come back from a driver, and those replaced within an hour.",
-           queries=(
-               Query("sum by (worker) (commwatch_worker_stuck{@node@})", "{{worker}} hangs", due="elsewhere"),
-               Query("sum by (worker) (round(increase(commwatch_worker_restarts_total{@node@,"
-                     " reason=~\"crashed|deadline\"}[1h])))",
-                     "{{worker}} replaced", due="elsewhere"),
-           ),
+    Series(title="Workers that hang", description="Processes that have not come back from a driver.",
+           queries=(Query("sum by (worker) (commwatch_worker_stuck{@node@})", "{{worker}}", due="elsewhere"),),
+           scale=any_is_bad("warning", "CommwatchWorkerStuck"), no_data=NEEDS_DAEMON),
+    Series(title="Workers that were replaced",
+           description="Processes that crashed or did not answer in time, within an hour.",
+           queries=(Query("sum by (worker) (round(increase(commwatch_worker_restarts_total{@node@,"
+                          " reason=~\"crashed|deadline\"}[1h])))", "{{worker}}", due="elsewhere"),),
            scale=more_is_bad("worker_restarts_per_hour", "warning", "CommwatchWorkerRestarting"),
-           alerts=("CommwatchWorkerStuck",), no_data=NEEDS_DAEMON),
+           no_data=NEEDS_DAEMON),
 ), collapsed=True)  # fmt: skip
 
 NODE = Dashboard(
