@@ -71,13 +71,18 @@ def all_questions() -> list[Question]:
     return [question for dashboard in DASHBOARDS for question in questions(dashboard)]
 
 
-def all_expressions() -> list[str]:
-    """Every query there is: of panels, variables and annotations."""
-    found = [question.expression for question in all_questions()]
-    for model in models().values():
-        found += [mark["expr"] for mark in model["annotations"]["list"]]
-        found += [one["definition"] for one in model["templating"]["list"] if one["type"] == "query"]
+def expressions_by_dashboard() -> list[tuple[str, str]]:
+    """Every query there is: of panels, variables and annotations, each with the uid of its dashboard."""
+    found = [(question.dashboard, question.expression) for question in all_questions()]
+    for uid, model in models().items():
+        found += [(uid, mark["expr"]) for mark in model["annotations"]["list"]]
+        found += [(uid, one["definition"]) for one in model["templating"]["list"] if one["type"] == "query"]
     return found
+
+
+def all_expressions() -> list[str]:
+    """The queries without their dashboards."""
+    return [expression for _, expression in expressions_by_dashboard()]
 
 
 def filled(expression: str, chosen: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from commwatch.assets import asset
 from commwatch.dashboards import DASHBOARDS
 from commwatch.dashboards.grafana import Renderer
+from commwatch.dashboards.model import INSTANCE
 from commwatch.errors import CommwatchError
 from commwatch.rule_site import SiteFile, read_site_file
 from commwatch.rules import Site, shipped_alerts
@@ -19,8 +20,9 @@ from commwatch.thresholds import Thresholds, load_thresholds
 
 def files(thresholds: Thresholds, site: Site) -> dict[str, str]:
     """All dashboards by the name of their file."""
-    renderer = Renderer(thresholds, site)
-    models = {one.uid: renderer.dashboard(one) for one in DASHBOARDS}
+    models = {
+        one.uid: Renderer(thresholds, site, of_one_node=INSTANCE in one.variables).dashboard(one) for one in DASHBOARDS
+    }
     return {f"{uid}.json": json.dumps(model, indent=2, ensure_ascii=False) + "\n" for uid, model in models.items()}
 
 

@@ -52,17 +52,29 @@ _MATCHERS = {
     "alerts": 'alertname=~"Commwatch.+", cluster=~"$cluster|", job=~"$job|", instance=~"$instance|"',
     "node_alerts": 'alertname=~"Commwatch.+", cluster=~"$cluster", job=~"$job", instance=~"$instance"',
 }
+_MATCHERS_OF_ONE_NODE = {
+    name: text.replace('instance=~"$instance"', 'instance="$instance"')
+    for name, text in {**_MATCHERS, "alerts": _MATCHERS["node_alerts"]}.items()
+}
 _PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
 _STRING = re.compile(r'"[^"]*"')
 _READ = re.compile(r"(?:\w+:)?(?:commwatch|process)_\w+(?::\w+)?|\bALERTS\b|\bup\b")
 
 
 class Renderer:
-    """Fills in thresholds and addresses."""
+    """Fills in thresholds and addresses.
 
-    def __init__(self, thresholds: Thresholds, site: Site) -> None:
+    Args:
+        thresholds: the limits.
+        site: where the runbooks are.
+        of_one_node: a single node is chosen. Grafana writes such a value as it stands: behind ``=~`` the brackets of an
+            IPv6 address would be a regular expression.
+    """
+
+    def __init__(self, thresholds: Thresholds, site: Site, *, of_one_node: bool = False) -> None:
         self._numbers: Mapping[str, float] = asdict(thresholds)
         self._site = site
+        self._matchers = _MATCHERS_OF_ONE_NODE if of_one_node else _MATCHERS
 
     def dashboard(self, one: Dashboard) -> Json:
         """The JSON model of a dashboard.
@@ -104,7 +116,7 @@ class Renderer:
                 return format_duration(self._numbers[name])
             if form == "percent":
                 return f"{100 * self._numbers[name]:g} %"
-            return _MATCHERS.get(name) or f"{self._numbers[name]:g}"
+            return self._matchers.get(name) or f"{self._numbers[name]:g}"
 
         return _PLACEHOLDER.sub(fill, " ".join(text.split()))
 
