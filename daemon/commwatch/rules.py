@@ -140,8 +140,9 @@ def _words(site: Site) -> Mapping[str, str]:
         "gpu": _GPU,
         "device_gpu": _DEVICE_GPU,
         "fault_on_nodes": _FAULT_ON_NODES,
-        "node_dashboard": f"{site.dashboards}/d/commwatch-node?var-cluster={{{{ $labels.cluster }}}}"
-        "&var-job={{ $labels.job }}&var-instance={{ $labels.instance }}",
+        # Without the label no cluster is chosen: behind a store of several Prometheus series may have one all the same.
+        "node_dashboard": f"{site.dashboards}/d/commwatch-node?var-job={{{{ $labels.job }}}}"
+        "&var-instance={{ $labels.instance }}{{ with $labels.cluster }}&var-cluster={{ . }}{{ end }}",
     }
     return {**asdict(site), **phrases, **_ALTERNATIVES}
 

@@ -61,7 +61,7 @@ def _doubled(test: dict[str, Any]) -> dict[str, Any]:
             {
                 "exp_labels": {**alert["exp_labels"], "cluster": cluster, "rack": "r1"},
                 "exp_annotations": {
-                    name: words.replace("var-cluster=&", f"var-cluster={cluster}&")
+                    name: f"{words}&var-cluster={cluster}" if "var-instance=" in words else words
                     for name, words in alert["exp_annotations"].items()
                 },
             }

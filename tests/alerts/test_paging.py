@@ -24,7 +24,7 @@ LINK = {
     "description": "Node node1:28029: link 11 of GPU 3 is inactive (state 0). No job was on the node. "
     "First action: drain the node, then see whether other links are down too.",
     "runbook_url": "https://runbooks.example/commwatch/CommwatchNvlinkDown.md",
-    "dashboard_url": "https://grafana.example/d/commwatch-node?var-cluster=&var-job=commwatch&var-instance=node1:28029",
+    "dashboard_url": "https://grafana.example/d/commwatch-node?var-job=commwatch&var-instance=node1:28029",
 }  # fmt: skip
 
 
