@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+# Hundreds of interpreters start in the tests: the code is compiled once and not in each of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run demo test lint format types check docs cases bench drill soak dashboards clean
 

@@ -5,15 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections import Counter
 from functools import cache
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# In CI the same examples each time, however slow the machine: what is new is looked for where someone looks on.
-settings.register_profile("ci", derandomize=True, deadline=None)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+from support.examples import USUAL
+
+# No example has a deadline, and none is too slow to be made: a busy machine is no defect.
+# In CI the examples are the same each time: what is new is looked for where someone looks on.
+settings.register_profile(
+    "usual",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    max_examples=USUAL,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("thorough", settings.get_profile("usual"), derandomize=False, max_examples=10 * USUAL)
+settings.load_profile("usual")
 
 PROGRAMS = {
     "prometheus": ("prometheus", "promtool", "amtool"),
@@ -42,13 +52,25 @@ def namespaces_allowed() -> bool:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--update-golden`` writes the recorded pages anew, to be read in the diff."""
-    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing")
+    """``--update-golden`` writes the recorded pages again, to be read in the diff."""
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden again instead of comparing")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip with the reason; pytest's summary lists it."""
+    """Skip with the reason; the last lines list it."""
     for item in items:
         for marker in PROGRAMS:
             if item.get_closest_marker(marker) is not None and (reason := missing(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was left out and why, in one line each."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.getreports("skipped")
+        if isinstance(report.longrepr, tuple)
+    )
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"left out: {count} tests, {reason}")
+    terminalreporter.write_line("left out: tests/proof and what else plays for minutes; `make proof` plays it")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from commwatch.scheduler import Scheduler, every
+from support.waiting import PATIENCE_SECONDS
 
 
 class Clocks:
@@ -30,7 +31,7 @@ def counting(times: list[float]) -> Callable[[], Awaitable[None]]:
 
 
 def in_loop(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(body(), 10))
+    asyncio.run(asyncio.wait_for(body(), PATIENCE_SECONDS))
 
 
 async def until(condition: Callable[[], bool]) -> None:

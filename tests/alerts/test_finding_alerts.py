@@ -12,6 +12,7 @@ from commwatch.analysis.findings.codes import CODES
 from commwatch.analysis.findings.rules import kernel
 from commwatch.analysis.nccl_log_rules import SIDES
 from commwatch.assets import asset
+from support.passes import in_one_pass
 
 ALERTS = {
     rule["alert"]: rule
@@ -37,7 +38,7 @@ OF_NO_FINDING = {
 """Alerts of a single node that no finding names, each with the reason."""
 
 
-@pytest.mark.parametrize("name", [name for name, code in CODES.items() if code.severity != "info"])
+@in_one_pass("name", [name for name, code in CODES.items() if code.severity != "info"])
 def test_a_grave_finding_has_its_alert(name: str) -> None:
     """Each code of severity critical or warning names an alert of that severity."""
     code = CODES[name]

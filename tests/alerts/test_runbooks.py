@@ -13,6 +13,7 @@ from commwatch.analysis.findings.rules import kernel
 from commwatch.analysis.nccl_log_rules import SIDES
 from commwatch.assets import asset
 from commwatch_exporters.catalogue import CATALOGUE
+from support.passes import in_one_pass
 
 RUNBOOKS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(asset("alerts/runbooks").glob("*.md"))}
 NOT_ON_A_NODE = {"CommwatchWatchdog", "CommwatchFaultOnManyNodes", "CommwatchSoftwareFaultOnManyNodes"}
@@ -40,7 +41,7 @@ def alternatives(pattern: str) -> Iterator[str]:
         yield from (f"{found[1]}{one}{found[3]}" for one in found[2].split("|")) if found else (part,)
 
 
-@pytest.mark.parametrize("name", RUNBOOKS)
+@in_one_pass("name", RUNBOOKS)
 def test_what_a_runbook_looks_for_is_on_the_page(name: str) -> None:
     """Each part of a pattern by which it picks metrics finds at least one that exists."""
     names = [metric.name for metric in CATALOGUE.values()]
@@ -50,7 +51,7 @@ def test_what_a_runbook_looks_for_is_on_the_page(name: str) -> None:
             assert any(re.search(one.split(".*")[0], metric) for metric in names), one
 
 
-@pytest.mark.parametrize("name", RUNBOOKS)
+@in_one_pass("name", RUNBOOKS)
 def test_commwatch_understands_the_commands_of_a_runbook(name: str) -> None:
     """Subcommands and flags are those that the program has."""
     parser = build_parser()
@@ -59,7 +60,7 @@ def test_commwatch_understands_the_commands_of_a_runbook(name: str) -> None:
             parser.parse_args(shlex.split(command)[1:])
 
 
-@pytest.mark.parametrize("name", sorted(RUNBOOKS.keys() - NOT_ON_A_NODE))
+@in_one_pass("name", sorted(RUNBOOKS.keys() - NOT_ON_A_NODE))
 def test_the_diagnosis_begins_with_commwatch(name: str) -> None:
     """What watches the node is asked first."""
     first = next(commands(RUNBOOKS[name]))
@@ -67,7 +68,7 @@ def test_the_diagnosis_begins_with_commwatch(name: str) -> None:
     assert "commwatch" in first or "28029" in first
 
 
-@pytest.mark.parametrize("name", RUNBOOKS)
+@in_one_pass("name", RUNBOOKS)
 def test_commwatch_lets_go_of_a_gpu_before_it_is_reset(name: str) -> None:
     """A GPU that a process holds cannot be reset: a pause stands in the list before the reset, and its end after it."""
     steps = RUNBOOKS[name].partition("## Mitigation")[2].partition("\n## ")[0]
@@ -78,7 +79,7 @@ def test_commwatch_lets_go_of_a_gpu_before_it_is_reset(name: str) -> None:
         assert re.search(r"`commwatch\s+resume`", after)
 
 
-@pytest.mark.parametrize("name", RUNBOOKS)
+@in_one_pass("name", RUNBOOKS)
 def test_only_the_mitigation_changes_something(name: str) -> None:
     """Commands of the diagnosis read; a probe, which uses the GPUs, is announced."""
     diagnosis = RUNBOOKS[name].partition("## Diagnosis")[2].partition("\n## ")[0]

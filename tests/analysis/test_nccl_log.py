@@ -22,6 +22,7 @@ from commwatch.analysis.nccl_log import (
     transport_of,
 )
 from commwatch.analysis.nccl_log_rules import MESSAGES, PRECEDENCE, SIDES, TORCH, Category
+from support.passes import in_one_pass
 
 OLD = "node1:41:77 [0] transport/net_ib.cc:1296 NCCL WARN "
 DATED = "[2026-03-02 12:11:38] node1:41:77 [1] transport/net_ib.cc:2453 NCCL WARN "
@@ -229,8 +230,8 @@ ORDINARY = (
 )
 
 
-@pytest.mark.parametrize("prefix", PREFIXES, ids=["to_2_25", "from_2_26", "from_2_30_7"])
-@pytest.mark.parametrize(("category", "message"), WARNINGS)
+@in_one_pass("prefix", PREFIXES)
+@in_one_pass("category, message", WARNINGS)
 def test_a_warning_has_its_category_in_the_wording_of_every_version(
     category: Category, message: str, prefix: str
 ) -> None:
@@ -239,7 +240,7 @@ def test_a_warning_has_its_category_in_the_wording_of_every_version(
     assert find_in_line(f"1: (Worker pid=9, ip=10.0.0.1) {prefix}{message}\n") == Finding(category)
 
 
-@pytest.mark.parametrize(("category", "message"), MESSAGES_OF_TORCH)
+@in_one_pass("category, message", MESSAGES_OF_TORCH)
 def test_a_message_of_torch_has_its_category(category: Category, message: str) -> None:
     """Torch writes no NCCL prefix; its own texts are enough."""
     found = find_in_line(message)
@@ -248,7 +249,7 @@ def test_a_message_of_torch_has_its_category(category: Category, message: str) -
     assert found.category == category
 
 
-@pytest.mark.parametrize("line", ORDINARY)
+@in_one_pass("line", ORDINARY)
 def test_an_ordinary_line_says_nothing(line: str) -> None:
     """INFO lines about retries, and lines of the program, are no failures."""
     assert find_in_line(line) is None
@@ -534,9 +535,9 @@ HOSTILE = (
 
 @pytest.mark.parametrize("line", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_line_takes_no_time(line: str) -> None:
-    """Work for a line is bounded; 0.25 s of the processor is far above it and far below a runaway search."""
+    """Work for a line is bounded."""
     started = time.process_time()
     find_in_line(line)
     list(find_in_text(line))
 
-    assert time.process_time() - started < 0.25
+    assert time.process_time() - started < 5, "a search that runs away takes minutes"

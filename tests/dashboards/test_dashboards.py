@@ -19,6 +19,7 @@ from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.prometheus import PROCESS_COLLECTOR
 from support.dashboards import MACROS, all_expressions, all_questions, expressions_by_dashboard, models, panels_of
 from support.facts import shipped
+from support.passes import in_one_pass
 from support.promtool_cases import shipped_groups
 
 ALERTS = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
@@ -159,7 +160,7 @@ def test_targets_are_whole(model: dict[str, Any]) -> None:
 TABLES = [panel for dashboard in DASHBOARDS for panel in dashboard.panels if isinstance(panel, Table)]
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.title)
+@in_one_pass("table", TABLES)
 def test_tables_have_distinct_columns(table: Table) -> None:
     """No column is hidden by another of its name; links and the order of lines are about what is shown."""
     names = [*table.labels, *(column.title for column in table.columns)]
@@ -371,7 +372,7 @@ def _scales() -> list[tuple[str, Scale, str]]:
 LIMITS = {f"{title}, {scale.alert}": (scale, text) for title, scale, text in _scales() if scale.alert}
 
 
-@pytest.mark.parametrize(("title", "scale", "queries"), [(key, *one) for key, one in LIMITS.items()], ids=LIMITS)
+@in_one_pass("title, scale, queries", [(key, *one) for key, one in LIMITS.items()])
 def test_a_limit_is_that_of_its_alert(title: str, scale: Scale, queries: str) -> None:
     """The alert named at a limit reads the same threshold, and the colour is that of its severity.
 

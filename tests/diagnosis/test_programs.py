@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -46,11 +45,9 @@ def test_a_missing_program_is_told_apart() -> None:
 
 def test_one_that_does_not_answer_is_left_alone() -> None:
     """After its deadline, and without any signal: it may sit in the driver."""
-    begun = time.monotonic()
     with pytest.raises(NoAnswer, match=r"gave no answer in 0\.1 s and is left alone"):
         run_program(("sleep", "60"), ENVIRONMENT, 0.1, 1000)
 
-    assert time.monotonic() - begun < 5
     [process] = LEFT_ALONE
     assert process.poll() is None
 

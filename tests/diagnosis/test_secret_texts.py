@@ -55,7 +55,7 @@ def test_a_long_text_takes_no_time(piece: str) -> None:
     begun = time.process_time()
     without_secrets(piece * (200_000 // len(piece)))
 
-    assert time.process_time() - begun < 1
+    assert time.process_time() - begun < 10, "a search that grows with the square takes minutes"
 
 
 def test_json_stays_json() -> None:

@@ -19,12 +19,13 @@ from commwatch.rules import shipped_alerts
 from commwatch.simulation.faults.kinds import FAMILIES
 from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.presets import PRESETS
+from support.passes import in_one_pass
 
 DRILLS = load_drills()
 IDS = list(DRILLS)
 
 
-@pytest.mark.parametrize("drill", DRILLS.values(), ids=IDS)
+@in_one_pass("drill", DRILLS.values())
 def test_the_node_takes_the_faults_of_each_drill(drill: Drill) -> None:
     """While they last and after their end, beside what holds all the time."""
     now = time.time()
@@ -45,7 +46,7 @@ def test_a_fault_that_has_ended_stays_in_the_file_with_its_end() -> None:
     assert [fault.start, fault.end] == pytest.approx([60, 90.5])
 
 
-@pytest.mark.parametrize("drill", DRILLS.values(), ids=IDS)
+@in_one_pass("drill", DRILLS.values())
 def test_findings_and_alerts_of_each_drill_say_the_same(drill: Drill) -> None:
     """The finding that the daemon opens names an alert that the drill expects."""
     for code in drill.codes:

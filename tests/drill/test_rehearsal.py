@@ -15,6 +15,7 @@ from commwatch.drill.model import Drill
 from commwatch.drill.pace import Pace
 from commwatch.drill.programs import DrillError
 from commwatch.drill.receiver import Notice
+from support.waiting import PATIENCE_SECONDS
 
 QUICK = Pace("fast", 1500, 1500, learn_seconds=0, probe_seconds=0, look_seconds=0.002, paging_factor=1500)
 """A minute in 40 ms."""
@@ -122,7 +123,9 @@ def _scripted_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ScriptedNode, "everyone", [])
 
 
-def play(stage: ScriptedStage, *drills: Drill, seconds: float = 20) -> tuple[dict[str, Outcome], set[str]]:
+def play(
+    stage: ScriptedStage, *drills: Drill, seconds: float = PATIENCE_SECONDS
+) -> tuple[dict[str, Outcome], set[str]]:
     """What came of drills, and the alerts of none."""
     run = rehearsal.Rehearsal(drills, stage, nodes=4, seconds=seconds, say=lambda _: None)  # type: ignore[arg-type]
     outcomes = run.run()
@@ -184,7 +187,7 @@ def test_alerts_of_real_nodes_count_for_nothing() -> None:
     """In a given Prometheus: neither as strays, nor as nodes beside which a drill must wait."""
     real = [{"alertname": "CommwatchGpuLost", "instance": f"node{number}"} for number in range(3)]
     stage = ScriptedStage({"alertname": "CommwatchFaultOnManyNodes"}, *real, is_given=True)
-    outcomes, strays = play(stage, LOST, seconds=5)
+    outcomes, strays = play(stage, LOST)
     assert outcomes["gpu_lost"].passed, outcomes
     assert strays == set()
 
@@ -211,9 +214,7 @@ def test_a_node_that_ends_fails_its_drill_and_no_other(monkeypatch: pytest.Monke
 def test_what_is_not_over_in_time_fails() -> None:
     """What has begun, and what has not: two others of the same alert were before it."""
     drills = [Drill(name=name, family="", preset="h100x8", faults=LOST.faults, alerts=LOST.alerts) for name in "abc"]
-    begun = time.monotonic()
     outcomes, _ = play(ScriptedStage(mute=True), *drills, seconds=0.2)
-    assert time.monotonic() - begun < 10
     assert [outcomes[name].problems[0] for name in "abc"] == [
         "not over within the time given", "not over within the time given", "not begun within the time given",
     ]  # fmt: skip

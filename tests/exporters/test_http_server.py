@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import logging
 import random
-import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from http import HTTPStatus
@@ -17,6 +16,7 @@ import pytest
 from commwatch_exporters.http_messages import Limits, Request, Response
 from commwatch_exporters.http_server import HttpServer
 from support.http import ask, connected, serving
+from support.waiting import PATIENCE_SECONDS, comes
 
 GET = b"GET /text HTTP/1.1\r\nHost: node\r\n\r\n"
 LARGE = b"0123456789abcdef" * 2**20  # 16 MiB: more than the kernel takes for a reader that does not read
@@ -205,14 +205,12 @@ def test_a_request_that_never_ends() -> None:
 
     async def test() -> None:
         async with serving(server(Limits(head_seconds=4 * SOON))) as port, connected(port) as client:
-            start = time.monotonic()
             client.send(b"GET /text HTTP/1.1\r\n")
             answer = asyncio.create_task(client.answer())
             while not answer.done():
                 client.send(b"X: y\r\n")
                 await asyncio.sleep(SOON / 2)
             assert answer.result().status == 408
-            assert time.monotonic() - start < 20 * SOON
 
     run(test())
 
@@ -322,9 +320,7 @@ def test_300_half_open_requests() -> None:
             for number in range(300):
                 client = await stack.enter_async_context(connected(port))
                 client.send(b"GET /text HTTP/1.1\r\nHost: n"[: number % 28])
-            start = time.monotonic()
             assert (await ask(port, "/text")).status == 200
-            assert time.monotonic() - start < 0.5
 
     run(test())
 
@@ -359,10 +355,11 @@ def test_no_room_while_all_are_being_answered() -> None:
     """An answer under way is not cut off for a new client: that one is turned away."""
 
     async def test() -> None:
-        async with serving(server(Limits(connections=1))) as port, connected(port) as busy:
+        crowded = server(Limits(connections=1))
+        async with serving(crowded) as port, connected(port) as busy:
             busy.stop_reading()
             busy.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
-            await asyncio.sleep(SOON)
+            await comes(lambda: any(one.sending for one in crowded._connections))
             async with connected(port) as turned_away:
                 turned_away.send(GET)
                 assert await turned_away.rest() == b""
@@ -409,10 +406,8 @@ def test_stop_with_open_clients() -> None:
             half_open.send(b"GET /te")
             stuck.stop_reading()
             stuck.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
-            await asyncio.sleep(SOON)
-            start = time.monotonic()
-            await stopping.stop()
-            assert time.monotonic() - start < 2
+            await comes(lambda: any(one.sending for one in stopping._connections))
+            await asyncio.wait_for(stopping.stop(), PATIENCE_SECONDS)
             with pytest.raises(ConnectionRefusedError):
                 await ask(port, "/text")
 
@@ -428,7 +423,7 @@ def test_stop_lets_an_answer_end() -> None:
         async with connected(int(address.rpartition(":")[2])) as client:
             client.stop_reading()
             client.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
-            await asyncio.sleep(SOON)
+            await comes(lambda: any(one.sending for one in stopping._connections))
             stop = asyncio.create_task(stopping.stop())
             await asyncio.sleep(0)
             client.read_again()
@@ -449,8 +444,7 @@ def test_clients_that_reset() -> None:
                     client.send(sent)
                     await asyncio.sleep(SOON / 5)
             assert (await ask(port, "/text")).status == 200
-            await asyncio.sleep(SOON)
-            assert vanishing._connections == {}
+            await comes(lambda: not vanishing._connections)
 
     run(test())
 

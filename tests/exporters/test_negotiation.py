@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,7 +87,4 @@ def test_any_header_gives_an_answer(header: str) -> None:
 @pytest.mark.parametrize("unit", [",", ";", ";q=", "a;b=c,", " "])
 def test_a_huge_header_costs_nothing(unit: str) -> None:
     """16 KiB of any shape are left unread."""
-    start = time.perf_counter()
-    choose_format(unit * (16384 // len(unit)))
-
-    assert time.perf_counter() - start < 0.01
+    assert choose_format(unit * (16384 // len(unit)) + ",application/openmetrics-text;version=1.0.0") is Format.TEXT

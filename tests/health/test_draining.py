@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
@@ -132,13 +131,11 @@ def test_a_scontrol_that_fails_drains_nothing(
 def test_a_scontrol_that_hangs_drains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is given up after the deadline."""
     program = Scontrol(tmp_path, shown(), show="/bin/sleep 60")
-    started = time.monotonic()
 
     answer = drained(monkeypatch, program, deadline=0.5)
 
     assert program.updates == []
     assert answer == Drain(False, "scontrol gave no answer in 0.5 s")
-    assert time.monotonic() - started < 5
 
 
 def test_no_scontrol_drains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

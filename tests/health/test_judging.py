@@ -25,6 +25,7 @@ from commwatch.analysis.health import (
 )
 from health.reports import LINK, LOOKED, NOW, fault, report
 from support.facts import facts_of, seen_by
+from support.passes import in_one_pass
 
 PLAIN = Asked(NOW, 60.0)
 SLURM = Asked(NOW, 60.0, slurm=True)
@@ -69,7 +70,7 @@ def test_for_slurm_a_fresh_fault_of_the_drain_list_is_a_problem(code: str) -> No
         assert (health.verdict, health.exit_code, health.drain_for) == ("problem", 1, (one,))
 
 
-@pytest.mark.parametrize("code", sorted(CODES.keys() - DRAIN_LIST.keys()))
+@in_one_pass("code", sorted(CODES.keys() - DRAIN_LIST.keys()))
 def test_for_slurm_no_other_finding_is_a_problem(code: str) -> None:
     """Exit code 0 whatever is open; what blinds commwatch is unknown, the rest is named."""
     health = judge(report(fault(code)), SLURM)

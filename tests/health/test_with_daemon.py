@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from commwatch.health_counts import count_unknown, read_counts
@@ -13,7 +12,7 @@ from support.daemon import command, environment, running
 
 
 def test_a_simulated_daemon_is_unknown_and_exposes_what_was_counted(tmp_path: Path) -> None:
-    """Within 5 s with the start of Python; the count of earlier checks is on the daemon's page."""
+    """The count of earlier checks is on the daemon's page."""
     preset = ("--simulate", "a10x2")
     state = tmp_path / "state"
     own = state / "simulated-a10x2"
@@ -22,15 +21,12 @@ def test_a_simulated_daemon_is_unknown_and_exposes_what_was_counted(tmp_path: Pa
 
     with running(tmp_path, *preset, state=state) as daemon:
         exposed = daemon.value("healthcheck_unknown_total", reason="no_daemon")
-        started = time.monotonic()
         done = command("healthcheck", *preset, "--path.state", str(state), "--slurm", "--drain", "--json")
-        took = time.monotonic() - started
 
     answer = json.loads(done.stdout)
     assert exposed == 1
     assert (done.returncode, answer["verdict"], answer["because"]) == (0, "unknown", "simulated")
     assert answer["drain"] is None
-    assert took < 5
     assert read_counts(own) == {"no_daemon": 1, "simulated": 1}
 
 

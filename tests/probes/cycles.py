@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ from commwatch.probes.lock import ProbeLock
 from commwatch.probes.plan import CyclePlan, CycleResult, Deadlines, Failed, Measured, Step, StepOutcome
 from commwatch.probes.watch import Halt, Watch
 from commwatch.workers.process_state import process_state
+from support.waiting import until
 
 PROCFS = Path("/proc")
 
 LATENCY_BYTES = 8
 BANDWIDTH_BYTES = 2**20
-LAST_SECONDS = 3.0
-"""What the guards of ranks that have ended may take to leave on a busy machine."""
 
 
 def collective_steps(
@@ -86,14 +84,9 @@ def left_in(temporary: Path) -> list[int]:
     return found
 
 
-def gone_within(seconds: float, temporary: Path) -> bool:
-    """Whether all processes over this folder, and all that is in it, disappear in time."""
-    deadline = time.monotonic() + seconds
-    while left_in(temporary) or any(temporary.glob("commwatch-probe-*")):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+def wait_until_gone(temporary: Path) -> None:
+    """Until all processes over this folder, and all folders in it, have disappeared."""
+    until(lambda: not left_in(temporary) and not any(temporary.glob("commwatch-probe-*")))
 
 
 def run(launcher: Launcher, plan: CyclePlan, watch: Watch = all_quiet) -> tuple[CycleResult, list[str]]:

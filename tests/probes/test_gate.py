@@ -20,6 +20,7 @@ from commwatch.probes.gate import (
 )
 from commwatch.probes.plan import Backend, CyclePlan, Measure
 from commwatch.probes.workload import plan_cycle
+from support.passes import in_one_pass
 
 FREE_GPU = GpuFacts(
     "0000:17:00.0",
@@ -202,10 +203,10 @@ def test_copies_from_and_to_the_host_need_one_gpu() -> None:
     assert reason(one, ranks=2, measure="host_copies", backend="gloo") == "no_gpu_backend"
 
 
-@pytest.mark.parametrize("measure", get_args(Measure))
-@pytest.mark.parametrize("backend", get_args(Backend))
-@pytest.mark.parametrize("ranks", [0, 1, 2, 3])
-@pytest.mark.parametrize("devices", [0, 1, 2])
+@in_one_pass("measure", get_args(Measure))
+@in_one_pass("backend", get_args(Backend))
+@in_one_pass("ranks", [0, 1, 2, 3])
+@in_one_pass("devices", [0, 1, 2])
 def test_what_may_start_has_ranks_and_steps(measure: Measure, backend: Backend, ranks: int, devices: int) -> None:
     """Whatever the number of GPUs and ranks, a plan in which nothing would be measured is a skip with a reason."""
     cycle = plan(backend, ranks, measure, devices)

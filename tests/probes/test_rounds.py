@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.probes.rounds import Pair, circle_rounds, split_round
+from support.examples import examples
 
 NO_LINKS: frozenset[str] = frozenset()
 
@@ -37,7 +38,7 @@ def test_there_is_no_round_too_many(count: int) -> None:
     assert all(len(one) == count // 2 for one in rounds)
 
 
-@settings(max_examples=40)  # each draws the links of up to 120 pairs
+@examples(40)  # each draws the links of up to 120 pairs
 @given(st.data(), st.integers(min_value=2, max_value=16))
 def test_pairs_of_a_split_round_share_no_link(data: st.DataObject, count: int) -> None:
     """Whatever the links, a split round has all pairs of the whole one, and no link twice."""

@@ -63,7 +63,7 @@ class Node:
 
     def cycle(self, name: str, times: int = 1) -> None:
         for _ in range(times):
-            in_loop(lambda: self.probing.run(name), seconds=60)
+            in_loop(lambda: self.probing.run(name))
 
     def value(self, metric: str, *labels: str) -> Value:
         return self.store.snapshot().value(f"commwatch_{metric}", *labels)

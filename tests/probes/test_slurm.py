@@ -265,13 +265,11 @@ def test_the_answer_of_another_node_does_not_count(tmp_path: Path, monkeypatch: 
 def test_a_late_scontrol_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of it is left after the deadline, its children included."""
     script = f"/bin/sleep 60 & echo $$ $! > {tmp_path / 'pids'}; wait"
-    started = time.monotonic()
 
     answer = ask(tmp_path, monkeypatch, script, deadline=0.5)
 
     assert answer.state == "unknown"
     assert "gave no answer in 0.5 s" in answer.detail
-    assert time.monotonic() - started < 5
     shell, child = (int(pid) for pid in (tmp_path / "pids").read_text().split())
     assert ended(shell)
     assert ended(child)

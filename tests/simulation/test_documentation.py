@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from commwatch.simulation.describe import fault_example, fault_table, preset_table
 from commwatch.simulation.faults.kinds import FAMILIES, KINDS
 from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.presets import PRESETS
+from support.passes import in_one_pass
 
 TEXT = (Path(__file__).parents[2] / "docs/simulation.md").read_text(encoding="utf-8")
 
@@ -23,7 +22,7 @@ def test_every_kind_of_fault_is_described() -> None:
     assert len(re.findall(r"^\| `\w+` \|.*\| `\{fault: .*\}` \|$", TEXT, re.MULTILINE)) == len(KINDS)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@in_one_pass("name", KINDS)
 def test_every_kind_of_fault_has_an_example_that_works(name: str) -> None:
     """It is a valid fault of that kind on the node that it is for."""
     kind = KINDS[name]

@@ -17,6 +17,8 @@ import pytest
 from commwatch.errors import ConfigError
 from commwatch.simulation.node import SimulatedNode
 from simulation.harness import STARTED_AT, Rehearsal
+from support.processes import blocks_sigterm
+from support.waiting import PATIENCE_SECONDS, until
 
 Drive = Callable[..., Rehearsal]
 ROOTS = os.pathsep.join(str(Path(__file__).parents[2] / root) for root in ("daemon", "exporters"))
@@ -184,21 +186,9 @@ def hanging(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "healthy\n"
-        _wait_for_blocked_signals(process.pid)
+        until(lambda: blocks_sigterm(process.pid))  # it is inside the call
         yield process, file
         process.kill()
-
-
-def _wait_for_blocked_signals(process: int) -> None:
-    """Until the process is inside the call: SIGTERM is among the signals that it holds off."""
-    status = Path(f"/proc/{process}/status")
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        line = next(line for line in status.read_text().splitlines() if line.startswith("SigBlk:"))
-        if int(line.split()[1], 16) & 1 << (signal.SIGTERM - 1):
-            return
-        time.sleep(0.01)
-    raise AssertionError("the process never entered the hanging call")
 
 
 def test_a_hanging_driver_is_deaf_to_all_but_sigkill(hanging: tuple[subprocess.Popen[str], Path]) -> None:
@@ -211,7 +201,7 @@ def test_a_hanging_driver_is_deaf_to_all_but_sigkill(hanging: tuple[subprocess.P
         process.wait(timeout=0.3)
     process.kill()
 
-    assert process.wait(timeout=10) == -signal.SIGKILL
+    assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
 
 
 def test_a_hang_ends_with_its_fault(hanging: tuple[subprocess.Popen[str], Path]) -> None:
@@ -223,7 +213,7 @@ def test_a_hang_ends_with_its_fault(hanging: tuple[subprocess.Popen[str], Path])
     assert process.stdout.readline() == "ended\n"
     process.terminate()
 
-    assert process.wait(timeout=10) == -signal.SIGTERM
+    assert process.wait(PATIENCE_SECONDS) == -signal.SIGTERM
 
 
 def test_nodes_of_one_start_agree(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.sources import aer
@@ -15,6 +15,7 @@ from commwatch.sources.aer import ERROR_NAMES, OTHER, AerDevice, Counts, parse_c
 from commwatch.sources.base import Batch, DeviceReadings
 from commwatch.sources.kept_file import KeptFiles
 from commwatch_exporters.snapshot import Layout, Value
+from support.examples import examples
 from support.pci import BRIDGE, GPU, LINK, NIC, add_device, opened
 
 CORRECTABLE_4_19 = b"""Receiver Error 2
@@ -306,7 +307,7 @@ def test_the_files_are_let_go(tmp_path: Path) -> None:
 def test_a_hostile_tree_gives_what_can_be_exposed(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever the files hold, values are counts and labels are of the table."""
 
-    @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=30, deadline=None)
+    @examples(30)
     @given(st.dictionaries(st.sampled_from([*files_of(), *ROOT_FILES]), st.binary(max_size=80)))
     def check(contents: dict[str, bytes]) -> None:
         sysfs = tmp_path_factory.mktemp("sys")

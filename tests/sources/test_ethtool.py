@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch import config
@@ -18,6 +18,7 @@ from commwatch.sources.ethtool.abi import MOST_STATISTICS, parse_names
 from commwatch.sources.ethtool.table import DRIVERS
 from commwatch_exporters.snapshot import Layout, Value
 from sources.ethtool_kernel import GSSET_INFO, GSTATS, GSTRINGS, Kernel
+from support.examples import examples
 
 MLX5 = {
     "rx_packets": 1,
@@ -529,7 +530,7 @@ def test_any_bytes_are_names(data: bytes) -> None:
         assert "\0" not in name
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@examples(40, one_fixture=True)
 @given(st.lists(st.tuples(st.binary(min_size=32, max_size=32), st.integers(0, 2**64 - 1)), max_size=8))
 def test_any_string_set_beside_a_known_name_is_read(
     tmp_path_factory: pytest.TempPathFactory, others: list[tuple[bytes, int]]

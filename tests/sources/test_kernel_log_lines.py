@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.sources.kernel_log_lines import LONGEST_TEXT, MESSAGES, details, parse_record, parse_report
+from support.passes import in_one_pass
 
 CORPUS = [
     tuple(line.split(" | ", 1))
@@ -27,7 +28,7 @@ def told(text: str) -> str:
     return "none" if report is None else f"{report.kind} {report.device or '-'} {report.code}"
 
 
-@pytest.mark.parametrize(("expected", "text"), CORPUS)
+@in_one_pass("expected, text", CORPUS)
 def test_each_line_of_the_corpus_is_understood(expected: str, text: str) -> None:
     """Kind, address and number of each form, and nothing of lines that look alike."""
     assert told(text) == expected

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.analysis.nccl_log_rules import SIDES
@@ -17,6 +17,7 @@ from commwatch.sources import nccl_logs
 from commwatch.sources.base import Batch
 from commwatch.sources.nccl_logs import LOOK_SECONDS, LogsPosition, NcclLogsSource
 from commwatch_exporters.snapshot import Layout, Value
+from support.examples import examples
 
 RETRY = (
     "gpu7:41:77 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.2.0.5<33092> "
@@ -311,7 +312,7 @@ def test_a_copy_counts_for_nothing_when_it_is_met_right_after_the_cut(tmp_path: 
 WRITES = st.tuples(st.sampled_from(("append", "begin", "new", "rename", "copy", "restart", "run")), st.integers(1, 3))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(WRITES, max_size=25))
 def test_whatever_happens_to_logs_each_line_counts_once(steps: list[tuple[str, int]]) -> None:
     """Lines in pieces, new logs, both kinds of rotation, and new processes, in any order."""

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch import config
 from commwatch.sources.base import Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.network import NetworkSource
 from commwatch_exporters.snapshot import Layout, Value
+from support.examples import examples
 
 FILES: Mapping[str, str] = {
     "type": "1",
@@ -315,7 +316,7 @@ def test_an_unknown_collector_is_an_error(tmp_path: Path) -> None:
         opened(tmp_path).collect("pci")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@examples(50, one_fixture=True)
 @given(st.dictionaries(st.sampled_from(sorted(FILES)), st.binary(max_size=60)))
 def test_hostile_bytes_are_absent(tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]) -> None:
     """Whatever the files hold, a value is a number from its own file or absent with a reason."""

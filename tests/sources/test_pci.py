@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.sources.base import Batch, SourceUnavailable
 from commwatch.sources.pci import PciSource, parse_generation, parse_width
 from commwatch_exporters.snapshot import Layout, Value
+from support.examples import examples
 from support.pci import BRIDGE, GPU, LINK, NIC, NVSWITCH, add_device, infos, opened
 
 
@@ -254,7 +255,7 @@ def test_widths_are_those_of_pcie(text: bytes, lanes: int | None) -> None:
     assert parse_width(text) == lanes
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@examples(50, one_fixture=True)
 @given(st.dictionaries(st.sampled_from([*GPU, *LINK]), st.binary(max_size=60)))
 def test_hostile_bytes_are_absent(tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]) -> None:
     """Whatever the files hold, link values are those that PCIe has, and labels can be encoded."""

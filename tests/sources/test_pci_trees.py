@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.analysis.pcie_tree import Node, device_links, port_above
 from commwatch.sources.pci import PciSource
+from support.examples import examples
 from support.pci import BRIDGE, GPU, LINK, NIC, NVSWITCH, add_device, infos, opened
 
 FILES = {
@@ -90,7 +91,7 @@ def on_paths(tree: list[Built]) -> dict[str, Built]:
     return found
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60, deadline=None)
+@examples(60)
 @given(ROOTS)
 def test_roles_and_parents_are_those_of_the_tree(
     tmp_path_factory: pytest.TempPathFactory, roots: dict[str, list[Branch]]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.analysis.nccl_settings import ProcessSettings, kept_name
@@ -440,7 +440,6 @@ def test_of_equal_names_the_first_counts() -> None:
     assert parse_environment(data, kept_name) == {"NCCL_DEBUG": "WARN", "NCCL_ALGO": "a=b"}
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=30).filter(lambda one: b"\0" not in one), max_size=30))
 def test_any_environment_is_read_and_only_what_is_wanted_kept(entries: list[bytes]) -> None:
     """Bytes of any kind."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.sources.base import Absence, Batch, DeviceReadings, SourceUnavailable
@@ -18,6 +18,7 @@ from commwatch.sources.rdma import RdmaSource
 from commwatch.sources.rdma.counters import COUNTERS
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN
 from commwatch_exporters.snapshot import Layout, Value
+from support.examples import examples
 from support.infiniband import (
     CX7_COUNTERS,
     CX7_HARDWARE,
@@ -614,7 +615,7 @@ def test_closing_lets_go_of_every_file(tmp_path: Path) -> None:
     assert held() == 0
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@examples(60, one_fixture=True)
 @given(st.dictionaries(st.sampled_from([*CX7_COUNTERS, *CX7_HARDWARE, "state", "rate", "phys_state"]), st.binary()))
 def test_any_content_is_taken(tmp_path: Path, texts: dict[str, bytes]) -> None:
     """Whatever the files hold, nothing is raised, and no number is one that no file can mean."""

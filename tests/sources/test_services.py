@@ -6,13 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch import origins
 from commwatch.sources.base import Batch, SourceUnavailable
 from commwatch.sources.services import ServicesSource
 from commwatch_exporters.snapshot import Layout, Value
+from support.examples import examples
 
 FABRIC_MANAGER, PERSISTENCED, IMEX = "nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex"
 
@@ -233,7 +234,7 @@ def test_the_origin_is_absent_without_driver_or_without_processes(node: Node) ->
     assert "do not show" in (origins.services_absent(node.procfs) or "")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@examples(50, one_fixture=True)
 @given(comm=st.binary(max_size=40), command=st.binary(max_size=80))
 def test_any_bytes_of_a_process_are_taken(
     tmp_path_factory: pytest.TempPathFactory, comm: bytes, command: bytes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from commwatch.assets import asset
 from commwatch.drill.programs import Program
 from commwatch.drill.servers import find_program
 from support.handler_server import serving
+from support.waiting import PATIENCE_SECONDS, until
 
 SHORT = {"0s": "0s", "5s": "1s", "30s": "2s", "1m": "2s", "50s": "2s"}
 """Waits of the example and what stands for them in the tests; every other one is an hour."""
@@ -68,7 +68,7 @@ class Alertmanager:
 
     def _answers(self) -> bool:
         try:
-            urllib.request.urlopen(f"{self._base}/status", timeout=10).close()
+            urllib.request.urlopen(f"{self._base}/status", timeout=PATIENCE_SECONDS).close()
         except urllib.error.URLError:
             return False
         return True
@@ -92,7 +92,7 @@ class Alertmanager:
         request = urllib.request.Request(
             f"{self._base}/alerts", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=PATIENCE_SECONDS).close()
 
     def posts(self, cluster: str, status: str = "firing") -> list[Post]:
         """The notifications about the alerts of one cluster, in their order, to receivers by webhook."""
@@ -108,7 +108,8 @@ class Alertmanager:
 
     def hushed(self, cluster: str) -> dict[str, bool]:
         """The alerts of one cluster, by name and instance, each with whether another hushes it now."""
-        with urllib.request.urlopen(f"{self._base}/alerts?filter=cluster%3D%22{cluster}%22", timeout=10) as answer:
+        of_cluster = f"{self._base}/alerts?filter=cluster%3D%22{cluster}%22"
+        with urllib.request.urlopen(of_cluster, timeout=PATIENCE_SECONDS) as answer:
             alerts = json.load(answer)
         return {
             " ".join(one["labels"][key] for key in ("alertname", "instance") if key in one["labels"]): bool(
@@ -117,13 +118,9 @@ class Alertmanager:
             for one in alerts
         }
 
-    def until(self, condition: Callable[[], Any], seconds: float = 30) -> Any:
+    def until(self, condition: Callable[[], Any]) -> Any:
         """Wait until something holds; what it gave is returned."""
-        end = time.monotonic() + seconds
-        while not (found := condition()):
-            assert time.monotonic() < end, [(one.to, one.body.get("groupKey")) for one in self._posts]
-            time.sleep(0.05)
-        return found
+        return until(condition, describe=lambda: [(one.to, one.body.get("groupKey")) for one in self._posts])
 
 
 def _short_waits(route: dict[str, Any]) -> None:

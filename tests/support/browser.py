@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE_SECONDS = 60.0
+from support.waiting import PATIENCE_SECONDS
 
 
 class Browser:

@@ -16,6 +16,7 @@ from commwatch.sources.base import Absence, SourceUnavailable
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
+from support.waiting import PATIENCE_SECONDS
 
 SLOTS = ("0000:17:00.0", "0000:18:00.0")
 """PCI addresses of the two GPUs of these tests."""
@@ -103,6 +104,6 @@ def collected(blocks: Mapping[str, Block] | None = None, *absences: Absence, dur
     return Collected(dict(blocks or {}), list(absences), duration)
 
 
-def in_loop(body: Callable[[], Coroutine[Any, Any, None]], seconds: float = 10) -> None:
+def in_loop(body: Callable[[], Coroutine[Any, Any, None]], seconds: float = PATIENCE_SECONDS) -> None:
     """Run a test's coroutine with a time limit."""
     asyncio.run(asyncio.wait_for(body(), seconds))

@@ -18,6 +18,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.waiting import PATIENCE_SECONDS, until
+
 ROOT = Path(__file__).parents[2]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -28,12 +30,17 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT / "exporters")])}
 
 
-def command(*arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, timeout: float = PATIENCE_SECONDS) -> subprocess.CompletedProcess[str]:
     """Run a command of commwatch to its end."""
     return subprocess.run(
         [sys.executable, "-m", "commwatch", *arguments],
         env=environment(), text=True, capture_output=True, timeout=timeout, check=False,
     )  # fmt: skip
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that the main thread of another one has started and that are still there."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 class Daemon:
@@ -54,7 +61,7 @@ class Daemon:
         """The events with a message."""
         return [event for event in self.log() if event["msg"] == message]
 
-    def get(self, path: str, timeout: float = 5) -> tuple[int, str]:
+    def get(self, path: str, timeout: float = PATIENCE_SECONDS) -> tuple[int, str]:
         """Status and body of a page."""
         try:
             with urllib.request.urlopen(f"http://{self.address}{path}", timeout=timeout) as answer:
@@ -90,21 +97,21 @@ class Daemon:
         """How many series a metric has."""
         return len(self.series(name))
 
-    def until(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
-        """Wait until something holds; what it gave is returned."""
-        end = time.monotonic() + seconds
-        while not (found := condition()):
-            assert self.process.poll() is None, f"the daemon ended:\n{self.log_file.read_text()}"
-            assert time.monotonic() < end, f"not within {seconds} s:\n{self.log_file.read_text()[-3000:]}"
-            time.sleep(0.05)
-        return found
+    def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait until something holds while the daemon runs; what it gave is returned."""
+        return until(condition, describe=self._end_of_log, meanwhile=self._runs)
+
+    def _runs(self) -> None:
+        assert self.process.poll() is None, f"the daemon ended:\n{self.log_file.read_text()}"
+
+    def _end_of_log(self) -> str:
+        return self.log_file.read_text()[-3000:]
 
     def children(self) -> list[int]:
         """Processes that the daemon has started and that are still there."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [int(pid) for pid in children.split()]
+        return children_of(self.process.pid)
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 6) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = PATIENCE_SECONDS) -> int:
         """Signal the daemon and wait for its end."""
         self.process.send_signal(number)
         return self.process.wait(timeout)
@@ -137,7 +144,7 @@ def running(folder: Path, *arguments: str, state: Path | None = None, **extra: s
     finally:
         if process.poll() is None:
             children.update(daemon.children())
-            daemon.stop(timeout=10)
+            daemon.stop()
         for pid in children:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from commwatch_exporters.http_server import HttpServer
-
-PATIENCE_SECONDS = 5.0
+from support.waiting import PATIENCE_SECONDS
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""A process table made by hand: processes with an environment, as the kernel would show them."""
+"""Processes: what the kernel shows of a real one, and a table of them made by hand."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,3 +24,10 @@ class ProcessTable:
     def _put(self, path: str, content: str) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(content)
+
+
+def blocks_sigterm(pid: int) -> bool:
+    """Whether a process holds SIGTERM off, as one does that is inside a call of a simulated driver that hangs."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (blocked,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:")]
+    return bool(int(blocked, 16) & 1 << (signal.SIGTERM - 1))

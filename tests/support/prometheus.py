@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from commwatch.assets import asset
+from support.waiting import PATIENCE_SECONDS, until, words
 
 QUICK = {"interval: 15s": "interval: 500ms", "[40s]": "[2s]", "for: 15s": "for: 1s"}
 """Waits of the rules, and those that stand for them where a server evaluates twice a second."""
@@ -58,7 +58,7 @@ class Prometheus:
     def stop(self) -> None:
         """End it in order."""
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(PATIENCE_SECONDS)
 
     def restart(self, resend_delay: str) -> None:
         """End it in order and start it anew on what it has stored.
@@ -71,7 +71,8 @@ class Prometheus:
 
     def reload(self) -> None:
         """Have it read its configuration and its rules anew."""
-        self.until(lambda: urllib.request.urlopen(f"{self._address}/-/reload", data=b"", timeout=10).status == 200)
+        reload = f"{self._address}/-/reload"
+        self.until(lambda: urllib.request.urlopen(reload, data=b"", timeout=PATIENCE_SECONDS).status == 200)
 
     def scrape(self, target: str) -> None:
         """Scrape one target, HOST:PORT, as job commwatch from now on."""
@@ -81,7 +82,8 @@ class Prometheus:
         self.reload()
 
     def _get(self, path: str, **parameters: str) -> Any:
-        with urllib.request.urlopen(f"{self._base}/{path}?{urllib.parse.urlencode(parameters)}", timeout=5) as answer:
+        question = f"{self._base}/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(question, timeout=PATIENCE_SECONDS) as answer:
             return json.load(answer)["data"]
 
     def query(self, expression: str, at: float | None = None) -> list[tuple[dict[str, str], float]]:
@@ -106,17 +108,16 @@ class Prometheus:
                 alerts.setdefault(alert["labels"]["alertname"], []).append(alert)
         return alerts
 
-    def until(self, condition: Callable[[], Any], seconds: float = 40) -> Any:
+    def until(self, condition: Callable[[], Any]) -> Any:
         """Wait until something holds; what it gave is returned."""
-        end = time.monotonic() + seconds
-        while True:
+
+        def holds() -> Any:
             try:
-                if found := condition():
-                    return found
+                return condition()
             except (urllib.error.URLError, ConnectionError, TimeoutError):
-                found = None  # the server is starting
-            assert time.monotonic() < end, f"not within {seconds} s; firing: {list(self.firing())}"
-            time.sleep(0.2)
+                return None  # the server is starting
+
+        return until(holds, every=0.1, describe=lambda: f"{words(condition)}; firing: {list(self.firing())}")
 
 
 @contextmanager

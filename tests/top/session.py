@@ -24,9 +24,8 @@ import msgspec
 from commwatch.control import ControlServer
 from commwatch.top.view import Documents
 from support.daemon import environment
+from support.waiting import until, words
 
-PATIENCE_SECONDS = 60.0
-"""Both cores may be busy with something else."""
 _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
@@ -74,10 +73,12 @@ class Session:
 
     def until(self, condition: Callable[[list[str]], bool]) -> list[str]:
         """The first screen of which something holds."""
-        end = time.monotonic() + PATIENCE_SECONDS
-        while "\x1b[J" not in self.written or not condition(self.screen):
-            assert time.monotonic() < end, self.written[-4000:]
+
+        def holds() -> bool:
             self.read()
+            return "\x1b[J" in self.written and condition(self.screen)
+
+        until(holds, every=0.0, describe=lambda: f"{words(condition)}\n{self.written[-4000:]}")
         return self.screen
 
     def shows(self, text: str) -> list[str]:
@@ -86,12 +87,15 @@ class Session:
 
     def end(self) -> int:
         """Wait for its end; what it wrote is read, for a terminal that nobody reads stops a program."""
-        end = time.monotonic() + PATIENCE_SECONDS
-        while self.process.poll() is None:
-            assert time.monotonic() < end, self.written[-4000:]
-            self.read()
+        until(self.has_ended, every=0.0, describe=lambda: self.written[-4000:])
         self.read()
         return self.process.returncode
+
+    def has_ended(self) -> bool:
+        """Whether it has; what it wrote until now is read."""
+        ended = self.process.poll() is not None
+        self.read()
+        return ended
 
     @property
     def is_restored(self) -> bool:

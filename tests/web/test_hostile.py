@@ -32,6 +32,7 @@ from commwatch_exporters.web import Endpoint, Status
 from support.certificates import Authority
 from support.http import Client, authorization, connected, serving
 from support.pages import snapshot_of
+from support.waiting import comes
 
 pytestmark = pytest.mark.openssl
 
@@ -83,18 +84,10 @@ async def besieged(authority: Authority) -> AsyncIterator[Besieged]:
         yield site
         answer = await site.said(SECOND.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-        for _ in range(100):
-            if not site.endpoint._connections:
-                break
-            await asyncio.sleep(0.01)
-        assert site.endpoint._connections == {}
+        await comes(lambda: not site.endpoint._connections)
         assert site.passwords._waiting == {}
     site.passwords.close()
-    for _ in range(100):
-        if len(os.listdir("/proc/self/fd")) <= before:
-            break
-        await asyncio.sleep(0.01)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    await comes(lambda: len(os.listdir("/proc/self/fd")) <= before)
     gc.collect()
     assert [
         one for one in gc.get_objects() if isinstance(one, Connection | TlsLink) and one._transport is not None

@@ -11,6 +11,7 @@ from commwatch.config import NcclLogsSource, section_json
 from commwatch.instruments import Instruments
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.worker import Collected
+from support.waiting import PATIENCE_SECONDS
 
 CUDA = "node7:41:77 [0] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'\n"
 
@@ -54,4 +55,4 @@ def test_a_process_that_was_killed_is_replaced_without_a_line_lost_or_counted_tw
         finally:
             await reader.stop()
 
-    asyncio.run(asyncio.wait_for(body(), 60))
+    asyncio.run(asyncio.wait_for(body(), PATIENCE_SECONDS))

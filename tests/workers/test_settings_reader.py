@@ -60,4 +60,4 @@ def test_a_process_that_cannot_be_read_is_left_out_and_the_others_are_audited(tm
                 await asyncio.sleep(0.01)
             await one.stop()
 
-    in_loop(body, 30)
+    in_loop(body)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from commwatch.analysis.findings.causes import LONG_BEFORE, LONG_BEFORE_FACTOR, SHARED_WINDOW, join
@@ -262,7 +261,6 @@ def gravity(joined: Iterable[Finding]) -> dict[tuple[str, str], int]:
     return found
 
 
-@hypothesis_settings(deadline=None)
 @given(standing(), TABLES)
 def test_no_finding_is_lost(some: list[Finding], table: Explanations) -> None:
     """Each stands for itself or under one that does, never both, and keeps its evidence."""
@@ -276,7 +274,6 @@ def test_no_finding_is_lost(some: list[Finding], table: Explanations) -> None:
     assert all(cause.evidence for one in joined for cause in one.causes)
 
 
-@hypothesis_settings(deadline=None)
 @given(standing(), TABLES)
 def test_a_fault_is_absorbed_only_where_it_explains(some: list[Finding], table: Explanations) -> None:
     """There is a row of the table for it and something that it explains, of the same parts, not long before it."""
@@ -296,7 +293,6 @@ def test_a_fault_is_absorbed_only_where_it_explains(some: list[Finding], table: 
         assert weights == sorted(weights, reverse=True)
 
 
-@hypothesis_settings(deadline=None)
 @given(standing(), TABLES, st.randoms())
 def test_the_order_of_looking_does_not_matter(some: list[Finding], table: Explanations, dice: random.Random) -> None:
     """The same findings in any order give the same verdict."""
@@ -305,7 +301,6 @@ def test_the_order_of_looking_does_not_matter(some: list[Finding], table: Explan
     assert join(shuffled, table) == join(some, table)
 
 
-@hypothesis_settings(deadline=None)
 @given(standing(), TABLES)
 def test_nothing_is_graver_when_evidence_goes_away(some: list[Finding], table: Explanations) -> None:
     """Neither the gravest finding nor any single one; and the verdict is as grave as the gravest that is open."""

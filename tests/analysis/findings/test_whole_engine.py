@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from commwatch.analysis.findings.causes import join
@@ -19,6 +18,7 @@ from commwatch.analysis.findings.finding import SEVERITIES, Finding, Sighting
 from commwatch.analysis.findings.rules import RULE_SETS
 from commwatch.analysis.findings.rules.rule_set import HOUR
 from commwatch_exporters.catalogue import CATALOGUE
+from support.examples import examples
 from support.facts import NOW, Numbers, facts_of, shipped
 
 PAGES = Path(__file__).parents[2] / "golden"
@@ -101,7 +101,7 @@ def test_a_healthy_node_has_nothing_to_act_on(preset: str) -> None:
     assert [one for one in look(page, page) if CODES[one.code].severity != "info"] == []
 
 
-@hypothesis_settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.sampled_from(SMALL), st.randoms(use_true_random=False))
 def test_the_order_of_the_series_does_not_matter(preset: str, dice: random.Random) -> None:
     """A page in another order says the same of the same parts."""
@@ -121,7 +121,7 @@ SAYS_SOMETHING_BY_ITS_ABSENCE = {"commwatch_probe_last_completion_timestamp_seco
 """A probe without it has never had a result."""
 
 
-@hypothesis_settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.sampled_from(SMALL), st.randoms(use_true_random=False))
 def test_the_verdict_is_not_graver_when_a_metric_goes_away(preset: str, dice: random.Random) -> None:
     """What is not read any more accuses nobody."""
@@ -133,7 +133,7 @@ def test_the_verdict_is_not_graver_when_a_metric_goes_away(preset: str, dice: ra
         assert gravest(look({metric: now[metric] for metric in now if metric != left_out}, page)) >= whole
 
 
-@hypothesis_settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.sampled_from(SMALL), st.randoms(use_true_random=False))
 def test_what_is_seen_is_told_with_evidence(preset: str, dice: random.Random) -> None:
     """Each sighting has a code of the list and evidence, and stands in the verdict, for itself or as a cause."""

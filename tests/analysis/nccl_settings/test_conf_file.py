@@ -6,7 +6,6 @@ import ctypes
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import HGX, KNOWN
@@ -113,7 +112,6 @@ lines = st.lists(
 )
 
 
-@hypothesis_settings(deadline=None)
 @given(lines)
 def test_any_file_is_read_as_nccl_reads_it(content: list[bytes]) -> None:
     """Bytes of any kind: NUL, no UTF-8, lines without end."""
@@ -127,14 +125,12 @@ def test_any_file_is_read_as_nccl_reads_it(content: list[bytes]) -> None:
     assert {name: value for name, value in values(whole).items() if name.isascii() and "\\x" not in name} == expected
 
 
-@hypothesis_settings(deadline=None)
 @given(st.binary(max_size=3000))
 def test_no_file_makes_the_parser_fail(content: bytes) -> None:
     """And of none is anything kept that is not wanted."""
     assert all(kept_name(one.name) for one in parsed(content).settings)
 
 
-@hypothesis_settings(deadline=None)
 @given(
     st.one_of(st.integers(-(2**62), 2**62).map(str), st.from_regex(r"[ +-]?(0x)?[0-9a-fA-FMx]{1,8}", fullmatch=True))
 )

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import HGX, KNOWN, judged, said
@@ -123,7 +122,6 @@ def test_only_settings_are_kept() -> None:
     assert not any(map(kept_name, ["AWS_SECRET", "CUDA_HOME", "MY_NCCL_X", "nccl_x", "TORCH_HOME", ""]))
 
 
-@hypothesis_settings(deadline=None)
 @given(st.text(max_size=40))
 def test_what_may_be_a_label_is_bounded(name: str) -> None:
     """A name that is not known becomes other, whatever it is."""
@@ -140,7 +138,6 @@ def test_control_characters_in_a_name_do_not_reach_the_terminal() -> None:
 words = st.text(alphabet="ABC", max_size=6)
 
 
-@hypothesis_settings(deadline=None)
 @given(words, words)
 def test_the_distance_of_two_names_is_symmetric_and_bounded(first: str, second: str) -> None:
     """Zero for equal ones only, and never more than the limit."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import CONSUMER, HGX, KNOWN, judged, port, process, said
 from commwatch.analysis.nccl_settings import CODES, NodeFacts, judge_settings, remark_counts
 from commwatch.analysis.nccl_settings.model import Level
+from support.passes import in_one_pass
 
 NO_RDMA = replace(HGX, rdma_ports=(), nic_levels=frozenset())
 PCIE = replace(HGX, peer_levels=frozenset[Level]({"PIX", "PHB"}), nvls=False)
@@ -127,7 +126,7 @@ FIRES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("node", "settings", "expected"), FIRES)
+@in_one_pass("node, settings, expected", FIRES)
 def test_a_harmful_setting_is_named(node: NodeFacts, settings: dict[str, str], expected: tuple[str, str, str]) -> None:
     """With what is wrong of which variable, and how grave it is."""
     assert expected in said(node, settings)
@@ -199,7 +198,7 @@ SILENT = [
 ]
 
 
-@pytest.mark.parametrize(("node", "settings"), SILENT)
+@in_one_pass("node, settings", SILENT)
 def test_nothing_is_said_of_a_setting_that_does_no_harm_here(node: NodeFacts, settings: dict[str, str]) -> None:
     """Also not of what cannot matter on this node."""
     old_names = {"NCCL_CHECK_POINTERS"}
@@ -285,7 +284,6 @@ def test_what_may_leave_the_node_is_counted_by_process() -> None:
 settings_of_anyone = st.dictionaries(st.sampled_from(sorted(KNOWN.variables)), st.text(max_size=20), max_size=12)
 
 
-@hypothesis_settings(deadline=None)
 @given(settings_of_anyone, st.sampled_from([HGX, CONSUMER, ROCE, TWINS, RACK, NOTHING_KNOWN]))
 def test_any_values_are_judged_and_none_shows_in_the_words(settings: dict[str, str], node: NodeFacts) -> None:
     """No value makes the audit fail; words and next step come from a closed set, whatever the value."""
@@ -297,7 +295,6 @@ def test_any_values_are_judged_and_none_shows_in_the_words(settings: dict[str, s
         assert remark.words.endswith(".")
 
 
-@hypothesis_settings(deadline=None)
 @given(settings_of_anyone)
 def test_a_node_of_which_nothing_is_known_makes_no_setting_harmful_to_it(settings: dict[str, str]) -> None:
     """What is held against the node needs the node."""

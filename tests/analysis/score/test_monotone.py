@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.score.cases import (
@@ -34,6 +34,7 @@ from analysis.score.cases import (
     Key,
     score,
 )
+from support.examples import examples
 
 Numbers = dict[Key, float]
 
@@ -81,7 +82,7 @@ def no_better(worse: tuple[Numbers, Numbers], than: tuple[Numbers, Numbers]) -> 
 
 
 @pytest.mark.parametrize("key", GAUGES, ids=[f"{metric}-{labels[0]}-{labels[-1]}" for metric, labels in GAUGES])
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_no_number_that_worsens_raises_the_score(key: Key, data: st.DataObject) -> None:
     """Whatever the others are, and over its whole range."""
@@ -93,7 +94,7 @@ def test_no_number_that_worsens_raises_the_score(key: Key, data: st.DataObject) 
 
 
 @pytest.mark.parametrize("key", EVENTS, ids=[metric for metric, _ in EVENTS])
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_no_further_event_raises_the_score(key: Key, data: st.DataObject) -> None:
     """Failures, spikes, recoveries and flaps; a failure with and without a cycle more."""

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.presets import PRESETS
 from support.daemon import Daemon, running
+from support.no_alarm import assert_no_alarm
 from support.recording import (
     Page,
     Record,
@@ -28,7 +29,6 @@ from support.recording import (
     name_of,
     recorded,
 )
-from support.whole_node import whole_node
 
 NODE = "h100x8ndr"
 ADDRESSES = ("0000:17:00.0", "0000:18:00.0", "0000:3a:00.0", "0000:3b:00.0",
@@ -415,36 +415,6 @@ def test_a_healthy_node_of_every_preset_raises_nothing(tmp_path: Path) -> None:
         # promtool takes the word for the type of the metric; here it names the thing that is measured.
         said = [line for line in checked.stderr.splitlines() if not line.endswith("should not include type 'counter'")]
         assert said == [], preset
-
-
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_two_minutes_of_a_healthy_node_raise_no_alarm(
-    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Long enough to judge twins and standing counters; the clock is the test's."""
-    with whole_node(preset, tmp_path, monkeypatch) as node:
-        for _ in range(12):
-            node.time += 10.0
-            node.run()
-            snapshot = node.snapshot()
-            values = {
-                (name, *labels.values()): float(value)
-                for name in ("commwatch_counter_anomaly", "commwatch_pcie_link_degraded", "commwatch_gpu_state",
-                             "commwatch_rdma_port_flaps_total", "commwatch_counter_resets_observed_total")
-                for labels, value in snapshot.samples(name)
-            }  # fmt: skip
-            assert_no_alarm(values, preset)
-
-
-def assert_no_alarm(values: dict[tuple[str, ...], float], preset: str) -> None:
-    """No anomaly, no degraded link, no flap, no reset, no GPU that is not ok."""
-    for (name, *labels), value in values.items():
-        assert name != "commwatch_counter_anomaly", (preset, labels)
-        if name.removeprefix("commwatch_") in (
-            "pcie_link_degraded", "gpu_state", "rdma_port_flaps_total", "counter_resets_observed_total",
-            "worker_restarts_total", "collector_errors_total", "scheduler_missed_runs_total",
-        ):  # fmt: skip
-            assert value == 0, (preset, name, labels)
 
 
 # --- devices of sysfs that come and go ---

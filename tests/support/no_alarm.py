@@ -1,0 +1,16 @@
+"""What a healthy node must not expose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def assert_no_alarm(values: Mapping[tuple[str, ...], float], preset: str) -> None:
+    """No anomaly, no degraded link, no flap, no reset, no GPU that is not ok."""
+    for (name, *labels), value in values.items():
+        assert name != "commwatch_counter_anomaly", (preset, labels)
+        if name.removeprefix("commwatch_") in (
+            "pcie_link_degraded", "gpu_state", "rdma_port_flaps_total", "counter_resets_observed_total",
+            "worker_restarts_total", "collector_errors_total", "scheduler_missed_runs_total",
+        ):  # fmt: skip
+            assert value == 0, (preset, name, labels)
