@@ -2,11 +2,14 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# More processes than cores, since many tests wait; all tests of a file in one of them, so that what they share is made once.
+IN_PARALLEL := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+PROOF_LIMIT ?= 2h
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 # Hundreds of interpreters start in the tests: the code is compiled once and not in each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test lint format types check docs cases bench drill soak dashboards clean
+.PHONY: help run demo test proof mutants lint format types check docs cases bench drill soak dashboards clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -27,9 +30,23 @@ run: $(BIN)/.run  ## start the daemon on the hardware that is here
 demo: $(BIN)/.run  ## start the daemon on a simulated node of 8 H100
 	$(BIN)/commwatch run --simulate h100x8 $(ARGS)
 
-test: $(BIN)/.dev  ## run the whole test suite; as root on Debian, install the programs that it needs
+test: $(BIN)/.dev  ## run the test suite; as root on Debian, install the programs that it needs
 	@scripts/install-test-programs
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest $(IN_PARALLEL) $(ARGS)
+
+proof: $(BIN)/.dev  ## play what takes minutes: before a release, and after a change of what it is about
+	@scripts/install-test-programs
+	timeout --foreground $(PROOF_LIMIT) $(MAKE) --no-print-directory prove
+
+prove:
+	$(BIN)/pytest $(IN_PARALLEL) --numprocesses 2 tests/proof
+	$(BIN)/python -m benchmarks.hostile --seconds 60
+	$(BIN)/python -m benchmarks.probe_soak
+	$(MAKE) drill soak
+
+mutants: $(BIN)/.dev  ## make 80 small mistakes in the code, one at a time, and count those that the tests find
+	@scripts/install-test-programs
+	PYTHONPATH=tests $(BIN)/python -m mutation --work "$$(mktemp -d)" $(ARGS)
 
 lint: $(BIN)/.dev  ## check style
 	$(BIN)/ruff check .

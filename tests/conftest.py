@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from commwatch.probes import process
 from support.examples import USUAL
 
 # No example has a deadline, and none is too slow to be made: a busy machine is no defect.
@@ -24,6 +28,11 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("usual"), derandomize=False, max_examples=10 * USUAL)
 settings.load_profile("usual")
+
+# Thousands of small files are written, for each of which a disk is waited for; in memory where there is room.
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 PROGRAMS = {
     "prometheus": ("prometheus", "promtool", "amtool"),
@@ -56,8 +65,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden again instead of comparing")
 
 
+LONGEST = (
+    "alerts/test_rules", "daemon/test_daemon", "probes/test_simulated", "probes/test_command",
+    "probes/test_scheduled_cycles", "probes/test_torch", "workers/test_reader", "alerts/test_paging",
+    "probes/test_endings", "probes/test_launch", "end_to_end", "probes/test_kills", "top/test_terminal", "probes",
+)  # fmt: skip
+"""Files whose tests begin first, so that no process has one of them left when the others have ended."""
+
+
+def _place(item: pytest.Item) -> int:
+    return next((place for place, name in enumerate(LONGEST) if f"tests/{name}" in item.nodeid), len(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    """What the modules of all tests hold is there until the end: the collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_rank_stands_behind_the_tests() -> Iterator[None]:
+    """A rank lets all else on the node go first while it starts: here that would be the other tests, to their end."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(process, "let_others_go_first", lambda pid: None)
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip with the reason; the last lines list it."""
+    """Files that take long come first; what cannot run is skipped with its reason, which the last lines list."""
+    items.sort(key=_place)
     for item in items:
         for marker in PROGRAMS:
             if item.get_closest_marker(marker) is not None and (reason := missing(marker)):

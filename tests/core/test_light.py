@@ -9,6 +9,7 @@ import sys
 
 from commwatch.digest import sha256_hex
 from support.daemon import environment
+from support.waiting import PATIENCE_SECONDS
 
 HEAVY = {
     "rich", "ssl", "_ssl", "_hashlib", "http.server", "urllib.request", "prometheus_client.exposition",
@@ -22,7 +23,12 @@ PAGE = "commwatch_exporters.node_page"
 def run(code: str) -> object:
     """What a new Python process prints as JSON."""
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), text=True, capture_output=True, timeout=60, check=True
+        [sys.executable, "-c", code],
+        env=environment(),
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
     )
     return json.loads(done.stdout)
 

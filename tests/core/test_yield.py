@@ -79,10 +79,23 @@ def test_what_still_holds_the_gpus_is_named(tmp_path: Path, capsys: Output, held
 
     said = capsys.readouterr().out
     assert f"process {held.pid}: /bin/sleep 600" in said
+    assert "look as root" not in said
     assert "none starts for 10 min" in said
 
     assert call(tmp_path, "--wait", "0s", "--json") == 1
     assert answer(capsys)["held_by"] == [{"pid": held.pid, "command": "/bin/sleep 600"}]
+
+
+def test_processes_that_do_not_show_are_said_to_be_there(
+    tmp_path: Path, capsys: Output, held: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user may not look at the open files of another one."""
+    monkeypatch.setattr("commwatch.commands.yield_._holders", lambda *_: iter(()))
+
+    assert call(tmp_path, "--wait", "0s") == 1
+
+    assert held.poll() is None
+    assert capsys.readouterr().out.endswith("  its processes do not show; look as root\n")
 
 
 def test_a_process_that_only_has_the_file_open_is_not_named(

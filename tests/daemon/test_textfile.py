@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.daemon import command, running
+from support.waiting import PATIENCE_SECONDS
 
 
 @contextmanager
@@ -31,7 +32,7 @@ def node_exporter(folder: Path) -> Iterator[Callable[[], str]]:
 
     def page() -> str:
         try:
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_SECONDS) as answer:
                 return str(answer.read().decode())
         except urllib.error.URLError:
             return ""

@@ -40,6 +40,13 @@ def test_the_all_reduce_of_a_model(profile: str, rate: float, verdict: str) -> N
     assert (check.source, bool(check.next_step)) == (check.source, verdict == "failed")
 
 
+def test_a_result_without_a_rate_fails_the_mark() -> None:
+    """Nothing that arrived in time is 0, and not the rate of some byte."""
+    check = one("7b: all_reduce", gpus(8, H100), nvlinks(8, "4.0"), probe("all_reduce", 0.0, 315e9, ranks=8))
+
+    assert (check.verdict, check.measured) == ("failed", "0 kB/s")
+
+
 def test_pcie_has_no_verdict_by_a_mark_that_it_cannot_meet() -> None:
     """12 GB/s is what such a node gives; it is shown all the same."""
     check = one("7b: all_reduce", gpus(4, A10G), probe("all_reduce", 11e9, 12e9, ranks=4))

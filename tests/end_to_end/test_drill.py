@@ -6,31 +6,23 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from support.daemon import environment
 from support.drills import left, started
-
-
-def until(condition: Callable[[], object], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+from support.waiting import PATIENCE_SECONDS, until
 
 
 @pytest.mark.prometheus
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_drill_that_is_ended_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_drill_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
     """Servers and nodes end with it, its folder is removed, and its exit code says which signal it was."""
+    number = signal.SIGTERM
     with started(tmp_path, "gpu_throttled_idle") as process:
-        until(lambda: len([line for line in left(tmp_path) if "--config.file" in line]) >= 4, 60)  # 2 servers, 2 nodes
+        until(lambda: len([line for line in left(tmp_path) if "--config.file" in line]) >= 4)  # 2 servers, 2 nodes
         process.send_signal(number)
-        _, progress = process.communicate(timeout=30)
+        _, progress = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 128 + number
     assert "a signal has come: nodes and servers end" in progress
     assert left(tmp_path) == []

@@ -20,6 +20,7 @@ from commwatch_exporters.page_parts import Part
 from commwatch_exporters.prometheus import Format, openmetrics_family, process_metrics, render
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.pages import block_of, families_of, histogram_values, snapshot_of, whole_catalogue
+from support.waiting import PATIENCE_SECONDS
 
 FORMATS = pytest.mark.parametrize("page_format", Format)
 
@@ -192,7 +193,7 @@ def test_the_page_tells_about_its_own_process(page_format: Format) -> None:
 def test_promtool_has_nothing_to_say() -> None:
     """promtool's linter accepts every name, type and help text of the catalogue."""
     page = render(snapshot_of(whole_catalogue()), Format.TEXT)
-    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=30)
+    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=PATIENCE_SECONDS)
     # The word is taken for the type of the metric; here it names the thing that is measured.
     about_counters = " metric name should not include type 'counter'"
     said = done.stderr.decode().splitlines()

@@ -21,7 +21,7 @@ scrape_configs:
   - job_name: commwatch
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
-TRIES = 60
+TRIES = 480
 BETWEEN_TRIES_SECONDS = 0.25
 
 

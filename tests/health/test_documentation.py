@@ -13,6 +13,7 @@ import pytest
 
 from commwatch.analysis.health import DRAIN_LIST, Because
 from support.daemon import ROOT
+from support.waiting import PATIENCE_SECONDS
 
 PAGE = (ROOT / "docs/healthcheck.md").read_text(encoding="utf-8")
 
@@ -44,7 +45,12 @@ def run(folder: Path, script: str, commwatch: str | None) -> subprocess.Complete
         (folder / "commwatch").chmod(0o755)
     here = re.sub(r"^PATH=.*$", f"PATH={folder}:/usr/bin:/bin", script, flags=re.MULTILINE)
     return subprocess.run(
-        ["/bin/sh", "-c", here], text=True, capture_output=True, timeout=30, check=False, env=dict(os.environ)
+        ["/bin/sh", "-c", here],
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        env=dict(os.environ),
     )
 
 
@@ -98,7 +104,7 @@ def test_the_batch_script_trains_unless_the_preflight_refuses(
         (tmp_path / name).chmod(0o755)
     done = subprocess.run(
         ["/bin/sh", "-c", BATCH],
-        timeout=30,
+        timeout=PATIENCE_SECONDS,
         check=False,
         capture_output=True,
         env={"PATH": f"{tmp_path}:/usr/bin:/bin"},

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from commwatch.health_counts import count_unknown, read_counts
 from support.daemon import command, environment, running
+from support.waiting import PATIENCE_SECONDS
 
 
 def test_a_simulated_daemon_is_unknown_and_exposes_what_was_counted(tmp_path: Path) -> None:
@@ -37,6 +38,11 @@ def test_other_commands_do_not_load_the_check() -> None:
         "print([name for name in sys.modules if name in ('commwatch.healthcheck', 'commwatch.kernel_look')])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), text=True, capture_output=True, timeout=60, check=True
+        [sys.executable, "-c", code],
+        env=environment(),
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
     )
     assert done.stdout.strip() == "[]"

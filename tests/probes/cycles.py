@@ -5,15 +5,32 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from commwatch.probes import cycle
+from commwatch.probes.cycle import Cycle
 from commwatch.probes.launch import Launcher
 from commwatch.probes.lock import ProbeLock
-from commwatch.probes.plan import CyclePlan, CycleResult, Deadlines, Failed, Measured, Step, StepOutcome
+from commwatch.probes.plan import (
+    PHASES,
+    CyclePlan,
+    CycleResult,
+    Deadlines,
+    Failed,
+    Measured,
+    Phase,
+    Step,
+    StepOutcome,
+)
+from commwatch.probes.process import RankProcess
 from commwatch.probes.watch import Halt, Watch
 from commwatch.workers.process_state import process_state
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 PROCFS = Path("/proc")
 
@@ -34,7 +51,49 @@ def collective_steps(
 
 def deadlines(**changes: float) -> Deadlines:
     """Generous ones, but for those given."""
-    return Deadlines(**({"start": 30.0, "rendezvous": 30.0, "setup": 30.0, "measure": 30.0} | changes))
+    return Deadlines(**(dict.fromkeys(("start", "rendezvous", "setup", "measure"), PATIENCE_SECONDS) | changes))
+
+
+class _Hurry:
+    """A clock of cycles that jumps ahead once one rank is in the phase in which it hangs and all others are further."""
+
+    def __init__(self, rank: int, phase: Phase) -> None:
+        self.cycle: Cycle | None = None
+        self._rank, self._phase = rank, phase
+        self._ahead = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds; an hour more at each look from then on."""
+        if self.cycle is not None and self.cycle._ranks and self._hangs(self.cycle._ranks):
+            self._ahead += 3600.0
+        return time.monotonic() + self._ahead
+
+    def time(self) -> float:
+        """The wall clock, as it is."""
+        return time.time()
+
+    def _hangs(self, ranks: Sequence[RankProcess]) -> bool:
+        reached = [(PHASES.index(one.phase), one.gate) for one in ranks]
+        own = reached.pop(self._rank)
+        return ranks[self._rank].phase == self._phase and all(one > own for one in reached)
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch, rank: int, phase: Phase) -> None:
+    """Let the deadline of a phase pass once only the rank that hangs in it is left: no test waits for one.
+
+    Args:
+        monkeypatch: puts the clock of cycles back.
+        rank: the one that hangs.
+        phase: in which it does.
+    """
+    clock, start = _Hurry(rank, phase), Cycle._start_ranks
+
+    async def note_and_start(one: Cycle) -> None:
+        clock.cycle = one
+        await start(one)
+
+    monkeypatch.setattr(Cycle, "_start_ranks", note_and_start)
+    monkeypatch.setattr(cycle, "time", clock)
 
 
 def cycle_plan(**changes: Any) -> CyclePlan:

@@ -15,7 +15,7 @@ import pytest
 from commwatch.probes import process
 from commwatch.probes.launch import Launcher
 from commwatch.probes.lock import ProbeLock, held_elsewhere
-from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Yielded
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Phase, Yielded
 from probes.cycles import (
     LATENCY_BYTES,
     alive,
@@ -23,6 +23,7 @@ from probes.cycles import (
     cycle_plan,
     deadlines,
     failure,
+    hurry,
     run,
     scripted,
     wait_until_gone,
@@ -37,32 +38,27 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
     wait_until_gone(tmp_path)
 
 
-def test_ranks_deaf_to_everything_are_killed_in_every_phase(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        ("start", "start: "),
+        ("rendezvous", "rendezvous_timeout: "),
+        ("setup", "setup_timeout: "),
+        ("measure", "measure_timeout: not through with all_reduce of 8 bytes (step 1 of 2) within 77 s"),
+    ],
+)
+def test_a_rank_deaf_to_everything_is_killed_in_every_phase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: Phase, said: str
+) -> None:
     """Each phase has its own deadline; a rank that answers neither its closed input nor SIGTERM is killed."""
-    expected = {
-        "start": "start",
-        "rendezvous": "rendezvous_timeout",
-        "setup": "setup_timeout",
-        "measure": "measure_timeout",
-    }
+    hurry(monkeypatch, rank=1, phase=phase)
 
-    async def one(phase: str) -> CycleResult:
-        plan = cycle_plan(deadlines=deadlines(**{phase: 4.0 if phase == "start" else 1.5}))
-        return await scripted(tmp_path, what="deaf", phase=phase, rank=1).run(plan, all_quiet)
-
-    async def all_phases() -> list[CycleResult]:
-        return await asyncio.gather(*(one(phase) for phase in expected))
-
-    results = [result for result in asyncio.run(all_phases()) if isinstance(result, Failed)]
-
-    assert [result.reason for result in results] == list(expected.values())
-    assert [(result.phase, result.rank, result.device) for result in results] == [
-        (phase, 1, "GPU-b") for phase in expected
-    ]
-    assert results[3].detail == (
-        "rank 1 (GPU-b) in phase measure: measure_timeout: "
-        "not through with all_reduce of 8 bytes (step 1 of 2) within 1.5 s"
+    result = failure(
+        scripted(tmp_path, what="deaf", phase=phase, rank=1), cycle_plan(deadlines=deadlines(**{phase: 77.0}))
     )
+
+    assert (result.phase, result.rank, result.device) == (phase, 1, "GPU-b")
+    assert result.detail.startswith(f"rank 1 (GPU-b) in phase {phase}: {said}")
 
 
 class Signals:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from commwatch.probes import process
 from commwatch.probes.plan import PhaseEvent, RankEvent, RankPlan
 from commwatch.probes.priority import RANK_NICENESS, go_on, let_others_go_first
 from commwatch.probes.process import RankProcess
@@ -30,8 +31,9 @@ def says(*events: RankEvent) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def test_a_rank_has_less_weight_than_its_parent() -> None:
+def test_a_rank_has_less_weight_than_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A started rank is nicer than the process that started it, whose own nice value stays as it was."""
+    monkeypatch.setattr(process, "let_others_go_first", let_others_go_first)
     own = os.getpriority(os.PRIO_PROCESS, 0)
 
     async def niceness_of_a_rank() -> int:

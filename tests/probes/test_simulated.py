@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from commwatch import config
@@ -18,7 +19,7 @@ from commwatch.probes.launch import Launcher
 from commwatch.probes.plan import PHASES, CyclePlan, CycleResult, Failed, Measured, Phase, SimulatedNodePlan
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.presets import PRESETS
-from probes.cycles import all_quiet, deadlines, left_in
+from probes.cycles import all_quiet, deadlines, hurry, left_in
 
 ROOTS = os.pathsep.join(str(Path(__file__).parents[2] / root) for root in ("daemon", "exporters"))
 
@@ -58,13 +59,6 @@ def failed(folder: Path, cycle: CyclePlan) -> Failed:
     result = run(folder, cycle)
     assert isinstance(result, Failed), result
     return result
-
-
-def impatient(cycle: CyclePlan, phase: Phase) -> CyclePlan:
-    """The cycle with little time for one phase; in the first one the other rank's interpreter must start."""
-    seconds = 3.0 if phase == "start" else 1.0
-    values = {name: getattr(cycle, name) for name in cycle.__struct_fields__}
-    return CyclePlan(**(values | {"deadlines": deadlines(**{phase: seconds})}))
 
 
 def seconds_by_pair(result: Measured, both_ways: bool = False) -> dict[tuple[int, int], float]:
@@ -124,7 +118,9 @@ def test_calls_take_the_time_that_they_give(tmp_path: Path) -> None:
     """At a thousandth of the rate one call lasts seconds, and a deadline of one passes."""
     cycle = plan(tmp_path, "- {fault: slow_probe, bandwidth: 0.001}")
 
-    assert failed(tmp_path, impatient(cycle, "measure")).reason == "measure_timeout"
+    assert (
+        failed(tmp_path, msgspec.structs.replace(cycle, deadlines=deadlines(measure=1.0))).reason == "measure_timeout"
+    )
 
 
 def test_copies_of_one_gpu_need_nobody_else(tmp_path: Path) -> None:
@@ -146,9 +142,11 @@ def test_an_injected_failure_is_reported_by_its_reason(tmp_path: Path, fault: st
     assert failed(tmp_path, plan(tmp_path, f"- {{fault: {fault}, reason: {reason}}}")).reason == reason
 
 
-def test_a_driver_that_hangs_is_a_timeout(tmp_path: Path) -> None:
+def test_a_driver_that_hangs_is_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank on a GPU whose driver does not answer is given up at the deadline."""
-    result = failed(tmp_path, impatient(plan(tmp_path, "- fault: driver_hang\n  gpu: 1\n"), "setup"))
+    hurry(monkeypatch, rank=1, phase="setup")
+
+    result = failed(tmp_path, plan(tmp_path, "- fault: driver_hang\n  gpu: 1\n"))
 
     assert (result.reason, result.phase, result.rank) == ("setup_timeout", "setup", 1)
 
@@ -156,11 +154,14 @@ def test_a_driver_that_hangs_is_a_timeout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("phase", "how"), [*((phase, "waiting") for phase in PHASES[:-1]), ("start", "blocked"), ("measure", "blocked")]
 )
-def test_a_rank_that_hangs_is_a_timeout_of_its_phase(tmp_path: Path, phase: Phase, how: str) -> None:
+def test_a_rank_that_hangs_is_a_timeout_of_its_phase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: Phase, how: str
+) -> None:
     """Whether it still hears its parent or not; nothing of the cycle is left."""
+    hurry(monkeypatch, rank=1, phase=phase)
     cycle = plan(tmp_path, f"- {{fault: probe_hang, phase: {phase}, rank: 1, how: {how}}}")
 
-    result = failed(tmp_path, impatient(cycle, phase))
+    result = failed(tmp_path, cycle)
 
     assert (result.phase, result.rank) == (phase, 1)
     assert result.reason == ("start" if phase == "start" else f"{phase}_timeout")

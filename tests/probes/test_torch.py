@@ -17,9 +17,10 @@ import pytest
 
 from commwatch import config
 from commwatch.probes.launch import Launcher
-from commwatch.probes.plan import Collective, CyclePlan, Failed, Measure, Measured, RankResult, Skipped, Step
+from commwatch.probes.plan import Collective, CyclePlan, Failed, Measure, Measured, Step
 from commwatch.probes.workload import plan_cycle
 from probes.cycles import PROCFS, all_quiet
+from support.waiting import PATIENCE_SECONDS
 
 KIB = 2**10
 
@@ -75,24 +76,10 @@ def run_ranks(what: str, plan: CyclePlan, folder: Path, answer: Any) -> list[Any
             stack.callback(process.wait)
             stack.callback(process.kill)
             ranks.append(process)
-        outputs = [process.communicate(timeout=60)[0] for process in ranks]
+        outputs = [process.communicate(timeout=PATIENCE_SECONDS)[0] for process in ranks]
     for rank, process in enumerate(ranks):
         assert process.returncode == 0, (folder / f"errors-{rank}").read_text()
     return [msgspec.json.decode(output, type=answer) for output in outputs]
-
-
-def test_three_ranks_measure_everything(tmp_path: Path) -> None:
-    """Each rank has times for the steps in which it takes part, and for no other, and all that arrived was exact."""
-    plan = gloo_plan(*get_args(Collective), "pairs", "scaling", ranks=3)
-
-    results = run_ranks("measured", plan, tmp_path, RankResult)
-
-    assert {step.operation for step in plan.steps} == {*get_args(Collective), "send_recv"}
-    for rank, result in enumerate(results):
-        assert [bool(timings) for timings in result.timings] == [rank in step.members for step in plan.steps]
-        assert all(1e-7 < seconds < 1.0 for timings in result.timings for seconds in timings)
-        assert 0.0 < result.first_call_seconds < 10.0
-        assert (result.torch_version.split("+")[0], result.nccl_version) == (torch_version().split("+")[0], "")
 
 
 class Tampered(msgspec.Struct):
@@ -154,7 +141,7 @@ def test_copies_are_timed_by_the_clock_of_the_gpu(tmp_path: Path) -> None:
         capture_output=True,
         env=rank_environment(),
         cwd=tmp_path,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert output.returncode == 0, output.stderr.decode()
     answer = json.loads(output.stdout)
@@ -203,14 +190,3 @@ def test_a_wrong_sum_fails_the_cycle(tmp_path: Path) -> None:
     assert isinstance(result, Failed)
     assert (result.reason, result.phase, result.rank) == ("wrong_result", "measure", 1)
     assert f"all_reduce of {64 * KIB} bytes over 2 ranks" in result.detail
-
-
-@pytest.mark.skipif(not torch_version().endswith("+cpu"), reason="this torch may have CUDA")
-def test_torch_without_nccl_is_a_skip(tmp_path: Path) -> None:
-    """A torch that was built without CUDA cannot run an nccl probe, which is nobody's fault."""
-    plan = plan_cycle("all_reduce", config.Probe(), config.Probes(), backend="nccl", devices=("GPU-a", "GPU-b"))
-
-    result = asyncio.run(Launcher(procfs=PROCFS, temporary=tmp_path).run(plan, all_quiet))
-
-    assert isinstance(result, Skipped)
-    assert result.reason == "no_gpu_backend"

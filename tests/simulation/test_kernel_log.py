@@ -108,7 +108,9 @@ def test_a_hanging_driver_is_logged_after_its_timeout(log: Callable[..., Log], d
     node = log(f"- {{fault: driver_hang, gpu: 0, at: 150s, for: {duration}}}")
     node.records(155.99)
 
-    assert [text[:40] for text in node.texts(156.0)] == ["NVRM: Xid (PCI:0000:17:00): 119, pid='<u"] * lines
+    texts = node.texts(156.0)
+    assert [text[:40] for text in texts] == ["NVRM: Xid (PCI:0000:17:00): 119, pid='<u"] * lines
+    assert all("Timeout after 6s of waiting for RPC response from GPU0 GSP!" in text for text in texts)
 
 
 def test_an_xid_names_the_part_of_a_split_gpu(log: Callable[..., Log]) -> None:

@@ -85,6 +85,7 @@ import re
 import sys
 from commwatch.nccl_variables import known_variables
 from commwatch.sources.process_environment import read_process_settings
+from support.waiting import PATIENCE_SECONDS
 
 known = known_variables()
 (process,) = read_process_settings([int(sys.argv[1])], known).processes
@@ -113,7 +114,7 @@ def test_secrets_of_other_variables_do_not_stay_in_memory(tmp_path: Path) -> Non
         done = subprocess.run(
             [sys.executable, "-c", SEARCH, str(pid), secret[::-1]],
             env={"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            capture_output=True, text=True, timeout=60,
+            capture_output=True, text=True,
         )  # fmt: skip
 
     assert done.stderr == ""

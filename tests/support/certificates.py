@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.waiting import PATIENCE_SECONDS
+
 _PLACE = """
 [req]
 distinguished_name = name
@@ -27,7 +29,7 @@ class Pair:
 
 
 def _openssl(*arguments: str) -> None:
-    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
 
 

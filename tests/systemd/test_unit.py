@@ -11,6 +11,7 @@ import pytest
 
 from commwatch.assets import asset
 from commwatch.config import Web
+from support.waiting import PATIENCE_SECONDS
 
 UNIT = asset("systemd/commwatch.service")
 SOCKET = asset("systemd/commwatch.socket")
@@ -29,7 +30,7 @@ def exposure(unit: Path) -> subprocess.CompletedProcess[str]:
         ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_LIMIT}", "--no-pager", str(unit)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -41,7 +42,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit.write_text(text, encoding="utf-8")
 
     result = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=60
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=PATIENCE_SECONDS
     )
 
     assert (result.returncode, result.stderr) == (0, "")
@@ -56,7 +57,7 @@ def test_systemd_accepts_the_socket(tmp_path: Path) -> None:
 
     result = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(tmp_path / SOCKET.name)],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
 
     assert (result.returncode, result.stderr) == (0, "")
@@ -94,7 +95,7 @@ def test_the_user_can_be_made() -> None:
         ["systemd-sysusers", "--dry-run", str(asset("systemd/commwatch.sysusers.conf"))],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
     assert result.returncode == 0, result.stderr

@@ -235,7 +235,7 @@ def test_a_sysfs_that_gives_no_answer_is_an_error(tmp_path: Path) -> None:
     hurry = "from commwatch.topology import gather\ngather.SYSFS_DEADLINE_SECONDS = 0.0\n"
     command = [sys.executable, "-c", hurry + _RUN, "--path.sysfs", str(rtx3090x4(tmp_path).root)]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
 
     assert done.returncode == 1
     assert "CommwatchError" in done.stderr

@@ -109,6 +109,15 @@ def test_what_is_as_promised_is_no_finding(tmp_path: Path) -> None:
     assert codes(contradictions(found, AS_PROMISED | {(0, 1): 8.0})) == ["measured_nearer_slower"]
 
 
+def test_a_nearer_pair_must_be_below_its_share_of_the_farther_ones(tmp_path: Path) -> None:
+    """Exactly at 85 % of what is usual farther away it is not told; a little below it is."""
+    found = cards(tmp_path)
+    farther = {(0, 2): 8.0, (0, 3): 8.0, (1, 2): 8.0, (1, 3): 8.0, (2, 3): 8.0}
+
+    assert contradictions(found, farther | {(0, 1): 0.85 * 8.0}) == []
+    assert codes(contradictions(found, farther | {(0, 1): 0.849 * 8.0})) == ["measured_nearer_slower"]
+
+
 def test_only_the_slow_one_of_two_near_pairs_is_told_and_the_other_recommended(tmp_path: Path) -> None:
     """The best pair is the one to train on, wherever it lies."""
     (finding,) = contradictions(cards(tmp_path), AS_PROMISED | {(0, 1): 3.1})

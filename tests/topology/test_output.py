@@ -56,6 +56,19 @@ def test_the_matrix_is_that_of_nvidia_smi(nvlinked: Topology) -> None:
     assert "  GPU0 GPU1: NIC1 (PIX)" in lines
 
 
+@pytest.mark.parametrize("missing", ["max_link_speed", "max_link_width"])
+def test_a_link_of_which_half_is_unknown_is_not_known(tmp_path: Path, missing: str) -> None:
+    """Neither the generation nor the lanes alone say what a link can carry."""
+    tree = rtx3090x4(tmp_path)
+    card = "0000:23:00.0"
+    whole = text(topology(tree.root, driver(gpu(0, card))))
+    for file in tmp_path.rglob(f"*/{missing}"):
+        file.unlink()
+
+    assert not any("link not known" in line for line in whole)
+    assert any(f"{card}  link not known" in line for line in text(topology(tree.root, driver(gpu(0, card)))))
+
+
 def test_the_legend_explains_the_classes_that_occur(nvlinked: Topology) -> None:
     """And no others."""
     lines = text(nvlinked)

@@ -16,6 +16,7 @@ from commwatch.__main__ import main
 from support.certificates import Authority
 from support.daemon import Daemon, running
 from support.http import authorization
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.openssl
 
@@ -48,7 +49,7 @@ def get(daemon: Daemon, trusting: ssl.SSLContext, path: str, word: str = "right"
     name, _, value = authorization("alice", word).partition(": ")
     request = urllib.request.Request(f"https://{daemon.address}{path}", headers={name: value})
     try:
-        with urllib.request.urlopen(request, timeout=5, context=trusting) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS, context=trusting) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -19,7 +19,7 @@ from support.certificates import Authority
 from support.http import ask, serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "endpoint.md").read_text(encoding="utf-8")
-TRIES = 60
+TRIES = 480
 BETWEEN_TRIES_SECONDS = 0.25
 
 

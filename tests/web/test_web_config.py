@@ -12,6 +12,7 @@ from commwatch.errors import ConfigError
 from commwatch.web_config import WebConfig, read_web_config
 from commwatch_exporters.tls_context import make_context
 from support.certificates import Authority
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.openssl
 
@@ -228,7 +229,7 @@ def test_an_encrypted_key(folder: Path) -> None:
     """Nobody is asked for the pass phrase; the error says what to do."""
     subprocess.run(
         ["openssl", "pkey", "-in", "node.key", "-aes128", "-passout", "pass:test", "-out", "node.key.encrypted"],
-        cwd=folder, check=True, timeout=30,
+        cwd=folder, check=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     (folder / "node.key.encrypted").chmod(0o600)
 
