@@ -81,6 +81,7 @@ def pytest_collection_finish() -> None:
     """What the modules of all tests hold is there until the end: the collector need not look at it again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope="session")

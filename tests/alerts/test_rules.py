@@ -8,23 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from commwatch import rules
 from commwatch.assets import asset
 from commwatch.thresholds import load_thresholds
 from commwatch_exporters.catalogue import family_of
 from support.passes import in_one_pass
-from support.promtool_cases import judge_cases
+from support.promtool_cases import judge_cases, read_yaml
 from support.promtool_situations import lacking_situations
 
 ALERTS = asset("alerts")
 RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
 RULES: list[dict[str, Any]] = [
-    rule
-    for path in RULE_FILES
-    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
-    for rule in group["rules"]
+    rule for path in RULE_FILES for group in read_yaml(path)["groups"] for rule in group["rules"]
 ]
 ALERT_RULES = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 RECORDED_BY = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
@@ -201,7 +197,7 @@ def test_no_runbook_is_left_over() -> None:
 @in_one_pass("name", ALERT_RULES)
 def test_an_alert_has_been_tried_in_every_case(name: str) -> None:
     """The promtool tests of each alert hold the cases that make it trustworthy, and each asserts something."""
-    tests = yaml.safe_load((ALERTS / "tests" / f"{name}.yaml").read_text(encoding="utf-8"))["tests"]
+    tests = read_yaml(ALERTS / "tests" / f"{name}.yaml")["tests"]
     cases = [test["name"].removeprefix(f"{name}: ") for test in tests]
     if cases == [name]:
         assert lacking_situations(tests[0]) == []

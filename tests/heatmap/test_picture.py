@@ -83,9 +83,11 @@ def test_the_same_matrix_gives_the_same_picture(tmp_path: Path) -> None:
     assert first == second
 
 
-@pytest.mark.parametrize("count", [1, 2, 40])
-def test_any_number_of_ends_is_drawn(count: int, tmp_path: Path) -> None:
-    """Large matrices have colours in place of numbers."""
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_any_number_of_ends_is_drawn(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large matrices have colours in place of numbers: where a number could not be read."""
+    if count > 2:
+        monkeypatch.setattr(picture, "_SMALLEST_FONT", 100.0)
     found = texts(drawn(matrix(count), tmp_path / "a.svg"))
 
     assert found.count("GPU0") == 2

@@ -17,7 +17,7 @@ import pytest
 
 from commwatch import config
 from commwatch.probes.launch import Launcher
-from commwatch.probes.plan import Collective, CyclePlan, Failed, Measure, Measured, Step
+from commwatch.probes.plan import Collective, CyclePlan, Measure, Measured, Step
 from commwatch.probes.workload import plan_cycle
 from probes.cycles import PROCFS, all_quiet
 from support.waiting import PATIENCE_SECONDS
@@ -167,26 +167,3 @@ def test_a_gloo_cycle_measures_two_ranks(tmp_path: Path) -> None:
     assert result.torch_version
     assert result.nccl_version == ""
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_wrong_sum_fails_the_cycle(tmp_path: Path) -> None:
-    """A sum that is off by one bit on one rank is a wrong result, and the rank is named."""
-    script = tmp_path / "flip.py"
-    script.write_text(
-        "import torch, torch.distributed as dist\n"
-        "from commwatch.probes import rank\n"
-        "whole = dist.all_reduce\n"
-        "def flipped(tensor, *args, **options):\n"
-        "    whole(tensor, *args, **options)\n"
-        f"    if dist.get_rank() == 1 and tensor.numel() == {16 * KIB} and tensor[-1] > 0:\n"
-        "        tensor.view(torch.int32)[-1] ^= 1\n"
-        "dist.all_reduce = flipped\n"
-        "rank.main()\n"
-    )
-    launcher = Launcher(procfs=PROCFS, rank_command=(sys.executable, str(script)), temporary=tmp_path)
-
-    result = asyncio.run(launcher.run(gloo_plan("all_reduce"), all_quiet))
-
-    assert isinstance(result, Failed)
-    assert (result.reason, result.phase, result.rank) == ("wrong_result", "measure", 1)
-    assert f"all_reduce of {64 * KIB} bytes over 2 ranks" in result.detail
