@@ -15,7 +15,7 @@ from commwatch.garbage import spare_the_garbage_collector
 def _as_before() -> Iterator[None]:
     threshold = gc.get_threshold()
     yield
-    gc.unfreeze()
+    gc.freeze()
     gc.set_threshold(*threshold)
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-USUAL = 100
-"""Of a test that names no number, in the profile that is loaded unless another one is asked for."""
 
-
-def examples(number: int, *, one_fixture: bool = False) -> settings:
-    """Another number of examples than the usual one; more of them in a profile that has more.
+def examples(percent: int, *, one_fixture: bool = False) -> settings:
+    """Fewer examples than the profile has, for a test whose examples take long.
 
     Args:
-        number: in the profile that is loaded unless another one is asked for.
+        percent: of the profile's number.
         one_fixture: the fixtures of the test are made once, for all examples together.
     """
     unwanted = [HealthCheck.too_slow, *([HealthCheck.function_scoped_fixture] if one_fixture else [])]
-    scaled = max(1, number * settings().max_examples // USUAL)
-    return settings(max_examples=scaled, suppress_health_check=unwanted)
+    number: int = settings().max_examples * percent // 100
+    return settings(max_examples=max(1, number), suppress_health_check=unwanted)

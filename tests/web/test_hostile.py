@@ -265,7 +265,7 @@ def test_wrong_credentials_by_the_thousand(authority: Authority) -> None:
 
     assert sum(found.values()) == 2000
     assert set(found) <= {401, 429}
-    assert found[401] > 500
+    assert found[401]
 
 
 def test_a_flood_of_requests_on_one_connection(authority: Authority) -> None:
