@@ -9,7 +9,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 # Hundreds of interpreters start in the tests: the code is compiled once and not in each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test proof mutants lint format types check docs cases bench drill soak dashboards clean
+.PHONY: help run demo test proof prove mutants lint format types check docs cases bench drill soak dashboards clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -22,6 +22,7 @@ $(BIN)/.run: pyproject.toml constraints.txt
 $(BIN)/.dev: pyproject.toml constraints.txt
 	@scripts/make-environment "$(PYTHON)" "$(VENV)"
 	$(BIN)/pip install --quiet --editable '.[probe,dev]'
+	-@$(BIN)/pytest --collect-only --quiet >/dev/null  # compiles the tests once, and not in each of the processes
 	@touch $(BIN)/.run $@
 
 run: $(BIN)/.run  ## start the daemon on the hardware that is here
