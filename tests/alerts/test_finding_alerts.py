@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterable
 
 import pytest
-import yaml
 
 from commwatch.analysis.findings.codes import CODES
 from commwatch.analysis.findings.rules import kernel
 from commwatch.analysis.nccl_log_rules import SIDES
 from commwatch.assets import asset
 from support.passes import in_one_pass
+from support.promtool_cases import read_yaml
 
 ALERTS = {
     rule["alert"]: rule
     for path in asset("alerts/rules").glob("*.yaml")
-    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    for group in read_yaml(path)["groups"]
     for rule in group["rules"]
     if "alert" in rule
 }

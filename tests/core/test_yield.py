@@ -201,8 +201,7 @@ async def _cycle(config: Config, arguments: tuple[str, ...]) -> tuple[CycleResul
         return await cycle, code, free
 
 
-@pytest.mark.parametrize("how", ["waiting", "blocked"])
-@pytest.mark.parametrize("hold", ["10m", "0s"])
+@pytest.mark.parametrize(("how", "hold"), [("waiting", "10m"), ("blocked", "0s")])
 def test_a_cycle_under_way_gives_way(tmp_path: Path, how: str, hold: str) -> None:
     """No rank is left when it returns, also one that hears nothing and must be killed; without any daemon."""
     faults = tmp_path / "faults.yaml"

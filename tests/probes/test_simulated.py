@@ -151,9 +151,7 @@ def test_a_driver_that_hangs_is_a_timeout(tmp_path: Path, monkeypatch: pytest.Mo
     assert (result.reason, result.phase, result.rank) == ("setup_timeout", "setup", 1)
 
 
-@pytest.mark.parametrize(
-    ("phase", "how"), [*((phase, "waiting") for phase in PHASES[:-1]), ("start", "blocked"), ("measure", "blocked")]
-)
+@pytest.mark.parametrize(("phase", "how"), [*((phase, "waiting") for phase in PHASES[:-1]), ("measure", "blocked")])
 def test_a_rank_that_hangs_is_a_timeout_of_its_phase(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: Phase, how: str
 ) -> None:

@@ -80,7 +80,7 @@ def test_hup_leaves_a_hung_gpu_alone(tmp_path: Path) -> None:
         daemon.until(lambda: daemon.count("nvlink_transmit_bytes_total") == 126)
         for _ in range(3):  # passes over the other GPUs, in which a second process would hang
             sent = daemon.value("nvlink_transmit_bytes_total", **GPU0, link="0")
-            daemon.until(lambda sent=sent: daemon.value("nvlink_transmit_bytes_total", **GPU0, link="0") != sent)
+            daemon.until(lambda: daemon.value("nvlink_transmit_bytes_total", **GPU0, link="0") != sent)  # noqa: B023
 
         assert daemon.value("worker_stuck", worker="nvml") == 1
         assert daemon.value("gpu_state", **GPU3) == 1

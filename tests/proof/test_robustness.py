@@ -29,6 +29,7 @@ from support.recording import (
     name_of,
     recorded,
 )
+from support.waiting import PATIENCE_SECONDS
 
 NODE = "h100x8ndr"
 ADDRESSES = ("0000:17:00.0", "0000:18:00.0", "0000:3a:00.0", "0000:3b:00.0",
@@ -98,7 +99,7 @@ class Episode:
         write_faults(self.faults, text)
         return before
 
-    def until(self, holds: Callable[[Page], object], seconds: float = 15) -> Page:
+    def until(self, holds: Callable[[Page], object], seconds: float = PATIENCE_SECONDS) -> Page:
         """The first page from now on on which something holds."""
         looked_at = len(self.record.pages) - 1
 
@@ -115,7 +116,7 @@ class Episode:
     def settle(self, seconds: float) -> Page:
         """Go on recording for a while: what must not come has had the time to."""
         end = self.record.last.time + seconds
-        return self.until(lambda page: page.time >= end, seconds + 5)
+        return self.until(lambda page: page.time >= end)
 
 
 def write_faults(file: Path, text: str) -> None:
@@ -270,8 +271,8 @@ def tell(folder: Path) -> LongStory:
         down = one.until(lambda page: page.value("ethernet_carrier", device="ens11f0np0") == 0)
         log_back = one.until(lambda page: success(page)["kernel_log"] == 1)
         up = one.until(lambda page: page.value("ethernet_carrier", device="ens11f0np0") == 1)
-        gpus_back = one.until(lambda page: (state_of(page, 5), state_of(page, 6)) == (0, 0), 45)
-        one.until(is_complete, 45)
+        gpus_back = one.until(lambda page: (state_of(page, 5), state_of(page, 6)) == (0, 0))
+        one.until(is_complete)
         port_back = one.record.when(lambda page: success(page)["rdma"] == 1, port_gone)
         one.settle(1)
         return LongStory(

@@ -97,9 +97,9 @@ class Daemon:
         """How many series a metric has."""
         return len(self.series(name))
 
-    def until(self, condition: Callable[[], Any]) -> Any:
+    def until(self, condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
         """Wait until something holds while the daemon runs; what it gave is returned."""
-        return until(condition, describe=self._end_of_log, meanwhile=self._runs)
+        return until(condition, seconds, describe=self._end_of_log, meanwhile=self._runs)
 
     def _runs(self) -> None:
         assert self.process.poll() is None, f"the daemon ended:\n{self.log_file.read_text()}"

@@ -108,7 +108,7 @@ class Prometheus:
                 alerts.setdefault(alert["labels"]["alertname"], []).append(alert)
         return alerts
 
-    def until(self, condition: Callable[[], Any]) -> Any:
+    def until(self, condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
         """Wait until something holds; what it gave is returned."""
 
         def holds() -> Any:
@@ -117,7 +117,7 @@ class Prometheus:
             except (urllib.error.URLError, ConnectionError, TimeoutError):
                 return None  # the server is starting
 
-        return until(holds, every=0.1, describe=lambda: f"{words(condition)}; firing: {list(self.firing())}")
+        return until(holds, seconds, every=0.1, describe=lambda: f"{words(condition)}; firing: {list(self.firing())}")
 
 
 @contextmanager

@@ -54,7 +54,7 @@ async def comes(condition: Callable[[], Found], seconds: float = PATIENCE_SECOND
     return found
 
 
-def words(condition: Callable[[], object]) -> str:
+def words(condition: Callable[..., object]) -> str:
     """The condition as the test writes it."""
     try:
         return " ".join(inspect.getsource(condition).split())
