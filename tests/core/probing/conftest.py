@@ -1,0 +1,37 @@
+"""Fixtures of the tests of when probes run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commwatch import gpu_view, probe_node, probe_topology, probing
+from commwatch.topology.sysfs import SysfsFacts
+from core.probing.probed import Node, ScriptedLauncher
+from support.core import Clock
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the probes; two looks at the GPUs follow each other at once."""
+    moved = Clock()
+    monkeypatch.setattr(probing, "time", moved)
+    monkeypatch.setattr(probe_node, "time", moved)
+    monkeypatch.setattr(gpu_view, "BUSY_SAMPLES_APART_SECONDS", 0.0)
+    monkeypatch.setattr(probe_topology, "ask_sysfs", lambda *_: SysfsFacts((), (), None, ()))
+    return moved
+
+
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> ScriptedLauncher:
+    """The launcher that probes are given here."""
+    one = ScriptedLauncher(clock)
+    monkeypatch.setattr(probing, "Launcher", lambda procfs, lock: one)
+    return one
+
+
+@pytest.fixture
+def node(tmp_path: Path, clock: Clock, launcher: ScriptedLauncher) -> Node:
+    """A node with one probe, ``ring``, every 15 minutes."""
+    return Node(tmp_path, clock, launcher)
