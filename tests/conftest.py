@@ -109,4 +109,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
     for reason, count in sorted(reasons.items()):
         terminalreporter.write_line(f"left out: {count} tests, {reason}")
-    terminalreporter.write_line("left out: tests/proof and what else plays for minutes; `make proof` plays it")
+    if not any("proof" in argument for argument in terminalreporter.config.args):
+        terminalreporter.write_line("left out: tests/proof and what else plays for minutes; `make proof` plays it")

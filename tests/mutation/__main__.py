@@ -29,7 +29,7 @@ PROCESSES = 2
 LONGEST_SECONDS = 45.0
 """Of the tests of one mutant together, as they took without it; the quickest of those that reach it are taken."""
 PATIENCE = 6.0
-"""Times as long, and half a minute: whoever takes longer hangs by the mistake."""
+"""Times as long, and half a minute: a run that takes longer hangs because of the mistake."""
 _REPORTER = '''"""Writes which test reaches which mutation."""
 import os
 
