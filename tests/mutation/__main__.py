@@ -140,17 +140,25 @@ def _reaching(folder: Path, mutations: Sequence[Mutation], suite: Sequence[str])
             name = "::".join((case.get("file", ""), *_classes(case), case.get("name", "")))
             seconds[name] = float(case.get("time", "0"))
     found: list[set[str]] = [set() for _ in mutations]
+    imported = set()
     for line in reached.read_text(encoding="utf-8").splitlines():
         number, test = line.split("\t", 1)
-        # What runs while a module is imported is there for all tests.
-        found[int(number)].update([test.rpartition(" ")[0]] if test else seconds)
+        if test:
+            found[int(number)].add(test.rpartition(" ")[0])
+        else:
+            imported.add(int(number))  # what runs while a module is imported is there for all tests
     slowest: dict[str, float] = {}
     for name, took in seconds.items():
         slowest[_file(name)] = max(took, slowest.get(_file(name), 0.0))
-    # What a file makes once counts for the test that came first: so files with a slow test are the last ones.
+
+    def order(tests: set[str]) -> Timed:
+        # What a file makes once counts for the test that came first: so files with a slow test are the last ones.
+        known = tests & seconds.keys()
+        return {one: seconds[one] for one in sorted(known, key=lambda one: (slowest[_file(one)], one))}
+
     return [
-        {one: seconds[one] for one in sorted(tests & seconds.keys(), key=lambda one: (slowest[_file(one)], one))}
-        for tests in found
+        order(tests) | (order(seconds.keys() - tests) if number in imported else {})
+        for number, tests in enumerate(found)
     ]
 
 
@@ -205,6 +213,7 @@ def main() -> int:
     parser.add_argument("--seed", default=SEED, help="which sample (%(default)s)")
     parser.add_argument("--report", type=Path, metavar="FILE", help="also write the outcomes there, tab-separated")
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="for the copies")
+    parser.add_argument("--only", default="", metavar="PATH", help="of the sample those in this file alone")
     parser.add_argument("suite", nargs="*", help="tests, instead of all")
     asked = parser.parse_args()
 
@@ -224,8 +233,9 @@ def main() -> int:
         print(outcome.row(), flush=True)
         return outcome
 
+    chosen = [pair for pair in zip(mutations, reaching, strict=True) if asked.only in pair[0].path]
     with ThreadPoolExecutor(PROCESSES) as pool:
-        outcomes = list(pool.map(judge, zip(mutations, reaching, strict=True)))
+        outcomes = list(pool.map(judge, chosen))
     counts = Counter(one.verdict for one in outcomes)
     if asked.report:
         asked.report.write_text("".join(f"{one.row()}\n" for one in outcomes), encoding="utf-8")
