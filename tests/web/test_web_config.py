@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
 import subprocess
 from pathlib import Path
@@ -247,12 +248,14 @@ def test_a_bundle_of_authorities_with_their_names(folder: Path) -> None:
     assert len(make_context(tls).get_ca_certs()) == 1
 
 
-def test_a_key_that_goes_while_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_goes_while_it_is_read(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two steps of whoever replaces it: the key is named, and the file tried again later."""
+    for name in ("node.pem", "node.key"):  # of its own: the others need theirs
+        shutil.copy2(folder / name, tmp_path)
     monkeypatch.setattr("commwatch.web_file.look_of", lambda path: path.with_suffix(".key").unlink(missing_ok=True))
 
     with pytest.raises(ConfigError, match=r"tls_server_config.key_file: .*node.key cannot be read: No such file"):
-        read(folder, PAIR)
+        read(tmp_path, PAIR)
 
 
 @pytest.mark.parametrize(
