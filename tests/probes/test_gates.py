@@ -16,7 +16,7 @@ from commwatch.probes.lock import ProbeLock, held_elsewhere
 from commwatch.probes.node_watch import NodeWatch
 from commwatch.probes.plan import CycleResult, Failed, Measured, Yielded
 from commwatch.probes.watch import Halt
-from probes.cycles import alive, all_quiet, cycle_plan, left_in, run, scripted, wait_until_gone
+from probes.cycles import alive, all_quiet, cycle_plan, run, scripted, wait_until_gone
 from support.waiting import PATIENCE_SECONDS, comes
 
 GUEST = Halt("process_appeared", "process 4711 came to GPU-a")
@@ -200,7 +200,7 @@ def test_an_error_of_our_own_ends_the_cycle_before_it_is_raised(tmp_path: Path, 
     with pytest.raises(ValueError, match="broken"):
         asyncio.run(scripted(tmp_path, lock=ProbeLock(lock_file)).run(cycle_plan(), all_quiet, progress))
 
-    assert left_in(tmp_path) == []
+    wait_until_gone(tmp_path)
     assert not held_elsewhere(lock_file)
 
 

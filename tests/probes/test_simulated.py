@@ -19,7 +19,7 @@ from commwatch.probes.launch import Launcher
 from commwatch.probes.plan import PHASES, CyclePlan, CycleResult, Failed, Measured, Phase, SimulatedNodePlan
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.presets import PRESETS
-from probes.cycles import all_quiet, deadlines, hurry, left_in
+from probes.cycles import all_quiet, deadlines, hurry, wait_until_gone
 
 ROOTS = os.pathsep.join(str(Path(__file__).parents[2] / root) for root in ("daemon", "exporters"))
 
@@ -163,7 +163,7 @@ def test_a_rank_that_hangs_is_a_timeout_of_its_phase(
 
     assert (result.phase, result.rank) == (phase, 1)
     assert result.reason == ("start" if phase == "start" else f"{phase}_timeout")
-    assert left_in(tmp_path) == []
+    wait_until_gone(tmp_path)
 
 
 def test_a_hang_that_ends_is_a_result(tmp_path: Path) -> None:
