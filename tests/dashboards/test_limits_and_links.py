@@ -84,7 +84,7 @@ def test_runbooks_exist(model: dict[str, Any]) -> None:
 
 
 def test_every_alert_is_on_a_panel() -> None:
-    """Whoever is told of an alert finds its sign: each page and each ticket has a panel that links to its runbook."""
+    """Each alert has its sign: each page and each ticket has a panel that links to its runbook."""
     named = {alert for dashboard in DASHBOARDS for panel in dashboard.panels for alert in _alerts_of(panel)}
     wanted = {name for name, rule in ALERTS.items() if rule["labels"]["severity"] != "info"}
 

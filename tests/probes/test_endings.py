@@ -200,7 +200,7 @@ def test_what_a_rank_left_in_its_group_is_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("phase", ["start", "measure"])
 @pytest.mark.parametrize("what", ["hang", "hold"])
 def test_a_cycle_gives_way(tmp_path: Path, what: str, phase: str) -> None:
-    """A cancelled cycle has yielded, and its ranks are gone in time even when their interpreter is held."""
+    """A cancelled cycle has yielded, and its ranks are gone even when their interpreter is held."""
     launcher = scripted(tmp_path, what=what, phase=phase)
 
     async def cancelled() -> tuple[CycleResult, bool, tuple[int, ...]]:

@@ -87,7 +87,7 @@ def test_memory_of_a_display_is_no_job(node: Node) -> None:
 
 @pytest.mark.parametrize("busy_at", [1, 2])
 def test_the_gpus_must_be_idle_at_two_looks(node: Node, busy_at: int) -> None:
-    """Work at either of two samples, taken anew for this cycle, is work."""
+    """Work at either of two samples, taken again for this cycle, is work."""
     node.before_read = lambda number: node.set_gpus(busy=int(number == busy_at))
 
     node.cycle()
