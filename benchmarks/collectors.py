@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from commwatch.collectors import COLLECTORS
-from commwatch.config import Config, source_settings
+from commwatch.config.settings import Config, source_settings
+from commwatch.service.collectors import COLLECTORS
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.presets import PRESETS
 from commwatch.sources.base import Batch, SourceUnavailable

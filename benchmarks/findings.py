@@ -20,12 +20,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "daemon"), str(ROOT / "exporters")]
 
-from commwatch.analysis.findings.codes import EVENTS, WATCHED  # noqa: E402 - as below
-from commwatch.analysis.findings.history import CounterHistory  # noqa: E402 - as below
-from commwatch.analysis.findings.looking import Looking  # noqa: E402 - as below
-from commwatch.analysis.findings.rules import RULE_SETS  # noqa: E402 - as below
+from commwatch.config.thresholds import load_thresholds  # noqa: E402 - as below
+from commwatch.findings.codes import EVENTS, WATCHED  # noqa: E402 - as below
+from commwatch.findings.history import CounterHistory  # noqa: E402 - as below
+from commwatch.findings.looking import Looking  # noqa: E402 - as below
+from commwatch.findings.rules import RULE_SETS  # noqa: E402 - as below
 from commwatch.simulation.presets import PRESETS  # noqa: E402 - as below
-from commwatch.thresholds import load_thresholds  # noqa: E402 - as below
 from support.whole_node import whole_node  # noqa: E402 - the checkout need not be installed
 
 WARM_UP_LOOKS = 7

@@ -30,11 +30,11 @@ import msgspec
 
 sys.path[:0] = [str(Path(__file__).parents[1] / root) for root in ("daemon", "exporters")]
 
-from commwatch import config  # noqa: E402 - the checkout need not be installed
-from commwatch.probes.launch import Launcher  # noqa: E402 - as above
-from commwatch.probes.measure import measure  # noqa: E402 - as above
+from commwatch.config import settings  # noqa: E402 - the checkout need not be installed
+from commwatch.probes.cycle.launch import Launcher  # noqa: E402 - as above
+from commwatch.probes.cycle.measure import measure  # noqa: E402 - as above
+from commwatch.probes.gate.watch import Halt  # noqa: E402 - as above
 from commwatch.probes.plan import Collective, CyclePlan, Measure, Measured, RankPlan, Step  # noqa: E402 - as above
-from commwatch.probes.watch import Halt  # noqa: E402 - as above
 from commwatch.probes.workload import plan_cycle  # noqa: E402 - as above
 
 MEASURES: tuple[Measure, ...] = (*get_args(Collective), "pairs")
@@ -97,7 +97,7 @@ class Reused:
 
 def take_turns(plan: RankPlan, rounds: int) -> list[dict[str, list[float]]]:
     """For each step the medians of probe and loop on this rank, round by round."""
-    from commwatch.probes.rank_torch import TorchGroup
+    from commwatch.probes.cycle.rank_torch import TorchGroup
 
     group = TorchGroup(plan)
     group.rendezvous()
@@ -153,8 +153,8 @@ def run_cycle(plan: CyclePlan) -> tuple[list[float], float]:
 
 def accuracy_plan(measure: Measure, bandwidth_bytes: int) -> CyclePlan:
     """One small and one large step of a measure, with the time that they have in a whole cycle."""
-    probe = config.Probe(measure=measure, ranks=RANKS, bandwidth_bytes=config.Size(bandwidth_bytes))
-    plan = plan_cycle("accuracy", probe, config.Probes(), backend="gloo", devices=())
+    probe = settings.Probe(measure=measure, ranks=RANKS, bandwidth_bytes=settings.Size(bandwidth_bytes))
+    plan = plan_cycle("accuracy", probe, settings.Probes(), backend="gloo", devices=())
     steps = [next(step for step in plan.steps if step.purpose == purpose) for purpose in LOOP_CALLS]
     return msgspec.structs.replace(plan, steps=tuple(steps))
 

@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 sys.path[:0] = [str(Path(__file__).parents[1] / root) for root in ("daemon", "exporters")]
 
-from commwatch import config  # noqa: E402 - the checkout need not be installed
-from commwatch.probes.launch import Launcher  # noqa: E402 - as above
-from commwatch.probes.lock import ProbeLock, held_elsewhere  # noqa: E402 - as above
+from commwatch.config import settings  # noqa: E402 - the checkout need not be installed
+from commwatch.probes.cycle.launch import Launcher  # noqa: E402 - as above
+from commwatch.probes.cycle.lock import ProbeLock, held_elsewhere  # noqa: E402 - as above
 from commwatch.probes.plan import Backend, CyclePlan, Measured, SimulatedNodePlan  # noqa: E402 - as above
 from commwatch.probes.workload import plan_cycle  # noqa: E402 - as above
 from commwatch.simulation.presets import PRESETS  # noqa: E402 - as above
@@ -105,10 +105,12 @@ def listening(pid: int) -> int:
 def plan_of(backend: Backend) -> CyclePlan:
     """An all-reduce of two ranks."""
     if backend == "gloo":
-        return plan_cycle("soak", config.Probe(), config.Probes(), backend="gloo", devices=())
+        return plan_cycle("soak", settings.Probe(), settings.Probes(), backend="gloo", devices=())
     node = SimulatedNodePlan(preset=PRESET, faults_file=None, started_at=time.time())
     devices = tuple(gpu.uuid for gpu in PRESETS[PRESET].gpus)
-    return plan_cycle("soak", config.Probe(), config.Probes(), backend="simulated", devices=devices, simulation=node)
+    return plan_cycle(
+        "soak", settings.Probe(), settings.Probes(), backend="simulated", devices=devices, simulation=node
+    )
 
 
 async def nobody_comes(pids: frozenset[int]) -> None:

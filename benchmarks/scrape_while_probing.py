@@ -35,7 +35,7 @@ def ranks(daemon: int) -> int:
     for children in Path(f"/proc/{daemon}/task").glob("*/children"):
         for pid in children.read_text().split():
             try:
-                found += b"commwatch.probes.rank" in Path(f"/proc/{pid}/cmdline").read_bytes()
+                found += b"commwatch.probes.cycle.rank" in Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:  # it ended between the two looks
                 continue
     return found

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from commwatch.probes import process
+from commwatch.probes.cycle import process
 
 # No example has a deadline, and none is too slow to be made: a busy machine is no defect.
 # In CI the examples are the same each time: what is new is looked for where someone looks on.

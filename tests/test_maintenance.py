@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.maintenance import Maintenance, MaintenanceFile
+from commwatch.state.maintenance import Maintenance, MaintenanceFile
 
 
 def test_a_pause_lasts_until_its_time(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from commwatch.notify import Notifier
+from commwatch.service.notify import Notifier
 
 
 def test_each_message_is_one_datagram(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commwatch.scheduler import Scheduler, every
+from commwatch.service.scheduler import Scheduler, every
 from support.waiting import PATIENCE_SECONDS
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from commwatch.errors import StateError
-from commwatch.state import StateDirectory
+from commwatch.state.directory import StateDirectory
 
 
 class Record(msgspec.Struct):

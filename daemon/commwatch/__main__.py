@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from commwatch import __version__
+from commwatch.config.flags import config_from, settings_parser
 from commwatch.errors import CommwatchError
-from commwatch.settings_arguments import config_from, settings_parser
 
 COMMANDS = (
     "run", "check_config", "diagnose", "probe", "heatmap", "topology", "score", "healthcheck", "estimate", "inventory",
@@ -41,12 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         _ready_streams()
     if arguments is None and given[:1] == ["run"]:  # this process is the daemon, and nothing else
-        from commwatch.light import leave_out_unused_imports
+        from commwatch.footprint import leave_out_unused_imports
 
         leave_out_unused_imports()
     if given[:1] == ["healthcheck"]:
         # Its exit codes drain nodes: none of those below may come out of it.
-        from commwatch.health_guard import guarded
+        from commwatch.diagnosis.health.guard import guarded
 
         return guarded(given, lambda: _run(given))
     try:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from commwatch.analysis.findings.rules import kernel
-from commwatch.assets import asset
+from commwatch.config.assets import asset
+from commwatch.findings.rules import kernel
 from commwatch_exporters.catalogue import family_of
 from support.promtool_cases import duration_ms, left_open, needed_groups, shipped_groups
 

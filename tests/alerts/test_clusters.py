@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commwatch.assets import asset
+from commwatch.config.assets import asset
 from support.promtool_cases import needed_groups, shipped_groups, write_cases
 
 CASES = asset("alerts/tests")

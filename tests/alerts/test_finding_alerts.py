@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.rules import kernel
-from commwatch.analysis.nccl_log_rules import SIDES
-from commwatch.assets import asset
+from commwatch.config.assets import asset
+from commwatch.findings.codes import CODES
+from commwatch.findings.rules import kernel
+from commwatch.jobs.logs.rules import SIDES
 from support.passes import in_one_pass
 from support.promtool_cases import read_yaml
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commwatch import rules
-from commwatch.assets import asset
+from commwatch.config.assets import asset
+from commwatch.generate import alert_rules
 from support.alertmanager import Alertmanager, Post, alertmanager
 
 pytestmark = pytest.mark.prometheus
@@ -316,13 +316,13 @@ def test_every_alert_of_a_node_is_hushed_by_its_fleet_alert() -> None:
     by_fleet = [one for one in rules_of_example if any("fault=" in matcher for matcher in one["source_matchers"])]
 
     assert sorted(one["target_matchers"][0] for one in by_fleet) == sorted(
-        f'alertname="{name}"' for name, about_node in rules.shipped_alerts().items() if about_node
+        f'alertname="{name}"' for name, about_node in alert_rules.shipped_alerts().items() if about_node
     )
 
 
 def test_a_hush_line_goes_with_its_alert() -> None:
     """Writing the lines anew drops those of alerts that are gone."""
-    text = rules.example_with_hushes(
+    text = alert_rules.example_with_hushes(
         EXAMPLE.read_text(encoding="utf-8"), {"CommwatchNew": True, "CommwatchFleet": False}
     )
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from commwatch import rules
-from commwatch.assets import asset
-from commwatch.thresholds import load_thresholds
+from commwatch.config.assets import asset
+from commwatch.config.thresholds import load_thresholds
+from commwatch.generate import alert_rules
 from commwatch_exporters.catalogue import family_of
 from support.passes import in_one_pass
 from support.promtool_cases import judge_cases, read_yaml
@@ -83,17 +83,17 @@ def run(*command: str | Path, timeout: float = 120) -> subprocess.CompletedProce
 
 def test_the_rules_are_current() -> None:
     """The committed rules are what the templates and shipped thresholds give."""
-    assert rules.main(["--check"]) == 0
+    assert alert_rules.main(["--check"]) == 0
 
 
 def test_an_outdated_rule_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The check fails on a changed, a missing and a superfluous file, and names each."""
-    assert rules.main(["--output", str(tmp_path)]) == 0
+    assert alert_rules.main(["--output", str(tmp_path)]) == 0
     (tmp_path / "node.yaml").write_text("groups: []\n", encoding="utf-8")
     (tmp_path / "probe.yaml").unlink()
     (tmp_path / "old.yaml").write_text("groups: []\n", encoding="utf-8")
 
-    assert rules.main(["--check", "--output", str(tmp_path)]) == 1
+    assert alert_rules.main(["--check", "--output", str(tmp_path)]) == 1
 
     named = re.findall(r"(\w+\.yaml) is not current", capsys.readouterr().err)
     assert named == ["node.yaml", "old.yaml", "probe.yaml"]
@@ -104,7 +104,7 @@ def test_own_thresholds_job_and_addresses_reach_the_rules(tmp_path: Path) -> Non
     own = tmp_path / "own.yaml"
     own.write_text("probe_low_bandwidth_streak: {value: 5}\n", encoding="utf-8")
 
-    code = rules.main([
+    code = alert_rules.main([
         "--thresholds", str(own), "--output", str(tmp_path / "out"),
         "--job", "fabric", "--runbooks", "https://wiki.test/", "--dashboards", "https://panels.test",
     ])  # fmt: skip
@@ -122,19 +122,19 @@ def test_bad_thresholds_are_reported(tmp_path: Path, capsys: pytest.CaptureFixtu
     own = tmp_path / "own.yaml"
     for text, problem in (("nothing: {value: 1}\n", "own.yaml:1"), ("data_stale_seconds: {value: 1.5}\n", "")):
         own.write_text(text, encoding="utf-8")
-        code = rules.main(["--thresholds", str(own), "--output", str(tmp_path / "out")])
+        code = alert_rules.main(["--thresholds", str(own), "--output", str(tmp_path / "out")])
         assert code == (2 if problem else 0)
         assert problem in capsys.readouterr().err
     own.write_text("daemon_down_for_seconds: {value: 1.5}\n", encoding="utf-8")
 
-    assert rules.main(["--thresholds", str(own), "--output", str(tmp_path / "out")]) == 2
+    assert alert_rules.main(["--thresholds", str(own), "--output", str(tmp_path / "out")]) == 2
     assert "whole seconds" in capsys.readouterr().err
 
 
 def test_an_unknown_placeholder_is_an_error() -> None:
     """A template cannot name a threshold that does not exist."""
     with pytest.raises(KeyError, match="no_such"):
-        rules.render("expr: x > @no_such@", load_thresholds(None), rules.Site())
+        alert_rules.render("expr: x > @no_such@", load_thresholds(None), alert_rules.Site())
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_an_unknown_placeholder_is_an_error() -> None:
 )
 def test_durations_are_exact(seconds: float, text: str) -> None:
     """A duration is written in the largest unit that divides it."""
-    assert rules.format_duration(seconds) == text
+    assert alert_rules.format_duration(seconds) == text
 
 
 def test_severities_are_the_agreed_ones() -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from commwatch.__main__ import build_parser
-from commwatch.analysis.findings.rules import kernel
-from commwatch.analysis.nccl_log_rules import SIDES
-from commwatch.assets import asset
+from commwatch.config.assets import asset
+from commwatch.findings.rules import kernel
+from commwatch.jobs.logs.rules import SIDES
 from commwatch_exporters.catalogue import CATALOGUE
 from support.passes import in_one_pass
 

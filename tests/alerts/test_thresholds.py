@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.assets import asset
+from commwatch.config.assets import asset
+from commwatch.config.thresholds import Thresholds, load_thresholds, shipped_thresholds
 from commwatch.errors import ConfigError
-from commwatch.thresholds import Thresholds, load_thresholds, shipped_thresholds
 
 ROOT = Path(__file__).parents[2]
 

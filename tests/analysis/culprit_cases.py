@@ -10,15 +10,15 @@ from typing import Literal, TypeAlias, cast
 
 from analysis.culprit_generator import Fault, Machine, Matrix
 from analysis.culprit_nodes import NODES, Cell, Node, Part
-from commwatch.analysis.culprit import (
+from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
+from commwatch.node.topology.ways import Direction, Element, ElementKind, PairWay, Parts, Passage
+from commwatch.probes.results.culprit import (
     Past,
     find_suspects,
     keep_good,
     looks_slow,
     past_of,
 )
-from commwatch.analysis.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
-from commwatch.analysis.ways import Direction, Element, ElementKind, PairWay, Parts, Passage
 
 Scene: TypeAlias = Literal["known", "new"]
 """known: the machine was sound for some days first; new: it has the fault from its first matrix on."""

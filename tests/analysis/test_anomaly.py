@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.anomaly import (
+from commwatch.node.anomaly import (
     BLANK,
     BUSY_SECONDS,
     SATURATED,

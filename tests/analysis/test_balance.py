@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.balance import Balance, balance_of
+from commwatch.probes.results.balance import Balance, balance_of
 
 times = st.lists(st.floats(min_value=1e-6, max_value=10.0), min_size=2, max_size=16)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.capacity import nominal_nvlink_rate, pcie_rate
+from commwatch.node.capacity import nominal_nvlink_rate, pcie_rate
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from analysis.culprit_cases import (
 )
 from analysis.culprit_generator import Fault, fault_of, one_way_fault_of, two_faults, unrelated_cells
 from analysis.culprit_nodes import NODES, Part, direct, nvswitch
-from commwatch.analysis.culprit import find_suspects, keep_good, looks_slow, past_of
-from commwatch.analysis.pair_matrix import PairMatrix, Suspect
-from commwatch.analysis.ways import Parts
+from commwatch.node.topology.pair_matrix import PairMatrix, Suspect
+from commwatch.node.topology.ways import Parts
+from commwatch.probes.results.culprit import find_suspects, keep_good, looks_slow, past_of
 
 SMALL = [node for nodes in NODES.values() for node in nodes if 2 < node.gpus <= 8]
 EIGHT = nvswitch(8)

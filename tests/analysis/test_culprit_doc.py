@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.analysis.culprit import BANDWIDTH_RULE, FIRST_KEPT, LATENCY_RULE, LATEST_KEPT
+from commwatch.probes.results.culprit import BANDWIDTH_RULE, FIRST_KEPT, LATENCY_RULE, LATEST_KEPT
 
 ROOT = Path(__file__).parents[2]
 PAGE = " ".join((ROOT / "docs/culprit.md").read_text(encoding="utf-8").split())

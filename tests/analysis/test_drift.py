@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.baseline import Baseline, held_to
-from commwatch.analysis.drift import KEPT_RESULTS, Course, DriftRule, drift_ratio, step_ratio
+from commwatch.probes.results.baseline import Baseline, held_to
+from commwatch.probes.results.drift import KEPT_RESULTS, Course, DriftRule, drift_ratio, step_ratio
 
 RULE = DriftRule(fewest=20, most=1.15, step_results=5, step_factor=1.2)
 DAY = 86400.0

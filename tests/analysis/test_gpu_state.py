@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from commwatch.analysis.gpu_state import (
+from commwatch.node.gpu_state import (
     LOST,
     MISSING,
     NOT_ANSWERING,
@@ -16,8 +16,8 @@ from commwatch.analysis.gpu_state import (
     not_working,
     state_block,
 )
-from commwatch.analysis.inventory import KnownGpu
-from commwatch.analysis.observation import Observation, SeenGpu
+from commwatch.node.inventory import KnownGpu
+from commwatch.node.observation import Observation, SeenGpu
 from commwatch.sources.base import Absence, Reason
 
 SLOTS = ("0000:17:00.0", "0000:3d:00.0", "0000:60:00.0")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.hardware_events import (
+from commwatch.node.hardware_events import (
     FABRIC_SXIDS,
     FABRIC_XIDS,
     MOST_CODES,

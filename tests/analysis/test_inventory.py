@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.inventory import Inventory, Kind
-from commwatch.analysis.inventory_state import InventoryState
-from commwatch.analysis.observation import Observation, SeenGpu, SeenPort, observe_blocks
-from commwatch.analysis.utilisation import NvlinkExpectation
+from commwatch.node.inventory import Inventory, Kind
+from commwatch.node.inventory_state import InventoryState
+from commwatch.node.observation import Observation, SeenGpu, SeenPort, observe_blocks
+from commwatch.node.utilisation import NvlinkExpectation
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 SLOTS = ("0000:17:00.0", "0000:3d:00.0", "0000:60:00.0", "0000:70:00.0")

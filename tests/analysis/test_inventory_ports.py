@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from commwatch.analysis.inventory import Inventory
-from commwatch.analysis.inventory_state import InventoryState
-from commwatch.analysis.observation import Observation, SeenPort, observe_blocks
+from commwatch.node.inventory import Inventory
+from commwatch.node.inventory_state import InventoryState
+from commwatch.node.observation import Observation, SeenPort, observe_blocks
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 UP, DOWN, UNREAD = SeenPort(is_up=True, speed=50e9), SeenPort(is_up=False), SeenPort(is_up=None)

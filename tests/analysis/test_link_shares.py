@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from commwatch.analysis.link_shares import MOST_SECONDS, SHARE_SECONDS, LinkShares
+from commwatch.node.link_shares import MOST_SECONDS, SHARE_SECONDS, LinkShares
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 GPU = ("0", "0000:17:00.0")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.nccl_log import (
+from commwatch.jobs.logs.lines import (
     Finding,
     LogLine,
     find_in_line,
@@ -21,7 +21,7 @@ from commwatch.analysis.nccl_log import (
     telling_lines,
     transport_of,
 )
-from commwatch.analysis.nccl_log_rules import MESSAGES, PRECEDENCE, SIDES, TORCH, Category
+from commwatch.jobs.logs.rules import MESSAGES, PRECEDENCE, SIDES, TORCH, Category
 from support.passes import in_one_pass
 
 OLD = "node1:41:77 [0] transport/net_ib.cc:1296 NCCL WARN "

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.analysis.nccl_log import find_in_line, first_culprit
-from commwatch.analysis.nccl_log_rules import SIDES
-from commwatch.analysis.nccl_log_story import tell
-from commwatch.sources.log_reading import read_log
+from commwatch.jobs.logs.lines import find_in_line, first_culprit
+from commwatch.jobs.logs.reading import read_log
+from commwatch.jobs.logs.rules import SIDES
+from commwatch.jobs.logs.story import tell
 
 CORPUS = Path(__file__).parent / "nccl_log_corpus"
 ERAS = sorted(path.name for path in CORPUS.glob("*.log"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from commwatch.analysis.nccl_log_counts import SPELL_SECONDS, NcclLogCounts, NcclLogCountsState
-from commwatch.analysis.nccl_log_rules import SIDES
+from commwatch.jobs.logs.counts import SPELL_SECONDS, NcclLogCounts, NcclLogCountsState
+from commwatch.jobs.logs.rules import SIDES
 from commwatch.sources.base import LogErrors
 
 NOW = 1.7e9

@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 
-from commwatch.analysis.nccl_log_event import LogEvent, event_in_line, time_of
-from commwatch.analysis.nccl_log_rules import SIDES, Category
-from commwatch.analysis.nccl_log_story import Chapter, Told, tell
-from commwatch.analysis.nccl_log_words import WORDS
+from commwatch.jobs.logs.event import LogEvent, event_in_line, time_of
+from commwatch.jobs.logs.rules import SIDES, Category
+from commwatch.jobs.logs.story import Chapter, Told, tell
+from commwatch.jobs.logs.words import WORDS
 
 NOON = 1_772_452_800.0
 """2026-03-02 12:00:00."""

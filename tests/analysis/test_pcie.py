@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.pcie import (
+from commwatch.node.pcie import (
     LOAD_BYTES_PER_SECOND,
     LOAD_UTILISATION,
     GpuLinkWatch,
@@ -16,7 +16,7 @@ from commwatch.analysis.pcie import (
     is_slow,
     of_both_ends,
 )
-from commwatch.analysis.pcie_tree import DeviceLinkWatch
+from commwatch.node.pcie_tree import DeviceLinkWatch
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 GPU = ("0", "0000:17:00.0")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from commwatch.analysis.capacity import pcie_rate
-from commwatch.analysis.utilisation import PcieUse
+from commwatch.node.capacity import pcie_rate
+from commwatch.node.utilisation import PcieUse
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 GPU = ("0", "0000:17:00.0")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.port_flaps import PortFlaps
+from commwatch.node.port_flaps import PortFlaps
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 PORT = ("mlx5_0", "1")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.rate import ResetWatch, interval, rates
+from commwatch.node.rate import ResetWatch, interval, rates
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 COUNTS = st.none() | st.integers(min_value=0, max_value=2**64 - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.utilisation import RdmaUse
+from commwatch.node.utilisation import RdmaUse
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 PORT = ("mlx5_0", "1")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.ring import narrowest_split, slowest_hop
+from commwatch.probes.results.ring import narrowest_split, slowest_hop
 
 
 @st.composite

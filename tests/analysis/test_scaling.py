@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.scaling import break_even_seconds, computing_seconds, scaling_points, scaling_words
+from commwatch.probes.results.scaling import break_even_seconds, computing_seconds, scaling_points, scaling_words
 
 MIB = 2**20
 seconds = st.floats(min_value=1e-6, max_value=10.0)

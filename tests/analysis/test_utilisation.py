@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.utilisation import EthernetUse, NvlinkExpectation, NvlinkUse, PeakWindow
+from commwatch.node.utilisation import EthernetUse, NvlinkExpectation, NvlinkUse, PeakWindow
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 GPU = ("0", "0000:17:00.0")

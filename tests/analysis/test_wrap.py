@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.rate import ResetWatch
-from commwatch.analysis.wrap import Unwrap
+from commwatch.node.rate import ResetWatch
+from commwatch.node.wrap import Unwrap
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 RANGE = 2**32

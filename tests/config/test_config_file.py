@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commwatch.config import Config
-from commwatch.config_file import Override, load_config
+from commwatch.config.settings import Config
+from commwatch.config.yaml_file import Override, load_config
 from commwatch.errors import ConfigError
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.collectors import COLLECTORS, READERS
-from commwatch.config import Config, Metrics, Paths
-from commwatch.engine import Engine
-from commwatch.instruments import Instruments
-from commwatch.state import StateDirectory
-from commwatch.thresholds import load_thresholds
+from commwatch.config.settings import Config, Metrics, Paths
+from commwatch.config.thresholds import load_thresholds
+from commwatch.service.collectors import COLLECTORS, READERS
+from commwatch.service.engine import Engine
+from commwatch.service.instruments import Instruments
+from commwatch.state.directory import StateDirectory
 from commwatch.units import parse_duration
 from commwatch_exporters.catalogue import OPT_IN
 from support.core import PlannedJobs

@@ -18,12 +18,12 @@ import pytest
 
 from commwatch.__main__ import main
 from commwatch.commands import check_config, inventory
-from commwatch.commands.common import print_json, print_table
-from commwatch.config import Config, NcclLogsSource, NetworkSource, Paths, Probes, Simulation, Sources, Web
-from commwatch.control import DaemonAbsent
+from commwatch.config.settings import Config, NcclLogsSection, NetworkSection, Paths, Probes, Simulation, Sources, Web
 from commwatch.errors import CommwatchError, ConfigError
 from commwatch.sources.base import Absence, SourceUnavailable
-from commwatch.state import StateDirectory, state_path
+from commwatch.state.control import DaemonAbsent
+from commwatch.state.directory import StateDirectory, state_path
+from commwatch.views.terminal import print_json, print_table
 from commwatch.workers.worker import Collected, WorkerEnded, WorkerHung
 from support.core import block, collected
 
@@ -214,7 +214,7 @@ def test_logs_that_are_configured_are_looked_for(tmp_path: Path, capsys: Output)
     (tmp_path / "job.log").touch()
 
     def verdict(*paths: str) -> tuple[str, str]:
-        sources = msgspec.structs.replace(NOTHING, nccl_logs=NcclLogsSource(paths=paths))
+        sources = msgspec.structs.replace(NOTHING, nccl_logs=NcclLogsSection(paths=paths))
         return check(capsys, bare(tmp_path / "state", sources=sources))[1]["source nccl_logs"]
 
     assert verdict(f"{tmp_path}/*.log") == ("ok", "logs that can be followed: 1")
@@ -329,7 +329,7 @@ def test_a_source_has_a_verdict_whatever_happens(
     worker = ScriptedWorker(answer)
     monkeypatch.setattr(check_config, "Worker", worker)
     monkeypatch.setenv("USER", "watcher")
-    sources = msgspec.structs.replace(NOTHING, network=NetworkSource())
+    sources = msgspec.structs.replace(NOTHING, network=NetworkSection())
 
     code, checks = check(capsys, bare(tmp_path, sources=sources))
 

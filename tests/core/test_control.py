@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.control import SOCKET_NAME, ControlServer, DaemonAbsent, Handler, ask_daemon
 from commwatch.errors import CommwatchError
+from commwatch.state.control import SOCKET_NAME, ControlServer, DaemonAbsent, Handler, ask_daemon
 from support.core import in_loop
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from commwatch.commands.diagnose_log import LogUnreadable, answer_from, run_log
-from commwatch.sources.log_reading import MOST_TOLD
+from commwatch.jobs.logs.reading import MOST_TOLD
 
 TIMEOUT = (
     "[rank{rank}]:[E302 12:10:01.061 ProcessGroupNCCL.cpp:683] [Rank {rank}] Watchdog caught collective operation "

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.finding import Cause, Component, Evidence, Finding
-from commwatch.analysis.findings.history import CounterHistory
-from commwatch.documents import (
+from commwatch.findings.codes import CODES
+from commwatch.findings.documents import (
     FindingRecord,
     FindingsDocument,
     SnapshotDocument,
@@ -16,6 +13,9 @@ from commwatch.documents import (
     metric_records,
     probe_record,
 )
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Cause, Component, Evidence, Finding
+from commwatch.findings.history import CounterHistory
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.core import block

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.analysis.findings.codes import CODES
-from commwatch.assets import asset
-from commwatch.finding_pages import INDEX, main, outdated, pages
-from commwatch.finding_sources import rule_sources
+from commwatch.config.assets import asset
+from commwatch.findings.codes import CODES
+from commwatch.generate.finding_pages import INDEX, main, outdated, pages
+from commwatch.generate.finding_sources import rule_sources
 from commwatch_exporters.catalogue import CATALOGUE
 
 FOLDER = Path(__file__).parents[2] / "docs" / "findings"
 
 
 def test_the_pages_are_current() -> None:
-    """docs/findings/ is what the rules say; if not: python -m commwatch.finding_pages."""
+    """docs/findings/ is what the rules say; if not: python -m commwatch.generate.finding_pages."""
     assert outdated(FOLDER) == []
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.finding import Evidence
-from commwatch.finding_words import format_evidence
+from commwatch.findings.finding import Evidence
+from commwatch.findings.words import format_evidence
 
 
 @pytest.mark.parametrize(

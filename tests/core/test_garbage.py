@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from commwatch.garbage import spare_the_garbage_collector
+from commwatch.footprint import spare_the_garbage_collector
 
 
 @pytest.fixture(autouse=True)

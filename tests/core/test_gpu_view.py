@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from commwatch.gpu_view import GPU_COLLECTORS, GpuView
-from commwatch.store import Store
+from commwatch.node.gpus_now import GPU_COLLECTORS, GpuView
+from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 GPU = ("0", "0000:17:00.0")

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.analysis.hardware_events import FABRIC_SXIDS, FABRIC_XIDS, NVLINK5_XIDS
-from commwatch.analysis.inventory import Inventory
-from commwatch.analysis.inventory_state import InventoryState
-from commwatch.analysis.observation import Observation, SeenGpu
-from commwatch.collection import Outcome
-from commwatch.event_meaning import Meaning, meaning_of, meanings
-from commwatch.hardware_log import LOGGED_PER_RUN, HardwareLog
+from commwatch.node.hardware_event_tracker import LOGGED_PER_RUN, HardwareLog
+from commwatch.node.hardware_events import FABRIC_SXIDS, FABRIC_XIDS, NVLINK5_XIDS
+from commwatch.node.inventory import Inventory
+from commwatch.node.inventory_state import InventoryState
+from commwatch.node.observation import Observation, SeenGpu
+from commwatch.node.store import Store
+from commwatch.node.xids import Meaning, meaning_of, meanings
+from commwatch.service.collection import Outcome
 from commwatch.sources.base import HardwareEvent
 from commwatch.sources.kernel_log_lines import MESSAGES
-from commwatch.state import StateDirectory
-from commwatch.store import Store
+from commwatch.state.directory import StateDirectory
 from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, block, collector

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from commwatch import __version__
-from commwatch.instruments import Instruments
+from commwatch.service.instruments import Instruments
 from commwatch_exporters.snapshot import Value
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch import job_logs
-from commwatch.collection import Outcome
-from commwatch.job_logs import JobLogs
+from commwatch.jobs.logs import tracker
+from commwatch.jobs.logs.tracker import JobLogs
+from commwatch.node.store import Store
+from commwatch.service.collection import Outcome
 from commwatch.sources.base import LogErrors, SourceUnavailable
-from commwatch.state import StateDirectory
-from commwatch.store import Store
+from commwatch.state.directory import StateDirectory
 from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Value
 from support.core import Clock, collector
@@ -50,7 +50,7 @@ class Node:
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     clock = Clock()
-    monkeypatch.setattr(job_logs, "time", clock)
+    monkeypatch.setattr(tracker, "time", clock)
     return Node(tmp_path, clock)
 
 

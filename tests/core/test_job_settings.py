@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from commwatch.collection import Outcome
-from commwatch.job_settings import APART_SECONDS, OVERDUE_SECONDS, SOON_SECONDS, JobSettings
-from commwatch.settings_records import AuditOrder, AuditRecord, RemarkRecord
+from commwatch.jobs.settings.plan import APART_SECONDS, OVERDUE_SECONDS, SOON_SECONDS, JobSettings
+from commwatch.jobs.settings.records import AuditOrder, AuditRecord, RemarkRecord
+from commwatch.node.store import Store
+from commwatch.service.collection import Outcome
 from commwatch.sources.base import Absence
-from commwatch.store import Store
 from commwatch.workers.worker import Collected
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Series, Value

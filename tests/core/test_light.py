@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 
-from commwatch.digest import sha256_hex
+from commwatch.footprint import sha256_hex
 from support.daemon import environment
 from support.waiting import PATIENCE_SECONDS
 
@@ -37,17 +37,17 @@ def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
     """With all modules of the daemon loaded, its process has no TLS, no second HTTP server, no torch and no page."""
     loaded = run(
         "import json, sys\n"
-        "from commwatch.light import leave_out_unused_imports\n"
+        "from commwatch.footprint import leave_out_unused_imports\n"
         "leave_out_unused_imports()\n"
-        "import commwatch.service, commwatch.probes.folder\n"
+        "import commwatch.service.root, commwatch.probes.cycle.folder\n"
         "print(json.dumps([name for name, module in sys.modules.items() if module is not None]))"
     )
 
     assert isinstance(loaded, list)
-    assert "commwatch.service" in loaded
+    assert "commwatch.service.root" in loaded
     assert HEAVY.intersection(loaded) == set()
     assert {name for name in loaded if name.startswith(PAGE)} == {PAGE, f"{PAGE}.records", f"{PAGE}.served"}
-    assert "commwatch.status_pairs" not in loaded
+    assert "commwatch.service.page_pairs" not in loaded
 
 
 def test_the_daemon_loads_no_other_command() -> None:
@@ -67,7 +67,7 @@ def test_what_is_left_out_can_still_be_used_elsewhere() -> None:
     """Zones are looked up as ever by our children: the variable that keeps them out is gone again."""
     assert run(
         "import json, os\n"
-        "from commwatch.light import leave_out_unused_imports\n"
+        "from commwatch.footprint import leave_out_unused_imports\n"
         "leave_out_unused_imports()\n"
         "print(json.dumps('PYTHONTZPATH' in os.environ))"
     ) is False  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from commwatch.link_shares import LINK_SHARES, Shares
-from commwatch.store import Store
+from commwatch.node.link_share_tracker import LINK_SHARES, Shares
+from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import SLOTS, ScriptedReader, collector
 

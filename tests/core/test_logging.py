@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import structlog
 
-from commwatch.config import Log
-from commwatch.logging import configure_logging
+from commwatch.config.settings import Log
+from commwatch.service.log import configure_logging
 
 JSON, CONSOLE = Log(format="json"), Log(format="console")
 

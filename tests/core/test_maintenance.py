@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch.errors import CommwatchError
-from commwatch.maintenance import Maintenance, MaintenanceFile
+from commwatch.state.maintenance import Maintenance, MaintenanceFile
 
 
 def test_a_file_that_makes_no_sense_is_reported_once(tmp_path: Path) -> None:

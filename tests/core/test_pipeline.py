@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch import collection as collection_module
-from commwatch import pipeline as pipeline_module
-from commwatch.collection import Collection, Collector
-from commwatch.config import Config, Duration, Inventory
+from commwatch.config.settings import Config, Duration, Inventory
 from commwatch.errors import CommwatchError
-from commwatch.instruments import Instruments
-from commwatch.pipeline import Pipeline
+from commwatch.node.store import Store
+from commwatch.service import collection as collection_module
+from commwatch.service import pipeline as pipeline_module
+from commwatch.service.collection import Collection, Collector
+from commwatch.service.instruments import Instruments
+from commwatch.service.pipeline import Pipeline
 from commwatch.sources.base import Absence, SourceUnavailable
-from commwatch.state import StateDirectory
-from commwatch.store import Store
+from commwatch.state.directory import StateDirectory
 from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, block, collected, collector, in_loop

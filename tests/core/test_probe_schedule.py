@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.probe_schedule import (
+from commwatch.probes.schedule import (
     FIRST_SPREAD_SECONDS,
     SOONEST_SECONDS,
     SUSPICIOUS_RETRY_SECONDS,

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.collection import Collection
-from commwatch.config import Config, Duration, Inventory, Paths
-from commwatch.engine import Engine
-from commwatch.instruments import Instruments
-from commwatch.pipeline import Pipeline
+from commwatch.config.settings import Config, Duration, Inventory, Paths
+from commwatch.config.thresholds import load_thresholds
+from commwatch.node.store import Store
+from commwatch.node.wrap_tracker import Wraps
+from commwatch.service.collection import Collection
+from commwatch.service.engine import Engine
+from commwatch.service.instruments import Instruments
+from commwatch.service.pipeline import Pipeline
 from commwatch.sources.base import Absence
-from commwatch.state import StateDirectory
-from commwatch.store import Store
-from commwatch.thresholds import load_thresholds
-from commwatch.wraps import Wraps
+from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout, Value
 from support.core import PlannedJobs, ScriptedReader, collected, collector, in_loop
 from support.infiniband import add_device, add_port

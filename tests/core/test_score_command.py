@@ -12,15 +12,15 @@ import pytest
 
 from analysis.score.cases import BASELINE, HEALTHY, LANES, LATENCY, PAIR, SPIKE_STREAK, UTILIZATION, Values, only
 from analysis.score.cases import score as score_with
-from commwatch.collection import Collection
 from commwatch.commands import score
-from commwatch.config import Config, Paths
-from commwatch.documents import ScoreDocument
+from commwatch.config.settings import Config, Paths
 from commwatch.errors import CommwatchError
-from commwatch.instruments import Instruments
-from commwatch.state import StateDirectory
-from commwatch.store import Store
-from commwatch.verdict import Verdict
+from commwatch.findings.documents import ScoreDocument
+from commwatch.node.store import Store
+from commwatch.service.collection import Collection
+from commwatch.service.instruments import Instruments
+from commwatch.service.verdict import Verdict
+from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout
 from support.core import PlannedJobs
 from support.daemon import command, running

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from commwatch import settings_arguments
-from commwatch.config import Config
+from commwatch.config import flags as settings_arguments
+from commwatch.config.flags import config_from, config_path, environment_name, settings_parser
+from commwatch.config.settings import Config
 from commwatch.errors import ConfigError
-from commwatch.settings_arguments import config_from, config_path, environment_name, settings_parser
 
 NOTHING: Mapping[str, str] = {}
 

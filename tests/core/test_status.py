@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from commwatch import __version__, engine, status
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.finding import Cause, Component, Finding
-from commwatch.analysis.pair_matrix import PairCell, PairEndpoint, PairMatrix
-from commwatch.config import Config, Paths
-from commwatch.engine import Engine
-from commwatch.instruments import Instruments
+from commwatch import __version__
+from commwatch.config.settings import Config, Paths
+from commwatch.config.thresholds import load_thresholds
+from commwatch.findings.codes import CODES
+from commwatch.findings.finding import Cause, Component, Finding
+from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
+from commwatch.service import engine
+from commwatch.service import page as status
+from commwatch.service.engine import Engine
+from commwatch.service.instruments import Instruments
+from commwatch.service.page import NO_DRIVER, describe, marks_of
+from commwatch.service.verdict import Verdict
 from commwatch.sources.base import Absence
-from commwatch.state import StateDirectory
-from commwatch.status import NO_DRIVER, describe, marks_of
-from commwatch.thresholds import load_thresholds
-from commwatch.verdict import Verdict
+from commwatch.state.directory import StateDirectory
 from commwatch.workers.reader import Reader
 from commwatch.workers.worker import Collected
 from commwatch_exporters.node_page.records import CollectorStatus, Fact, Mark, Status

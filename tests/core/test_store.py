@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.store import Store
+from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout
 
 CARRIER = "commwatch_ethernet_carrier"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch import textfile_writer
-from commwatch.config import Duration, Textfile
-from commwatch.textfile_writer import TextfileWriter
+from commwatch.config.settings import Duration, Textfile
+from commwatch.service import textfile_writer
+from commwatch.service.textfile_writer import TextfileWriter
 from support.pages import snapshot_of
 
 STATE = ("commwatch_gpu_state", ("0", "0000:17:00.0"))

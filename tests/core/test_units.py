@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.config import Duration, Rate, Size, decode_quantity, encode_quantity
+from commwatch.config.settings import Duration, Rate, Size, decode_quantity, encode_quantity
 from commwatch.units import format_bytes, format_rate, format_seconds, parse_duration, parse_rate, parse_size
 
 NUMBERS = st.integers(0, 10**9) | st.decimals(0, 10**6, places=3)

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch import verdict as verdict_module
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.finding import Component, Evidence, Sighting
-from commwatch.analysis.findings.register import RegisterState
-from commwatch.analysis.findings.rules import RULE_SETS
-from commwatch.analysis.findings.rules.rule_set import Look, RuleSet
-from commwatch.collection import Collection
-from commwatch.instruments import Instruments
+from commwatch.config.thresholds import Thresholds, load_thresholds
+from commwatch.findings.codes import CODES
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.register import RegisterState
+from commwatch.findings.rules import RULE_SETS
+from commwatch.findings.rules.rule_set import Look, RuleSet
+from commwatch.node.store import Store
+from commwatch.service import verdict as verdict_module
+from commwatch.service.collection import Collection
+from commwatch.service.instruments import Instruments
+from commwatch.service.verdict import NAMED_MAX, Readings, Verdict
 from commwatch.sources.base import Absence, SourceUnavailable
-from commwatch.state import StateDirectory
-from commwatch.store import Store
-from commwatch.thresholds import Thresholds, load_thresholds
-from commwatch.verdict import NAMED_MAX, Readings, Verdict
+from commwatch.state.directory import StateDirectory
 from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, collected, collector, in_loop

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from commwatch.__main__ import main
-from commwatch.config import Config, Paths, Simulation
-from commwatch.probes.by_hand import NodeByHand
-from commwatch.probes.hold import HoldFile
-from commwatch.probes.launch import Launcher
-from commwatch.probes.lock import LOCK_FILE, ProbeLock, held_elsewhere
+from commwatch.config.settings import Config, Paths, Simulation
+from commwatch.probes.by_hand.node import NodeByHand
+from commwatch.probes.cycle.launch import Launcher
+from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock, held_elsewhere
+from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.plan import CycleResult, Yielded
 from commwatch.probes.workload import plan_cycle
-from commwatch.state import state_path
+from commwatch.state.directory import state_path
 from support.waiting import PATIENCE_SECONDS
 
 Output = pytest.CaptureFixture[str]

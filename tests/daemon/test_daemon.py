@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from commwatch.__main__ import COMMANDS, build_parser
-from commwatch.collectors import READERS
-from commwatch.control import ask_daemon
+from commwatch.service.collectors import READERS
+from commwatch.state.control import ask_daemon
 from support.daemon import Daemon, children_of, command, environment, running
 from support.processes import blocks_sigterm
 from support.waiting import PATIENCE_SECONDS, until

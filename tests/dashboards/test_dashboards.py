@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.dashboards.__main__ import main
+from commwatch.generate.dashboards.__main__ import main
 from support.dashboards import models
 
 # --- current ---

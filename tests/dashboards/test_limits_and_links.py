@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from commwatch.assets import asset
-from commwatch.dashboards import DASHBOARDS
-from commwatch.dashboards.model import SEVERITY_COLOURS, Panel, Scale, Table
-from commwatch.dashboards.words import FIRING
+from commwatch.config.assets import asset
+from commwatch.generate.dashboards import DASHBOARDS
+from commwatch.generate.dashboards.model import SEVERITY_COLOURS, Panel, Scale, Table
+from commwatch.generate.dashboards.words import FIRING
 from support.dashboards import all_questions, models, panels_of
 from support.facts import shipped
 from support.passes import in_one_pass

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from commwatch.dashboards import DASHBOARDS
-from commwatch.dashboards.model import Matrix, Stat, Table
+from commwatch.generate.dashboards import DASHBOARDS
+from commwatch.generate.dashboards.model import Matrix, Stat, Table
 from support.dashboards import MACROS, models, panels_of
 from support.passes import in_one_pass
 

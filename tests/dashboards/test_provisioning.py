@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from commwatch.assets import asset
+from commwatch.config.assets import asset
 from support.dashboards import models
 
 GRAFANA = asset("grafana")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from commwatch.analysis.findings.finding import Evidence, Severity
-from commwatch.analysis.score.model import Score
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.host_limits import HostLimits
 from commwatch.diagnosis.known import Known
-from commwatch.documents import (
+from commwatch.findings.documents import (
     CauseRecord,
     ComponentRecord,
     FindingRecord,
@@ -20,7 +18,9 @@ from commwatch.documents import (
     SnapshotDocument,
     metric_records,
 )
-from commwatch.settings_records import AuditRecord
+from commwatch.findings.finding import Evidence, Severity
+from commwatch.findings.score.model import Score
+from commwatch.jobs.settings.records import AuditRecord
 from support.facts import NOW, Numbers, shipped
 from support.pages import snapshot_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from commwatch.analysis.findings.facts import Facts
+from commwatch.findings.facts import Facts
 from support.facts import NOW, facts_of
 
 SIZE = 64 * 2**20

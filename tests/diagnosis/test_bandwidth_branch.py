@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from commwatch.analysis.findings.facts import Facts
 from commwatch.diagnosis.bandwidth import bandwidth_checks
 from commwatch.diagnosis.check import Check
+from commwatch.findings.facts import Facts
 from diagnosis.measured import Numbers, facts, gpus, host_copies, nvlinks, pairs, probe
 from support.facts import shipped
 

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from commwatch.commands import diagnose_files
-from commwatch.config import Config, KernelLogSource, NcclLogsSource, NvmlSource, Paths, Probes, Sources
+from commwatch.config.settings import Config, KernelLogSection, NcclLogsSection, NvmlSection, Paths, Probes, Sources
 from commwatch.diagnosis import bundle_machine
 from commwatch.diagnosis.bundle import LeftOut, Piece, write_bundle
 from commwatch.diagnosis.bundle_machine import Program, why_driver_is_left_alone
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.programs import Output
-from commwatch.probes.asking import NoAnswer
-from commwatch.topology.build import build_node
-from commwatch.topology.model import Topology
-from commwatch.topology.nvlink import DriverFacts
-from commwatch.topology.sysfs import SysfsFacts
+from commwatch.node.topology.build import build_node
+from commwatch.node.topology.model import Topology
+from commwatch.node.topology.nvlink import DriverFacts
+from commwatch.node.topology.sysfs import SysfsFacts
+from commwatch.workers.one_shot import NoAnswer
 from support.daemon import ROOT
 from support.diagnoses import component, faulty, finding, known_of
 
@@ -49,9 +49,9 @@ def config(tmp_path: Path) -> Config:
     return Config(
         paths=Paths(sysfs=str(tmp_path / "sys"), procfs=str(tmp_path / "proc"), state=str(tmp_path / "state")),
         sources=Sources(
-            nvml=NvmlSource(enabled=False),
-            kernel_log=KernelLogSource(path=str(tmp_path / "kmsg")),
-            nccl_logs=NcclLogsSource(paths=(str(tmp_path / "job.log"),)),
+            nvml=NvmlSection(enabled=False),
+            kernel_log=KernelLogSection(path=str(tmp_path / "kmsg")),
+            nccl_logs=NcclLogsSection(paths=(str(tmp_path / "job.log"),)),
         ),
         probes=Probes(kubelet_socket=f"https://bob:{SECRET}@kubelet/sock"),
     )
@@ -156,7 +156,7 @@ def test_a_driver_that_the_topology_waited_for_is_not_asked_again(
 ) -> None:
     """A child of commwatch is stuck in it already; the PCIe tree is there all the same."""
     node = build_node(SysfsFacts((), (), None, ()), DriverFacts(note="deadline: no answer in 2 s"))
-    monkeypatch.setattr("commwatch.topology.gather.read_topology", lambda _: (Topology((node,)), ()))
+    monkeypatch.setattr("commwatch.workers.by_hand.read_topology", lambda _: (Topology((node,)), ()))
 
     def absent(command: tuple[str, ...], *_: object) -> Output:
         raise NoAnswer(command[0], missing=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pytest
 
-from commwatch.analysis.pair_matrix import PairMatrix
 from commwatch.diagnosis.pair_shape import Group, Limits, Shape, shape_of
+from commwatch.node.topology.pair_matrix import PairMatrix
 from heatmap.matrices import matrix, of_gpu
 
 LIMITS = Limits(low_ratio=0.6, nearer_ratio=0.85, most_ratio=0.5)

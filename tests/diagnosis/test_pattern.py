@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from commwatch.analysis.pair_matrix import PairMatrix, Suspect
-from commwatch.commands.probe_answer import Answer
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pattern import pattern
+from commwatch.node.topology.pair_matrix import PairMatrix, Suspect
+from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from diagnosis.exposed import finding, known_of, merged
 from diagnosis.test_pair_shape import both, over_pcie

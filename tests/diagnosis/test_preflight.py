@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from commwatch.analysis.health import Preflight
-from commwatch.analysis.marks.profiles import Asked
+from commwatch.diagnosis.marks.profiles import Asked
 from commwatch.diagnosis.preflight import preflight
+from commwatch.findings.health import Preflight
 from diagnosis.measured import Numbers, facts, gpus, probe
 from support.facts import NOW
 

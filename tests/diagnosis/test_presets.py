@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.history import CounterHistory
-from commwatch.analysis.marks.profiles import PROFILES, Asked
 from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.marks.profiles import PROFILES, Asked
 from commwatch.diagnosis.preflight import preflight
 from commwatch.diagnosis.profile import checks_of
+from commwatch.findings.facts import Facts
+from commwatch.findings.history import CounterHistory
 from commwatch.simulation.presets import PRESETS
 from support.facts import NOW
 from support.probed_node import ProbedNode

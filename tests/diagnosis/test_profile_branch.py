@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from commwatch.analysis.marks.profiles import Asked
 from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.marks.profiles import Asked
 from commwatch.diagnosis.profile import checks_of
 from diagnosis.measured import Numbers, address, facts, gpus, host_copies, merged, nvlinks, pairs, probe
 from support.facts import NOW

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from commwatch.diagnosis.programs import LEFT_ALONE, program_environment, run_program
-from commwatch.probes.asking import NoAnswer
+from commwatch.workers.one_shot import NoAnswer
 
 ENVIRONMENT = program_environment(os.environ)
 

@@ -9,17 +9,17 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.analysis.streak import Streak
-from commwatch.commands.probe_answer import Answer, CycleVerdict
-from commwatch.config import Config, Duration, Paths, Probe, Probes
+from commwatch.config.settings import Config, Duration, Paths, Probe, Probes
 from commwatch.diagnosis import full_scan as full_scan_module
 from commwatch.diagnosis.full_scan import Scan, full_scan
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.walk import diagnose
 from commwatch.errors import CommwatchError
-from commwatch.probe_node import Prospect
-from commwatch.probes.history import Conditions, ProbeHistory
+from commwatch.probes.by_hand.answer import Answer, CycleVerdict
+from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CycleResult, Failed, FailureReason, Measured, Skipped, SkipReason, Step, StepOutcome
+from commwatch.probes.results.history import Conditions, ProbeHistory
+from commwatch.probes.results.streak import Streak
 from commwatch.probes.workload import plan_cycle
 from diagnosis.exposed import known_of
 from support.facts import NOW, shipped

@@ -8,16 +8,16 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from commwatch.analysis.findings.finding import Component
-from commwatch.analysis.findings.rules.components import pcie_link_of
-from commwatch.commands.probe_answer import Answer
 from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.overlay import overlaid
 from commwatch.diagnosis.scan_findings import with_scan
-from commwatch.documents import ComponentRecord, FindingRecord
+from commwatch.findings.documents import ComponentRecord, FindingRecord
+from commwatch.findings.finding import Component
+from commwatch.findings.rules.components import pcie_link_of
+from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
-from commwatch.probes.record import Reading
+from commwatch.probes.results.record import Reading
 from diagnosis.exposed import cause, finding, known_of, merged
 from heatmap.matrices import endpoints, matrix
 from support.facts import NOW

@@ -6,11 +6,11 @@ from typing import Any, get_args
 
 import pytest
 
-from commwatch.analysis.nccl_settings import RemarkCode
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
 from commwatch.diagnosis.settings import AREAS, area_of, settings
-from commwatch.settings_records import AuditRecord, RemarkRecord, UnreadRecord
+from commwatch.jobs.settings import RemarkCode
+from commwatch.jobs.settings.records import AuditRecord, RemarkRecord, UnreadRecord
 from diagnosis.exposed import known_of, merged
 
 JOBS, PINNED, SHARED = "NCCL settings of running jobs", "memory that a process may pin (ulimit -l)", "size of /dev/shm"

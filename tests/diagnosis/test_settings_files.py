@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from commwatch.analysis.nccl_settings import NodeFacts, RdmaPort
 from commwatch.commands import diagnose_settings
 from commwatch.commands.diagnose_settings import SettingsUnreadable, parse_environment_text, run_settings
-from commwatch.config import Config, Paths
-from commwatch.sources.node_network import NodeNetwork
-from commwatch.topology import gather
+from commwatch.config.settings import Config, Paths
+from commwatch.jobs.settings import NodeFacts, RdmaPort
+from commwatch.jobs.settings.node_network import NodeNetwork
+from commwatch.workers import by_hand
 
 NODE = NodeFacts(gpus=8, peer_levels=frozenset({"NVL"}), peers_unknown=False)
 SECRET = "hunter2"  # noqa: S105 - it must not be printed
@@ -179,7 +179,7 @@ def test_the_network_of_a_machine_is_read_in_another_process(tmp_path: Path) -> 
     (port / "link_layer").write_text("Ethernet\n")
     (port / "gids/3").write_text("0000:0000:0000:0000:0000:ffff:c612:0001\n")
 
-    network = gather.ask_network(str(tmp_path / "sys"), str(tmp_path / "proc"), 30.0)
+    network = by_hand.ask_network(str(tmp_path / "sys"), str(tmp_path / "proc"), 30.0)
 
     assert network == NodeNetwork(
         {"eth0": True}, (RdmaPort("mlx5_0", 1, True, "Ethernet", None, frozenset({3})),), None, None, None

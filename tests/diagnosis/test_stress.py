@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.analysis.bus_bandwidth import bus_bandwidth
-from commwatch.commands.probe_answer import Answer, Row
-from commwatch.config import Config, Paths, Probe, Probes, Size
-from commwatch.control import DaemonAbsent
+from commwatch.config.settings import Config, Paths, Probe, Probes, Size
 from commwatch.diagnosis import stress_run
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.stress import Rise, Stress, rises_between, stress
 from commwatch.diagnosis.stress_run import BadStress, seen_by, stress_seconds, sustained, under_load
 from commwatch.errors import CommwatchError
+from commwatch.probes.by_hand.answer import Answer, Row
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
+from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.workload import plan_cycle
+from commwatch.state.control import DaemonAbsent
 from diagnosis.exposed import known_of
 from support.facts import NOW, Numbers, shipped
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis, Verdict
 from commwatch.diagnosis.text import diagnosis_lines
-from commwatch.styled import plain
+from commwatch.lines import plain
 from support.diagnoses import cause, component, faulty, finding, healthy
 
 

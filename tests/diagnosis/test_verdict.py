@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from commwatch.analysis.findings.finding import Severity
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Verdict
 from commwatch.diagnosis.verdict import verdict_of
-from commwatch.documents import STALE_SECONDS, FindingRecord, FindingsDocument
+from commwatch.findings.documents import STALE_SECONDS, FindingRecord, FindingsDocument
+from commwatch.findings.finding import Severity
 from diagnosis.exposed import cause, finding
 
 NOW = 1_800_000_000.0

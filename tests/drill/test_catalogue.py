@@ -10,12 +10,12 @@ import msgspec
 import pytest
 import yaml
 
-from commwatch.analysis.findings.codes import CODES
 from commwatch.drill.catalogue import UnknownDrill, choose, load_drills, without_alert
 from commwatch.drill.model import Drill
 from commwatch.drill.node import fault_file
 from commwatch.drill.rehearsal import ALWAYS
-from commwatch.rules import shipped_alerts
+from commwatch.findings.codes import CODES
+from commwatch.generate.alert_rules import shipped_alerts
 from commwatch.simulation.faults.kinds import FAMILIES
 from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.presets import PRESETS

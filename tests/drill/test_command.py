@@ -10,7 +10,7 @@ import pytest
 
 from commwatch import __main__
 from commwatch.commands.drill import left_out
-from commwatch.config import Duration
+from commwatch.config.settings import Duration
 from commwatch.drill.catalogue import load_drills
 from commwatch.drill.course import Outcome
 from commwatch.drill.model import Drill

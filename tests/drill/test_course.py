@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from commwatch.config import Duration
+from commwatch.config.settings import Duration
 from commwatch.drill.configuration import RECEIVER
 from commwatch.drill.course import Course, Outcome, Phase
 from commwatch.drill.model import Drill

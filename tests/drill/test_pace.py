@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commwatch.config import Config
-from commwatch.config_file import load_config
+from commwatch.config.settings import Config
+from commwatch.config.thresholds import load_thresholds
+from commwatch.config.yaml_file import load_config
 from commwatch.drill.catalogue import load_drills
 from commwatch.drill.node import node_configuration
 from commwatch.drill.pace import (
@@ -24,8 +25,7 @@ from commwatch.drill.pace import (
     scaled_template,
 )
 from commwatch.drill.stage import rules_at
-from commwatch.rules import Site, render_all, templates
-from commwatch.thresholds import load_thresholds
+from commwatch.generate.alert_rules import Site, render_all, templates
 
 RULES = render_all(load_thresholds(None), Site())
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from commwatch import __main__
-from commwatch.config_file import load_config
+from commwatch.config.yaml_file import load_config
 from support.case_page import CASES, PAGE, names_on_the_page, show, until
 from support.rehearsed_daemon import Change, RehearsedDaemon, rehearsed
 

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.analysis.findings.codes import CODES, EVENTS, WATCHED
-from commwatch.analysis.findings.finding import Sighting
-from commwatch.analysis.findings.history import CounterHistory
-from commwatch.analysis.findings.looking import Looking
-from commwatch.analysis.findings.rules import RULE_SETS
-from commwatch.analysis.findings.rules.fabric import FABRIC
-from commwatch.analysis.findings.rules.gpu import GPU
-from commwatch.analysis.findings.rules.kernel import KERNEL
-from commwatch.analysis.findings.rules.nvlink import NVLINK
-from commwatch.analysis.findings.rules.nvlink_errors import NVLINK_ERRORS
-from commwatch.analysis.findings.rules.pcie import PCIE_LINKS
-from commwatch.analysis.findings.rules.pcie_errors import PCIE_ERRORS
-from commwatch.analysis.findings.rules.rule_set import RuleSet
+from commwatch.findings.codes import CODES, EVENTS, WATCHED
+from commwatch.findings.finding import Sighting
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.looking import Looking
+from commwatch.findings.rules import RULE_SETS
+from commwatch.findings.rules.fabric import FABRIC
+from commwatch.findings.rules.gpu import GPU
+from commwatch.findings.rules.kernel import KERNEL
+from commwatch.findings.rules.nvlink import NVLINK
+from commwatch.findings.rules.nvlink_errors import NVLINK_ERRORS
+from commwatch.findings.rules.pcie import PCIE_LINKS
+from commwatch.findings.rules.pcie_errors import PCIE_ERRORS
+from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.simulation.presets import PRESETS
 from support.facts import shipped
 from support.whole_node import STARTED_AT, WholeNode, whole_node

@@ -16,7 +16,7 @@ from support.daemon import environment
 READ = """
 import json, sys
 from pathlib import Path
-from commwatch.config import NetworkSource as Settings
+from commwatch.config.settings import NetworkSection as Settings
 from commwatch.sources.network import NetworkSource
 source = NetworkSource(Path("/sys"), Settings(physical_only=json.loads(sys.argv[1])))
 source.open(lambda device: None, frozenset(), None)
@@ -28,7 +28,7 @@ print(json.dumps({one.device: {name: value for (name, _), value in zip(one.serie
 READ_ETHTOOL = """
 import json, sys
 from pathlib import Path
-from commwatch.config import NetworkSource as Settings
+from commwatch.config.settings import NetworkSection as Settings
 from commwatch.sources.ethtool import EthtoolSource
 from commwatch.sources.ethtool.table import Row, driver
 table = {"": driver([Row("peer_ifindex", "peer"), Row("rx_queue_N_drops", "drops", numbers=2)])}

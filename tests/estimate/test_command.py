@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.analysis.pair_matrix import PairEndpoint, PairMatrix
 from commwatch.commands import estimate
-from commwatch.config import Config, Paths, Simulation
+from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
-from commwatch.probes.history import Conditions, LastResult, ProbeHistory, ScalingRate
+from commwatch.node.topology.pair_matrix import PairEndpoint, PairMatrix
+from commwatch.probes.results.history import Conditions, LastResult, ProbeHistory, ScalingRate
 
 Output = pytest.CaptureFixture[str]
 CASE = (

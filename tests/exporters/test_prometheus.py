@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.store import Store
+from commwatch.node.store import Store
 from commwatch_exporters import prometheus
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.page_parts import Part

@@ -15,11 +15,11 @@ from typing import get_args
 
 import pytest
 
-from commwatch import config
-from commwatch.analysis.bus_bandwidth import bus_bandwidth
-from commwatch.probes.launch import Launcher
+from commwatch.config import settings
+from commwatch.probes.cycle.launch import Launcher
+from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import Collective, CyclePlan, CycleResult, Failed, Measure, Measured
-from commwatch.probes.watch import Halt
+from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.workload import plan_cycle
 
 pytestmark = pytest.mark.skipif(not Path("/proc/driver/nvidia/version").exists(), reason="no NVIDIA driver is loaded")
@@ -41,8 +41,8 @@ def memory_used() -> list[int]:
 
 
 def one_gpu_plan(measure: Measure, ranks: int) -> CyclePlan:
-    probe = config.Probe(measure=measure, ranks=ranks, bandwidth_bytes=config.Size(4 * MIB))
-    return plan_cycle(measure, probe, config.Probes(), backend="nccl", devices=(ask("uuid")[0],))
+    probe = settings.Probe(measure=measure, ranks=ranks, bandwidth_bytes=settings.Size(4 * MIB))
+    return plan_cycle(measure, probe, settings.Probes(), backend="nccl", devices=(ask("uuid")[0],))
 
 
 async def nobody(_ranks: frozenset[int]) -> Halt | None:

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.finding import Cause, Component, Evidence, Finding
-from commwatch.analysis.health import Fault, Report
-from commwatch.control import SOCKET_NAME, _short_path
-from commwatch.documents import FindingsDocument, finding_record
+from commwatch.findings.codes import CODES
+from commwatch.findings.documents import FindingsDocument, finding_record
+from commwatch.findings.finding import Cause, Component, Evidence, Finding
+from commwatch.findings.health import Fault, Report
+from commwatch.state.control import SOCKET_NAME, _short_path
 
 NOW = 1_700_000_000.0
 LOOKED = NOW - 4.0

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch import healthcheck
 from commwatch.__main__ import main
-from commwatch.config import Config
-from commwatch.health_counts import read_counts
+from commwatch.config.settings import Config
+from commwatch.diagnosis.health import check
+from commwatch.diagnosis.health.counts import read_counts
 from health.reports import answering, daemon_saying, document
 from health.scontrol import NODE, Scontrol, shown
 
@@ -233,7 +233,7 @@ def test_a_daemon_that_does_not_answer_is_not_waited_for(
 
 def test_with_a_slurm_that_hangs_it_ends_in_time(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both waits together stay below 5 s; the finding stays a problem."""
-    monkeypatch.setattr(healthcheck, "TOTAL_SECONDS", 1.0)
+    monkeypatch.setattr(check, "TOTAL_SECONDS", 1.0)
     (tmp_path / "slow").mkdir()
     slow = Scontrol(tmp_path / "slow", shown(), show="/bin/sleep 60")
     monkeypatch.setenv("PATH", str(slow.programs))
@@ -244,8 +244,8 @@ def test_with_a_slurm_that_hangs_it_ends_in_time(node: Node, tmp_path: Path, mon
 
 def test_all_waits_together_fit_into_five_seconds() -> None:
     """Of the worst case half a second is for the end of a child that was killed, and the rest for the start."""
-    assert healthcheck.DAEMON_SECONDS + healthcheck.KERNEL_SECONDS <= healthcheck.TOTAL_SECONDS
-    assert healthcheck.TOTAL_SECONDS + 0.5 < 4.5
+    assert check.DAEMON_SECONDS + check.KERNEL_SECONDS <= check.TOTAL_SECONDS
+    assert check.TOTAL_SECONDS + 0.5 < 4.5
 
 
 def test_a_look_may_be_as_old_as_asked_for(node: Node) -> None:
@@ -287,7 +287,7 @@ def test_a_defect_is_unknown(node: Node, capsys: Output, monkeypatch: pytest.Mon
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("a defect\nof ours")
 
-    monkeypatch.setattr(healthcheck, "judge", broken)
+    monkeypatch.setattr(check, "judge", broken)
 
     assert node.told(document(LISTED), *SLURM) == 0
     assert capsys.readouterr().out == "unknown: ZeroDivisionError: a defect of ours\n"
@@ -303,7 +303,7 @@ def test_a_defect_outside_of_the_judgement_is_unknown(
     def broken(config: Config) -> Path:
         raise RuntimeError("no idea where")
 
-    monkeypatch.setattr(healthcheck, "state_path", broken)
+    monkeypatch.setattr(check, "state_path", broken)
 
     assert node.check("--slurm") == 0
     assert capsys.readouterr().out == "unknown: RuntimeError: no idea where\n"
@@ -317,7 +317,7 @@ def test_a_drain_that_breaks_is_said(node: Node, capsys: Output, monkeypatch: py
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(healthcheck, "find_daemons", broken)
+    monkeypatch.setattr(check, "find_daemons", broken)
 
     assert node.told(document(LISTED), *SLURM) == 1
     assert "; not drained: ZeroDivisionError: a defect" in capsys.readouterr().out

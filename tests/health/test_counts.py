@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from commwatch.diagnosis.health.counts import FILE_NAME, count_unknown, read_counts
 from commwatch.errors import StateError
-from commwatch.health_counts import FILE_NAME, count_unknown, read_counts
-from commwatch.instruments import Instruments
-from commwatch.state import write_atomically
+from commwatch.service.instruments import Instruments
+from commwatch.state.directory import write_atomically
 
 
 def test_answers_are_counted_by_reason(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from commwatch.analysis.health import DRAIN_LIST, Because
+from commwatch.findings.health import DRAIN_LIST, Because
 from support.daemon import ROOT
 from support.waiting import PATIENCE_SECONDS
 

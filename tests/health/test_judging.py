@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.rules.kernel import driver_errors
-from commwatch.analysis.health import (
+from commwatch.findings.codes import CODES
+from commwatch.findings.health import (
     BLIND,
     DRAIN_LIST,
     PROGRAM_XIDS,
@@ -23,6 +22,7 @@ from commwatch.analysis.health import (
     one_line,
     unknown,
 )
+from commwatch.findings.rules.kernel import driver_errors
 from health.reports import LINK, LOOKED, NOW, fault, report
 from support.facts import facts_of, seen_by
 from support.passes import in_one_pass

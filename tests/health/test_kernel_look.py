@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.analysis.kernel_facts import PortState, kernel_facts
-from commwatch.kernel_look import SOURCES, KernelLook, ask_kernel, look
+from commwatch.diagnosis.health.kernel import SOURCES, KernelLook, ask_kernel, look
+from commwatch.findings.kernel_facts import PortState, kernel_facts
 from commwatch.sources.kernel_log import LogDevice
 
 GPU, PORT, NIC = "0000:17:00.0", "0000:16:00.0", "0000:2a:00.0"

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from commwatch.__main__ import main
-from commwatch.analysis.health import Asked, Health, Preflight, Verdict, judge, with_preflight
-from commwatch.documents import MetricRecord, SeriesRecord, SnapshotDocument
-from commwatch.health_counts import read_counts
+from commwatch.diagnosis.health.counts import read_counts
+from commwatch.findings.documents import MetricRecord, SeriesRecord, SnapshotDocument
+from commwatch.findings.health import Asked, Health, Preflight, Verdict, judge, with_preflight
 from commwatch_exporters.catalogue import CATALOGUE
 from diagnosis.measured import Numbers, gpus, merged, probe
 from health.reports import NOW, answering, document, fault, report

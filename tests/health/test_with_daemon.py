@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from commwatch.health_counts import count_unknown, read_counts
+from commwatch.diagnosis.health.counts import count_unknown, read_counts
 from support.daemon import command, environment, running
 from support.waiting import PATIENCE_SECONDS
 
@@ -35,7 +35,7 @@ def test_other_commands_do_not_load_the_check() -> None:
     """The daemon builds the same command line and must stay small."""
     code = (
         "import sys; from commwatch.__main__ import build_parser; build_parser(); "
-        "print([name for name in sys.modules if name in ('commwatch.healthcheck', 'commwatch.kernel_look')])"
+        "print([name for name in sys.modules if name.startswith('commwatch.diagnosis.health')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 
-from commwatch.analysis.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
+from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
 
 MIB = 2**20
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from commwatch.commands import heatmap
-from commwatch.config import Config, Paths, Simulation
+from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
 from heatmap.matrices import matrix, slow_gpu
 
@@ -40,7 +40,7 @@ def config(tmp_path: Path) -> Config:
 @pytest.fixture(autouse=True)
 def no_pause_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The busy test of a simulated driver needs no second between its two looks."""
-    monkeypatch.setattr("commwatch.gpu_view.BUSY_SAMPLES_APART_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
 
 
 def save(folder: Path, name: str, found: msgspec.Struct) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.analysis.pair_matrix import PairMatrix
-from commwatch.heatmap.compare import compare, comparison_notes, view_of_comparison
+from commwatch.node.topology.pair_matrix import PairMatrix
+from commwatch.views.heatmap.compare import compare, comparison_notes, view_of_comparison
 from heatmap.matrices import endpoints, matrix, of_gpu
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.heatmap.document import BadMatrix, parse_matrix, read_matrix
-from commwatch.heatmap.matrix_view import utc, view_of
-from commwatch.heatmap.text import heatmap_lines
-from commwatch.styled import plain
+from commwatch.lines import plain
+from commwatch.views.heatmap.document import BadMatrix, parse_matrix, read_matrix
+from commwatch.views.heatmap.matrix_view import utc, view_of
+from commwatch.views.heatmap.text import heatmap_lines
 from heatmap.matrices import matrix, slow_gpu
 
 

@@ -10,10 +10,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from commwatch.analysis.pair_matrix import PairMatrix
-from commwatch.heatmap import picture
-from commwatch.heatmap.matrix_view import view_of
-from commwatch.heatmap.picture import BadPictureName, PictureError, check_picture, draw
+from commwatch.node.topology.pair_matrix import PairMatrix
+from commwatch.views.heatmap import picture
+from commwatch.views.heatmap.matrix_view import view_of
+from commwatch.views.heatmap.picture import BadPictureName, PictureError, check_picture, draw
 from heatmap.matrices import matrix, of_gpu, slow_gpu
 
 

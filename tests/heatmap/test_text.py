@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from commwatch.analysis.pair_matrix import PairMatrix, Quantity
-from commwatch.heatmap.matrix_view import view_of
-from commwatch.heatmap.text import heatmap_lines
-from commwatch.styled import plain
+from commwatch.lines import plain
+from commwatch.node.topology.pair_matrix import PairMatrix, Quantity
+from commwatch.views.heatmap.matrix_view import view_of
+from commwatch.views.heatmap.text import heatmap_lines
 from heatmap.matrices import matrix, slow_gpu
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.pair_matrix import PairMatrix, Quantity
-from commwatch.heatmap.colours import colour, ink, luminance
-from commwatch.heatmap.matrix_view import view_of
-from commwatch.heatmap.slow_cells import name_of, slow_cells
-from commwatch.heatmap.view import LOW, View, scale_ticks
+from commwatch.node.topology.pair_matrix import PairMatrix, Quantity
+from commwatch.probes.results.slow_cells import name_of, slow_cells
+from commwatch.views.heatmap.colours import colour, ink, luminance
+from commwatch.views.heatmap.matrix_view import view_of
+from commwatch.views.heatmap.view import LOW, View, scale_ticks
 from heatmap.matrices import matrix, of_gpu, slow_gpu
 
 

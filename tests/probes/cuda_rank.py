@@ -14,10 +14,10 @@ import msgspec
 import torch  # noqa: TID251 - a rank, in a process of its own
 import torch.distributed as dist  # noqa: TID251 - as above
 
-from commwatch import config
-from commwatch.probes.measure import measure
+from commwatch.config import settings
+from commwatch.probes.cycle.measure import measure
+from commwatch.probes.cycle.rank_torch import TorchGroup
 from commwatch.probes.plan import Step
-from commwatch.probes.rank_torch import TorchGroup
 from commwatch.probes.workload import plan_cycle
 
 LAUNCH_SECONDS = 150e-6
@@ -106,8 +106,8 @@ def with_launches(group: TorchGroup, corrupt: bool) -> None:
 
 
 def made() -> tuple[TorchGroup, Any]:
-    probe = config.Probe(measure="host_copies", bandwidth_bytes=config.Size(2**16))
-    plan = plan_cycle("x", probe, config.Probes(), backend="nccl", devices=("GPU-a",)).rank_plan(0, "/nowhere")
+    probe = settings.Probe(measure="host_copies", bandwidth_bytes=settings.Size(2**16))
+    plan = plan_cycle("x", probe, settings.Probes(), backend="nccl", devices=("GPU-a",)).rank_plan(0, "/nowhere")
     group = TorchGroup(plan)
     group._device = torch.device("cpu")
     return group, plan

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from commwatch.probes import cycle
-from commwatch.probes.cycle import Cycle
-from commwatch.probes.launch import Launcher
-from commwatch.probes.lock import ProbeLock
+from commwatch.probes.cycle import cycle
+from commwatch.probes.cycle.cycle import Cycle
+from commwatch.probes.cycle.launch import Launcher
+from commwatch.probes.cycle.lock import ProbeLock
+from commwatch.probes.cycle.process import RankProcess
+from commwatch.probes.gate.watch import Halt, Watch
 from commwatch.probes.plan import (
     PHASES,
     CyclePlan,
@@ -27,8 +29,6 @@ from commwatch.probes.plan import (
     Step,
     StepOutcome,
 )
-from commwatch.probes.process import RankProcess
-from commwatch.probes.watch import Halt, Watch
 from commwatch.workers.process_state import process_state
 from support.waiting import PATIENCE_SECONDS, until
 

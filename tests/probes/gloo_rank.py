@@ -11,10 +11,10 @@ import msgspec
 import torch  # noqa: TID251 - a rank, in a process of its own
 import torch.distributed as dist  # noqa: TID251 - as above
 
-from commwatch.probes.measure import RankError, measure
+from commwatch.probes.cycle.measure import RankError, measure
+from commwatch.probes.cycle.rank_calls import Call
+from commwatch.probes.cycle.rank_torch import TorchGroup
 from commwatch.probes.plan import RankPlan, Step
-from commwatch.probes.rank_calls import Call
-from commwatch.probes.rank_torch import TorchGroup
 
 SLOW_SECONDS = 0.05
 """Well above what a busy machine adds to a call, or takes from one whose clock it starts late."""

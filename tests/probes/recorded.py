@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commwatch.analysis.baseline import SpikeRule
-from commwatch.analysis.drift import DriftRule
-from commwatch.analysis.expected import Expected
 from commwatch.probes.plan import CyclePlan, Failed, FailureReason
-from commwatch.probes.record import GpuName, JudgementRules, ProbeHistory, ProbeRecord
+from commwatch.probes.results.baseline import SpikeRule
+from commwatch.probes.results.drift import DriftRule
+from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.record import GpuName, JudgementRules, ProbeHistory, ProbeRecord
 from commwatch_exporters.snapshot import Value
 from probes.results import MIB, measured, plan_of
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from commwatch.probes import rank
-from commwatch.probes.measure import RankError
+from commwatch.probes.cycle import rank
+from commwatch.probes.cycle.measure import RankError
 from commwatch.probes.plan import RankPlan, Step
 
 SCRIPT = json.loads(sys.argv[1])

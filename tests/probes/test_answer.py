@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from commwatch.analysis.expected import Expected, ExpectedSource
-from commwatch.analysis.pair_matrix import Suspect
-from commwatch.commands.probe_answer import Answer, Member, answer_of, notes_of
-from commwatch.commands.probe_table import columns_of, table_rows
+from commwatch.node.topology.pair_matrix import Suspect
+from commwatch.probes.by_hand.answer import Answer, Member, answer_of, notes_of
+from commwatch.probes.cycle.verdict import Problem, failed
 from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yielded
-from commwatch.probes.verdict import Problem, failed
+from commwatch.probes.results.expected import Expected, ExpectedSource
+from commwatch.views.probe_table import columns_of, table_rows
 from heatmap.matrices import matrix
 from probes.results import MIB, measured, plan_of
 

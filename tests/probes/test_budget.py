@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.config import Duration, Probe, Probes
-from commwatch.probes.budget import (
+from commwatch.config.settings import Duration, Probe, Probes
+from commwatch.probes.gate.budget import (
     WINDOW_SECONDS,
     Occupied,
     expected_gpu_seconds,

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from commwatch.config import Config, NvmlSource, Paths, Probes, Simulation, Sources
+from commwatch.config.settings import Config, NvmlSection, Paths, Probes, Simulation, Sources
 from commwatch.errors import CommwatchError
-from commwatch.maintenance import Maintenance, MaintenanceFile
-from commwatch.probes.by_hand import NodeByHand
-from commwatch.probes.gate import GateFacts, SchedulerFacts, decide
-from commwatch.probes.hold import HoldFile
-from commwatch.probes.launch import Launcher
+from commwatch.probes.by_hand.node import NodeByHand
+from commwatch.probes.cycle.launch import Launcher
+from commwatch.probes.gate.decision import GateFacts, SchedulerFacts, decide
+from commwatch.probes.gate.hold import HoldFile
+from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import CyclePlan, Yielded
-from commwatch.probes.watch import Halt
 from commwatch.probes.workload import plan_cycle
-from commwatch.state import state_path
+from commwatch.state.directory import state_path
+from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from probes.cycles import cycle_plan
 from support.waiting import PATIENCE_SECONDS, comes
 
@@ -44,7 +44,7 @@ def settings(folder: Path, preset: str = "rtx3090x4", faults: str = "") -> Confi
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commwatch.gpu_view.BUSY_SAMPLES_APART_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
 
 
 def children() -> set[int]:
@@ -162,7 +162,7 @@ def test_pause_and_hold_are_known(tmp_path: Path) -> None:
 
 def test_a_machine_without_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no GPUs and is no failure: gloo can be probed there."""
-    monkeypatch.setattr("commwatch.probes.by_hand.nvidia_driver_present", lambda procfs: False)
+    monkeypatch.setattr("commwatch.probes.by_hand.node.nvidia_driver_present", lambda procfs: False)
 
     async def body(node: NodeByHand) -> None:
         assert (node.driver, node.simulation, node.gpus) == (False, None, [])
@@ -197,7 +197,7 @@ def test_a_source_that_is_disabled(tmp_path: Path) -> None:
     """There are no GPUs to probe then, and it is said why."""
     config = settings(tmp_path)
     config = Config(
-        paths=config.paths, simulation=config.simulation, sources=Sources(nvml=NvmlSource(enabled=False)),
+        paths=config.paths, simulation=config.simulation, sources=Sources(nvml=NvmlSection(enabled=False)),
         probes=Probes(),
     )  # fmt: skip
 

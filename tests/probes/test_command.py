@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.commands import probe, probe_cycle
-from commwatch.commands.probe_cycle import progress_of
-from commwatch.config import Config, Duration, Paths, Probe, Probes, Rate, Simulation
+from commwatch.commands import probe
+from commwatch.config.settings import Config, Duration, Paths, Probe, Probes, Rate, Simulation
 from commwatch.errors import CommwatchError
-from commwatch.maintenance import Maintenance, MaintenanceFile
-from commwatch.probes.lock import LOCK_FILE, ProbeLock
+from commwatch.probes.by_hand import cycles
+from commwatch.probes.by_hand.cycles import progress_of
+from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
+from commwatch.state.maintenance import Maintenance, MaintenanceFile
 
 
 def run(config: Config, *arguments: str) -> int:
@@ -51,7 +52,7 @@ def faults(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def no_pause_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The busy test of a simulated driver needs no second between its two looks."""
-    monkeypatch.setattr("commwatch.gpu_view.BUSY_SAMPLES_APART_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
 
 
 def with_probe(node: Config, definition: Probe) -> Config:
@@ -111,7 +112,7 @@ def test_a_cycle_tells_its_steps(node: Config, monkeypatch: pytest.MonkeyPatch) 
     def tell(name: str, steps: int) -> Iterator[Callable[[str, int, float], None]]:
         yield lambda phase, step, seconds: told.append((phase, step))
 
-    monkeypatch.setattr(probe_cycle, "progress_of", tell)
+    monkeypatch.setattr(cycles, "progress_of", tell)
 
     assert run(node, "host_copies") == 0
 

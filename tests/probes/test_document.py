@@ -8,24 +8,24 @@ from typing import Any, get_args
 
 import pytest
 
-from commwatch.analysis.drift import KEPT_RESULTS
-from commwatch.analysis.nccl_log_rules import SIDES
-from commwatch.analysis.published import PUBLISHED
-from commwatch.config import DEFAULT_PROBES, Probes
-from commwatch.probe_schedule import (
+from commwatch.config.settings import DEFAULT_PROBES, Probes
+from commwatch.config.thresholds import load_thresholds
+from commwatch.jobs.logs.rules import SIDES
+from commwatch.probes.cycle.process import ASK_SECONDS, TERM_SECONDS
+from commwatch.probes.cycle.rank import EXIT_SECONDS
+from commwatch.probes.cycle.sampling import STEADY, SUSTAINED_CALLS_MAX, SUSTAINED_TIMING_SECONDS, WANTED
+from commwatch.probes.gate.budget import FIRST_CYCLE_SECONDS, STEP_SECONDS, WINDOW_SECONDS, first_guess_seconds
+from commwatch.probes.gate.watch import LOOK_INTERVAL_SECONDS
+from commwatch.probes.plan import PHASES, FailureReason, Measure, SkipReason, YieldReason
+from commwatch.probes.results.drift import KEPT_RESULTS
+from commwatch.probes.results.published import PUBLISHED
+from commwatch.probes.schedule import (
     SOONEST_SECONDS,
     SUSPICIOUS_RETRIES_PER_HOUR,
     SUSPICIOUS_RETRY_SECONDS,
     TRY_AGAIN_SECONDS,
 )
-from commwatch.probes.budget import FIRST_CYCLE_SECONDS, STEP_SECONDS, WINDOW_SECONDS, first_guess_seconds
-from commwatch.probes.plan import PHASES, FailureReason, Measure, SkipReason, YieldReason
-from commwatch.probes.process import ASK_SECONDS, TERM_SECONDS
-from commwatch.probes.rank import EXIT_SECONDS
-from commwatch.probes.sampling import STEADY, SUSTAINED_CALLS_MAX, SUSTAINED_TIMING_SECONDS, WANTED
-from commwatch.probes.watch import LOOK_INTERVAL_SECONDS
 from commwatch.probes.workload import MIB, plan_cycle
-from commwatch.thresholds import load_thresholds
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/probes.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from commwatch.probes import process
-from commwatch.probes.launch import Launcher
-from commwatch.probes.lock import ProbeLock, held_elsewhere
+from commwatch.probes.cycle import process
+from commwatch.probes.cycle.launch import Launcher
+from commwatch.probes.cycle.lock import ProbeLock, held_elsewhere
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Phase, Yielded
 from probes.cycles import (
     LATENCY_BYTES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from commwatch.probes.environment import given_nccl_settings, rank_environment
+from commwatch.probes.cycle.environment import given_nccl_settings, rank_environment
 from probes.cycles import cycle_plan
 
 OWN = {

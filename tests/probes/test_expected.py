@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.expected import Expected, expected_of_pair, expected_of_step
+from commwatch.node.topology.reach import GpuPaths, GpuReach
 from commwatch.probes.plan import Operation, Step
-from commwatch.topology.reach import GpuPaths, GpuReach
+from commwatch.probes.results.expected import Expected, expected_of_pair, expected_of_step
 from probes.results import COLLECTIVES, step
 
 MIB = 2**20

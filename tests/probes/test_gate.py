@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-from commwatch.config import Probe, Probes
-from commwatch.probes.gate import (
+from commwatch.config.settings import Probe, Probes
+from commwatch.probes.gate.decision import (
     Gate,
     GateFacts,
     GpuFacts,

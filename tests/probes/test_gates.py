@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.probes import process, rank, watch
-from commwatch.probes.hold import HoldFile
-from commwatch.probes.lock import ProbeLock, held_elsewhere
-from commwatch.probes.node_watch import NodeWatch
+from commwatch.probes.cycle import process, rank
+from commwatch.probes.cycle.lock import ProbeLock, held_elsewhere
+from commwatch.probes.gate import watch
+from commwatch.probes.gate.hold import HoldFile
+from commwatch.probes.gate.node_watch import NodeWatch
+from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import CycleResult, Failed, Measured, Yielded
-from commwatch.probes.watch import Halt
 from probes.cycles import alive, all_quiet, cycle_plan, run, scripted, wait_until_gone
 from support.waiting import PATIENCE_SECONDS, comes
 
@@ -48,7 +49,7 @@ def steps_in(diary: Path) -> set[int]:
 @pytest.mark.parametrize("gate", [0, 1, 2])
 def test_nothing_happens_behind_a_closed_gate(tmp_path: Path, gate: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that is busy before gate k makes the cycle yield, and no call of step k - 1 or later is made."""
-    monkeypatch.setattr("commwatch.probes.watch.LOOK_REUSE_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_REUSE_SECONDS", 0.0)
     diary, set_up = tmp_path / "diary", tmp_path / "set_up"
     watch = GuestAtGate(diary, max(0, gate - 1))
     if gate == 1:  # the first look, before gate 0, must be a quiet one
@@ -65,7 +66,7 @@ def test_nothing_happens_behind_a_closed_gate(tmp_path: Path, gate: int, monkeyp
 
 def test_the_watch_is_told_which_processes_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None before the ranks start, and then all of them, so that only others count as guests."""
-    monkeypatch.setattr("commwatch.probes.watch.LOOK_REUSE_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_REUSE_SECONDS", 0.0)
     launcher = scripted(tmp_path)
     seen: list[tuple[frozenset[int], frozenset[int]]] = []
 
@@ -157,8 +158,8 @@ def test_the_waits_of_a_cycle_that_gives_way_fit_into_a_second() -> None:
 
 def test_a_node_that_cannot_be_looked_at_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that wait at a gate for a look that hangs are ended, and the cycle has yielded."""
-    monkeypatch.setattr("commwatch.probes.watch.LOOK_DEADLINE_SECONDS", 0.2)
-    monkeypatch.setattr("commwatch.probes.watch.LOOK_REUSE_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_REUSE_SECONDS", 0.0)
 
     async def hang(pids: frozenset[int]) -> None:
         await asyncio.sleep(60 if pids else 0)

@@ -9,16 +9,16 @@ from statistics import median
 
 import pytest
 
-from commwatch import config
-from commwatch.analysis.bus_bandwidth import bus_bandwidth
-from commwatch.analysis.expected import expected_of_pair, expected_of_step
-from commwatch.probes.measure import measure
+from commwatch.config import settings
+from commwatch.node.topology.reach import GpuPaths, gpu_paths
+from commwatch.probes.cycle.measure import measure
+from commwatch.probes.cycle.rank_simulated import SimulatedGroup
 from commwatch.probes.plan import CyclePlan, Measured, RankResult, SimulatedNodePlan, StepOutcome
-from commwatch.probes.rank_simulated import SimulatedGroup
-from commwatch.probes.rates import balance_of_ranks
+from commwatch.probes.results.bus_bandwidth import bus_bandwidth
+from commwatch.probes.results.expected import expected_of_pair, expected_of_step
+from commwatch.probes.results.rates import balance_of_ranks
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.presets import PRESETS
-from commwatch.topology.reach import GpuPaths, gpu_paths
 from support.topologies import simulated_topology
 
 LEAST, MOST = 0.85, 1.10
@@ -43,12 +43,12 @@ def paths_of(preset: str) -> GpuPaths:
     return paths
 
 
-def cycle_of(preset: str, name: str, probe: config.Probe) -> CyclePlan:
+def cycle_of(preset: str, name: str, probe: settings.Probe) -> CyclePlan:
     """Of the default schedule; the node started a minute ago."""
     return plan_cycle(
         name,
         probe,
-        config.Probes(),
+        settings.Probes(),
         backend="simulated",
         devices=tuple(gpu.uuid for gpu in PRESETS[preset].gpus),
         simulation=SimulatedNodePlan(preset=preset, faults_file=None, started_at=time.time() - 60),
@@ -97,7 +97,7 @@ def shares(outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -> Iterator[tuple
 def assert_as_expected(preset: str) -> None:
     """Each measure of the default schedule, each step and each pair; and no rank is behind the others."""
     paths, amiss, steps = paths_of(preset), [], 0
-    for name, probe in config.DEFAULT_PROBES.items():
+    for name, probe in settings.DEFAULT_PROBES.items():
         outcomes = outcomes_of(cycle_of(preset, name, probe))
         found = dict(shares(outcomes, paths))
         steps += len(found)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.probes.hold import Hold, HoldError, HoldFile
+from commwatch.probes.gate.hold import Hold, HoldError, HoldFile
 
 NOW = 1_900_000_000.0
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.probes import cycle, guard
-from commwatch.probes.folder import PrivateFolder
-from commwatch.probes.launch import Launcher
-from commwatch.probes.lock import held_elsewhere
+from commwatch.probes.cycle import cycle, guard
+from commwatch.probes.cycle.folder import PrivateFolder
+from commwatch.probes.cycle.launch import Launcher
+from commwatch.probes.cycle.lock import held_elsewhere
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured
 from probes.cycles import alive, all_quiet, cycle_plan, left_in, scripted, wait_until_gone
 from support.waiting import until
@@ -91,7 +91,7 @@ def test_guards_that_are_killed_do_no_harm_in_any_phase(tmp_path: Path) -> None:
 PARENT = """
 import asyncio, os, signal, sys, time
 from pathlib import Path
-from commwatch.probes.lock import ProbeLock
+from commwatch.probes.cycle.lock import ProbeLock
 from probes.cycles import all_quiet, cycle_plan, scripted
 from support.waiting import until
 temporary, what, phase = Path(sys.argv[1]), sys.argv[2], sys.argv[3]

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.probes.gate import SchedulerAnswer
-from commwatch.probes.kubelet import Allocation, Report, ask_kubelet, judge, read_kubelet
+from commwatch.probes.gate.decision import SchedulerAnswer
+from commwatch.probes.gate.kubelet import Allocation, Report, ask_kubelet, judge, read_kubelet
 from probes.kubelet_stand_in import claim, devices, kubelet, pod
 from support.waiting import PATIENCE_SECONDS
 
@@ -118,7 +118,7 @@ def test_a_socket_that_may_not_be_opened(monkeypatch: pytest.MonkeyPatch) -> Non
         def connect(self, address: object) -> None:
             raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("commwatch.probes.kubelet.socket.socket", Refusing)
+    monkeypatch.setattr("commwatch.probes.gate.kubelet.socket.socket", Refusing)
 
     assert "run as root" in read_kubelet("/k.sock", 5.0).problem
 
@@ -135,7 +135,7 @@ def test_a_child_that_fails_is_no_answer(tmp_path: Path, monkeypatch: pytest.Mon
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho 'No module named commwatch' >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr("commwatch.probes.kubelet.sys.executable", str(program))
+    monkeypatch.setattr("commwatch.probes.gate.kubelet.sys.executable", str(program))
 
     answer = asyncio.run(ask_kubelet(tmp_path / "k.sock", 5.0))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.probes.lock import ProbeLock, held_elsewhere
+from commwatch.probes.cycle.lock import ProbeLock, held_elsewhere
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from commwatch.probes.measure import RankError, in_short, measure
+from commwatch.probes.cycle.measure import RankError, in_short, measure
 from commwatch.probes.plan import Purpose, RankPlan, RankResult, Step
 
 EVERYONE = (0, 1, 2, 3)

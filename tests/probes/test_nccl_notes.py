@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.config import Probe, Probes
-from commwatch.probes.environment import given_nccl_settings
-from commwatch.probes.nccl_notes import (
+from commwatch.config.settings import Probe, Probes
+from commwatch.probes.cycle.environment import given_nccl_settings
+from commwatch.probes.cycle.nccl_notes import (
     HEAD_BYTES,
     LONGEST_WARNING,
     MOST_SETTINGS,

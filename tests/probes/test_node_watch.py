@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.config import Config, Paths, Probes
-from commwatch.gpu_view import GpuView
-from commwatch.probes.gate import Gate, SchedulerFacts
-from commwatch.probes.hold import HoldFile
-from commwatch.probes.node_watch import NodeWatch, job_cgroup_root, session_of
+from commwatch.config.settings import Config, Paths, Probes
+from commwatch.node.gpus_now import GpuView
+from commwatch.node.store import Store
+from commwatch.probes.gate.decision import Gate, SchedulerFacts
+from commwatch.probes.gate.hold import HoldFile
+from commwatch.probes.gate.node_watch import NodeWatch, job_cgroup_root, session_of
+from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import Backend
-from commwatch.probes.watch import Halt
-from commwatch.store import Store
 from commwatch_exporters.snapshot import Block, Layout
 
 GPUS = (("0", "0000:17:00.0"), ("1", "0000:3d:00.0"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.probes.numa import near_cpus, parse_cpus
+from commwatch.probes.cycle.numa import near_cpus, parse_cpus
 
 ADDRESS = "0000:17:00.0"
 

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.analysis.expected import Expected
-from commwatch.analysis.pair_matrix import PairEndpoint
-from commwatch.analysis.ways import Direction, Element, PairWay, Parts, Passage
-from commwatch.probes.pair_record import (
+from commwatch.node.topology.pair_matrix import PairEndpoint
+from commwatch.node.topology.ways import Direction, Element, PairWay, Parts, Passage
+from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped, Step, Yielded
+from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.pair_record import (
     Cell,
     PairHistory,
     PairRecord,
@@ -23,8 +24,7 @@ from commwatch.probes.pair_record import (
     load_matrices,
     matrix_of,
 )
-from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped, Step, Yielded
-from commwatch.state import StateDirectory
+from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Layout, Value
 from probes.recorded import RULES
 from probes.results import MIB, outcome, plan_of

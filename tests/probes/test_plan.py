@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commwatch import config
-from commwatch.probes.environment import rank_environment
+from commwatch.config import settings
+from commwatch.probes.cycle.environment import rank_environment
 from commwatch.probes.plan import CyclePlan
 from commwatch.probes.workload import plan_cycle
 
 
 def nccl_plan(*devices: str, ranks: int = 0) -> CyclePlan:
-    return plan_cycle("x", config.Probe(ranks=ranks), config.Probes(), backend="nccl", devices=devices)
+    return plan_cycle("x", settings.Probe(ranks=ranks), settings.Probes(), backend="nccl", devices=devices)
 
 
 def test_a_rank_for_each_gpu() -> None:
     """Each GPU is occupied by one rank; gloo has two ranks and occupies none."""
     plan = nccl_plan("GPU-a", "GPU-b", "GPU-c")
-    gloo = plan_cycle("x", config.Probe(), config.Probes(), backend="gloo", devices=("GPU-a",))
+    gloo = plan_cycle("x", settings.Probe(), settings.Probes(), backend="gloo", devices=("GPU-a",))
 
     assert (plan.ranks, plan.gpus, plan.shares_gpus) == (3, 3, False)
     assert [plan.rank_plan(rank, "file").device for rank in range(3)] == [0, 1, 2]

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.probes import process
+from commwatch.probes.cycle import process
+from commwatch.probes.cycle.priority import RANK_NICENESS, go_on, let_others_go_first
+from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.plan import PhaseEvent, RankEvent, RankPlan
-from commwatch.probes.priority import RANK_NICENESS, go_on, let_others_go_first
-from commwatch.probes.process import RankProcess
 
 PLAN = RankPlan(
     backend="gloo", rank=0, ranks=1, device=None, rendezvous_file="", steps=(), timed_seconds=1.0,
@@ -51,8 +51,8 @@ def test_a_rank_has_less_weight_than_its_parent(monkeypatch: pytest.MonkeyPatch)
 def test_only_the_start_comes_after_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session goes on at the weight of others once the rank enters a later phase, and is set so once."""
     told: list[str] = []
-    monkeypatch.setattr("commwatch.probes.process.let_others_go_first", lambda pid: told.append("others first"))
-    monkeypatch.setattr("commwatch.probes.process.go_on", lambda pid: told.append("go on"))
+    monkeypatch.setattr("commwatch.probes.cycle.process.let_others_go_first", lambda pid: told.append("others first"))
+    monkeypatch.setattr("commwatch.probes.cycle.process.go_on", lambda pid: told.append("go on"))
 
     async def phases_of_a_rank() -> None:
         command = says(PhaseEvent("start"), PhaseEvent("rendezvous"), PhaseEvent("setup"), PhaseEvent("measure"))

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from commwatch import config
-from commwatch.analysis.baseline import SpikeRule
-from commwatch.analysis.expected import Expected
+from commwatch.config import settings
+from commwatch.config.thresholds import load_thresholds
 from commwatch.probes.plan import Skipped, Yielded
-from commwatch.probes.record import LatencyCourse, rules_of
-from commwatch.thresholds import load_thresholds
+from commwatch.probes.results.baseline import SpikeRule
+from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.record import LatencyCourse, rules_of
 from probes.recorded import FIRM, GPUS, RULES, Probe
 from probes.results import MIB, measured, plan_of
 
@@ -318,6 +318,6 @@ def test_ranks_that_share_a_gpu_give_no_times() -> None:
 
 def test_rules_are_the_thresholds_in_force() -> None:
     """The shipped thresholds and the probe's own limit make the rules."""
-    rules = rules_of(config.Probe(latency_limit=config.Duration(0.015)), load_thresholds(None))
+    rules = rules_of(settings.Probe(latency_limit=settings.Duration(0.015)), load_thresholds(None))
 
     assert rules == replace(RULES, spike=SpikeRule(6.0, 1.5, absolute_seconds=0.015))

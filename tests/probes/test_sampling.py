@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch import config
+from commwatch.config import settings
+from commwatch.probes.cycle.sampling import (
+    SYNC_CALLS,
+    WANTED,
+    Sampling,
+    affordable,
+    filling,
+    relative_error,
+    step_seconds,
+)
 from commwatch.probes.plan import Measure, Purpose, Step
-from commwatch.probes.sampling import SYNC_CALLS, WANTED, Sampling, affordable, filling, relative_error, step_seconds
 from commwatch.probes.workload import plan_cycle
 
 LATENCY, BANDWIDTH = WANTED["latency"], WANTED["bandwidth"]
@@ -41,8 +49,8 @@ def test_no_rank_is_busy_for_longer_than_the_cycle_may(measure: Measure, ranks: 
     """The shares of the steps in which a rank takes part are at most the whole, whatever is measured."""
     plan = plan_cycle(
         "x",
-        config.Probe(measure=measure),
-        config.Probes(),
+        settings.Probe(measure=measure),
+        settings.Probes(),
         backend="nccl",
         devices=tuple(str(gpu) for gpu in range(ranks)),
         shared_links=shared_links,  # type: ignore[arg-type]

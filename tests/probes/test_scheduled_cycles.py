@@ -10,15 +10,16 @@ from typing import TypeAlias, get_args
 
 import pytest
 
-from commwatch import gpu_view, probe_node
-from commwatch.config import DEFAULT_PROBES, Config, Duration, Probe, Probes
-from commwatch.gpu_view import GPU_COLLECTORS, GpuView
-from commwatch.probe_node import ReadNode
+from commwatch.config.settings import DEFAULT_PROBES, Config, Duration, Probe, Probes
+from commwatch.config.thresholds import load_thresholds
+from commwatch.node import gpus_now
+from commwatch.node.gpus_now import GPU_COLLECTORS, GpuView
+from commwatch.probes import node as probe_node
+from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import Collective, Measure, Phase
-from commwatch.probing import Probing
+from commwatch.service.probing import Probing
 from commwatch.simulation.presets import PRESETS
-from commwatch.state import StateDirectory
-from commwatch.thresholds import load_thresholds
+from commwatch.state.directory import StateDirectory
 from commwatch.workers.wire import SimulationPlan
 from commwatch_exporters.snapshot import Value
 from probes.cycles import hurry
@@ -85,7 +86,7 @@ Build: TypeAlias = Callable[..., Node]
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     """Makes a node of a preset with probes of these measures, the default ones without any."""
-    monkeypatch.setattr(gpu_view, "BUSY_SAMPLES_APART_SECONDS", 0.0)
+    monkeypatch.setattr(gpus_now, "BUSY_SAMPLES_APART_SECONDS", 0.0)
     with ExitStack() as stack:
 
         def node(preset: str, *measures: Measure) -> Node:

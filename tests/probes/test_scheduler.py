@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.config import Duration, Probes
-from commwatch.probes.gate import Gate, SchedulerFacts
-from commwatch.probes.scheduler import Daemons, find_daemons, initial_pid_namespace, scheduler_facts
+from commwatch.config.settings import Duration, Probes
+from commwatch.probes.gate.decision import Gate, SchedulerFacts
+from commwatch.probes.gate.schedulers import Daemons, find_daemons, initial_pid_namespace, scheduler_facts
 
 
 def processes(procfs: Path, *names: str) -> Path:

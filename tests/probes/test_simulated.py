@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch import config
+from commwatch.config import settings
 from commwatch.diagnosis.stress_run import sustained
-from commwatch.probes.launch import Launcher
+from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.plan import PHASES, CyclePlan, CycleResult, Failed, Measured, Phase, SimulatedNodePlan
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.presets import PRESETS
@@ -37,8 +37,8 @@ def plan(
     uuids = [gpu.uuid for gpu in PRESETS[preset].gpus]
     return plan_cycle(
         measure,
-        config.Probe(measure=measure),  # type: ignore[arg-type]
-        config.Probes(),
+        settings.Probe(measure=measure),  # type: ignore[arg-type]
+        settings.Probes(),
         backend="simulated",
         devices=tuple(uuids if gpus is None else (uuids[gpu] for gpu in gpus)),
         simulation=SimulatedNodePlan(preset=preset, faults_file=str(file), started_at=time.time() - 60),
@@ -190,7 +190,7 @@ subprocess.run([sys.executable, "-c", sys.argv[1]])
 """
 BLOCKED = """
 import os, sys
-from commwatch.probes.rank_simulated import block
+from commwatch.probes.cycle.rank_simulated import block
 sys.stdout.write("blocks\\n")
 sys.stdout.flush()
 block(os.getppid())

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.probes.gate import SchedulerAnswer
-from commwatch.probes.slurm import NodeState, ask_slurm, job_cgroups, judge_node, node_name, parse_node
+from commwatch.probes.gate.decision import SchedulerAnswer
+from commwatch.probes.gate.slurm import NodeState, ask_slurm, job_cgroups, judge_node, node_name, parse_node
 from commwatch.workers.process_state import process_state
 
 # Layout as of Slurm 17.11.

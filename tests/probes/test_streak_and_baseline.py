@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.baseline import Baseline, SpikeRule, baseline_of, is_spike
-from commwatch.analysis.streak import Streak, is_current, max_age
+from commwatch.probes.results.baseline import Baseline, SpikeRule, baseline_of, is_spike
+from commwatch.probes.results.streak import Streak, is_current, max_age
 
 RULE = SpikeRule(deviations=6.0, ratio=1.5, absolute_seconds=None)
 HOUR = 3600.0

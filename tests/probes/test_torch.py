@@ -15,8 +15,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from commwatch import config
-from commwatch.probes.launch import Launcher
+from commwatch.config import settings
+from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.plan import Collective, CyclePlan, Measure, Measured, Step
 from commwatch.probes.workload import plan_cycle
 from probes.cycles import PROCFS, all_quiet
@@ -43,8 +43,8 @@ def gloo_plan(*measures: Measure, ranks: int = 2, size: int = 64 * KIB, timed_se
     plans = [
         plan_cycle(
             "x",
-            config.Probe(measure=measure, ranks=ranks, bandwidth_bytes=config.Size(size)),
-            config.Probes(),
+            settings.Probe(measure=measure, ranks=ranks, bandwidth_bytes=settings.Size(size)),
+            settings.Probes(),
             backend="gloo",
             devices=(),
         )

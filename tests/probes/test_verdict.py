@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from commwatch.probes.cycle.verdict import Problem, Timeout, failed, failure_of, measured, stuck_problem
 from commwatch.probes.plan import (
     CyclePlan,
     ErrorEvent,
@@ -18,7 +19,6 @@ from commwatch.probes.plan import (
     Skipped,
     Step,
 )
-from commwatch.probes.verdict import Problem, Timeout, failed, failure_of, measured, stuck_problem
 from probes.cycles import cycle_plan
 
 

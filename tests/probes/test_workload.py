@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch import config
-from commwatch.config import Size
+from commwatch.config import settings as config
+from commwatch.config.settings import Size
 from commwatch.probes.plan import Backend, CyclePlan, Measure, Operation
 from commwatch.probes.workload import choose_backend, plan_cycle
 

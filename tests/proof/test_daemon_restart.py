@@ -9,7 +9,7 @@ from pathlib import Path
 import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding
 import pytest
 
-from commwatch.assets import asset
+from commwatch.config.assets import asset
 from commwatch.simulation.presets import PRESETS
 from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
 from support.scraped_day import ScrapedDay

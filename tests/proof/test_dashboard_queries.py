@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from commwatch.dashboards import DASHBOARDS
-from commwatch.dashboards.fleet import FLEET
-from commwatch.dashboards.model import Dashboard, Due, Query
-from commwatch.dashboards.node import NODE
+from commwatch.generate.dashboards import DASHBOARDS
+from commwatch.generate.dashboards.fleet import FLEET
+from commwatch.generate.dashboards.model import Dashboard, Due, Query
+from commwatch.generate.dashboards.node import NODE
 from support.dashboard_answers import Answers, bad_values, variable_values
 from support.dashboard_nodes import FAULTY, HEALTHY, NVLINK_5, WEST, prometheus_with_nodes
 from support.dashboards import all_expressions, models, questions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.assets import asset
+from commwatch.config.assets import asset
 from support.promtool_cases import judge_cases
 
 

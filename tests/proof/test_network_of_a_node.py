@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.analysis.findings.causes import join
-from commwatch.analysis.findings.codes import EVENTS, WATCHED
-from commwatch.analysis.findings.facts import ExposedSeries, Facts
-from commwatch.analysis.findings.finding import Finding
-from commwatch.analysis.findings.history import CounterHistory
-from commwatch.analysis.findings.looking import Looking
-from commwatch.analysis.findings.register import Register
-from commwatch.analysis.findings.rules.ethernet import ETHERNET
-from commwatch.analysis.findings.rules.ethernet_traffic import ETHERNET_TRAFFIC
-from commwatch.analysis.findings.rules.rdma import RDMA_PORTS
-from commwatch.analysis.findings.rules.rdma_errors import RDMA_ERRORS
-from commwatch.analysis.findings.rules.rdma_traffic import RDMA_TRAFFIC
+from commwatch.findings.causes import join
+from commwatch.findings.codes import EVENTS, WATCHED
+from commwatch.findings.facts import ExposedSeries, Facts
+from commwatch.findings.finding import Finding
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.looking import Looking
+from commwatch.findings.register import Register
+from commwatch.findings.rules.ethernet import ETHERNET
+from commwatch.findings.rules.ethernet_traffic import ETHERNET_TRAFFIC
+from commwatch.findings.rules.rdma import RDMA_PORTS
+from commwatch.findings.rules.rdma_errors import RDMA_ERRORS
+from commwatch.findings.rules.rdma_traffic import RDMA_TRAFFIC
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import shipped
 from support.whole_node import STARTED_AT, WholeNode, whole_node

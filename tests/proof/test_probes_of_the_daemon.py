@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from pathlib import Path
 
-from commwatch.probes.lock import LOCK_FILE, held_elsewhere
+from commwatch.probes.cycle.lock import LOCK_FILE, held_elsewhere
 from support.daemon import Daemon, command, running
 
 CONFIG = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.probes.launch import Launcher
+from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured
 from probes.cycles import all_quiet, collective_steps, cycle_plan
 from probes.test_kills import kill_in

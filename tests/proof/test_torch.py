@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
-from commwatch import config
-from commwatch.probes.launch import Launcher
+from commwatch.config import settings
+from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.plan import Collective, Failed, RankResult, Skipped
 from commwatch.probes.workload import plan_cycle
 from probes.cycles import PROCFS, all_quiet
@@ -36,7 +36,7 @@ def test_three_ranks_measure_everything(tmp_path: Path) -> None:
 @pytest.mark.skipif(not torch_version().endswith("+cpu"), reason="this torch may have CUDA")
 def test_torch_without_nccl_is_a_skip(tmp_path: Path) -> None:
     """A torch that was built without CUDA cannot run an nccl probe, which is nobody's fault."""
-    plan = plan_cycle("all_reduce", config.Probe(), config.Probes(), backend="nccl", devices=("GPU-a", "GPU-b"))
+    plan = plan_cycle("all_reduce", settings.Probe(), settings.Probes(), backend="nccl", devices=("GPU-a", "GPU-b"))
 
     result = asyncio.run(Launcher(procfs=PROCFS, temporary=tmp_path).run(plan, all_quiet))
 

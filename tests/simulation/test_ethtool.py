@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch import config
+from commwatch.config import settings
 from commwatch.simulation.ethtool import SimulatedEthtool
 from commwatch.sources.base import Batch
 from commwatch.sources.ethtool import EthtoolSource
@@ -24,7 +24,7 @@ class Node:
     def __init__(self, rehearsal: Rehearsal, sysfs: Path) -> None:
         self.rehearsal = rehearsal
         rehearsal.node.write_sysfs(sysfs)
-        self.source = EthtoolSource(sysfs, config.NetworkSource(), SimulatedEthtool(rehearsal.node))
+        self.source = EthtoolSource(sysfs, settings.NetworkSection(), SimulatedEthtool(rehearsal.node))
         self.source.open(lambda device: None, frozenset(), None)
 
     def collect(self) -> Batch:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pynvml  # noqa: TID251 - the real binding is what these tests ask
 import pytest
 
+from commwatch.config.simulated import absolute, names_a_file, node_name
 from commwatch.errors import ConfigError
 from commwatch.simulation.find import find_preset
-from commwatch.simulation.names import absolute, names_a_file, node_name
 from commwatch.simulation.node_file import read_node
 from commwatch.simulation.presets import PRESETS, Preset
 from simulation.asking import handle

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.config import Sources, section_json
+from commwatch.config.settings import Sources, section_json
 from commwatch.simulation.describe import fault_example
 from commwatch.simulation.faults.kinds import KINDS
 from commwatch.simulation.kernel_log import SimulatedKernelLog

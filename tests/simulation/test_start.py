@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from commwatch.config import Config, Paths, Simulation
+from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.start import STATE_NAME, SimulationStart
-from commwatch.state import StateDirectory, state_path
-from commwatch.topology.gather import simulated_files
+from commwatch.state.directory import StateDirectory, state_path
+from commwatch.workers.by_hand import simulated_files
 
 HOUR = 3600.0
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch import config
-from commwatch.origins import ethtool_absent
+from commwatch.config import settings
 from commwatch.sources.base import Batch, SourceUnavailable
 from commwatch.sources.ethtool import EthtoolSource
 from commwatch.sources.ethtool.abi import MOST_STATISTICS, parse_names
 from commwatch.sources.ethtool.table import DRIVERS
+from commwatch.sources.presence import ethtool_absent
 from commwatch_exporters.snapshot import Layout, Value
 from sources.ethtool_kernel import GSSET_INFO, GSTATS, GSTRINGS, Kernel
 from support.examples import examples
@@ -126,13 +126,13 @@ def _close() -> Iterator[None]:
         _made.pop().close()
 
 
-def made(sysfs: Path, kernel: Kernel, choice: config.NetworkSource | None = None) -> EthtoolSource:
+def made(sysfs: Path, kernel: Kernel, choice: settings.NetworkSection | None = None) -> EthtoolSource:
     """A source that is closed when the test ends."""
-    _made.append(EthtoolSource(sysfs, choice or config.NetworkSource(), kernel))
+    _made.append(EthtoolSource(sysfs, choice or settings.NetworkSection(), kernel))
     return _made[-1]
 
 
-def opened(sysfs: Path, kernel: Kernel, choice: config.NetworkSource | None = None) -> EthtoolSource:
+def opened(sysfs: Path, kernel: Kernel, choice: settings.NetworkSection | None = None) -> EthtoolSource:
     source = made(sysfs, kernel, choice)
     source.open(lambda device: None, frozenset(), None)
     return source
@@ -453,7 +453,7 @@ def test_the_choice_of_interfaces_is_that_of_the_network_source(tmp_path: Path) 
     add_interface(tmp_path, "bond0", "", "virtual")
     kernel = Kernel(eth0=MLX5, eth1=MLX5, eth2=MLX5, bond0=MLX5)
 
-    collect(opened(tmp_path, kernel, config.NetworkSource(exclude=("eth1",))))
+    collect(opened(tmp_path, kernel, settings.NetworkSection(exclude=("eth1",))))
 
     assert {name for name, _ in kernel.calls} == {"eth0"}
 
@@ -510,13 +510,13 @@ def test_a_tree_without_interfaces_cannot_be_read(tmp_path: Path) -> None:
 
 def test_the_origin_is_absent_without_a_driver_that_is_read(tmp_path: Path) -> None:
     """No process is needed where no wanted interface has a driver of the table."""
-    choice = config.NetworkSource()
+    choice = settings.NetworkSection()
     assert "class/net" in (ethtool_absent(tmp_path, choice) or "")
     add_interface(tmp_path, "eth0", "virtio_net")
     assert "no network interface has one of the drivers" in (ethtool_absent(tmp_path, choice) or "")
     add_interface(tmp_path, "eth1", "bnxt_en", "0000:19:00.0")
     assert ethtool_absent(tmp_path, choice) is None
-    assert ethtool_absent(tmp_path, config.NetworkSource(exclude=("eth*",))) is not None
+    assert ethtool_absent(tmp_path, settings.NetworkSection(exclude=("eth*",))) is not None
 
 
 @given(st.binary(max_size=400))

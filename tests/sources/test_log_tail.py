@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.sources import log_tail
-from commwatch.sources.log_files import find_logs, pattern_of, short_host, stat_log
-from commwatch.sources.log_lines import LONGEST_LINE, whole_lines
-from commwatch.sources.log_tail import CATCH_UP_BYTES, MOST_BEHIND_BYTES, UNFINISHED_SECONDS, LogTail, Position
+from commwatch.jobs.logs import tail as log_tail
+from commwatch.jobs.logs.files import find_logs, pattern_of, short_host, stat_log
+from commwatch.jobs.logs.lines_of_file import LONGEST_LINE, whole_lines
+from commwatch.jobs.logs.tail import CATCH_UP_BYTES, MOST_BEHIND_BYTES, UNFINISHED_SECONDS, LogTail, Position
 
 
 @pytest.fixture

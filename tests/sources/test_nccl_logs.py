@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.nccl_log_rules import SIDES
-from commwatch.sources import nccl_logs
+from commwatch.jobs.logs import source
+from commwatch.jobs.logs.rules import SIDES
+from commwatch.jobs.logs.source import LOOK_SECONDS, LogsPosition, NcclLogsSource
 from commwatch.sources.base import Batch
-from commwatch.sources.nccl_logs import LOOK_SECONDS, LogsPosition, NcclLogsSource
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
 
@@ -226,7 +226,7 @@ def test_a_file_that_vanishes_is_no_failure(node: Node) -> None:
 
 def test_the_number_of_files_is_told_and_bounded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ones that were written last; one that is let go and written again is not read twice."""
-    monkeypatch.setattr(nccl_logs, "MOST_FILES", 3)
+    monkeypatch.setattr(source, "MOST_FILES", 3)
     for number in range(5):
         node.write(RETRY, f"{number}.log")
         when = node.began - 10 + number
@@ -246,7 +246,7 @@ def test_a_run_ends_in_time_and_the_next_one_goes_on(node: Node, monkeypatch: py
     base = node.now
 
     def busy() -> float:
-        return base + LOOK_SECONDS + next(ticks) * nccl_logs.BUSY_SECONDS / 50
+        return base + LOOK_SECONDS + next(ticks) * source.BUSY_SECONDS / 50
 
     node.write(RETRY * 400)
     node.write(CUDA, "small.log")
@@ -285,7 +285,7 @@ def test_what_to_go_on_from_is_told_when_it_changes(node: Node) -> None:
     position = msgspec.json.decode(told, type=LogsPosition)
     assert [one.offset for one in position.files.values()] == [2 * len(RETRY)]
     assert node.run(1).resume is None
-    assert node.run(nccl_logs.TELL_SECONDS).resume is not None
+    assert node.run(source.TELL_SECONDS).resume is not None
 
 
 def test_a_collector_that_there_is_not_is_refused(node: Node) -> None:

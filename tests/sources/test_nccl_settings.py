@@ -11,13 +11,13 @@ from typing import get_args
 import msgspec
 import pytest
 
-from commwatch import settings_audit
-from commwatch.analysis.nccl_settings import NodeFacts, RdmaPort
-from commwatch.settings_audit import AUDIT_SECONDS, audit_environment, audit_file, audit_processes, audit_record
-from commwatch.settings_records import AuditOrder, AuditRecord
+from commwatch.jobs.settings import NodeFacts, RdmaPort
+from commwatch.jobs.settings import audit as settings_audit
+from commwatch.jobs.settings.audit import AUDIT_SECONDS, audit_environment, audit_file, audit_processes, audit_record
+from commwatch.jobs.settings.process_environment import UnreadReason
+from commwatch.jobs.settings.records import AuditOrder, AuditRecord
+from commwatch.jobs.settings.source import NODE, READ, UNREAD, NcclSettingsSource
 from commwatch.sources.base import Batch
-from commwatch.sources.nccl_settings import NODE, READ, UNREAD, NcclSettingsSource
-from commwatch.sources.process_environment import UnreadReason
 from support.processes import ProcessTable
 
 PROCESSES = "commwatch_nccl_setting_processes"

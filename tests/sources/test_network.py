@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch import config
+from commwatch.config import settings
 from commwatch.sources.base import Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.network import NetworkSource
 from commwatch_exporters.snapshot import Layout, Value
@@ -60,8 +60,8 @@ def add_interface(
     return home
 
 
-def opened(sysfs: Path, choice: config.NetworkSource | None = None) -> NetworkSource:
-    source = NetworkSource(sysfs, choice or config.NetworkSource())
+def opened(sysfs: Path, choice: settings.NetworkSection | None = None) -> NetworkSource:
+    source = NetworkSource(sysfs, choice or settings.NetworkSection())
     source.open(lambda device: None, frozenset(), None)
     return source
 
@@ -235,7 +235,7 @@ def test_virtual_interfaces_are_left_out(tmp_path: Path) -> None:
 
     assert devices(opened(tmp_path).collect("network")) == ["eth0"]
     everything = ["docker0", "eth0", "eth0s4", "eth0v0", "ib0", "lo", "rep0", "rep1"]
-    assert devices(opened(tmp_path, config.NetworkSource(physical_only=False)).collect("network")) == everything
+    assert devices(opened(tmp_path, settings.NetworkSection(physical_only=False)).collect("network")) == everything
 
 
 def test_patterns_add_and_remove_interfaces(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_patterns_add_and_remove_interfaces(tmp_path: Path) -> None:
     add_interface(tmp_path, "eth0", "pci0000:17/0000:18:00.0")
     add_interface(tmp_path, "eth1", "pci0000:17/0000:19:00.0")
 
-    source = opened(tmp_path, config.NetworkSource(include=("bond?",), exclude=("*1",)))
+    source = opened(tmp_path, settings.NetworkSection(include=("bond?",), exclude=("*1",)))
 
     assert devices(source.collect("network")) == ["bond0", "eth0"]
 
@@ -286,7 +286,7 @@ def test_devices_are_reported_before_they_are_touched(tmp_path: Path) -> None:
     """Each interface is reported in turn and the end as empty; those left out are not touched."""
     for number in range(3):
         add_interface(tmp_path, f"eth{number}", f"pci0000:17/0000:{18 + number}:00.0")
-    source = NetworkSource(tmp_path, config.NetworkSource())
+    source = NetworkSource(tmp_path, settings.NetworkSection())
     reported: list[str] = []
     source.open(reported.append, frozenset({"eth1"}), None)
 
@@ -323,7 +323,7 @@ def test_hostile_bytes_are_absent(tmp_path_factory: pytest.TempPathFactory, cont
     sysfs = tmp_path_factory.mktemp("sys")
     add_interface(sysfs, "eth0", "pci0000:17/0000:18:00.0", changes=contents)
 
-    batch = opened(sysfs, config.NetworkSource(physical_only=False)).collect("network")
+    batch = opened(sysfs, settings.NetworkSection(physical_only=False)).collect("network")
 
     numbers = reading_of(batch, "eth0").values
     assert all(number is None or (isinstance(number, int) and number >= 0) for number in numbers)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.sources.node_network import NodeNetwork, read_node_network
+from commwatch.jobs.settings.node_network import NodeNetwork, read_node_network
 
 
 def write(path: Path, content: str) -> None:

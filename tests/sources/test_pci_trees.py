@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.pcie_tree import Node, device_links, port_above
+from commwatch.node.pcie_tree import Node, device_links, port_above
 from commwatch.sources.pci import PciSource
 from support.examples import examples
 from support.pci import BRIDGE, GPU, LINK, NIC, NVSWITCH, add_device, infos, opened

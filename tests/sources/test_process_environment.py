@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.nccl_settings import ProcessSettings, kept_name
-from commwatch.nccl_variables import known_variables
-from commwatch.sources.process_environment import (
+from commwatch.jobs.settings import ProcessSettings, kept_name
+from commwatch.jobs.settings.known_variables import known_variables
+from commwatch.jobs.settings.process_environment import (
     UnreadProcess,
     parse_environment,
     read_process_settings,
@@ -83,8 +83,8 @@ def test_the_settings_of_a_real_process_are_read_and_nothing_else(tmp_path: Path
 SEARCH = """
 import re
 import sys
-from commwatch.nccl_variables import known_variables
-from commwatch.sources.process_environment import read_process_settings
+from commwatch.jobs.settings.known_variables import known_variables
+from commwatch.jobs.settings.process_environment import read_process_settings
 from support.waiting import PATIENCE_SECONDS
 
 known = known_variables()

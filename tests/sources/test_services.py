@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch import origins
+from commwatch.sources import presence
 from commwatch.sources.base import Batch, SourceUnavailable
 from commwatch.sources.services import ServicesSource
 from commwatch_exporters.snapshot import Layout, Value
@@ -229,9 +229,9 @@ def test_the_wrong_collector_is_an_error(node: Node) -> None:
 
 def test_the_origin_is_absent_without_driver_or_without_processes(node: Node) -> None:
     """No run is made where nothing could be said."""
-    assert origins.services_absent(node.procfs) is None
+    assert presence.services_absent(node.procfs) is None
     node.end(2)
-    assert "do not show" in (origins.services_absent(node.procfs) or "")
+    assert "do not show" in (presence.services_absent(node.procfs) or "")
 
 
 @examples(50, one_fixture=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from commwatch.assets import asset
+from commwatch.config.assets import asset
 from commwatch.drill.programs import Program
 from commwatch.drill.servers import find_program
 from support.handler_server import serving

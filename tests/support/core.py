@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from commwatch.collection import Collector
-from commwatch.instruments import Instruments
-from commwatch.scheduler import Scheduler
+from commwatch.service.collection import Collector
+from commwatch.service.instruments import Instruments
+from commwatch.service.scheduler import Scheduler
 from commwatch.sources.base import Absence, SourceUnavailable
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.worker import Collected

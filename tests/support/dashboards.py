@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from commwatch.assets import asset
-from commwatch.dashboards import DASHBOARDS
-from commwatch.dashboards.model import Column, Dashboard, Due, Panel, Query, Table
+from commwatch.config.assets import asset
+from commwatch.generate.dashboards import DASHBOARDS
+from commwatch.generate.dashboards.model import Column, Dashboard, Due, Panel, Query, Table
 
 RANGE_SECONDS = 3000
 """Of the time that is shown."""

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch import collection, pipeline, probe_node, probing, verdict
-from commwatch.collectors import READERS
-from commwatch.gpu_view import GPU_COLLECTORS, PROCESS_COLLECTOR
-from commwatch.job_settings import SOURCE as SETTINGS
-from commwatch.probe_node import ReadNode
-from commwatch.probes.gate import GateFacts, GpuFacts
+from commwatch.jobs.settings.plan import SOURCE as SETTINGS
+from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
+from commwatch.probes import node as probe_node
+from commwatch.probes.gate.decision import GateFacts, GpuFacts
+from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult
-from commwatch.probing import Probing
-from commwatch.scheduler import Scheduler
+from commwatch.service import collection, pipeline, probing, verdict
+from commwatch.service.collectors import READERS
+from commwatch.service.probing import Probing
+from commwatch.service.scheduler import Scheduler
 from commwatch.simulation.hardware import Epoch, Hardware
 from commwatch.simulation.presets import Preset
 from commwatch.sources.base import Source, SourceUnavailable

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from commwatch.analysis.findings.code import Role
-from commwatch.analysis.findings.finding import Evidence, Severity
-from commwatch.analysis.score.model import PartReadings, Reading, Score, weighted
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis, Verdict
 from commwatch.diagnosis.known import Known
-from commwatch.documents import (
+from commwatch.findings.code import Role
+from commwatch.findings.documents import (
     CauseRecord,
     ComponentRecord,
     FindingRecord,
@@ -20,6 +18,8 @@ from commwatch.documents import (
     SnapshotDocument,
     metric_records,
 )
+from commwatch.findings.finding import Evidence, Severity
+from commwatch.findings.score.model import PartReadings, Reading, Score, weighted
 from commwatch_exporters.snapshot import Series, Value
 from heatmap.matrices import matrix, slow_gpu
 from support.facts import shipped

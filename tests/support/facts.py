@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, TypeAlias
 
-from commwatch.analysis.findings.codes import CODES, EVENTS, WATCHED
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.finding import Sighting
-from commwatch.analysis.findings.history import CounterHistory
-from commwatch.analysis.findings.rules import RULE_SETS
-from commwatch.analysis.findings.rules.rule_set import Look
-from commwatch.thresholds import Thresholds, load_thresholds
+from commwatch.config.thresholds import Thresholds, load_thresholds
+from commwatch.findings.codes import CODES, EVENTS, WATCHED
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Sighting
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.rules import RULE_SETS
+from commwatch.findings.rules.rule_set import Look
 from commwatch_exporters.snapshot import Series, Value
 from support.pages import snapshot_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding
 import pytest
 
-from commwatch.analysis.findings.codes import CODES
+from commwatch.findings.codes import CODES
 from commwatch.simulation.presets import Preset
 from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
 from support.rehearsed_daemon import Change

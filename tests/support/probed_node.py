@@ -8,19 +8,19 @@ from statistics import median
 
 import pytest
 
-from commwatch.config import Probes
-from commwatch.probe_node import Prospect
-from commwatch.probe_records import surroundings
-from commwatch.probes.pair_record import PairRecord
+from commwatch.config.settings import Probes
+from commwatch.node.topology.build import build_node
+from commwatch.node.topology.model import Topology
+from commwatch.node.topology.nvlink import driver_facts
+from commwatch.node.topology.reach import GpuPaths, gpu_paths
+from commwatch.node.topology.sysfs import read_sysfs
+from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Measured, NcclNotes, Step, StepOutcome
-from commwatch.probes.record import ProbeRecord, Reading, rules_of
+from commwatch.probes.results.pair_record import PairRecord
+from commwatch.probes.results.record import ProbeRecord, Reading, rules_of
+from commwatch.probes.results.records import surroundings
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.node import SimulatedNode
-from commwatch.topology.build import build_node
-from commwatch.topology.model import Topology
-from commwatch.topology.nvlink import driver_facts
-from commwatch.topology.reach import GpuPaths, gpu_paths
-from commwatch.topology.sysfs import read_sysfs
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import NOW, shipped
 from support.whole_node import whole_node

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from commwatch.assets import asset
+from commwatch.config.assets import asset
 from support.waiting import PATIENCE_SECONDS, until, words
 
 QUICK = {"interval: 15s": "interval: 500ms", "[40s]": "[2s]", "for: 15s": "for: 1s"}

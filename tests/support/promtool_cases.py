@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from commwatch.assets import asset
+from commwatch.config.assets import asset
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _RANGE = re.compile(r"\[((?:\d+(?:ms|[smhdw]))+)(:[^\]]*)?\]")

@@ -17,26 +17,28 @@ import pynvml  # noqa: TID251 - the simulated library is taken from beneath this
 import pytest
 from structlog.testing import capture_logs
 
-import commwatch.logging
-from commwatch import __main__, collection, pipeline, probe_topology, verdict
-from commwatch.analysis.nccl_log_event import time_of
-from commwatch.answers import Answers
-from commwatch.collection import Collection, Collector
-from commwatch.config import Config, NcclLogsSource, Paths, Simulation, Sources
-from commwatch.control import ControlServer
-from commwatch.origins import boot_identity, origin_absent
-from commwatch.probe_node import ProbeNode, ReadNode
-from commwatch.probe_records import AnyRecord, load_record, take_outcome
+import commwatch.service.log
+from commwatch import __main__
+from commwatch.config.settings import Config, NcclLogsSection, Paths, Simulation, Sources
+from commwatch.config.simulated import absolute
+from commwatch.jobs.logs import source as nccl_logs
+from commwatch.jobs.logs.event import time_of
+from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
+from commwatch.node.wrap_tracker import Wraps
+from commwatch.probes import topology
+from commwatch.probes.node import ProbeNode, ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed
-from commwatch.simulation.names import absolute
-from commwatch.sources import nccl_logs
+from commwatch.probes.results.records import AnyRecord, load_record, take_outcome
+from commwatch.service import collection, pipeline, verdict
+from commwatch.service.api import Answers
+from commwatch.service.collection import Collection, Collector
+from commwatch.service.verdict import Verdict
 from commwatch.sources.base import Source, SourceUnavailable
-from commwatch.state import state_path
-from commwatch.topology.sysfs import SysfsFacts, read_sysfs
-from commwatch.verdict import Verdict
+from commwatch.sources.presence import boot_identity, origin_absent
+from commwatch.state.control import ControlServer
+from commwatch.state.directory import state_path
 from commwatch.workers.wire import SimulationPlan
 from commwatch.workers.worker import Collected
-from commwatch.wraps import Wraps
 from commwatch_exporters.snapshot import Block, Layout
 from support.core import PlannedJobs, ScriptedReader
 from support.facts import shipped
@@ -95,7 +97,7 @@ class RehearsedDaemon(WholeNode):
         config = Config(
             paths=Paths(state=str(folder / "state")),
             simulation=Simulation(preset=absolute(node)),
-            sources=Sources(nccl_logs=NcclLogsSource(paths=(str(self._log_file),) if job_log else ())),
+            sources=Sources(nccl_logs=NcclLogsSection(paths=(str(self._log_file),) if job_log else ())),
         )
         state_path(config).mkdir(parents=True, exist_ok=True)
         super().__init__(absolute(node), folder, faults=faults, config=config)
@@ -118,7 +120,7 @@ class RehearsedDaemon(WholeNode):
             self._monkeypatch.setattr(module, "time", clock)
         self._monkeypatch.setattr(time, "time", clock.time)
         # A command that logs would set up the logging of all tests that follow.
-        self._monkeypatch.setattr(commwatch.logging, "configure_logging", lambda settings: None)
+        self._monkeypatch.setattr(commwatch.service.log, "configure_logging", lambda settings: None)
 
     def _open(self, name: str, opt_in: tuple[str, ...]) -> Source:
         if name != nccl_logs.NcclLogsSource.collectors[0]:
@@ -224,7 +226,7 @@ class RehearsedDaemon(WholeNode):
 
     def _probe_node(self) -> ProbeNode:
         # Else in a process of its own, which may hang.
-        self._monkeypatch.setattr(probe_topology, "ask_sysfs", _read_sysfs)
+        self._monkeypatch.setattr(topology, "ask_sysfs", _read_sysfs)
 
         async def nothing() -> None:
             """All was read at the last step."""

@@ -7,15 +7,15 @@ from typing import Any, Protocol
 
 import pytest
 
-from commwatch.commands import probe_cycle
-from commwatch.config import Config
-from commwatch.gpu_view import GpuView
-from commwatch.probe_topology import ProbeTopology
-from commwatch.probes.by_hand import NodeByHand
-from commwatch.probes.gate import GateFacts, SchedulerFacts
+from commwatch.config.settings import Config
+from commwatch.node.gpus_now import GpuView
+from commwatch.node.store import Store
+from commwatch.node.topology.model import Topology
+from commwatch.probes.by_hand import cycles
+from commwatch.probes.by_hand.node import NodeByHand
+from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
 from commwatch.probes.plan import CyclePlan, CycleResult, SimulatedNodePlan
-from commwatch.store import Store
-from commwatch.topology.model import Topology
+from commwatch.probes.topology import ProbeTopology
 
 CYCLE_SECONDS = 5.0
 """That pass while a cycle runs."""
@@ -68,5 +68,5 @@ def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
             node.time += CYCLE_SECONDS
             return node.outcome(plan)
 
-    monkeypatch.setattr(probe_cycle, "NodeByHand", Node)
-    monkeypatch.setattr(probe_cycle, "Launcher", lambda **_: Ranks())
+    monkeypatch.setattr(cycles, "NodeByHand", Node)
+    monkeypatch.setattr(cycles, "Launcher", lambda **_: Ranks())

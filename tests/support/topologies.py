@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from commwatch.config import Config, Simulation
-from commwatch.topology.gather import read_topology
-from commwatch.topology.model import Topology
+from commwatch.config.settings import Config, Simulation
+from commwatch.node.topology.model import Topology
+from commwatch.workers.by_hand import read_topology
 
 
 @cache

@@ -10,18 +10,18 @@ from pathlib import Path
 import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding afterwards
 import pytest
 
-from commwatch.collection import Collector, Outcome
-from commwatch.collectors import COLLECTORS, CollectorPlan
-from commwatch.config import Config, Paths, source_settings
-from commwatch.instruments import Instruments
-from commwatch.job_settings import SOURCE as SETTINGS
-from commwatch.job_settings import JobSettings
-from commwatch.pipeline import Pipeline
+from commwatch.config.settings import Config, Paths, source_settings
+from commwatch.jobs.settings.plan import SOURCE as SETTINGS
+from commwatch.jobs.settings.plan import JobSettings
+from commwatch.node.store import Store
+from commwatch.service.collection import Collector, Outcome
+from commwatch.service.collectors import COLLECTORS, CollectorPlan
+from commwatch.service.instruments import Instruments
+from commwatch.service.pipeline import Pipeline
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Batch, Source, SourceUnavailable
 from commwatch.sources.nvml import NvmlSource
-from commwatch.state import StateDirectory, state_path
-from commwatch.store import Store
+from commwatch.state.directory import StateDirectory, state_path
 from commwatch.workers.child import SOURCES
 from commwatch.workers.wire import SimulationPlan, WorkerPlan
 from commwatch.workers.worker import Collected

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from commwatch.assets import asset
-from commwatch.config import Config, Probe, Section
-from commwatch.config_file import load_config
+from commwatch.config.assets import asset
+from commwatch.config.settings import Config, Probe, Section
+from commwatch.config.yaml_file import load_config
 
 EXAMPLE = asset("systemd/commwatch.yaml")
 

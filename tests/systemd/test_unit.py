@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.assets import asset
-from commwatch.config import Web
+from commwatch.config.assets import asset
+from commwatch.config.settings import Web
 from support.waiting import PATIENCE_SECONDS
 
 UNIT = asset("systemd/commwatch.service")

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import msgspec
 
-from commwatch.control import ControlServer
-from commwatch.top.view import Documents
+from commwatch.state.control import ControlServer
+from commwatch.views.top.view import Documents
 from support.daemon import environment
 from support.waiting import until, words
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from commwatch.commands import top
-from commwatch.config import Config, Paths, Web
-from commwatch.control import DaemonAbsent
+from commwatch.config.settings import Config, Paths, Web
 from commwatch.errors import CommwatchError
-from commwatch.top import local
+from commwatch.state.control import DaemonAbsent
+from commwatch.views.top import local
 from top.documents import made
 from top.session import answering
 from top.test_remote import serving, url

@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.control import DaemonAbsent
 from commwatch.errors import CommwatchError
-from commwatch.top.remote import Endpoint, Refused, WrongUse, basic_authorization, read_password, tls_context
-from commwatch.top.view import Documents
+from commwatch.state.control import DaemonAbsent
+from commwatch.views.top.remote import Endpoint, Refused, WrongUse, basic_authorization, read_password, tls_context
+from commwatch.views.top.view import Documents
 from support.certificates import Authority
 from top.documents import made
 
@@ -179,7 +179,7 @@ def test_no_daemon_there_is_absent() -> None:
 
 def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is larger than any document is not kept."""
-    monkeypatch.setattr("commwatch.top.remote._LARGEST_ANSWER", 100)
+    monkeypatch.setattr("commwatch.views.top.remote._LARGEST_ANSWER", 100)
     with serving() as server, pytest.raises(CommwatchError, match="no HTTP answer that can be read"):
         ask(url(server))
 

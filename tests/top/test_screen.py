@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.documents import ProbeRecord
-from commwatch.styled import Line, plain
-from commwatch.top.screen import Place, page_lines, screen
-from commwatch.top.view import Documents, View
+from commwatch.findings.documents import ProbeRecord
+from commwatch.lines import Line, plain
+from commwatch.views.top.screen import Place, page_lines, screen
+from commwatch.views.top.view import Documents, View
 from support.facts import shipped
 from top.documents import BUSY, faulty, healthy, made
 

@@ -74,7 +74,7 @@ def test_every_ending_leaves_the_terminal_as_it_was(state: Path, ending: str | s
 def test_a_defect_ends_it_with_the_terminal_as_it_was(state: Path, tmp_path: Path) -> None:
     """The error stands on the screen of the shell, not on the one that has gone."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import commwatch.top.screen as screen\n"
+        "import commwatch.views.top.screen as screen\n"
         "screen.collector_lines = lambda *given: 1 / 0\n"
     )  # fmt: skip
     path = f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from commwatch.topology.build import build_node
-from commwatch.topology.model import Gpu, NvLink, Topology
-from commwatch.topology.nvlink import DriverFacts
-from commwatch.topology.paths import path
-from commwatch.topology.sysfs import read_sysfs
+from commwatch.node.topology.build import build_node
+from commwatch.node.topology.model import Gpu, NvLink, Topology
+from commwatch.node.topology.nvlink import DriverFacts
+from commwatch.node.topology.paths import path
+from commwatch.node.topology.sysfs import read_sysfs
 
 NO_DRIVER = DriverFacts(note="no_driver: no library")
 

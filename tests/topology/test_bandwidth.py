@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.analysis.capacity import planned_nvlink_rate, planned_pcie_rate, planned_socket_rate
-from commwatch.topology.bandwidth import Bandwidth, path_bandwidth
-from commwatch.topology.model import Cpu, Endpoint, Topology
-from commwatch.topology.paths import path
+from commwatch.node.capacity import planned_nvlink_rate, planned_pcie_rate, planned_socket_rate
+from commwatch.node.topology.bandwidth import Bandwidth, path_bandwidth
+from commwatch.node.topology.model import Cpu, Endpoint, Topology
+from commwatch.node.topology.paths import path
 from topology.harness import driver, gpu, links, topology
 from topology.trees import Tree, hgx, rtx3090x4, two_sockets, virtual_machine
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.analysis.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.commands import topology
-from commwatch.config import Config, NvmlSource, Paths, Simulation, Sources
+from commwatch.config.settings import Config, NvmlSection, Paths, Simulation, Sources
 from commwatch.errors import CommwatchError
+from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.simulation.presets import PRESETS
 from support.topologies import simulated_topology
 from support.waiting import PATIENCE_SECONDS
@@ -34,7 +34,7 @@ def fixture(root: Path) -> Config:
     """A tree of files in place of this machine's, without driver."""
     return Config(
         paths=Paths(sysfs=str(root), procfs=str(root / "proc"), state=str(root / "state")),
-        sources=Sources(nvml=NvmlSource(enabled=False)),
+        sources=Sources(nvml=NvmlSection(enabled=False)),
     )
 
 
@@ -48,7 +48,7 @@ def simulated(preset: str, faults: Path | None = None, state: Path | None = None
 def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the command prints of a preset is made of one reading, whatever the format."""
     monkeypatch.setattr(
-        "commwatch.topology.gather.read_topology", lambda given: simulated_topology(given.simulation.preset)
+        "commwatch.workers.by_hand.read_topology", lambda given: simulated_topology(given.simulation.preset)
     )
 
 
@@ -222,7 +222,7 @@ def test_a_gpu_that_hangs_does_not_hang_the_command(tmp_path: Path) -> None:
 _RUN = """
 import argparse, sys
 from commwatch.commands import topology
-from commwatch.settings_arguments import config_from, settings_parser
+from commwatch.config.flags import config_from, settings_parser
 parser = argparse.ArgumentParser()
 topology.add_parser(parser.add_subparsers(), [settings_parser()])
 args = parser.parse_args(["topology", *sys.argv[1:]])
@@ -232,7 +232,7 @@ sys.exit(args.run(args, config_from(args)))
 
 def test_a_sysfs_that_gives_no_answer_is_an_error(tmp_path: Path) -> None:
     """After the deadline, with a word on what to look at; nothing on standard output."""
-    hurry = "from commwatch.topology import gather\ngather.SYSFS_DEADLINE_SECONDS = 0.0\n"
+    hurry = "from commwatch.node.topology import gather\ngather.SYSFS_DEADLINE_SECONDS = 0.0\n"
     command = [sys.executable, "-c", hurry + _RUN, "--path.sysfs", str(rtx3090x4(tmp_path).root)]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)

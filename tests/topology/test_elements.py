@@ -11,11 +11,11 @@ import pytest
 from analysis.culprit_cases import dice, pair_matrix
 from analysis.culprit_generator import Machine, fault_of
 from analysis.culprit_nodes import Board, Cell, Node, Part, gpu_link, nvswitch, pcie, switch_port
-from commwatch.analysis.culprit import find_suspects
-from commwatch.analysis.ways import Parts, Ways
-from commwatch.topology.elements import ways_between, ways_of
-from commwatch.topology.model import Endpoint, Gpu, NvLink, Topology
-from commwatch.topology.reach import gpu_paths
+from commwatch.node.topology.elements import ways_between, ways_of
+from commwatch.node.topology.model import Endpoint, Gpu, NvLink, Topology
+from commwatch.node.topology.reach import gpu_paths
+from commwatch.node.topology.ways import Parts, Ways
+from commwatch.probes.results.culprit import find_suspects
 from topology.harness import driver, gpu, links, topology
 from topology.trees import Tree, hgx, rtx3090x4, two_sockets
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.history import CounterHistory
 from commwatch.diagnosis.infiniband import infiniband
 from commwatch.diagnosis.settings import settings
 from commwatch.diagnosis.topology import topology_checks
-from commwatch.documents import metric_records
-from commwatch.settings_records import AuditRecord
+from commwatch.findings.documents import metric_records
+from commwatch.findings.exposed_topology import topology_of
+from commwatch.findings.facts import Facts
+from commwatch.findings.history import CounterHistory
+from commwatch.jobs.settings.records import AuditRecord
+from commwatch.node.topology.findings import findings
+from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.simulation.presets import PRESETS
-from commwatch.topology.exposed import topology_of
-from commwatch.topology.findings import findings
-from commwatch.topology.sysfs import read_sysfs
 from diagnosis.exposed import known_of
 from support.whole_node import whole_node
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from commwatch.topology.findings import TopologyFinding, findings
-from commwatch.topology.model import Gpu
-from commwatch.topology.nvlink import DriverFacts
+from commwatch.node.topology.findings import TopologyFinding, findings
+from commwatch.node.topology.model import Gpu
+from commwatch.node.topology.nvlink import DriverFacts
 from topology.harness import codes, driver, gpu, links, topology
 from topology.trees import Tree, domains, hgx, rtx3090x4, two_sockets, virtual_machine
 

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.analysis.pair_matrix import PairCell, PairEndpoint, PairMatrix
-from commwatch.styled import plain
-from commwatch.topology.document import document
-from commwatch.topology.findings import TopologyFinding, findings
-from commwatch.topology.measured import Measured, is_stale, laid_over
-from commwatch.topology.model import Topology
-from commwatch.topology.text import node_lines
+from commwatch.lines import plain
+from commwatch.node.topology.document import document
+from commwatch.node.topology.findings import TopologyFinding, findings
+from commwatch.node.topology.measured import Measured, is_stale, laid_over
+from commwatch.node.topology.model import Topology
+from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
+from commwatch.node.topology.text import node_lines
 from topology.harness import codes, driver, gpu, links, topology
 from topology.trees import Tree, hgx, rtx3090x4
 

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.styled import plain
-from commwatch.topology.document import SCHEMA_VERSION, document
-from commwatch.topology.dot import dot
-from commwatch.topology.model import Topology
-from commwatch.topology.text import node_lines
+from commwatch.lines import plain
+from commwatch.node.topology.document import SCHEMA_VERSION, document
+from commwatch.node.topology.dot import dot
+from commwatch.node.topology.model import Topology
+from commwatch.node.topology.text import node_lines
 from topology.harness import driver, gpu, links, topology
 from topology.trees import Tree, domains, hgx, rtx3090x4, two_sockets, virtual_machine
 

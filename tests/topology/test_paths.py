@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.topology.model import Endpoint, Gpu, NodeTopology, PciDevice, PcieLink, Topology
-from commwatch.topology.paths import (
+from commwatch.node.topology.model import Endpoint, Gpu, NodeTopology, PciDevice, PcieLink, Topology
+from commwatch.node.topology.paths import (
     all_paths,
     cpus_of,
     nearest_nics,

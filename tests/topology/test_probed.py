@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from commwatch.commands import probe, topology
-from commwatch.config import Config, Paths, Simulation
+from commwatch.config.settings import Config, Paths, Simulation
 
 
 @pytest.fixture(autouse=True)
 def no_pause_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The busy test of a simulated driver needs no second between its two looks."""
-    monkeypatch.setattr("commwatch.gpu_view.BUSY_SAMPLES_APART_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
 
 
 def run(config: Config, *arguments: str) -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.topology.model import Cpu, Gpu, NvLink, Topology
-from commwatch.topology.reach import GpuPaths, gpu_paths
+from commwatch.node.topology.model import Cpu, Gpu, NvLink, Topology
+from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from topology.harness import driver, gpu, links, topology
 from topology.trees import hgx, rtx3090x4, two_sockets, virtual_machine
 

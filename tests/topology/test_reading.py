@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.topology.model import Cpu, NvLink
-from commwatch.topology.nvlink import driver_facts
-from commwatch.topology.sysfs import SysfsFacts, natural, parse_cpu, parse_cpu_list, read_sysfs
+from commwatch.node.topology.model import Cpu, NvLink
+from commwatch.node.topology.nvlink import driver_facts
+from commwatch.node.topology.sysfs import SysfsFacts, natural, parse_cpu, parse_cpu_list, read_sysfs
 from commwatch_exporters.catalogue import family_of
 from commwatch_exporters.snapshot import Series
 from topology.harness import driver, gpu, topology

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.analysis.nccl_settings import NodeFacts, RdmaPort
-from commwatch.sources.node_network import NodeNetwork
-from commwatch.topology.model import NodeTopology, Topology
-from commwatch.topology.settings_facts import node_facts
+from commwatch.jobs.settings import NodeFacts, RdmaPort
+from commwatch.jobs.settings.node_network import NodeNetwork
+from commwatch.jobs.settings.topology_facts import node_facts
+from commwatch.node.topology.model import NodeTopology, Topology
 from support.topologies import simulated_topology
 from topology.harness import driver, gpu, links, topology
 from topology.trees import hgx, rtx3090x4, two_sockets

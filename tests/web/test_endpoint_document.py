@@ -11,7 +11,7 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from commwatch.web_access import WebAccess
+from commwatch.service.web_access import WebAccess
 from commwatch_exporters.http_messages import Limits, Response
 from commwatch_exporters.http_server import HttpServer
 from commwatch_exporters.tls_context import CIPHERS, CURVES

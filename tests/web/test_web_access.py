@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch.errors import ConfigError
-from commwatch.web_access import WebAccess
+from commwatch.service.web_access import WebAccess
 from commwatch_exporters.http_messages import Response
 from commwatch_exporters.http_server import HttpServer
 from support.certificates import Authority

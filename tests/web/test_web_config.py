@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from commwatch.config.web import WebConfig, read_web_config
 from commwatch.errors import ConfigError
-from commwatch.web_config import WebConfig, read_web_config
 from commwatch_exporters.tls_context import make_context
 from support.certificates import Authority
 from support.waiting import PATIENCE_SECONDS
@@ -252,7 +252,9 @@ def test_a_key_that_goes_while_it_is_read(folder: Path, tmp_path: Path, monkeypa
     """Between two steps of whoever replaces it: the key is named, and the file tried again later."""
     for name in ("node.pem", "node.key"):  # of its own: the others need theirs
         shutil.copy2(folder / name, tmp_path)
-    monkeypatch.setattr("commwatch.web_file.look_of", lambda path: path.with_suffix(".key").unlink(missing_ok=True))
+    monkeypatch.setattr(
+        "commwatch.config.web_file.look_of", lambda path: path.with_suffix(".key").unlink(missing_ok=True)
+    )
 
     with pytest.raises(ConfigError, match=r"tls_server_config.key_file: .*node.key cannot be read: No such file"):
         read(tmp_path, PAIR)

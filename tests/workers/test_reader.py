@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from commwatch.config import NetworkSource, section_json
+from commwatch.config.settings import NetworkSection, section_json
 from commwatch.sources.base import SourceUnavailable
 from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
@@ -447,7 +447,7 @@ def interfaces(sysfs: Path, names: Iterable[str]) -> None:
 async def network_reader(sysfs: Path) -> AsyncIterator[tuple[Reader, Events]]:
     """A reader of all interfaces of a tree."""
     events = Events()
-    settings = {"network": section_json(NetworkSource(physical_only=False))}
+    settings = {"network": section_json(NetworkSection(physical_only=False))}
     reader = Reader(ReaderSettings("host", ("network",), settings, 5, 10, str(sysfs), PROC), events)
     try:
         yield reader, events

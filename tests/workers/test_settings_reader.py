@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from commwatch.instruments import Instruments
-from commwatch.job_settings import SettingsReader
-from commwatch.settings_records import AuditOrder, AuditRecord
+from commwatch.jobs.settings.plan import SettingsReader
+from commwatch.jobs.settings.records import AuditOrder, AuditRecord
+from commwatch.service.instruments import Instruments
 from commwatch.workers.reader import ReaderSettings
 from commwatch.workers.worker import Collected
 from support.core import in_loop

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from commwatch.collectors import COLLECTORS
-from commwatch.commands.common import json_option, print_json, print_table
-from commwatch.config import Config, source_settings
-from commwatch.control import DaemonAbsent, ask_daemon
+from commwatch.config.settings import Config, source_settings
+from commwatch.config.thresholds import load_thresholds
+from commwatch.config.web import read_web_config
 from commwatch.errors import CommwatchError
-from commwatch.origins import nvidia_driver_present, origin_absent
+from commwatch.service.collectors import COLLECTORS
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import SourceUnavailable
-from commwatch.state import StateDirectory, state_path
-from commwatch.thresholds import load_thresholds
-from commwatch.web_config import read_web_config
+from commwatch.sources.presence import nvidia_driver_present, origin_absent
+from commwatch.state.control import DaemonAbsent, ask_daemon
+from commwatch.state.directory import StateDirectory, state_path
+from commwatch.views.terminal import json_option, print_json, print_table
 from commwatch.workers.wire import WorkerPlan
 from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
 from commwatch_exporters.listen import EndpointError, bind

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.common import json_option, print_json, print_lines, screen
 from commwatch.commands.diagnose_files import check_files, file_options, write_files
 from commwatch.commands.probe import ignore_scheduler_option, parse_gpus
 from commwatch.commands.profile_options import PROFILE_NAMES, step_time_option
-from commwatch.config import Config
+from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
+from commwatch.views.terminal import json_option, print_json, print_lines, screen
 
 if TYPE_CHECKING:
+    from commwatch.config.thresholds import Thresholds
     from commwatch.diagnosis.document import Diagnosis
     from commwatch.diagnosis.known import Known
-    from commwatch.thresholds import Thresholds
 
 EXIT_CODES = {"healthy": 0, "notices": 0, "degraded": 1, "broken": 1, "unknown": 3}
 """By the word of the verdict."""
@@ -98,9 +98,9 @@ def run(args: argparse.Namespace, config: Config) -> int:
         from commwatch.commands.diagnose_settings import run_settings
 
         return run_settings(args.settings, config, as_json=args.json)
-    from commwatch.analysis.marks.profiles import Asked
+    from commwatch.config.thresholds import load_thresholds
+    from commwatch.diagnosis.marks.profiles import Asked
     from commwatch.diagnosis.walk import diagnose
-    from commwatch.thresholds import load_thresholds
 
     known = _known(args, config, load_thresholds(Path(config.thresholds) if config.thresholds else None))
     known = replace(known, asked=Asked(args.profile or "", args.step_time))
@@ -137,7 +137,7 @@ def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> 
         return ask(config, thresholds)
     from commwatch.diagnosis.full_scan import full_scan
     from commwatch.diagnosis.stress_run import stress_seconds
-    from commwatch.logging import configure_logging
+    from commwatch.service.log import configure_logging
 
     seconds = stress_seconds(args.stress)
     configure_logging(config.log)
@@ -149,7 +149,7 @@ def _print(document: Diagnosis, args: argparse.Namespace) -> None:
         print_json(document)
         return
     from commwatch.diagnosis.text import diagnosis_lines
-    from commwatch.styled import WIDTH
+    from commwatch.lines import WIDTH
 
     _, width = screen()
     print_lines(diagnosis_lines(document, width=min(width or WIDTH, _WIDEST), every=args.all))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.config import Config
+from commwatch.config.settings import Config
 
 if TYPE_CHECKING:
     from commwatch.diagnosis.document import Diagnosis

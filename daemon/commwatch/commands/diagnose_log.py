@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from commwatch.commands.common import print_json, print_lines
 from commwatch.errors import CommwatchError
-from commwatch.styled import printable
+from commwatch.lines import printable
+from commwatch.views.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
-    from commwatch.analysis.nccl_log_story import Chapter
-    from commwatch.sources.log_reading import ReadLog
-    from commwatch.styled import Line
+    from commwatch.jobs.logs.reading import ReadLog
+    from commwatch.jobs.logs.story import Chapter
+    from commwatch.lines import Line
 
 SCHEMA = "commwatch-log/1"
 _SHOWN = 10
@@ -106,8 +106,8 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     Raises:
         LogUnreadable: a name cannot be read.
     """
-    from commwatch.analysis.nccl_log_story import tell
-    from commwatch.sources.log_reading import read_logs
+    from commwatch.jobs.logs.reading import read_logs
+    from commwatch.jobs.logs.story import tell
 
     try:
         logs = read_logs(names)
@@ -123,8 +123,8 @@ def _has_nccl(logs: Iterable[ReadLog]) -> bool:
 
 
 def _incident(chapter: Chapter) -> LogIncident:
-    from commwatch.analysis.nccl_log_rules import SIDES
-    from commwatch.analysis.nccl_log_words import WORDS
+    from commwatch.jobs.logs.rules import SIDES
+    from commwatch.jobs.logs.words import WORDS
 
     culprit = chapter.culprit
     event, words = culprit.event, WORDS[culprit.event.category]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from commwatch.commands.common import print_json, print_lines
-from commwatch.config import Config
+from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
-from commwatch.styled import HEADING, WIDTH, Line, printable
+from commwatch.lines import HEADING, WIDTH, Line, printable
+from commwatch.views.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
-    from commwatch.analysis.nccl_settings import NodeFacts, SettingRemark
+    from commwatch.jobs.settings import NodeFacts, SettingRemark
 
 SCHEMA: Literal["commwatch-settings-audit/1"] = "commwatch-settings-audit/1"
 _DEADLINE_SECONDS = 10.0
@@ -126,9 +126,9 @@ def _read(name: str) -> bytes:
 
 def _node(config: Config) -> tuple[NodeFacts, str]:
     """What settings are held against, and the same in words. Whatever may hang is read in processes of their own."""
-    from commwatch.analysis.nccl_settings import NodeFacts
-    from commwatch.topology.gather import ask_network, read_topology, simulated_files
-    from commwatch.topology.settings_facts import node_facts
+    from commwatch.jobs.settings import NodeFacts
+    from commwatch.jobs.settings.topology_facts import node_facts
+    from commwatch.workers.by_hand import ask_network, read_topology, simulated_files
 
     try:
         topology, _ = read_topology(config)
@@ -147,9 +147,9 @@ def _node(config: Config) -> tuple[NodeFacts, str]:
 
 
 def _audited(name: str, data: bytes, node: NodeFacts) -> AuditedFile:
-    from commwatch.analysis.nccl_settings import kept_name
-    from commwatch.settings_audit import audit_environment, audit_file
-    from commwatch.sources.process_environment import MOST_SETTINGS
+    from commwatch.jobs.settings import kept_name
+    from commwatch.jobs.settings.audit import audit_environment, audit_file
+    from commwatch.jobs.settings.process_environment import MOST_SETTINGS
 
     if name.endswith(".conf"):
         try:
@@ -172,7 +172,7 @@ def _processes(pids: Sequence[int], node: NodeFacts, procfs: Path) -> AuditedFil
     Raises:
         SettingsUnreadable: one of them cannot be read, or has ended: what is not read is not clean.
     """
-    from commwatch.settings_audit import audit_processes
+    from commwatch.jobs.settings.audit import audit_processes
 
     audit = audit_processes(pids, node, procfs)
     if audit.unread:
@@ -191,7 +191,7 @@ def _note(remark: SettingRemark) -> SettingNote:
 
 def _note_of_file(remark: SettingRemark) -> SettingNote:
     """Of a file that was named itself, whether or not any NCCL_CONF_FILE names it too."""
-    from commwatch.analysis.nccl_settings.values import WHERE
+    from commwatch.jobs.settings.values import WHERE
 
     note = _note(remark)
     return msgspec.structs.replace(note, variable="this file") if note.variable == WHERE["conf_file"] else note
@@ -223,7 +223,7 @@ def _unquoted(value: str) -> str:
 
 def answer_lines(answer: SettingsAnswer) -> Iterator[Line]:
     """The answer as text."""
-    from commwatch.analysis.nccl_settings.values import WHERE
+    from commwatch.jobs.settings.values import WHERE
 
     files = {origin: where for origin, where in WHERE.items() if origin != "environment"}
     if answer.simulated is not None:

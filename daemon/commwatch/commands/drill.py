@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.common import json_option, print_json, print_table
-from commwatch.config import Config
+from commwatch.config.settings import Config
 from commwatch.units import parse_duration
+from commwatch.views.terminal import json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from commwatch.drill.model import Drill

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 
-from commwatch.commands.common import json_option, print_json, print_lines
-from commwatch.config import Config
-from commwatch.logging import configure_logging
+from commwatch.config.settings import Config
+from commwatch.service.log import configure_logging
+from commwatch.views.terminal import json_option, print_json, print_lines
 
 
 def add_parser(
@@ -68,11 +68,11 @@ def add_parser(
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Read, reckon, print."""
-    from commwatch.commands.estimate_answer import answer
-    from commwatch.commands.estimate_request import read_request
-    from commwatch.commands.estimate_text import answer_lines
-    from commwatch.commands.rate_history import known_rates
-    from commwatch.simulation.names import node_name
+    from commwatch.config.simulated import node_name
+    from commwatch.diagnosis.estimate.answer import answer
+    from commwatch.diagnosis.estimate.rate_history import known_rates
+    from commwatch.diagnosis.estimate.request import read_request
+    from commwatch.diagnosis.estimate.text import answer_lines
 
     configure_logging(config.log)
     known = known_rates(config, time.time())

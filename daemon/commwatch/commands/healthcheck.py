@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from commwatch.commands.common import json_option
 from commwatch.commands.profile_options import PROFILE_NAMES, positive_duration, step_time_option
-from commwatch.config import Config
+from commwatch.config.settings import Config
+from commwatch.views.terminal import json_option
 
 LOOK_SECONDS = 60.0
 """A look of the daemon that is older is unknown; it looks every 10 s."""
@@ -50,7 +50,7 @@ def add_parser(
 def run(args: argparse.Namespace, config: Config) -> int:
     """Ask the daemon, else the kernel; judge, drain where that is asked for and due, and say it."""
     # The daemon builds this parser too, and needs nothing of the rest.
-    from commwatch.healthcheck import Options, check
+    from commwatch.diagnosis.health.check import Options, check
 
     return check(
         Options(

@@ -6,15 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.common import json_option, print_json, print_lines, screen
 from commwatch.commands.probe import ignore_scheduler_option, pair_probes, parse_gpus
-from commwatch.config import Config
+from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
-from commwatch.logging import configure_logging
+from commwatch.service.log import configure_logging
+from commwatch.views.terminal import json_option, print_json, print_lines, screen
 
 if TYPE_CHECKING:
-    from commwatch.analysis.pair_matrix import PairMatrix, Quantity
-    from commwatch.heatmap.view import View
+    from commwatch.node.topology.pair_matrix import PairMatrix, Quantity
+    from commwatch.views.heatmap.view import View
 
 DRAWN, NOTHING, WRONG_USE, NOT_MEASURED = 0, 1, 2, 3
 QUANTITIES = ("bandwidth", "latency", "both-ways")
@@ -73,15 +73,15 @@ def add_parser(
 def run(args: argparse.Namespace, config: Config) -> int:
     """Get the matrix, draw it."""
     _check_use(args)
-    from commwatch.heatmap.document import read_matrix
-    from commwatch.heatmap.matrix_view import view_of
-    from commwatch.thresholds import load_thresholds
+    from commwatch.config.thresholds import load_thresholds
+    from commwatch.views.heatmap.document import read_matrix
+    from commwatch.views.heatmap.matrix_view import view_of
 
     configure_logging(config.log)
     # Whatever cannot work is said before anything is measured.
     earlier = read_matrix(args.compare) if args.compare else None
     if args.output is not None:
-        from commwatch.heatmap.picture import check_picture
+        from commwatch.views.heatmap.picture import check_picture
 
         check_picture(args.output)
     quantity: Quantity = args.quantity.replace("-", "_")
@@ -105,12 +105,12 @@ def _check_use(args: argparse.Namespace) -> None:
 
 def _matrix(args: argparse.Namespace, config: Config) -> PairMatrix:
     if args.file:
-        from commwatch.heatmap.document import read_matrix
+        from commwatch.views.heatmap.document import read_matrix
 
         return read_matrix(args.file)
     if args.fresh:
         return _fresh(args, config)
-    from commwatch.commands.pair_history import last_matrix
+    from commwatch.probes.by_hand.pair_history import last_matrix
 
     matrix = last_matrix(config)
     if matrix is None:
@@ -122,8 +122,8 @@ def _matrix(args: argparse.Namespace, config: Config) -> PairMatrix:
 
 
 def _fresh(args: argparse.Namespace, config: Config) -> PairMatrix:
-    from commwatch.commands.probe_answer import notes_of
-    from commwatch.commands.probe_cycle import run_cycles
+    from commwatch.probes.by_hand.answer import notes_of
+    from commwatch.probes.by_hand.cycles import run_cycles
 
     name, probe = next(iter(pair_probes(config).items()))
     (answer,) = run_cycles(config, {name: probe}, gpus=parse_gpus(args.gpus), ignore_scheduler=args.ignore_scheduler)
@@ -134,7 +134,7 @@ def _fresh(args: argparse.Namespace, config: Config) -> PairMatrix:
 
 
 def _compare(args: argparse.Namespace, before: PairMatrix, now: PairMatrix, quantity: Quantity) -> int:
-    from commwatch.heatmap.compare import compare, view_of_comparison
+    from commwatch.views.heatmap.compare import compare, view_of_comparison
 
     comparison = compare(before, now, quantity)
     if args.json:
@@ -146,13 +146,13 @@ def _compare(args: argparse.Namespace, before: PairMatrix, now: PairMatrix, quan
 def _draw(args: argparse.Namespace, view: View) -> None:
     """Into the file, and in the terminal where neither a file nor JSON is wanted."""
     if args.output is not None:
-        from commwatch.heatmap.picture import draw
+        from commwatch.views.heatmap.picture import draw
 
         draw(view, args.output)
         if not args.json:
             print(f"drawn into {args.output}")
     elif not args.json:
-        from commwatch.heatmap.text import heatmap_lines
+        from commwatch.views.heatmap.text import heatmap_lines
 
         coloured, width = screen()
         print_lines(heatmap_lines(view, coloured=coloured, width=width))

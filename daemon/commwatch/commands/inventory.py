@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from commwatch.commands.common import json_option, print_json, print_table
-from commwatch.config import Config
-from commwatch.control import ask_daemon
-from commwatch.state import state_path
+from commwatch.config.settings import Config
+from commwatch.state.control import ask_daemon
+from commwatch.state.directory import state_path
+from commwatch.views.terminal import json_option, print_json, print_table
 
 
 def add_parser(

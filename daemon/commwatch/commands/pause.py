@@ -8,13 +8,13 @@ import time
 
 import msgspec
 
-from commwatch.commands.common import json_option, print_json
-from commwatch.config import Config
-from commwatch.control import DaemonAbsent, ask_daemon
+from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
-from commwatch.maintenance import Maintenance, MaintenanceFile
-from commwatch.state import state_path
+from commwatch.state.control import DaemonAbsent, ask_daemon
+from commwatch.state.directory import state_path
+from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from commwatch.units import format_seconds, parse_duration
+from commwatch.views.terminal import json_option, print_json
 
 LONGEST_SECONDS = 30 * 86400.0
 

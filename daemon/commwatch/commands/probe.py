@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from commwatch.commands.common import json_option, print_json
-from commwatch.config import Config, Probe
+from commwatch.config.settings import Config, Probe
 from commwatch.errors import CommwatchError
-from commwatch.logging import configure_logging
+from commwatch.service.log import configure_logging
+from commwatch.views.terminal import json_option, print_json
 
 _EXIT_CODES = (
     "Exit code 0: good; 1: failed, or low: below the threshold of a configured or published bandwidth, above the "
@@ -66,11 +66,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
     probes = _wanted(args, config)
     gpus = parse_gpus(args.gpus)
     # Only now: the other commands do without what runs probes.
-    from commwatch.commands.probe_answer import BAD, GOOD, NOT_MEASURED, Document
-    from commwatch.commands.probe_cycle import run_cycles
-    from commwatch.commands.probe_text import print_answers
-    from commwatch.simulation.names import node_name
-    from commwatch.thresholds import load_thresholds
+    from commwatch.config.simulated import node_name
+    from commwatch.config.thresholds import load_thresholds
+    from commwatch.probes.by_hand.answer import BAD, GOOD, NOT_MEASURED, Document
+    from commwatch.probes.by_hand.cycles import run_cycles
+    from commwatch.views.probe_text import print_answers
 
     configure_logging(config.log)
     answers = run_cycles(config, probes, gpus=gpus, ignore_scheduler=args.ignore_scheduler)

@@ -7,7 +7,7 @@ import argparse
 from commwatch.units import parse_duration
 
 PROFILE_NAMES = ("7b", "235b")
-"""Those of analysis/marks/profiles.py, which the command line itself does not load."""
+"""Those of diagnosis/marks/profiles.py, which the command line itself does not load."""
 
 
 def step_time_option(parser: argparse.ArgumentParser) -> None:

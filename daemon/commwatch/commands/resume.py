@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from commwatch.commands.common import json_option, print_json
-from commwatch.config import Config
-from commwatch.control import DaemonAbsent, ask_daemon
-from commwatch.maintenance import MaintenanceFile
-from commwatch.state import state_path
+from commwatch.config.settings import Config
+from commwatch.state.control import DaemonAbsent, ask_daemon
+from commwatch.state.directory import state_path
+from commwatch.state.maintenance import MaintenanceFile
+from commwatch.views.terminal import json_option, print_json
 
 
 def add_parser(

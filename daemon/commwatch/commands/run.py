@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from commwatch.config import Config
-from commwatch.logging import configure_logging
+from commwatch.config.settings import Config
+from commwatch.service.log import configure_logging
 
 
 def add_parser(
@@ -26,8 +26,8 @@ def add_parser(
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Run until stopped."""
-    from commwatch.service import Service
-    from commwatch.settings_arguments import config_from
+    from commwatch.config.flags import config_from
+    from commwatch.service.root import Service
 
     configure_logging(config.log)
     return asyncio.run(Service(config, lambda: config_from(args)).run())

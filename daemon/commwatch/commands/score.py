@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from commwatch.analysis.score.model import Loss, Part
-from commwatch.commands.common import json_option, print_json, print_table
-from commwatch.config import Config
-from commwatch.control import ask_daemon, document_of
-from commwatch.documents import ScoreDocument
-from commwatch.state import state_path
+from commwatch.config.settings import Config
+from commwatch.findings.documents import ScoreDocument
+from commwatch.findings.score.model import Loss, Part
+from commwatch.state.control import ask_daemon, document_of
+from commwatch.state.directory import state_path
 from commwatch.units import format_percent
+from commwatch.views.terminal import json_option, print_json, print_table
 
 DEADLINE_SECONDS = 1.5
 """With the start of Python it answers within 2 s."""

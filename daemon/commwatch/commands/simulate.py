@@ -9,8 +9,8 @@ import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from commwatch.commands.common import json_option, print_json
-from commwatch.config import Config
+from commwatch.config.settings import Config
+from commwatch.views.terminal import json_option, print_json
 
 if TYPE_CHECKING:
     from commwatch.simulation.describe import KindDescription, NodeDescription, SettingDescription

@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.common import print_json
 from commwatch.commands.profile_options import positive_duration
-from commwatch.config import Config
+from commwatch.config.settings import Config
+from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
-    from commwatch.thresholds import Thresholds
-    from commwatch.top.live import Source
-    from commwatch.top.view import View
+    from commwatch.config.thresholds import Thresholds
+    from commwatch.views.top.live import Source
+    from commwatch.views.top.view import View
 
 INTERVAL_SECONDS = 2.0
 SHORTEST_SECONDS = 0.5
@@ -68,9 +68,9 @@ def _interval(text: str) -> float:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Ask, and show it once or until someone quits."""
-    from commwatch.thresholds import load_thresholds
-    from commwatch.top.live import run_live, run_plain
-    from commwatch.top.terminal import can_be_drawn_on, wants_colours
+    from commwatch.config.thresholds import load_thresholds
+    from commwatch.views.top.live import run_live, run_plain
+    from commwatch.views.top.terminal import can_be_drawn_on, wants_colours
 
     thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
     environment = dict(os.environ)
@@ -87,13 +87,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _source(args: argparse.Namespace, config: Config) -> Source:
-    from commwatch.top.remote import Endpoint, WrongUse, basic_authorization, read_password, tls_context
+    from commwatch.views.top.remote import Endpoint, WrongUse, basic_authorization, read_password, tls_context
 
     if args.url is None:
         for option in ("ca_file", "cert_file", "key_file", "user", "password_file"):
             if getattr(args, option):
                 raise WrongUse(f"--{option.replace('_', '-')} is for the endpoint that --url names")
-        from commwatch.top.local import LocalDaemon
+        from commwatch.views.top.local import LocalDaemon
 
         return LocalDaemon(config)
     authorization = ""
@@ -109,7 +109,7 @@ def _source(args: argparse.Namespace, config: Config) -> Source:
 def _asked_password(user: str) -> str:
     import getpass
 
-    from commwatch.top.remote import WrongUse
+    from commwatch.views.top.remote import WrongUse
 
     if not sys.stdin.isatty():
         raise WrongUse("--user needs --password-file where no one can be asked")
@@ -117,7 +117,7 @@ def _asked_password(user: str) -> str:
 
 
 def _print_once(source: Source, thresholds: Thresholds) -> None:
-    from commwatch.top.live import Looking
+    from commwatch.views.top.live import Looking
 
     looking = Looking(source.name, thresholds)
     looking.answered(source.ask())
@@ -126,8 +126,8 @@ def _print_once(source: Source, thresholds: Thresholds) -> None:
 
 def _print_page(view: View, now: float) -> None:
     """Without colours: a script may look at it, or a terminal that has none."""
-    from commwatch.styled import plain
-    from commwatch.top.screen import page_lines
+    from commwatch.lines import plain
+    from commwatch.views.top.screen import page_lines
 
     width = shutil.get_terminal_size().columns
     for line in page_lines(view, width, now):

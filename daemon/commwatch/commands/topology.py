@@ -7,16 +7,16 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from commwatch.commands.common import json_option, print_json, print_lines
-from commwatch.config import Config
+from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
-from commwatch.logging import configure_logging
+from commwatch.service.log import configure_logging
 from commwatch.units import format_seconds
+from commwatch.views.terminal import json_option, print_json, print_lines
 
 if TYPE_CHECKING:
-    from commwatch.analysis.pair_matrix import PairMatrix
-    from commwatch.topology.measured import Measured
-    from commwatch.topology.model import Topology
+    from commwatch.node.topology.measured import Measured
+    from commwatch.node.topology.model import Topology
+    from commwatch.node.topology.pair_matrix import PairMatrix
 
 
 class OtherGpus(CommwatchError):
@@ -60,24 +60,24 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.pairs and args.dot:
         print("commwatch topology: the graph of --dot has no measured values; leave --pairs out", file=sys.stderr)
         return 2
-    from commwatch.topology.gather import read_topology
+    from commwatch.workers.by_hand import read_topology
 
     configure_logging(config.log)
     given = _read_pairs(args.pairs)  # before what takes longer
     topology, problems = read_topology(config)
     measured = "" if args.dot else _measured(given, args.pairs, config, topology)
     if args.json:
-        from commwatch.topology.document import document
+        from commwatch.node.topology.document import document
 
         simulated = bool(config.simulation.preset)
         print_json(document(topology, simulated=simulated, problems=problems, measured=measured))
         return 0
     if args.dot:
-        from commwatch.topology.dot import dot
+        from commwatch.node.topology.dot import dot
 
         sys.stdout.write(dot(topology))
         return 0
-    from commwatch.topology.text import node_lines
+    from commwatch.node.topology.text import node_lines
 
     if config.simulation.preset:
         print(f"Simulated node {config.simulation.preset}: none of this is real.\n")
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 def _read_pairs(file: str | None) -> PairMatrix | None:
     if file is None:
         return None
-    from commwatch.heatmap.document import read_matrix
+    from commwatch.views.heatmap.document import read_matrix
 
     return read_matrix(file)
 
@@ -102,7 +102,7 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
     Raises:
         OtherGpus: the file is of another machine.
     """
-    from commwatch.topology.measured import is_stale, laid_over
+    from commwatch.node.topology.measured import is_stale, laid_over
 
     now = time.time()
     if given is not None:
@@ -110,7 +110,7 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
         if isinstance(found, str):
             raise OtherGpus(f"{file}: {found}")
         return found
-    from commwatch.commands.pair_history import last_matrix, pairs_interval
+    from commwatch.probes.by_hand.pair_history import last_matrix, pairs_interval
 
     matrix = last_matrix(config)
     if matrix is None:

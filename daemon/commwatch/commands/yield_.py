@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from commwatch.commands.common import json_option, print_json
-from commwatch.config import Config
-from commwatch.probes.hold import HoldError, HoldFile
-from commwatch.probes.lock import LOCK_FILE, held_elsewhere
-from commwatch.state import state_path
+from commwatch.config.settings import Config
+from commwatch.probes.cycle.lock import LOCK_FILE, held_elsewhere
+from commwatch.probes.gate.hold import HoldError, HoldFile
+from commwatch.state.directory import state_path
 from commwatch.units import format_seconds, parse_duration
+from commwatch.views.terminal import json_option, print_json
 
 LONGEST_HOLD_SECONDS = 86400.0
 LONGEST_WAIT_SECONDS = 600.0

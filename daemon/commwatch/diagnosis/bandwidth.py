@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.rules.gpu_ways import gpus_of, ways_of
-from commwatch.analysis.marks.mark import HEALTHY_SHARE
-from commwatch.analysis.marks.results import (
+from commwatch.config.thresholds import Thresholds
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.marks.mark import HEALTHY_SHARE
+from commwatch.diagnosis.marks.results import (
     Conditions,
     PairRate,
     Result,
@@ -20,8 +20,8 @@ from commwatch.analysis.marks.results import (
     pair_rates,
     results,
 )
-from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.thresholds import Thresholds
+from commwatch.findings.facts import Facts
+from commwatch.findings.rules.gpu_ways import gpus_of, ways_of
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from commwatch.config import Config, encode_quantity
+from commwatch.config.settings import Config, encode_quantity
 from commwatch.diagnosis.bundle import Found, LeftOut, Piece
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.identity import Identity
@@ -17,9 +17,9 @@ from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.report import report
 from commwatch.diagnosis.secret_texts import settings_without_secrets
 from commwatch.diagnosis.text import diagnosis_lines
-from commwatch.probes.pair_record import load_matrices
-from commwatch.state import state_path
-from commwatch.styled import plain
+from commwatch.lines import plain
+from commwatch.probes.results.pair_record import load_matrices
+from commwatch.state.directory import state_path
 
 _DAEMON = "the daemon"
 

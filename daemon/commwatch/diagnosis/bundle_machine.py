@@ -12,13 +12,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from commwatch.config import Config
+from commwatch.config.settings import Config
 from commwatch.diagnosis.bundle import Found, LeftOut, Piece
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.programs import program_environment, run_program
 from commwatch.errors import CommwatchError
-from commwatch.probes.asking import NoAnswer
-from commwatch.styled import plain
+from commwatch.lines import plain
+from commwatch.workers.one_shot import NoAnswer
 
 _MOST_BYTES = 4 * 2**20
 """Of one piece; nvidia-smi -q of eight GPUs prints 0.3 MB."""
@@ -73,10 +73,10 @@ def _topology(config: Config, known: Known, tell: Tell) -> Generator[Found, None
     if reason := why_driver_is_left_alone(known):
         yield LeftOut(name, source, reason)
         return reason
-    from commwatch.topology.document import document
-    from commwatch.topology.gather import read_topology
-    from commwatch.topology.measured import laid_over
-    from commwatch.topology.text import node_lines
+    from commwatch.node.topology.document import document
+    from commwatch.node.topology.measured import laid_over
+    from commwatch.node.topology.text import node_lines
+    from commwatch.workers.by_hand import read_topology
 
     tell("the topology")
     try:

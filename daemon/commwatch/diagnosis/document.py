@@ -6,10 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from commwatch.analysis.pair_matrix import PairMatrix
-from commwatch.analysis.score.model import Score
 from commwatch.diagnosis.check import Check
-from commwatch.documents import About, FindingRecord
+from commwatch.findings.documents import About, FindingRecord
+from commwatch.findings.score.model import Score
+from commwatch.node.topology.pair_matrix import PairMatrix
 
 DIAGNOSIS_SCHEMA: Literal["commwatch-diagnosis/1"] = "commwatch-diagnosis/1"
 

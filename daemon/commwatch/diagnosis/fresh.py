@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commwatch.analysis.pair_matrix import PairMatrix
-from commwatch.commands.probe_answer import Answer
+from commwatch.node.topology.pair_matrix import PairMatrix
+from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import Failed, Measured
-from commwatch.probes.record import Reading
+from commwatch.probes.results.record import Reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,22 +12,22 @@ import msgspec
 import structlog
 
 from commwatch.commands.probe import pair_probes
-from commwatch.commands.probe_answer import Answer
-from commwatch.commands.probe_cycle import run_cycles
-from commwatch.config import Config, Probe
+from commwatch.config.settings import Config, Probe
+from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known, ask
 from commwatch.diagnosis.scan_findings import with_scan
 from commwatch.diagnosis.stress_run import run_stress
 from commwatch.errors import CommwatchError
-from commwatch.probe_node import Prospect
-from commwatch.probe_records import AnyRecord, take_outcome
-from commwatch.probes.history import ProbeHistory
-from commwatch.probes.pair_record import PairHistory, PairRecord
+from commwatch.probes.by_hand.answer import Answer
+from commwatch.probes.by_hand.cycles import run_cycles
+from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
-from commwatch.probes.record import ProbeRecord, rules_of
-from commwatch.state import state_path
-from commwatch.thresholds import Thresholds
+from commwatch.probes.results.history import ProbeHistory
+from commwatch.probes.results.pair_record import PairHistory, PairRecord
+from commwatch.probes.results.record import ProbeRecord, rules_of
+from commwatch.probes.results.records import AnyRecord, take_outcome
+from commwatch.state.directory import state_path
 
 log = structlog.get_logger("commwatch.diagnosis")
 

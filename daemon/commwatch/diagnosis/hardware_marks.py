@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.rules.gpu_ways import gpus_of
-from commwatch.analysis.marks.mark import HEALTHY_SHARE, Mark, judge_rate
-from commwatch.analysis.marks.results import (
+from commwatch.diagnosis.bandwidth import why_unmeasured
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.marks.mark import HEALTHY_SHARE, Mark, judge_rate
+from commwatch.diagnosis.marks.results import (
     Conditions,
     all_conditions,
     all_reduces,
@@ -21,9 +21,9 @@ from commwatch.analysis.marks.results import (
     path_under_switch,
     results,
 )
-from commwatch.analysis.marks.table import INFINIBAND_HDR, NVLINK, PCIE_GEN4_X16, UTILIZATION
-from commwatch.diagnosis.bandwidth import why_unmeasured
-from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.marks.table import INFINIBAND_HDR, NVLINK, PCIE_GEN4_X16, UTILIZATION
+from commwatch.findings.facts import Facts
+from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.units import format_bytes, format_percent, format_rate
 
 _GEN4_X16 = (4, 16)

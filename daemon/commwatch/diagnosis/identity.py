@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from commwatch.documents import SnapshotDocument
+from commwatch.findings.documents import SnapshotDocument
 from commwatch_exporters.signs import GPU_STATES
 
 

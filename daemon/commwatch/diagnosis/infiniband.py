@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.rules.ports import all_read
-from commwatch.analysis.findings.rules.rdma import PHYSICAL_STATES, STATES
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rails import rails
 from commwatch.diagnosis.rdma_ports import ACTIVE, BEST_MTU, LINK_UP, PortFacts, ports_of, roce_mtu
 from commwatch.diagnosis.rdma_troubles import troubles
+from commwatch.findings.facts import Facts
+from commwatch.findings.rules.ports import all_read
+from commwatch.findings.rules.rdma import PHYSICAL_STATES, STATES
 
 _STABLE = "the fastest that was stable here"
 _SIBLINGS = "the fastest port of the same adapter model"

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.history import CounterHistory
-from commwatch.analysis.marks.profiles import ALL_PROFILES, Asked
-from commwatch.config import Config
-from commwatch.control import DaemonAbsent, ask_daemon, document_of
+from commwatch.config.settings import Config
+from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
-from commwatch.documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
+from commwatch.diagnosis.marks.profiles import ALL_PROFILES, Asked
 from commwatch.errors import CommwatchError
-from commwatch.state import state_path
-from commwatch.thresholds import Thresholds
+from commwatch.findings.documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
+from commwatch.findings.facts import Facts
+from commwatch.findings.history import CounterHistory
+from commwatch.state.control import DaemonAbsent, ask_daemon, document_of
+from commwatch.state.directory import state_path
 
 if TYPE_CHECKING:
-    from commwatch.analysis.pair_matrix import PairMatrix
-    from commwatch.commands.probe_answer import Answer
     from commwatch.diagnosis.stress import Stress
+    from commwatch.node.topology.pair_matrix import PairMatrix
+    from commwatch.probes.by_hand.answer import Answer
 
 _DAEMON_SECONDS = 1.5
 """For all that is asked of the daemon together in a quick diagnosis, which is to answer within 2 s."""
@@ -99,8 +99,8 @@ def _asked(config: Config, operation: str, kind: type[_Document], until: float) 
 
 
 def _current_matrix(config: Config, now: float) -> PairMatrix | None:
-    from commwatch.commands.pair_history import last_matrix, pairs_interval
-    from commwatch.topology.measured import is_stale
+    from commwatch.node.topology.measured import is_stale
+    from commwatch.probes.by_hand.pair_history import last_matrix, pairs_interval
 
     matrix = last_matrix(config)
     return None if matrix is None or is_stale(now - matrix.taken_at, pairs_interval(config)) else matrix

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from commwatch.diagnosis.fresh import FreshProbe
-from commwatch.documents import MetricRecord, SeriesRecord, SnapshotDocument
-from commwatch.probes.record import Reading
+from commwatch.findings.documents import MetricRecord, SeriesRecord, SnapshotDocument
+from commwatch.probes.results.record import Reading
 from commwatch_exporters.catalogue import CATALOGUE
 
 _OF_MATRIX = ("commwatch_pair_", "commwatch_suspect_ratio")

@@ -9,7 +9,10 @@ from itertools import combinations
 from statistics import median
 from typing import Literal, TypeAlias
 
-from commwatch.analysis.cells import (
+from commwatch.node.topology.pair_matrix import PairMatrix, Quantity
+from commwatch.node.topology.paths import CLASSES, THROUGH_CPU
+from commwatch.node.topology.ways import Cell, PairWay
+from commwatch.probes.results.cells import (
     Slowness,
     against_peers,
     class_levels,
@@ -18,11 +21,8 @@ from commwatch.analysis.cells import (
     rounds_of,
     without_ramp,
 )
-from commwatch.analysis.culprit import BANDWIDTH_RULE, LATENCY_RULE
-from commwatch.analysis.pair_matrix import PairMatrix, Quantity
-from commwatch.analysis.ways import Cell, PairWay
-from commwatch.heatmap.slow_cells import names_of
-from commwatch.topology.paths import CLASSES, THROUGH_CPU
+from commwatch.probes.results.culprit import BANDWIDTH_RULE, LATENCY_RULE
+from commwatch.probes.results.slow_cells import names_of
 
 ShapeKind: TypeAlias = Literal["even", "uniform", "pair", "gpu", "path class", "group", "scattered"]
 """even: no pair is slow; uniform: most are; scattered: those that are have nothing in common that was looked for."""

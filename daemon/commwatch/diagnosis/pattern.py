@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Literal
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.rules.gpu_ways import GpuWays, gpus_of, ways_of
-from commwatch.analysis.pair_matrix import PairMatrix
-from commwatch.analysis.ways import Cell
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pair_shape import Group, Limits, Shape, class_words, nearness, shape_of, values_of
 from commwatch.diagnosis.pattern_probes import FULL_SCAN, sizes
 from commwatch.diagnosis.pattern_scan import scanned
 from commwatch.diagnosis.pattern_time import courses
-from commwatch.heatmap.slow_cells import names_of
+from commwatch.findings.facts import Facts
+from commwatch.findings.rules.gpu_ways import GpuWays, gpus_of, ways_of
+from commwatch.node.topology.pair_matrix import PairMatrix
+from commwatch.node.topology.ways import Cell
+from commwatch.probes.results.slow_cells import names_of
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 
 _MOST_NAMED = 6

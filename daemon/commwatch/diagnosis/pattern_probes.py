@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from commwatch.analysis.findings.facts import Facts
+from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
-from commwatch.thresholds import Thresholds
+from commwatch.findings.facts import Facts
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 
 FULL_SCAN = "commwatch diagnose --full-scan measures it."

@@ -10,7 +10,7 @@ from commwatch.diagnosis.known import Known
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 
 if TYPE_CHECKING:
-    from commwatch.commands.probe_answer import Answer
+    from commwatch.probes.by_hand.answer import Answer
 
 _WHAT = "fresh probe"
 OWN_FAILURES = frozenset({"start", "internal"})

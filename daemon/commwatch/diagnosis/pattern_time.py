@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pattern_probes import SLOWER_THAN_BEFORE, SLOWER_THAN_FIRST, Readings, readings_of
-from commwatch.heatmap.matrix_view import utc
 from commwatch.units import format_seconds
+from commwatch.views.heatmap.matrix_view import utc
 
 _WORTH_TELLING_SECONDS = 120.0
 """What is open for less is what happens now."""

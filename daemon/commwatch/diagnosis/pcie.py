@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from commwatch.analysis.findings.facts import Facts
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.topology.model import Gpu, Nic, NodeTopology, PciDevice
-from commwatch.topology.paths import uplink
+from commwatch.findings.facts import Facts
+from commwatch.node.topology.model import Gpu, Nic, NodeTopology, PciDevice
+from commwatch.node.topology.paths import uplink
 
 _BOTH_ENDS = "the lesser maximum of both ends"
 _STABLE = "the most that was stable here"

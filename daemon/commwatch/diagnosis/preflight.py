@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.rules.gpu_ways import gpus_of
-from commwatch.analysis.health import FUTURE_SECONDS, Preflight
-from commwatch.analysis.marks.profiles import PROFILES, WAITING_MOST, Asked, Profile
-from commwatch.analysis.marks.results import Result, all_reduces, results
 from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.marks.profiles import PROFILES, WAITING_MOST, Asked, Profile
+from commwatch.diagnosis.marks.results import Result, all_reduces, results
 from commwatch.diagnosis.profile import checks_of, fault_words, prospect
+from commwatch.findings.facts import Facts
+from commwatch.findings.health import FUTURE_SECONDS, Preflight
+from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.units import format_percent, format_rate, format_seconds
 
 

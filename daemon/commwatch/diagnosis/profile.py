@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.rules.gpu_ways import gpus_of
-from commwatch.analysis.marks.mark import HEALTHY_SHARE
-from commwatch.analysis.marks.profiles import (
+from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.estimate.quantities import Span
+from commwatch.diagnosis.hardware_marks import all_reduce_check, hardware_marks, why_no_all_reduce
+from commwatch.diagnosis.marks.mark import HEALTHY_SHARE
+from commwatch.diagnosis.marks.profiles import (
     CALL_BYTES,
     WAITING_MOST,
     Asked,
@@ -18,10 +19,9 @@ from commwatch.analysis.marks.profiles import (
     prospect_of,
     span_words,
 )
-from commwatch.analysis.marks.results import ALWAYS, all_reduces, gpu_name
-from commwatch.analysis.training.quantities import Span
-from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.hardware_marks import all_reduce_check, hardware_marks, why_no_all_reduce
+from commwatch.diagnosis.marks.results import ALWAYS, all_reduces, gpu_name
+from commwatch.findings.facts import Facts
+from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.units import format_percent, format_rate
 
 if TYPE_CHECKING:

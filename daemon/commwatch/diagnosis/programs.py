@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from commwatch.probes.asking import NoAnswer, clean_environment
+from commwatch.workers.one_shot import NoAnswer, clean_environment
 
 _SYSTEM_FOLDERS = ("/usr/sbin", "/sbin")
 """Where lspci and ibstat lie on some systems; not in the path of every user."""

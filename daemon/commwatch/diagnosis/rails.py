@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from commwatch.analysis.findings.facts import Facts
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rdma_ports import PortFacts
+from commwatch.findings.facts import Facts
 from commwatch.units import format_percent
 
 _SIBLINGS_MIN = 2

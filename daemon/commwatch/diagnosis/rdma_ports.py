@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.topology.sysfs import natural
+from commwatch.findings.facts import Facts
+from commwatch.node.topology.sysfs import natural
 
 ACTIVE: Final = 4
 LINK_UP: Final = 5

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rdma_ports import PortFacts
-from commwatch.documents import CauseRecord, FindingRecord
-from commwatch.finding_words import format_evidence
+from commwatch.findings.documents import CauseRecord, FindingRecord
+from commwatch.findings.words import format_evidence
 
 _PORT = "commwatch_rdma_port"
 

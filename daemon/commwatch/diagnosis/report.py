@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from commwatch.analysis.pair_matrix import Quantity
-from commwatch.analysis.score.model import Score
 from commwatch.diagnosis.check import Branch, Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis, Word
 from commwatch.diagnosis.identity import Identity
 from commwatch.diagnosis.report_matrix import matrix_html
 from commwatch.diagnosis.report_style import STYLE
 from commwatch.diagnosis.table import BRANCH_NAMES, Row, branch_rows, counted, finding_groups, notes_of
-from commwatch.documents import CauseRecord, FindingRecord
-from commwatch.finding_words import format_evidence
-from commwatch.heatmap.matrix_view import utc, view_of
-from commwatch.styled import printable
+from commwatch.findings.documents import CauseRecord, FindingRecord
+from commwatch.findings.score.model import Score
+from commwatch.findings.words import format_evidence
+from commwatch.lines import printable
+from commwatch.node.topology.pair_matrix import Quantity
 from commwatch.units import format_percent, format_seconds
+from commwatch.views.heatmap.matrix_view import utc, view_of
 
 _WORD_KINDS: dict[Word, str] = {
     "healthy": "good", "notices": "good", "degraded": "warn", "broken": "bad", "unknown": "warn",

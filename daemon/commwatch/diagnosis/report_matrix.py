@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from commwatch.heatmap.colours import Colour, colour, ink
-from commwatch.heatmap.view import NO_REFERENCE, View, scale_steps
-from commwatch.styled import printable
+from commwatch.lines import printable
+from commwatch.views.heatmap.colours import Colour, colour, ink
+from commwatch.views.heatmap.view import NO_REFERENCE, View, scale_steps
 
 _SCALE_STEPS = 7
 

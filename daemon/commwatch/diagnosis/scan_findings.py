@@ -7,21 +7,21 @@ from dataclasses import replace
 
 import msgspec
 
-from commwatch.analysis.findings.causes import join
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.finding import Component, Evidence, Finding, Sighting
-from commwatch.analysis.findings.rules import pairs, probe
-from commwatch.analysis.findings.rules.components import probe_of
-from commwatch.analysis.findings.rules.gpu_ways import all_parts, gpus_of
-from commwatch.analysis.findings.rules.rule_set import Look
+from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.overlay import overlaid
 from commwatch.diagnosis.pattern_scan import OWN_FAILURES
-from commwatch.documents import CauseRecord, FindingRecord, finding_record
+from commwatch.findings.causes import join
+from commwatch.findings.codes import CODES
+from commwatch.findings.documents import CauseRecord, FindingRecord, finding_record
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Finding, Sighting
+from commwatch.findings.rules import pairs, probe
+from commwatch.findings.rules.components import probe_of
+from commwatch.findings.rules.gpu_ways import all_parts, gpus_of
+from commwatch.findings.rules.rule_set import Look
 from commwatch.probes.plan import Failed
-from commwatch.thresholds import Thresholds
 
 PAIR_LOOKS: tuple[Look, ...] = (pairs.slow, pairs.near_and_slow, pairs.suspects)
 PAIR_CODES = frozenset({"pair_slow", "pairs_all_slow", "pair_nearer_slower", "part_suspect"})

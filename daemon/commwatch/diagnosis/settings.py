@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from commwatch.analysis.findings.rules.gpu_ways import gpus_of
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rdma_ports import ports_of
-from commwatch.settings_records import AuditRecord, RemarkRecord
+from commwatch.findings.rules.gpu_ways import gpus_of
+from commwatch.jobs.settings.records import AuditRecord, RemarkRecord
 from commwatch.units import format_bytes
 
 _AREAS: dict[str, frozenset[str]] = {

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pattern_scan import OWN_FAILURES, why_not
-from commwatch.documents import SnapshotDocument
+from commwatch.findings.documents import SnapshotDocument
 from commwatch.probes.plan import Failed
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from commwatch.commands.probe_answer import Answer
+    from commwatch.probes.by_hand.answer import Answer
 
 _LIMITED = "commwatch_gpu_performance_limited_seconds_total"
 _LIMITED_MIN_SECONDS = 0.1

@@ -9,19 +9,19 @@ from functools import partial
 
 import msgspec
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.history import CounterHistory
-from commwatch.analysis.findings.rules import pcie
-from commwatch.analysis.findings.rules.gpu import SLOWDOWNS
-from commwatch.commands.probe_cycle import run_cycles
-from commwatch.config import Config, Probe, Size
-from commwatch.control import ask_daemon, document_of
+from commwatch.config.settings import Config, Probe, Size
+from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.stress import Stress, rises_between
-from commwatch.documents import SnapshotDocument
 from commwatch.errors import CommwatchError
+from commwatch.findings.documents import SnapshotDocument
+from commwatch.findings.facts import Facts
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.rules import pcie
+from commwatch.findings.rules.gpu import SLOWDOWNS
+from commwatch.probes.by_hand.cycles import run_cycles
 from commwatch.probes.plan import CyclePlan, Measured, Step
-from commwatch.state import state_path
-from commwatch.thresholds import Thresholds
+from commwatch.state.control import ask_daemon, document_of
+from commwatch.state.directory import state_path
 from commwatch.units import parse_duration
 
 NAME = "stress"

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from commwatch.diagnosis.check import BRANCHES, VERDICTS, Branch, Check, CheckVerdict
-from commwatch.documents import FindingRecord
+from commwatch.findings.documents import FindingRecord
 
 BRANCH_NAMES: Mapping[Branch, str] = MappingProxyType({
     "topology": "Topology", "bandwidth": "Bandwidth", "pattern": "Pattern", "infiniband": "InfiniBand",

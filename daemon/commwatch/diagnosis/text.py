@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis, Word
 from commwatch.diagnosis.table import BRANCH_NAMES, Row, branch_rows, counted, finding_groups, notes_of
-from commwatch.documents import CauseRecord, FindingRecord
-from commwatch.finding_words import format_evidence
-from commwatch.styled import HEADING, WIDTH, Line, Segment, fitted_widths, folded, printable, row_lines
+from commwatch.findings.documents import CauseRecord, FindingRecord
+from commwatch.findings.words import format_evidence
+from commwatch.lines import HEADING, WIDTH, Line, Segment, fitted_widths, folded, printable, row_lines
 from commwatch.units import format_seconds
 
 WORD_STYLES: dict[Word, str] = {

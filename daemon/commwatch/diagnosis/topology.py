@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from commwatch.analysis.findings.facts import Facts
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pcie import lanes, part_name, speeds
-from commwatch.topology.exposed import topology_of
-from commwatch.topology.findings import TopologyFinding, findings
-from commwatch.topology.measured import Measured, laid_over
-from commwatch.topology.model import Gpu, Nic, NodeTopology, Topology
-from commwatch.topology.paths import NEAR, THROUGH_CPU, Path, all_paths, nearest_nics, numa_of, rank
+from commwatch.findings.exposed_topology import topology_of
+from commwatch.findings.facts import Facts
+from commwatch.node.topology.findings import TopologyFinding, findings
+from commwatch.node.topology.measured import Measured, laid_over
+from commwatch.node.topology.model import Gpu, Nic, NodeTopology, Topology
+from commwatch.node.topology.paths import NEAR, THROUGH_CPU, Path, all_paths, nearest_nics, numa_of, rank
 
 _STATES = {1: "does not answer", 2: "is lost", 3: "waits for a reset", 4: "is missing"}
 _P2P_UNKNOWN = 6

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
 
-from commwatch.analysis.findings.finding import SEVERITIES
-from commwatch.analysis.findings.rules.gpu_ways import gpus_of
 from commwatch.diagnosis.bandwidth import bandwidth_checks
 from commwatch.diagnosis.check import BRANCHES, Branch, Check
 from commwatch.diagnosis.document import Diagnosis
@@ -18,7 +16,9 @@ from commwatch.diagnosis.settings import settings
 from commwatch.diagnosis.stress import stress
 from commwatch.diagnosis.topology import topology_checks
 from commwatch.diagnosis.verdict import verdict_of
-from commwatch.documents import FindingRecord
+from commwatch.findings.documents import FindingRecord
+from commwatch.findings.finding import SEVERITIES
+from commwatch.findings.rules.gpu_ways import gpus_of
 
 BranchChecks: TypeAlias = Callable[[Known], Iterable[Check]]
 

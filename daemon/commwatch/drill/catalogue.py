@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from commwatch.config import decode_quantity
+from commwatch.config.settings import decode_quantity
 from commwatch.drill.model import Drill
 from commwatch.drill.programs import DrillError
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from commwatch.analysis.findings.codes import CODES
 from commwatch.drill.model import SILENT_SECONDS, Drill
 from commwatch.drill.pace import Pace
 from commwatch.drill.receiver import Notice
+from commwatch.findings.codes import CODES
 
 START_SECONDS = 120.0
 """Until a node serves and knows what it should have."""

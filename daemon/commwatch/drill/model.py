@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from commwatch.config import Duration
+from commwatch.config.settings import Duration
 
 DetectionClass: TypeAlias = Literal["A", "B", "C", "D"]
 """A: a state or event; B: a rate or a state that lasts; C: a streak of probes; D: a trend over days."""

@@ -19,7 +19,7 @@ import commwatch_exporters
 from commwatch.drill.model import Drill
 from commwatch.drill.pace import Pace, collector_intervals
 from commwatch.drill.programs import Program
-from commwatch.state import write_atomically
+from commwatch.state.directory import write_atomically
 
 INSTANCES = "drill-"
 """With which the names of all nodes of drills begin."""

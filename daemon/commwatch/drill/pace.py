@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from commwatch.config import Duration, Sources
-from commwatch.thresholds import Thresholds
+from commwatch.config.settings import Duration, Sources
+from commwatch.config.thresholds import Thresholds
 
 SHIPPED_SECONDS = 15.0
 """Scrape and evaluation, as alerts/prometheus.example.yml and the rules have them."""

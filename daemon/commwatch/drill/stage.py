@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from commwatch.assets import asset
+from commwatch.config.assets import asset
+from commwatch.config.thresholds import load_thresholds
 from commwatch.drill.configuration import (
     RECEIVER,
     alertmanager_configuration,
@@ -31,8 +32,7 @@ from commwatch.drill.servers import (
     start_alertmanager,
     start_prometheus,
 )
-from commwatch.rules import Site, render, render_all, templates
-from commwatch.thresholds import load_thresholds
+from commwatch.generate.alert_rules import Site, render, render_all, templates
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,7 +286,7 @@ class NcclNotes(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     """The first warnings, as NCCL wrote them."""
     category: str = ""
-    """Of the first culprit among the warnings, else in a rank's error (``analysis/nccl_log.py``); empty without any."""
+    """Of the first culprit among the warnings, else in a rank's error (``jobs/logs/lines.py``); empty without any."""
 
     @property
     def settings_digest(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from commwatch import config
+from commwatch.config import settings
 from commwatch.probes.plan import (
     Backend,
     Collective,
@@ -35,7 +35,7 @@ _GLOO_TIMED_SECONDS = 2.0
 SharedLinks = Callable[[int, int], frozenset[str]]
 
 
-def choose_backend(probe: config.Probe, *, simulated: bool, driver: bool) -> Backend:
+def choose_backend(probe: settings.Probe, *, simulated: bool, driver: bool) -> Backend:
     """The backend of a probe on this node.
 
     Args:
@@ -52,8 +52,8 @@ def choose_backend(probe: config.Probe, *, simulated: bool, driver: bool) -> Bac
 
 def plan_cycle(
     name: str,
-    probe: config.Probe,
-    limits: config.Probes,
+    probe: settings.Probe,
+    limits: settings.Probes,
     *,
     backend: Backend,
     devices: tuple[str, ...],
@@ -96,7 +96,7 @@ def plan_cycle(
     )
 
 
-def _steps(probe: config.Probe, backend: Backend, ranks: int, shared_links: SharedLinks | None) -> Iterator[Step]:
+def _steps(probe: settings.Probe, backend: Backend, ranks: int, shared_links: SharedLinks | None) -> Iterator[Step]:
     bandwidth_bytes = probe.bandwidth_bytes or _default_bandwidth_bytes(probe.measure, backend)
     if probe.measure == "host_copies":
         return _host_copies(bandwidth_bytes, 0 if backend == "gloo" else ranks)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from commwatch.config.simulated import names_a_file
 from commwatch.errors import ConfigError
-from commwatch.simulation.names import names_a_file
 from commwatch.simulation.presets import PRESETS, Preset
 
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, NoReturn
 import msgspec
 from msgspec import Meta, field
 
-from commwatch.config import Section, Size, decode_quantity
-from commwatch.config_file import Steps, YamlDocument, read_yaml
-from commwatch.simulation.names import node_name
+from commwatch.config.settings import Section, Size, decode_quantity
+from commwatch.config.simulated import node_name
+from commwatch.config.yaml_file import Steps, YamlDocument, read_yaml
 from commwatch.simulation.node_changes import (
     NoPlace,
     place_adapter,

@@ -76,9 +76,9 @@ class LogErrors:
     """Lines of one kind that a run found in the logs of jobs."""
 
     category: str
-    """One of ``analysis.nccl_log_rules.SIDES``."""
+    """One of ``jobs.logs.rules.SIDES``."""
     certain: bool
-    """See ``analysis.nccl_log.Finding``."""
+    """See ``jobs.logs.lines.Finding``."""
     count: int
     file: str
     """Path of the log that held the first of them."""

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from commwatch import config
+from commwatch.config.settings import NetworkSection
 from commwatch.sources import files
 from commwatch.sources.base import SourceUnavailable
 
@@ -61,7 +61,7 @@ def links_of(base: str) -> Links:
     return Links(_link(f"{base}/device"), _link(f"{base}/device/driver"), _link(f"{base}/master"))
 
 
-def is_wanted(name: str, base: str, has_device: bool, settings: config.NetworkSource) -> bool:
+def is_wanted(name: str, base: str, has_device: bool, settings: NetworkSection) -> bool:
     """Whether an interface is to be read.
 
     Wanted are the physical interfaces: Ethernet (``type`` 1) with a device of its own, a virtual adapter of a virtual

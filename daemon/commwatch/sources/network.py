@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from commwatch import config
+from commwatch.config.settings import NetworkSection
 from commwatch.sources import files, interfaces
 from commwatch.sources.base import Absence, Batch, DeviceReadings, Report
 from commwatch_exporters.snapshot import Series, Value
@@ -78,7 +78,7 @@ class NetworkSource:
     collectors = ("network",)
     aliases: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, sysfs: Path, settings: config.NetworkSource) -> None:
+    def __init__(self, sysfs: Path, settings: NetworkSection) -> None:
         self._root = interfaces.folder(sysfs)
         self._settings = settings
         self._interfaces: Mapping[str, _Interface] = MappingProxyType({})

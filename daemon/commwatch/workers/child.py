@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from commwatch import config
-from commwatch.garbage import spare_the_garbage_collector
+from commwatch.config.settings import KernelLogSection, NcclLogsSection, NetworkSection, decode_quantity
+from commwatch.footprint import spare_the_garbage_collector
 from commwatch.sources.base import Batch, DeviceReadings, Source, SourceUnavailable
 from commwatch.workers.wire import (
     ProgressMark,
@@ -42,8 +42,8 @@ def _nvml(plan: WorkerPlan, node: Node) -> Source:
     return NvmlSource(opt_in=frozenset(plan.opt_in))
 
 
-def _network_settings(plan: WorkerPlan) -> config.NetworkSource:
-    return msgspec.json.decode(plan.settings["network"], type=config.NetworkSource, dec_hook=config.decode_quantity)
+def _network_settings(plan: WorkerPlan) -> NetworkSection:
+    return msgspec.json.decode(plan.settings["network"], type=NetworkSection, dec_hook=decode_quantity)
 
 
 def _network(plan: WorkerPlan, node: Node) -> Source:
@@ -83,9 +83,7 @@ def _pci(plan: WorkerPlan, node: Node) -> Source:
 def _kernel_log(plan: WorkerPlan, node: Node) -> Source:
     from commwatch.sources.kernel_log import KernelLogDevice, KernelLogSource, LogDevice
 
-    settings = msgspec.json.decode(
-        plan.settings["kernel_log"], type=config.KernelLogSource, dec_hook=config.decode_quantity
-    )
+    settings = msgspec.json.decode(plan.settings["kernel_log"], type=KernelLogSection, dec_hook=decode_quantity)
 
     def open_log() -> LogDevice:
         if node is None:
@@ -98,16 +96,14 @@ def _kernel_log(plan: WorkerPlan, node: Node) -> Source:
 
 
 def _nccl_logs(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.sources.nccl_logs import NcclLogsSource
+    from commwatch.jobs.logs.source import NcclLogsSource
 
-    settings = msgspec.json.decode(
-        plan.settings["nccl_logs"], type=config.NcclLogsSource, dec_hook=config.decode_quantity
-    )
+    settings = msgspec.json.decode(plan.settings["nccl_logs"], type=NcclLogsSection, dec_hook=decode_quantity)
     return NcclLogsSource(settings.paths, settings.hosts, plan.resume.get("nccl_logs", b""))
 
 
 def _nccl_settings(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.sources.nccl_settings import NcclSettingsSource
+    from commwatch.jobs.settings.source import NcclSettingsSource
 
     return NcclSettingsSource(plan.resume.get("nccl_settings", b""), Path(plan.sysfs), Path(plan.procfs))
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.findings.causes import LONG_BEFORE, LONG_BEFORE_FACTOR, SHARED_WINDOW, join
-from commwatch.analysis.findings.explanations import EXPLANATIONS, Explanation, Explanations, Way
-from commwatch.analysis.findings.finding import SEVERITIES, Component, ComponentKind, Evidence, Finding, Severity
+from commwatch.findings.causes import LONG_BEFORE, LONG_BEFORE_FACTOR, SHARED_WINDOW, join
+from commwatch.findings.explanations import EXPLANATIONS, Explanation, Explanations, Way
+from commwatch.findings.finding import SEVERITIES, Component, ComponentKind, Evidence, Finding, Severity
 
 GPU, OTHER, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:16:00.0"
 START = 1_700_000_000.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.finding import Evidence
-from commwatch.analysis.findings.rules.daemon import (
+from commwatch.findings.finding import Evidence
+from commwatch.findings.rules.daemon import (
     clock,
     configuration,
     failing,

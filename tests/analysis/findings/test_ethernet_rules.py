@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.causes import join
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.finding import Evidence, Finding, Sighting
-from commwatch.analysis.findings.rules import rdma
-from commwatch.analysis.findings.rules.ethernet import ETHERNET, down, errors, flapping, missing, module, slow, storms
-from commwatch.analysis.findings.rules.ethernet_traffic import dropping, over_allowance, paused, pausing
-from commwatch.analysis.findings.rules.rule_set import Look
+from commwatch.findings.causes import join
+from commwatch.findings.codes import CODES
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Evidence, Finding, Sighting
+from commwatch.findings.rules import rdma
+from commwatch.findings.rules.ethernet import ETHERNET, down, errors, flapping, missing, module, slow, storms
+from commwatch.findings.rules.ethernet_traffic import dropping, over_allowance, paused, pausing
+from commwatch.findings.rules.rule_set import Look
 from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by, shipped
 from support.machines import merged
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from graphlib import TopologicalSorter
 
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.explanations import EXPLANATIONS
+from commwatch.findings.codes import CODES
+from commwatch.findings.explanations import EXPLANATIONS
 
 
 def test_every_code_of_the_table_exists() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.rules.fabric import health, misconfigured, not_joined, services, unreachable
+from commwatch.findings.rules.fabric import health, misconfigured, not_joined, services, unreachable
 from support.facts import Numbers, codes_of, facts_of, seen_by
 
 ADDRESSES = [f"0000:{bus}:00.0" for bus in ("17", "18", "2a", "3a")]

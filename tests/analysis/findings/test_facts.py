@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.history import CounterHistory
-from commwatch.analysis.findings.view import SeriesView
+from commwatch.findings.facts import Facts
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.view import SeriesView
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import NOW
 

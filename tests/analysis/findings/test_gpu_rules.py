@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.rules.components import gpu_of
-from commwatch.analysis.findings.rules.gpu import recovery, slowed, states
+from commwatch.findings.rules.components import gpu_of
+from commwatch.findings.rules.gpu import recovery, slowed, states
 from support.facts import Numbers, codes_of, facts_of, is_judged, seen_by
 
 GPU0 = ("0", "0000:17:00.0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch.analysis.findings.rules.gpu_ways import GpuWays, ways_of
+from commwatch.findings.rules.gpu_ways import GpuWays, ways_of
 from support.facts import Numbers, facts_of
 from support.machines import CARDS, HGX, NVSWITCH, SWITCHES, bridges, four_cards, four_on_nvswitch, gpus, merged
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.findings.rules.fabric import FABRIC
-from commwatch.analysis.findings.rules.gpu import GPU
-from commwatch.analysis.findings.rules.kernel import KERNEL
-from commwatch.analysis.findings.rules.nvlink import NVLINK
-from commwatch.analysis.findings.rules.nvlink_errors import NVLINK_ERRORS
-from commwatch.analysis.findings.rules.pcie import PCIE_LINKS
-from commwatch.analysis.findings.rules.pcie_errors import PCIE_ERRORS
-from commwatch.analysis.findings.rules.rule_set import Look
+from commwatch.findings.rules.fabric import FABRIC
+from commwatch.findings.rules.gpu import GPU
+from commwatch.findings.rules.kernel import KERNEL
+from commwatch.findings.rules.nvlink import NVLINK
+from commwatch.findings.rules.nvlink_errors import NVLINK_ERRORS
+from commwatch.findings.rules.pcie import PCIE_LINKS
+from commwatch.findings.rules.pcie_errors import PCIE_ERRORS
+from commwatch.findings.rules.rule_set import Look
 from commwatch_exporters.catalogue import CATALOGUE
 from support.facts import Numbers, before, facts_of, seen_by
 

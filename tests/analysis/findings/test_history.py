@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.findings.history import CHANGES_MAX, CounterHistory, HistoryState
+from commwatch.findings.history import CHANGES_MAX, CounterHistory, HistoryState
 
 METRIC = "commwatch_nvlink_recoveries_total"
 XID = "commwatch_gpu_xid_events_total"

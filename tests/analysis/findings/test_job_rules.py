@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.finding import Sighting
-from commwatch.analysis.findings.rules import jobs, settings
-from commwatch.analysis.findings.rules.rule_set import HOUR
-from commwatch.analysis.nccl_log_rules import SIDES
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Sighting
+from commwatch.findings.rules import jobs, settings
+from commwatch.findings.rules.rule_set import HOUR
+from commwatch.jobs.logs.rules import SIDES
 from support.facts import Numbers, codes_of, facts_of, seen_by, shipped
 from support.machines import CARDS, four_cards, merged
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.rules.kernel import (
+from commwatch.findings.rules.kernel import (
     FABRIC_FAILED,
     GPU_FAILED,
     SWITCH_FAILED,
@@ -13,7 +13,7 @@ from commwatch.analysis.findings.rules.kernel import (
     lost_records,
     switch_errors,
 )
-from commwatch.event_meaning import meanings
+from commwatch.node.xids import meanings
 from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by
 
 GPU0 = ("0", "0000:17:00.0")

@@ -8,17 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.analysis.findings.code import FindingCode
-from commwatch.analysis.findings.codes import CODES, EVENTS, WATCHED
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.finding import Component, Sighting
-from commwatch.analysis.findings.history import CounterHistory
-from commwatch.analysis.findings.looking import TIDY_SECONDS, Basis, Looking, LookingState, rule_name
-from commwatch.analysis.findings.rules import RULE_SETS
-from commwatch.analysis.findings.rules.rule_set import RuleSet
-from commwatch.analysis.findings.view import SeriesView
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import FindingCode
+from commwatch.findings.codes import CODES, EVENTS, WATCHED
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Sighting
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.looking import TIDY_SECONDS, Basis, Looking, LookingState, rule_name
+from commwatch.findings.rules import RULE_SETS
+from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.view import SeriesView
 from commwatch.simulation.presets import PRESETS
-from commwatch.thresholds import Thresholds
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.facts import NOW, shipped
 from support.whole_node import whole_node

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.finding import Sighting
-from commwatch.analysis.findings.rules.nvlink_errors import (
+from commwatch.findings.codes import CODES
+from commwatch.findings.finding import Sighting
+from commwatch.findings.rules.nvlink_errors import (
     bit_errors,
     failed_recovery,
     packet_errors,
     recovering,
     replaying,
 )
-from commwatch.analysis.findings.rules.rule_set import DAY, HOUR, Look
+from commwatch.findings.rules.rule_set import DAY, HOUR, Look
 from support.facts import Numbers, codes_of, facts_of, seen_by
 
 LINK = ("0", "0000:17:00.0", "3")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.rules.nvlink import below_siblings, c2c_down, down, never_up, reduced
+from commwatch.findings.codes import CODES
+from commwatch.findings.rules.nvlink import below_siblings, c2c_down, down, never_up, reduced
 from support.facts import Numbers, facts_of, is_judged, seen_by
 
 GPU0 = ("0", "0000:17:00.0")

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 import pytest
 
-from commwatch.analysis.findings.causes import join
-from commwatch.analysis.findings.finding import Component, Finding, Sighting
-from commwatch.analysis.findings.rules import pairs as rules
-from commwatch.analysis.findings.rules.gpu_ways import ways_of
+from commwatch.findings.causes import join
+from commwatch.findings.finding import Component, Finding, Sighting
+from commwatch.findings.rules import pairs as rules
+from commwatch.findings.rules.gpu_ways import ways_of
 from support.facts import Numbers, codes_of, facts_of, seen_by, shipped
 from support.machines import CARDS, HGX, NVSWITCH, SWITCHES, four_cards, four_on_nvswitch, gpus, merged
 

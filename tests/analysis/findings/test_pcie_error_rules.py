@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.finding import Sighting
-from commwatch.analysis.findings.rules.pcie_errors import replays, reported
+from commwatch.findings.finding import Sighting
+from commwatch.findings.rules.pcie_errors import replays, reported
 from support.facts import Numbers, before, codes_of, facts_of, seen_by
 
 ADDRESS = "0000:17:00.0"

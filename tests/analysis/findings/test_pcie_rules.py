@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.rules.pcie import below_maximum, degraded_devices, narrow, slow
+from commwatch.findings.codes import CODES
+from commwatch.findings.rules.pcie import below_maximum, degraded_devices, narrow, slow
 from support.facts import Numbers, codes_of, facts_of, is_judged, seen_by
 
 ADDRESS = "0000:17:00.0"

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 import pytest
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.finding import Sighting
-from commwatch.analysis.findings.rules import probe as rules
-from commwatch.analysis.findings.rules.rule_set import DAY, HOUR
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Sighting
+from commwatch.findings.rules import probe as rules
+from commwatch.findings.rules.rule_set import DAY, HOUR
 from support.facts import NOW, Numbers, codes_of, facts_of, seen_by, shipped
 from support.machines import CARDS, HGX, four_cards, four_on_nvswitch, merged
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.finding import Evidence, Sighting
-from commwatch.analysis.findings.rules.rdma import RDMA_PORTS, down, flapping, missing, slow
-from commwatch.analysis.findings.rules.rdma_errors import errors, refused, saturated, upstream
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Evidence, Sighting
+from commwatch.findings.rules.rdma import RDMA_PORTS, down, flapping, missing, slow
+from commwatch.findings.rules.rdma_errors import errors, refused, saturated, upstream
 from support.facts import Numbers, before, codes_of, facts_of, seen_by, shipped
 from support.machines import merged
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.finding import Evidence
-from commwatch.analysis.findings.register import Register
-from commwatch.analysis.findings.rules.rdma_traffic import congested, connections, dropping, retransmitting
-from commwatch.analysis.findings.rules.rule_set import Look
+from commwatch.findings.codes import CODES
+from commwatch.findings.finding import Evidence
+from commwatch.findings.register import Register
+from commwatch.findings.rules.rdma_traffic import congested, connections, dropping, retransmitting
+from commwatch.findings.rules.rule_set import Look
 from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by
 
 PORT = ("mlx5_0", "1")

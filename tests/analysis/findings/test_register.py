@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.finding import Component, Evidence, Sighting
-from commwatch.analysis.findings.register import UNSEEN_CLOSES_AFTER, Register, RegisterState
+from commwatch.findings.codes import CODES
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.register import UNSEEN_CLOSES_AFTER, Register, RegisterState
 
 LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
 DOWN = Sighting("nvlink_down", LINK, (Evidence("link state", "inactive"),))

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.findings.causes import join
-from commwatch.analysis.findings.codes import CODES
-from commwatch.analysis.findings.finding import SEVERITIES, Finding, Sighting
-from commwatch.analysis.findings.rules import RULE_SETS
-from commwatch.analysis.findings.rules.rule_set import HOUR
+from commwatch.findings.causes import join
+from commwatch.findings.codes import CODES
+from commwatch.findings.finding import SEVERITIES, Finding, Sighting
+from commwatch.findings.rules import RULE_SETS
+from commwatch.findings.rules.rule_set import HOUR
 from commwatch_exporters.catalogue import CATALOGUE
 from support.examples import examples
 from support.facts import NOW, Numbers, facts_of, shipped

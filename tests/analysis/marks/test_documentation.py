@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from commwatch.analysis.marks.mark import HEALTHY_SHARE
-from commwatch.analysis.marks.profiles import PROFILES, USED_RATIO, WAITING_MOST
-from commwatch.analysis.marks.table import MARKS
 from commwatch.diagnosis.check import VERDICTS
+from commwatch.diagnosis.marks.mark import HEALTHY_SHARE
+from commwatch.diagnosis.marks.profiles import PROFILES, USED_RATIO, WAITING_MOST
+from commwatch.diagnosis.marks.table import MARKS
 from support.daemon import ROOT
 
 PAGE = (ROOT / "docs/diagnose.md").read_text(encoding="utf-8")

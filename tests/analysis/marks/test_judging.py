@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.marks.mark import Mark, judge_rate
-from commwatch.analysis.marks.table import ALL_REDUCE_7B, ALL_REDUCE_235B, INFINIBAND_HDR, MARKS, NVLINK, PCIE_GEN4_X16
+from commwatch.diagnosis.marks.mark import Mark, judge_rate
+from commwatch.diagnosis.marks.table import ALL_REDUCE_7B, ALL_REDUCE_235B, INFINIBAND_HDR, MARKS, NVLINK, PCIE_GEN4_X16
 
 A100 = "NVIDIA A100-SXM4-80GB"
 H100 = "NVIDIA H100 80GB HBM3"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.analysis.marks.profiles import PROFILES, Asked, prospect_of
-from commwatch.analysis.training.quantities import Span, exactly
 from commwatch.commands.profile_options import PROFILE_NAMES
+from commwatch.diagnosis.estimate.quantities import Span, exactly
+from commwatch.diagnosis.marks.profiles import PROFILES, Asked, prospect_of
 
 SEVEN, LARGE = PROFILES["7b"], PROFILES["235b"]
 H100 = "NVIDIA H100 80GB HBM3"

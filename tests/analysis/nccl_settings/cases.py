@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from commwatch.analysis.nccl_settings import (
+from commwatch.jobs.settings import (
     Job,
     NodeFacts,
     ProcessSettings,
@@ -15,7 +15,7 @@ from commwatch.analysis.nccl_settings import (
     SettingRemark,
     judge_settings,
 )
-from commwatch.nccl_variables import known_variables
+from commwatch.jobs.settings.known_variables import known_variables
 
 KNOWN = known_variables()
 

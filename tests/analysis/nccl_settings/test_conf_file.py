@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import HGX, KNOWN
-from commwatch.analysis.nccl_settings import (
+from commwatch.jobs.settings import (
     ConfFile,
     ProcessSettings,
     Setting,
@@ -18,7 +18,7 @@ from commwatch.analysis.nccl_settings import (
     kept_name,
     parse_conf_file,
 )
-from commwatch.analysis.nccl_settings.view import read_number
+from commwatch.jobs.settings.view import read_number
 
 
 def parsed(content: bytes) -> ConfFile:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from commwatch.analysis.score.model import Part, PartName, Score
-from commwatch.analysis.score.score import score_of
+from commwatch.findings.score.model import Part, PartName, Score
+from commwatch.findings.score.score import score_of
 from support.facts import before, facts_of, shipped
 
 Key: TypeAlias = tuple[str, tuple[str, ...]]

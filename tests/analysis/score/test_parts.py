@@ -37,7 +37,7 @@ from analysis.score.cases import (
     part,
     score,
 )
-from commwatch.analysis.score.model import PartName
+from commwatch.findings.score.model import PartName
 
 
 def ratio(

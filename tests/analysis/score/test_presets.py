@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from analysis.score.cases import part
-from commwatch.analysis.findings.codes import WATCHED
-from commwatch.analysis.findings.facts import Facts
-from commwatch.analysis.findings.history import CounterHistory
-from commwatch.analysis.score.model import Score
-from commwatch.analysis.score.score import score_of
+from commwatch.findings.codes import WATCHED
+from commwatch.findings.facts import Facts
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.score.model import Score
+from commwatch.findings.score.score import score_of
 from commwatch.simulation.presets import PRESETS
 from support.facts import NOW, shipped
 from support.probed_node import ProbedNode

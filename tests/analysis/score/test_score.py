@@ -25,8 +25,8 @@ from analysis.score.cases import (
     part,
     score,
 )
-from commwatch.analysis.score.model import WEIGHTS, PartName, PartReadings, Reading, Score, weighted
-from commwatch.analysis.score.score import readings_of
+from commwatch.findings.score.model import WEIGHTS, PartName, PartReadings, Reading, Score, weighted
+from commwatch.findings.score.score import readings_of
 from commwatch_exporters.catalogue import CATALOGUE
 
 PARTS: tuple[PartName, ...] = ("bandwidth", "latency", "balance", "stability")

@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.training.choice import CLOSE_RATIO, choose, doubling
-from commwatch.analysis.training.gpus import compute_seconds, gpu_figures
-from commwatch.analysis.training.job import Fabric, Layout, Training
-from commwatch.analysis.training.memory import bytes_left, model_state
-from commwatch.analysis.training.quantities import Span, exactly
+from commwatch.diagnosis.estimate.choice import CLOSE_RATIO, choose, doubling
+from commwatch.diagnosis.estimate.gpus import compute_seconds, gpu_figures
+from commwatch.diagnosis.estimate.job import Fabric, Layout, Training
+from commwatch.diagnosis.estimate.memory import bytes_left, model_state
+from commwatch.diagnosis.estimate.quantities import Span, exactly
 from commwatch.units import parse_rate
 
 TRAINING = Training(parameters=1_500_000_000, compute=exactly(1.03), micro_batches=2)

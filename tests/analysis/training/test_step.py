@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.analysis.training.choice import scaling
-from commwatch.analysis.training.job import Activations, Fabric, Layout, Training
-from commwatch.analysis.training.memory import RESERVE_BYTES, bytes_left, model_state
-from commwatch.analysis.training.quantities import Span, exactly, parse_parameters
-from commwatch.analysis.training.step import StepEstimate, estimate_step, over_one_node
-from commwatch.analysis.training.strategy import STRATEGIES, Precision, StrategyName
+from commwatch.diagnosis.estimate.choice import scaling
+from commwatch.diagnosis.estimate.job import Activations, Fabric, Layout, Training
+from commwatch.diagnosis.estimate.memory import RESERVE_BYTES, bytes_left, model_state
+from commwatch.diagnosis.estimate.quantities import Span, exactly, parse_parameters
+from commwatch.diagnosis.estimate.step import StepEstimate, estimate_step, over_one_node
+from commwatch.diagnosis.estimate.strategy import STRATEGIES, Precision, StrategyName
 from commwatch.units import parse_rate
 
 NINE = parse_rate("9Gbit/s")

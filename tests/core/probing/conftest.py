@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from commwatch import gpu_view, probe_node, probe_topology, probing
-from commwatch.topology.sysfs import SysfsFacts
+from commwatch.node import gpus_now
+from commwatch.node.topology.sysfs import SysfsFacts
+from commwatch.probes import node as probe_node
+from commwatch.probes import topology
+from commwatch.service import probing
 from core.probing.probed import Node, ScriptedLauncher
 from support.core import Clock
 
@@ -18,8 +21,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     moved = Clock()
     monkeypatch.setattr(probing, "time", moved)
     monkeypatch.setattr(probe_node, "time", moved)
-    monkeypatch.setattr(gpu_view, "BUSY_SAMPLES_APART_SECONDS", 0.0)
-    monkeypatch.setattr(probe_topology, "ask_sysfs", lambda *_: SysfsFacts((), (), None, ()))
+    monkeypatch.setattr(gpus_now, "BUSY_SAMPLES_APART_SECONDS", 0.0)
+    monkeypatch.setattr(topology, "ask_sysfs", lambda *_: SysfsFacts((), (), None, ()))
     return moved
 
 

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from commwatch.config import Config, Duration, Paths, Probe, Probes
-from commwatch.probe_node import ReadNode
-from commwatch.probes.launch import Launcher, Progress, StuckRank
+from commwatch.config.settings import Config, Duration, Paths, Probe, Probes
+from commwatch.config.thresholds import load_thresholds
+from commwatch.node.store import Store
+from commwatch.probes.cycle.launch import Launcher, Progress, StuckRank
+from commwatch.probes.gate.watch import Halt, Watch
+from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, StepOutcome
-from commwatch.probes.watch import Halt, Watch
-from commwatch.probing import Probing
-from commwatch.state import StateDirectory
-from commwatch.store import Store
-from commwatch.thresholds import load_thresholds
+from commwatch.service.probing import Probing
+from commwatch.state.directory import StateDirectory
 from commwatch.workers.wire import SimulationPlan
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Series, Value

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch import config
-from commwatch.config import Probe
+from commwatch.config import settings
+from commwatch.config.settings import Probe
 from commwatch.probes.plan import Failed
 from commwatch_exporters.node_page.records import ProbeStatus
 from core.probing.probed import OF_LAST_RESULT, Node, ScriptedLauncher
@@ -230,7 +230,7 @@ def test_expected_bandwidth_of_the_configuration_is_compared(
     tmp_path: Path, clock: Clock, launcher: ScriptedLauncher
 ) -> None:
     """The ratio is of the operator's own number."""
-    probe = Probe(expected_bandwidth=config.Rate(10 * 2**26 * 10))
+    probe = Probe(expected_bandwidth=settings.Rate(10 * 2**26 * 10))
     node = Node(tmp_path, clock, launcher, definitions={"ring": probe})
 
     node.cycle()

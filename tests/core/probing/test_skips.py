@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch import probe_topology
-from commwatch.config import DAY, DEFAULT_PROBES, Probe
-from commwatch.probes.hold import HoldFile
-from commwatch.probes.launch import StuckRank
+from commwatch.config.settings import DAY, DEFAULT_PROBES, Probe
+from commwatch.probes import topology
+from commwatch.probes.cycle.launch import StuckRank
+from commwatch.probes.gate.hold import HoldFile
+from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import CycleResult, Failed, Skipped, Yielded
-from commwatch.probes.watch import Halt
 from commwatch_exporters.snapshot import Value
 from core.probing.probed import Node, ScriptedLauncher
 from support.core import SLOTS, Clock, block
@@ -181,7 +181,7 @@ def test_a_cycle_that_breaks_off_is_a_failure_and_not_the_last(node: Node) -> No
 def test_a_node_that_cannot_be_asked_is_a_failure_and_not_the_last(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """So is what breaks before any rank has started."""
     with monkeypatch.context() as broken:
-        broken.setattr(probe_topology.ProbeTopology, "read", lambda *_: 1 / 0)
+        broken.setattr(topology.ProbeTopology, "read", lambda *_: 1 / 0)
         node.cycle()
     assert (node.launcher.plans, node.value("failures_total", "internal")) == ([], 1)
     assert node.jobs.moved == [("probe_ring", 30.0)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from commwatch import config
+from commwatch.config.settings import NetworkSection
 from commwatch.sources import files, interfaces
 from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
 from commwatch.sources.ethtool.abi import Ioctl, StatisticsCalls, parse_names
@@ -96,7 +96,7 @@ class EthtoolSource:
     def __init__(
         self,
         sysfs: Path,
-        settings: config.NetworkSource,
+        settings: NetworkSection,
         call: Ioctl = fcntl.ioctl,
         drivers: Mapping[str, Driver] = DRIVERS,
     ) -> None:

@@ -1,0 +1,418 @@
+"""The typed configuration: what can be set, its defaults and its bounds; ``config_file`` reads it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, field
+
+from commwatch.units import parse_duration, parse_rate, parse_size
+from commwatch_exporters.catalogue import OPT_IN
+from commwatch_exporters.listen import EndpointError, split_address
+from commwatch_exporters.node_page.served import STILL_PATH
+
+
+class Duration(float):
+    """Seconds; written with a unit."""
+
+
+class Size(int):
+    """Bytes; written with a unit."""
+
+
+class Rate(float):
+    """Bytes per second; written with a unit."""
+
+
+def decode_quantity(kind: type, value: object) -> object:
+    """Turn a text with a unit into a quantity; msgspec calls this for the three types above."""
+    if isinstance(value, kind):
+        return value
+    if kind is Duration:
+        return Duration(parse_duration(value))
+    if kind is Size:
+        return Size(parse_size(value))
+    if kind is Rate:
+        return Rate(parse_rate(value))
+    raise NotImplementedError(kind)
+
+
+def encode_quantity(value: object) -> str:
+    """Turn a quantity into the text that ``decode_quantity`` reads back."""
+    for kind, unit in ((Duration, "s"), (Size, "B"), (Rate, "B/s")):
+        if isinstance(value, kind):
+            return f"{value:d}{unit}" if isinstance(value, int) else f"{float(value):f}{unit}"
+    raise NotImplementedError(type(value))
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mapping of the configuration file; a key that it does not know is an error."""
+
+
+def section_json(section: Section) -> bytes:
+    """A section as JSON, for another process."""
+    return msgspec.json.encode(section, enc_hook=encode_quantity)
+
+
+SHORTEST_TIME_SECONDS = 0.05
+
+
+def _check_times(section: Section) -> None:
+    """Refuse intervals and deadlines that would keep a core busy."""
+    for name in section.__struct_fields__:
+        value = getattr(section, name)
+        if isinstance(value, Duration) and value < SHORTEST_TIME_SECONDS:
+            raise ValueError(f"{name} must be at least {SHORTEST_TIME_SECONDS * 1000:g}ms")
+
+
+class Web(Section, frozen=True):
+    """The endpoint."""
+
+    listen_addresses: tuple[str, ...] = (":28029",)
+    """HOST:PORT each; an empty host means every address of the node. None: no port is opened."""
+    telemetry_path: Annotated[str, Meta(pattern=r"^/[A-Za-z0-9/_.-]+$")] = "/metrics"
+    config_file: str = ""
+    """File with TLS, users and limits, in the format of exporter-toolkit (docs/endpoint.md); empty: plain HTTP."""
+    systemd_socket: bool = False
+    """Listen on what systemd hands over (commwatch.socket), not on ``listen_addresses``."""
+    documentation: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>]*[^\s\"'<>/])?$")] = ""
+    """Where the files of docs/ can be read, as a URL without a slash at its end: the node's page links to them."""
+
+    def __post_init__(self) -> None:
+        for address in self.listen_addresses:
+            try:
+                split_address(address)
+            except EndpointError as error:
+                raise ValueError(str(error)) from error
+        if self.telemetry_path in ("/healthz", "/readyz"):
+            raise ValueError(f"{self.telemetry_path} is the path of the health check; choose another telemetry_path")
+        if self.telemetry_path == STILL_PATH:
+            raise ValueError(f"{STILL_PATH} is a path of the node's page; choose another telemetry_path")
+        if self.telemetry_path.startswith("/api/"):
+            raise ValueError(f"{self.telemetry_path} is a path of the API; choose another telemetry_path")
+
+
+class Textfile(Section, frozen=True):
+    """The metrics as a file, for node_exporter's textfile collector."""
+
+    path: Annotated[str, Meta(pattern=r"^(/.*\.prom)?$")] = ""
+    """From the root, and ending in .prom, as node_exporter reads no other; empty: no file is written."""
+    interval: Duration = Duration(15)
+
+    def __post_init__(self) -> None:
+        if self.interval < 1:
+            raise ValueError("interval must be at least 1s")
+
+
+class Paths(Section, frozen=True):
+    """Where the node shows itself, and where the daemon keeps what must survive a restart."""
+
+    sysfs: str = "/sys"
+    procfs: str = "/proc"
+    state: str = ""
+    """Empty: $STATE_DIRECTORY, else /var/lib/commwatch for root, else ~/.local/state/commwatch."""
+
+
+class Log(Section, frozen=True):
+    """The log, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"
+    """auto: JSON under systemd or in a pipe, readable on a terminal."""
+
+
+class Simulation(Section, frozen=True):
+    """A node that does not exist, in place of the real one."""
+
+    preset: Annotated[str, Meta(pattern=r"^([a-z0-9]*|.*/.*|.*\.ya?ml)$")] = ""
+    """A preset such as h100x8 (commwatch simulate --list), or a file of one's own; empty for the real node."""
+    faults: str = ""
+    """File of faults (docs/simulation.md); read again when it changes."""
+
+
+class NvmlSection(Section, frozen=True):
+    """NVIDIA's driver."""
+
+    enabled: bool = True
+    deadline: Duration = Duration(2)
+    """A run of a collector that takes longer is given up; its worker is left alone and replaced."""
+    start_deadline: Duration = Duration(10)
+    """The same for opening the driver, for each GPU: without persistence mode one takes 1 to 3 s."""
+    nvlink_interval: Duration = Duration(1)
+    nvlink_errors_interval: Duration = Duration(10)
+    pcie_interval: Duration = Duration(10)
+    pcie_sampled_interval: Duration = Duration(10)
+    """Of the PCIe rates that must be asked for; reading them keeps the driver busy for 40 ms each time."""
+    gpm_interval: Duration = Duration(10)
+    """Of the driver's own measurement of PCIe traffic, on data centre GPUs from Hopper on."""
+    gpu_interval: Duration = Duration(10)
+    """Of use, clocks, temperature and power."""
+    processes_interval: Duration = Duration(60)
+    """Of the processes on the GPUs, which are slow to list, and of the modes that decide who may use them."""
+    fabric_interval: Duration = Duration(15)
+    identity_interval: Duration = Duration(60)
+    events_interval: Duration = Duration(5)
+    """Of the errors (Xids) that the driver tells by itself."""
+    p2p_interval: Duration = Duration(600)
+    """Of the question which pairs of GPUs can reach each other directly."""
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class NetworkSection(Section, frozen=True):
+    """Network interfaces of sysfs."""
+
+    enabled: bool = True
+    interval: Duration = Duration(5)
+    deadline: Duration = Duration(5)
+    physical_only: bool = True
+    """Leave out interfaces without a device of their own: loopback, bridges, bonds, veth, VLANs."""
+    include: tuple[str, ...] = ()
+    """Interfaces to read whatever they are, by name; shell patterns."""
+    exclude: tuple[str, ...] = ()
+    """Interfaces never to read, by name; shell patterns."""
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class PciSection(Section, frozen=True):
+    """PCIe devices of sysfs: GPUs, network adapters and the bridges above them."""
+
+    enabled: bool = True
+    interval: Duration = Duration(10)
+    aer_interval: Duration = Duration(10)
+    """Of the errors that the kernel counts."""
+    deadline: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class RdmaSection(Section, frozen=True):
+    """RDMA ports of sysfs, InfiniBand and RoCE."""
+
+    enabled: bool = True
+    interval: Duration = Duration(5)
+    deadline: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class EthtoolSection(Section, frozen=True):
+    """Statistics that drivers of network adapters keep themselves, of the interfaces that ``network`` reads."""
+
+    enabled: bool = True
+    interval: Duration = Duration(15)
+    deadline: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class ServicesSection(Section, frozen=True):
+    """Services that the NVIDIA driver needs: fabric manager, persistence daemon, IMEX."""
+
+    enabled: bool = True
+    interval: Duration = Duration(30)
+    deadline: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class KernelLogSection(Section, frozen=True):
+    """The kernel log: Xids of GPUs, SXids of NVSwitches, GPUs that were lost."""
+
+    enabled: bool = True
+    interval: Duration = Duration(5)
+    deadline: Duration = Duration(5)
+    path: Annotated[str, Meta(min_length=1)] = "/dev/kmsg"
+    user_messages: bool = False
+    """Take also lines that a program wrote into the log, for a rehearsal; else only those of the kernel count."""
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class NcclLogsSection(Section, frozen=True):
+    """Logs of jobs: what NCCL, torch and launchers write about trouble."""
+
+    enabled: bool = True
+    interval: Duration = Duration(5)
+    deadline: Duration = Duration(5)
+    paths: tuple[str, ...] = ()
+    """Files, folders and shell patterns, with %h and %p as NCCL_DEBUG_FILE takes them; empty: no log is read."""
+    hosts: tuple[str, ...] = ()
+    """Hosts whose lines count; shell patterns. Empty: of a log that several hosts write, the lines of this node."""
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+        for path in self.paths:
+            if not path.startswith("/"):
+                raise ValueError(f"paths: {path!r} does not begin with /; name logs from the root")
+
+
+class NcclSettingsSection(Section, frozen=True):
+    """The NCCL settings of the processes on the GPUs, held against the node."""
+
+    enabled: bool = True
+    interval: Duration = Duration(600)
+    """Of an audit where no process has come or gone; one follows each change of the processes."""
+    deadline: Duration = Duration(5)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+class Sources(Section, frozen=True):
+    """What is read, and how often."""
+
+    nvml: NvmlSection = field(default_factory=NvmlSection)
+    network: NetworkSection = field(default_factory=NetworkSection)
+    pci: PciSection = field(default_factory=PciSection)
+    kernel_log: KernelLogSection = field(default_factory=KernelLogSection)
+    rdma: RdmaSection = field(default_factory=RdmaSection)
+    ethtool: EthtoolSection = field(default_factory=EthtoolSection)
+    services: ServicesSection = field(default_factory=ServicesSection)
+    nccl_logs: NcclLogsSection = field(default_factory=NcclLogsSection)
+    nccl_settings: NcclSettingsSection = field(default_factory=NcclSettingsSection)
+
+
+def source_settings(sources: Sources) -> dict[str, bytes]:
+    """Every source's section as JSON, for a worker; ethtool reads the choice of interfaces of ``network`` too."""
+    return {name: section_json(getattr(sources, name)) for name in sources.__struct_fields__}
+
+
+class Metrics(Section, frozen=True):
+    """What is exposed."""
+
+    opt_in: tuple[str, ...] = ()
+    """Metrics to read and expose that are left out otherwise, because they are many series (docs/metrics.md)."""
+
+    def __post_init__(self) -> None:
+        for name in self.opt_in:
+            if name not in OPT_IN:
+                import difflib  # only here: workers read their sections by this module, and make no such mistake
+
+                close = difflib.get_close_matches(name, sorted(OPT_IN), n=1, cutoff=0.8)
+                hint = f"did you mean {close[0]}?" if close else "docs/metrics.md marks those that can"
+                raise ValueError(f"opt_in: {name} is no metric that can be asked for; {hint}")
+
+
+class Inventory(Section, frozen=True):
+    """What the node should have."""
+
+    expected: dict[Literal["gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port"], Annotated[int, Meta(ge=0)]] = (
+        field(default_factory=dict)
+    )
+    """Parts by kind, over the whole node; what is not named is learned."""
+    learn_after: Duration = Duration(600)
+    """How long a larger value must be stable before it is expected."""
+
+
+class Probe(Section, frozen=True):
+    """One thing that is measured again and again."""
+
+    measure: Literal[
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "broadcast",
+        "all_to_all",
+        "pairs",
+        "host_copies",
+        "scaling",
+    ] = "all_reduce"
+    """A collective over all ranks; ``pairs``: send/recv of every two; ``host_copies``: between each GPU and the host;
+    ``scaling``: all_reduce over 2, 4, 8, ... of them."""
+    backend: Literal["auto", "nccl", "gloo"] = "auto"
+    """auto: nccl where there are GPUs, gloo where there is no NVIDIA driver. A name keeps one backend for life."""
+    ranks: Annotated[int, Meta(ge=0, le=64)] = 0
+    """0: one per GPU, or two without GPUs."""
+    gpus: tuple[Annotated[int, Meta(ge=0)], ...] = ()
+    """NVML indexes of the GPUs to use; empty: all."""
+    interval: Duration = Duration(900)
+    latency_bytes: Size = Size(8)
+    bandwidth_bytes: Size = Size(0)
+    """0: 64MiB with nccl, 4MiB with gloo; for pairs and host_copies 16MiB and 4MiB."""
+    expected_bandwidth: Rate | None = None
+    """Bus bandwidth that this probe should give; else from the reference table, else from the model."""
+    latency_limit: Duration | None = None
+    """A small collective that takes longer is a spike whatever the baseline says."""
+
+    def __post_init__(self) -> None:
+        if self.interval < SHORTEST_PROBE_INTERVAL_SECONDS:
+            raise ValueError(f"interval must be at least {SHORTEST_PROBE_INTERVAL_SECONDS:g}s")
+        if len(set(self.gpus)) != len(self.gpus):
+            raise ValueError("gpus names a GPU twice")
+
+
+SHORTEST_PROBE_INTERVAL_SECONDS = 1.0
+"""A cycle takes seconds."""
+
+DAY = Duration(86400)
+
+DEFAULT_PROBES: dict[str, Probe] = {
+    "all_reduce": Probe(),
+    "pairs": Probe(measure="pairs", interval=DAY),
+    "all_gather": Probe(measure="all_gather", interval=DAY),
+    "reduce_scatter": Probe(measure="reduce_scatter", interval=DAY),
+    "broadcast": Probe(measure="broadcast", interval=DAY),
+    "all_to_all": Probe(measure="all_to_all", interval=DAY),
+    "host_copies": Probe(measure="host_copies", interval=DAY),
+    "scaling": Probe(measure="scaling", interval=DAY),
+}
+"""What runs without any configuration (docs/probes.md has the time that it takes)."""
+
+
+class Probes(Section, frozen=True):
+    """Active measurements, on a free node only."""
+
+    enabled: bool = True
+    gate: Literal["auto", "slurm", "kubernetes", "idle", "off"] = "auto"
+    """What must say that the node is free; off: never probe."""
+    slurm_node: str = ""
+    """Name of this node in Slurm; empty: that of the running slurmd, else the host name up to the first dot."""
+    kubelet_socket: Annotated[str, Meta(min_length=1)] = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    """Where the kubelet says which devices its pods have."""
+    scheduler_deadline: Duration = Duration(5)
+    """A scheduler that has not answered in this time is not known to be idle."""
+    start_delay: Duration = Duration(10)
+    occupancy_limit: Annotated[float, Meta(gt=0, le=0.1)] = 0.01
+    """Share of the GPUs' wall time in which probes may hold a context."""
+    kernel_time: Duration = Duration(0.1)
+    """GPU time that the timed calls of one cycle may take."""
+    start_deadline: Duration = Duration(60)
+    """Of all ranks together, until torch is imported; the next three from the time at which the last one got there."""
+    rendezvous_deadline: Duration = Duration(30)
+    setup_deadline: Duration = Duration(60)
+    measure_deadline: Duration = Duration(30)
+    definitions: dict[Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}$")], Probe] = field(
+        default_factory=lambda: dict(DEFAULT_PROBES)
+    )
+    """Where any is given, the default ones are gone."""
+
+    def __post_init__(self) -> None:
+        pairs = sorted(name for name, probe in self.definitions.items() if probe.measure == "pairs")
+        if len(pairs) > 1:
+            raise ValueError(f"definitions: {' and '.join(pairs)} both measure pairs; a node has one pair matrix")
+
+
+class Config(Section, frozen=True):
+    """Everything that can be set. Every setting has a working default."""
+
+    web: Web = field(default_factory=Web)
+    textfile: Textfile = field(default_factory=Textfile)
+    paths: Paths = field(default_factory=Paths)
+    log: Log = field(default_factory=Log)
+    simulation: Simulation = field(default_factory=Simulation)
+    sources: Sources = field(default_factory=Sources)
+    metrics: Metrics = field(default_factory=Metrics)
+    inventory: Inventory = field(default_factory=Inventory)
+    probes: Probes = field(default_factory=Probes)
+    thresholds: str = ""
+    """File of thresholds that replace the shipped ones (alerts/thresholds.yaml); the file need not be complete."""

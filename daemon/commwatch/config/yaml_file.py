@@ -1,0 +1,291 @@
+"""Reads the configuration: YAML file, environment and flags in, a ``Config`` or one clear error out."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from commwatch.config.settings import Config, Section, decode_quantity
+from commwatch.errors import ConfigError
+
+Steps = tuple["str | int", ...]
+"""The way to a value: keys and list positions."""
+
+
+@dataclass(frozen=True)
+class Override:
+    """A setting that does not come from the file."""
+
+    steps: Steps
+    value: object
+    origin: str
+    """The flag or environment variable, as the user wrote it."""
+
+
+@dataclass(frozen=True)
+class YamlDocument:
+    """The plain values of a YAML file and the line of each key."""
+
+    values: dict[str, Any]
+    lines: Mapping[Steps, int]
+    file: str
+
+    def error(self, steps: Steps, problem: str) -> ConfigError:
+        """An error at a value, with the line of the nearest key that the file has."""
+        here = steps
+        while here and here not in self.lines:
+            here = here[:-1]
+        return ConfigError(self.file, self.lines.get(here), dotted(steps), problem)
+
+
+def dotted(steps: Steps) -> str:
+    """The way to a value as users write it: ``probes.definitions.all_reduce``, ``web.listen_addresses[0]``."""
+    text = ""
+    for step in steps:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def read_yaml(path: Path) -> YamlDocument:
+    """Read a YAML file whose top level is a mapping.
+
+    Raises:
+        ConfigError: it cannot be read, is empty, is not YAML, names a key twice, or is no mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), None, "", f"is not UTF-8 text (byte {error.start}); write it in UTF-8") from error
+    except OSError as error:
+        raise ConfigError(str(path), None, "", f"cannot be read: {error.strerror}") from error
+    try:
+        node = yaml.compose(text, yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise ConfigError(str(path), line, "", f"is not valid YAML: {_in_short(error)}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(str(path), None, "", f"is not valid YAML: {error}") from error
+    if node is None:
+        raise ConfigError(str(path), None, "", "is empty; write at least one setting, or leave the file out")
+    lines: dict[Steps, int] = {}
+    values = _plain(_without_aliases(node, str(path)), (), lines, str(path))
+    if not isinstance(values, dict):
+        raise ConfigError(str(path), 1, "", "expected settings as KEY: VALUE, found something else")
+    return YamlDocument(values, lines, str(path))
+
+
+def _without_aliases(node: yaml.Node, file: str) -> yaml.Node:
+    """The same node, if it names nothing twice: a few lines of aliases can stand for gigabytes."""
+    seen: set[int] = set()
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            raise ConfigError(file, one.start_mark.line + 1, "", "is used again by an alias (*); write it out instead")
+        seen.add(id(one))
+        if isinstance(one, yaml.MappingNode):
+            waiting += [value for _, value in one.value]
+        elif isinstance(one, yaml.SequenceNode):
+            waiting += one.value
+    return node
+
+
+_CANNOT_BE_USED = re.compile("[\\0\ud800-\udfff]")
+_UNUSABLE = "holds a NUL or half of a surrogate pair, which no name, path or password can; take it out"
+
+
+def _plain(node: yaml.Node, steps: Steps, lines: dict[Steps, int], file: str) -> Any:
+    lines.setdefault(steps, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        values: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            line = key_node.start_mark.line + 1
+            if _CANNOT_BE_USED.search(key):
+                raise ConfigError(file, line, dotted(steps), _UNUSABLE)
+            if key in values:
+                raise ConfigError(file, line, dotted((*steps, key)), f"is already set in line {lines[(*steps, key)]}")
+            lines[(*steps, key)] = line
+            values[key] = _plain(value_node, (*steps, key), lines, file)
+        return values
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item, (*steps, position), lines, file) for position, item in enumerate(node.value)]
+    if _CANNOT_BE_USED.search(str(node.value)):
+        raise ConfigError(file, node.start_mark.line + 1, dotted(steps), _UNUSABLE)
+    try:
+        return yaml.SafeLoader("").construct_object(node)
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(file, node.start_mark.line + 1, dotted(steps), _in_short(error)) from error
+    except (ValueError, KeyError, AttributeError) as error:  # by PyYAML, where a form or a tag promises something else
+        kind = node.tag.rpartition(":")[2]
+        problem = f"looks like a YAML {kind} and is none; write it in quotes, or correct it"
+        raise ConfigError(file, node.start_mark.line + 1, dotted(steps), problem) from error
+
+
+_NAMED = re.compile(r"(alias|anchor|tag|handle) '.*'", re.DOTALL)
+
+
+def _in_short(error: yaml.MarkedYAMLError) -> str:
+    """What is wrong, without the user's own words: with a sign before it a password is an alias or a tag."""
+    return _NAMED.sub(r"\1", error.problem or error.context or "it cannot be read")
+
+
+def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config:
+    """The configuration from a file (None: defaults) with flags and environment over it.
+
+    Raises:
+        ConfigError: one line naming file and line, or the flag, with the key and what would be right.
+    """
+    document = YamlDocument({}, {}, "the defaults") if path is None else read_yaml(path)
+    values = document.values
+    for override in overrides:
+        _set(values, override, document)
+    try:
+        config = msgspec.convert(values, Config, dec_hook=decode_quantity)
+    except msgspec.ValidationError as error:
+        steps, problem = _explain(error, values, Config)
+        raise _error_at(steps, problem, overrides, document) from error
+    if config.simulation.faults and not config.simulation.preset:
+        problem = "is for a simulated node: name one with --simulate, such as --simulate h100x8"
+        raise _error_at(("simulation", "faults"), problem, overrides, document)
+    return config
+
+
+_Kind = TypeVar("_Kind", bound=Section)
+
+
+def decode(document: YamlDocument, kind: type[_Kind]) -> _Kind:
+    """The values of a document as another kind of settings.
+
+    Raises:
+        ConfigError: as in ``load_config``.
+    """
+    try:
+        return msgspec.convert(document.values, kind, dec_hook=decode_quantity)
+    except msgspec.ValidationError as error:
+        raise document.error(*_explain(error, document.values, kind)) from error
+
+
+def _error_at(steps: Steps, problem: str, overrides: Sequence[Override], document: YamlDocument) -> ConfigError:
+    """An error at a setting, with the flag or the line that set it."""
+    for override in overrides:
+        if steps[: len(override.steps)] == override.steps:
+            return ConfigError(override.origin, None, dotted(steps), problem)
+    for override in overrides:
+        # A rule of a whole section names the value that breaks it, not the key.
+        given = override.value if isinstance(override.value, list) else [override.value]
+        if override.steps[: len(steps)] == steps and any(str(value) in problem for value in given):
+            return ConfigError(override.origin, None, dotted(override.steps), problem)
+    return document.error(steps, problem)
+
+
+def _set(values: dict[str, Any], override: Override, document: YamlDocument) -> None:
+    place = values
+    for depth, step in enumerate(override.steps[:-1]):
+        inner = place.setdefault(str(step), {})
+        if not isinstance(inner, dict):
+            raise document.error(override.steps[: depth + 1], "expected settings as KEY: VALUE")
+        place = inner
+    place[str(override.steps[-1])] = override.value
+
+
+_UNKNOWN_KEY = re.compile(r"Object contains unknown field `(?P<key>.*)`")
+_AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<key>key` in `)?(?P<path>\$.*)`)?$", re.DOTALL)
+_STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<position>\d+|\.\.\.)\]")
+
+
+def _explain(error: msgspec.ValidationError, values: dict[str, Any], kind: type[Section]) -> tuple[Steps, str]:
+    """Where in the settings msgspec found what, in words of ours."""
+    match = _AT.match(str(error))
+    assert match is not None, error  # noqa: S101 - the expression matches any text
+    steps = _resolve(match["path"] or "$", values, error, kind, in_key=match["key"] is not None)
+    problem = match["problem"]
+    if unknown := _UNKNOWN_KEY.fullmatch(problem):
+        known = _known_keys(steps, kind)
+        close = difflib.get_close_matches(unknown["key"], known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+        return (*steps, unknown["key"]), f"unknown key; {hint}"
+    if problem.startswith("Invalid enum value"):
+        wrong = steps[-1] if match["key"] else _value_at(steps, values)
+        return steps, f"{wrong!r} is not possible; possible: {_choices(steps, kind)}"
+    return steps, _in_our_words(problem, _value_at(steps, values))
+
+
+def _in_our_words(problem: str, value: object) -> str:
+    names = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "array": "a list",
+             "object": "settings as KEY: VALUE", "null": "nothing"}  # fmt: skip
+    text = re.sub(r"`(\w+)( \| null)?`", lambda match: names.get(match[1], match[1]), problem)
+    text = text.replace("Expected", "expected", 1).replace(", got", "; got", 1)
+    if "matching regex" in problem or " of length " in problem or "`float`" in problem or "`int`" in problem:
+        text = f"{text}; got {value!r}" if "; got" not in text else text
+    return text
+
+
+def _value_at(steps: Steps, values: object) -> object:
+    for step in steps:
+        if isinstance(values, dict) and isinstance(step, str):
+            values = values.get(step)
+        elif isinstance(values, list) and isinstance(step, int) and step < len(values):
+            values = values[step]
+    return values
+
+
+def _resolve(path: str, values: object, error: msgspec.ValidationError, kind: type[Section], *, in_key: bool) -> Steps:
+    """The steps of a msgspec path; its ``[...]`` does not say which entry of a mapping, so each is tried alone."""
+    steps: Steps = ()
+    for match in _STEP.finditer(path[1:]):
+        if match["name"] is not None:
+            steps = (*steps, match["name"])
+        elif match["position"] != "...":
+            steps = (*steps, int(match["position"]))
+        else:
+            steps = (*steps, _culprit(steps, values, str(error), kind))
+    return (*steps, _culprit(steps, values, str(error), kind)) if in_key else steps
+
+
+def _culprit(steps: Steps, values: object, message: str, kind: type[Section]) -> str:
+    entries = _value_at(steps, values)
+    if not isinstance(entries, dict):
+        return "?"
+    for key, value in entries.items():
+        alone: Any = {key: value}
+        for step in reversed(steps):
+            alone = {step: alone}
+        try:
+            msgspec.convert(alone, kind, dec_hook=decode_quantity)
+        except msgspec.ValidationError as error:
+            if str(error) == message:
+                return str(key)
+    return "?"
+
+
+def _kind_at(steps: Steps, root: type[Section]) -> Any:
+    """The type that a setting has, as msgspec describes it."""
+    kind: Any = msgspec.inspect.type_info(root)
+    for step in steps:
+        if isinstance(kind, msgspec.inspect.StructType):
+            kind = next(field.type for field in kind.fields if field.name == step)
+            if isinstance(kind, msgspec.inspect.UnionType):  # of something and nothing
+                kind = next(one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType))
+        elif isinstance(kind, msgspec.inspect.DictType):
+            # A key that is not possible is asked for itself; of one that is, the value is meant.
+            kind = kind.key_type if isinstance(kind.key_type, msgspec.inspect.LiteralType) else kind.value_type
+    return kind
+
+
+def _known_keys(steps: Steps, root: type[Section]) -> list[str]:
+    """The keys that a section knows."""
+    kind = _kind_at(steps, root)
+    return [field.name for field in kind.fields] if isinstance(kind, msgspec.inspect.StructType) else []
+
+
+def _choices(steps: Steps, root: type[Section]) -> str:
+    kind = _kind_at(steps, root)
+    return ", ".join(map(str, kind.values)) if isinstance(kind, msgspec.inspect.LiteralType) else ""

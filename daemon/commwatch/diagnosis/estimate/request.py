@@ -1,0 +1,276 @@
+"""What ``commwatch estimate`` is asked: its options read, each error naming the option and what would be right."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, get_args
+
+from commwatch.diagnosis.estimate.choice import doubling
+from commwatch.diagnosis.estimate.gpus import GPUS, GpuFigures, compute_seconds, gpu_figures
+from commwatch.diagnosis.estimate.job import Activations, Fabric, Layout, Optimizer, Training
+from commwatch.diagnosis.estimate.quantities import (
+    Span,
+    exactly,
+    format_bits,
+    format_gigabytes,
+    parse_parameters,
+    parse_tokens,
+)
+from commwatch.diagnosis.estimate.rate_history import KnownRates
+from commwatch.diagnosis.estimate.strategy import STRATEGIES, Precision
+from commwatch.errors import CommwatchError
+from commwatch.units import format_rate, format_seconds, parse_duration, parse_rate, parse_size
+
+SLOWEST_PLANNED_RATE = 6e9
+"""Bytes per second within a node of which nothing is known: GPUs that go through the host on PCIe gen 3 x16, without
+P2P, by planning values; of the other end nothing can be said."""
+SLOWEST_RATE = 1e3
+"""Bytes per second; a slower one has lost its unit."""
+SHORTEST_STEP_SECONDS = 1e-6
+ASSUMED_MFU = 0.4
+"""Share of a GPU's peak that a training reaches, where it is not given; said with each result."""
+_MOST_SHOWN_NODES = 8
+_FLOPS = re.compile(r"(\d{1,9}(?:\.\d+)?) ?([TP])FLOP(?:S|/s)", re.ASCII)
+_FLOPS_UNITS = {"T": 1e12, "P": 1e15}
+_RATIO = re.compile(r"(\d{1,3}(?:\.\d{1,9})?) ?(%?)", re.ASCII)
+
+_Value = TypeVar("_Value")
+
+
+class BadArgument(CommwatchError):
+    """An option that cannot be used; the message names it and says what would be right."""
+
+    exit_code = 2
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(f"estimate: {option}: {problem}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to estimate, and where the figures come from."""
+
+    training: Training
+    layout: Layout
+    fabric: Fabric
+    most_nodes: int
+    """Up to which the scaling is shown."""
+    memory_bytes: int | None
+    """Of a GPU; None where not known."""
+    memory_basis: str
+    rates: tuple[str, ...]
+    """Which bandwidths are used, with their units."""
+    assumptions: tuple[str, ...]
+    """Those that come from the options."""
+
+
+def read_request(args: argparse.Namespace, known: KnownRates) -> Request:
+    """The request of the command line; what it does not say comes from what was measured.
+
+    Raises:
+        BadArgument: an option is missing or cannot be used.
+    """
+    if not args.parameters:
+        raise BadArgument("--parameters", "is missing; give their number with its unit, such as --parameters 1.5B")
+    parameters = _read("--parameters", parse_parameters, args.parameters)
+    gpus = _gpus(args, known)
+    nodes = _number("--nodes", args.nodes, 10_000)
+    strategy = _one_of("--strategy", args.strategy, tuple(STRATEGIES))
+    layout = Layout(strategy, gpus, nodes)
+    figures = _figures(args.gpu or known.gpu_name, args.gpu)
+    precision: Precision = _one_of("--precision", args.precision, get_args(Precision))
+    tokens = _read("--tokens", parse_tokens, args.tokens) if args.tokens else None
+    compute, compute_basis = _compute(args, parameters, tokens, precision, figures)
+    optimizer: Optimizer = _one_of("--optimizer", args.optimizer, get_args(Optimizer))
+    training = Training(
+        parameters=parameters,
+        compute=exactly(compute),
+        precision=precision,
+        gradient_precision=_one_of("--gradient-precision", args.gradient_precision or precision, get_args(Precision)),
+        optimizer=optimizer,
+        micro_batches=_number("--micro-batches", args.micro_batches, 1_000_000),
+        activations=_activations(args, tokens),
+    )
+    if strategy == "tp" and training.activations is None:
+        raise BadArgument("--strategy tp", "needs --tokens, --hidden and --layers, such as --hidden 4096 --layers 32")
+    in_node, in_node_basis = _in_node(args, gpus, known)
+    network = _span("--network", args.network, "9Gbit/s") if args.network else None
+    if nodes > 1 and network is None:
+        raise BadArgument(
+            "--network",
+            "is missing: what lies between nodes is not measured here; give what a test between two nodes gave, all "
+            "NICs of a node together, such as --network 9Gbit/s",
+        )
+    memory_bytes, memory_basis = _memory(args, figures)
+    return Request(
+        training=training,
+        layout=layout,
+        fabric=Fabric(in_node, network),
+        most_nodes=max(nodes, _MOST_SHOWN_NODES) if network else 1,
+        memory_bytes=memory_bytes,
+        memory_basis=memory_basis,
+        rates=(*_network_words(network), *in_node_basis),
+        assumptions=(compute_basis,),
+    )
+
+
+def _read(option: str, parse: Callable[[str], _Value], text: str) -> _Value:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadArgument(option, str(error)) from error
+
+
+def _number(option: str, text: str, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most):
+        raise BadArgument(option, f"expected a whole number from 1 to {most}, got {text!r}")
+    return int(text)
+
+
+def _one_of(option: str, text: str, choices: tuple[_Value, ...]) -> _Value:
+    for choice in choices:
+        if choice == text:
+            return choice
+    raise BadArgument(option, f"expected one of {', '.join(map(str, choices))}, got {text!r}")
+
+
+def _span(option: str, texts: list[str], example: str) -> Span:
+    rates = []
+    for text in texts:
+        rate = _read(option, parse_rate, text)
+        if not SLOWEST_RATE <= rate < math.inf:
+            raise BadArgument(option, f"expected a rate from 1kB/s on such as {example}, got {text!r}")
+        rates.append(rate)
+    return Span(min(rates), max(rates))
+
+
+def _gpus(args: argparse.Namespace, known: KnownRates) -> int:
+    if args.gpus_per_node:
+        return _number("--gpus-per-node", args.gpus_per_node, 1024)
+    if not known.in_node:
+        raise BadArgument("--gpus-per-node", "is missing, and nothing was measured here; give it, such as 8")
+    return max(known.in_node)
+
+
+def _in_node(args: argparse.Namespace, gpus: int, known: KnownRates) -> tuple[dict[int, Span], list[str]]:
+    """Bus bandwidths by number of GPUs, and where they come from."""
+    if args.intra_node:
+        given = _span("--intra-node", args.intra_node, "20GB/s")
+        rates = (
+            format_rate(given.low) if given.low == given.high else f"{given.low / 1e9:.3g} to {format_rate(given.high)}"
+        )
+        return {gpus: given}, [f"within a node: {rates} bus bandwidth, given, for any number of its GPUs"]
+    if known.in_node and gpus > max(known.in_node):
+        raise BadArgument(
+            "--intra-node",
+            f"is missing: measured here over at most {max(known.in_node)} GPUs, not {gpus}; give it, such as 20GB/s",
+        )
+    if known.in_node:
+        words = [f"within a node: {one}" for one in known.used]
+        if not {*doubling(gpus)} - {1} <= {*known.in_node}:
+            words.append("within a node: what was not measured takes the rate of the next larger number of GPUs")
+        return known.in_node, words
+    if gpus == 1:
+        return {}, []
+    slowest = format_rate(SLOWEST_PLANNED_RATE)
+    return {gpus: Span(SLOWEST_PLANNED_RATE, math.inf)}, [
+        f"within a node: not measured here and not given. The slow end takes {slowest} (a planning value for PCIe gen "
+        "3 x16 through the host, no bound), the fast end no limit; --intra-node 20GB/s, or a daemon that probes, "
+        "narrows it"
+    ]
+
+
+def _network_words(network: Span | None) -> list[str]:
+    if network is None:
+        return []
+    if network.low == network.high:
+        shown = format_bits(network.low)
+    else:
+        low, high = (format_bits(rate).split(" = ") for rate in (network.low, network.high))
+        shown = f"{low[0]} to {high[0]} = {low[1]} to {high[1]}"
+    return [f"network: {shown}, given: all NICs of a node together, one direction, every node alike"]
+
+
+def _figures(name: str, given: str) -> GpuFigures | None:
+    figures = gpu_figures(name) if name else None
+    if given and figures is None:
+        raise BadArgument(
+            "--gpu", f"{given!r} is not known; expected one of {', '.join(known.name for known in GPUS)}, or leave it "
+            "out and give --gpu-memory and --gpu-flops",
+        )  # fmt: skip
+    return figures
+
+
+def _compute(
+    args: argparse.Namespace, parameters: int, tokens: int | None, precision: Precision, figures: GpuFigures | None
+) -> tuple[float, str]:
+    """Seconds for which a GPU computes on a micro-batch, and where that comes from."""
+    if args.step_time:
+        seconds = _read("--step-time", parse_duration, args.step_time)
+        if not SHORTEST_STEP_SECONDS <= seconds < math.inf:
+            raise BadArgument("--step-time", f"expected a time from 1us on such as 1.03s, got {args.step_time!r}")
+        return (
+            seconds,
+            f"One GPU alone computes {format_seconds(seconds)} on a micro-batch, forward and backward: given.",
+        )
+    if tokens is None:
+        raise BadArgument(
+            "--step-time",
+            "is missing; give what one GPU alone computes on a micro-batch, such as 1.03s, or its tokens, such as "
+            "--tokens 4096",
+        )
+    used = _ratio(args.mfu) if args.mfu else ASSUMED_MFU
+    if args.gpu_flops:
+        peak, basis = _read("--gpu-flops", _parse_flops, args.gpu_flops), "given"
+    elif figures is not None and precision != "fp32":
+        peak, basis = figures.flops_per_second, figures.source
+    else:
+        why = "of fp32 is not known" if figures else "is not known without the GPU's name"
+        raise BadArgument("--gpu-flops", f"is missing: the peak {why}; give it, such as 125TFLOP/s, or --step-time")
+    seconds = compute_seconds(parameters, tokens, peak, used)
+    share = "given" if args.mfu else "assumed"
+    return seconds, (
+        f"A GPU computes {format_seconds(seconds)} on a micro-batch: 6 × {parameters:,} parameters × {tokens:,} tokens "
+        f"÷ ({100 * used:g} % of {peak / 1e12:g} TFLOP/s, {basis}); the share is {share}, the model dense, nothing "
+        "recomputed."
+    )
+
+
+def _ratio(text: str) -> float:
+    match = _RATIO.fullmatch(text.strip())
+    ratio = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < ratio <= 1:
+        raise BadArgument(
+            "--mfu", f"expected a share of the peak above 0 % and at most 100 %, such as 40%, got {text!r}"
+        )
+    return ratio
+
+
+def _parse_flops(text: str) -> float:
+    match = _FLOPS.fullmatch(text.strip())
+    if match is None or float(match[1]) == 0:
+        raise ValueError(f"expected a rate such as 125TFLOP/s or 1PFLOP/s, got {text!r}")
+    return float(match[1]) * _FLOPS_UNITS[match[2]]
+
+
+def _memory(args: argparse.Namespace, figures: GpuFigures | None) -> tuple[int | None, str]:
+    if args.gpu_memory:
+        size = _read("--gpu-memory", parse_size, args.gpu_memory)
+        if size <= 0:
+            raise BadArgument("--gpu-memory", f"expected a size above 0 such as 24GB, got {args.gpu_memory!r}")
+        return size, f"{format_gigabytes(size)}, given"
+    if figures is not None and figures.memory_bytes is not None:
+        return figures.memory_bytes, f"{format_gigabytes(figures.memory_bytes)}, what {figures.name} has"
+    return None, "unknown; --gpu-memory 24GB, or --gpu A10, says it"
+
+
+def _activations(args: argparse.Namespace, tokens: int | None) -> Activations | None:
+    hidden = _number("--hidden", args.hidden, 1_000_000) if args.hidden else None
+    layers = _number("--layers", args.layers, 10_000) if args.layers else None
+    if tokens is None or hidden is None or layers is None:
+        return None
+    return Activations(tokens, hidden, layers)

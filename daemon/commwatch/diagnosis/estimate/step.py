@@ -1,0 +1,153 @@
+"""What a training step takes on a layout: computing, communication, and how long the GPUs wait for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from commwatch.diagnosis.estimate.bounds import Traffic, traffic
+from commwatch.diagnosis.estimate.job import Fabric, Layout, Training, transfer_bytes
+from commwatch.diagnosis.estimate.quantities import Span
+from commwatch.diagnosis.estimate.strategy import STRATEGIES, Transfer
+
+Part: TypeAlias = Literal["computing", "in_node", "network"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One collective of the step."""
+
+    transfer: Transfer
+    size_bytes: int
+    """S of one call."""
+    calls: int
+    """Each time."""
+    traffic: Traffic
+    """Of all calls of one time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEstimate:
+    """A step on a layout; all spans go from the hierarchical bound, hidden where it can be, to the flat ring."""
+
+    layout: Layout
+    micro_batches: int
+    compute_seconds: Span
+    """Of a micro-batch on each GPU."""
+    sent: tuple[Sent, ...]
+    micro_batch_traffic: Traffic
+    """Of what is sent with each micro-batch."""
+    step_traffic: Traffic
+    """Of all that is sent in a step."""
+    micro_batch_waiting_seconds: Span
+    """For which the GPUs wait in a micro-batch, without what is sent once a step."""
+    waiting_seconds: Span
+    """In a step."""
+    step_seconds: Span
+
+    @property
+    def waiting_ratio(self) -> Span:
+        """Share of the step for which the GPUs wait for communication."""
+        computing = self.compute_seconds.times(self.micro_batches)
+        return Span(
+            self.waiting_seconds.low / (self.waiting_seconds.low + computing.high),
+            self.waiting_seconds.high / (self.waiting_seconds.high + computing.low),
+        )
+
+    @property
+    def efficiency(self) -> Span:
+        """Work done over what as many GPUs would do if each were alone."""
+        # Not 1 less the share of waiting, which would be rounded to 0 where GPUs do little but wait.
+        computing = self.compute_seconds.times(self.micro_batches)
+        return Span(
+            computing.low / (self.waiting_seconds.high + computing.low),
+            computing.high / (self.waiting_seconds.low + computing.high),
+        )
+
+    @property
+    def speedup(self) -> Span:
+        """Work done over that of one GPU alone."""
+        return self.efficiency.times(self.layout.total_gpus)
+
+    @property
+    def bottleneck(self) -> tuple[Part, bool]:
+        """What takes most of the step, and whether it does at both ends of the range."""
+        computing = self.compute_seconds.times(self.micro_batches)
+        sent = self.step_traffic
+        slower: Part = "in_node"
+        if self.layout.nodes > 1 and sent.network_seconds >= sent.node_seconds:
+            slower = "network"
+        if max(sent.network_seconds, sent.node_seconds) > computing.high:
+            return slower, True
+        return (slower, False) if sent.ring_seconds > computing.low else ("computing", True)
+
+
+def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> StepEstimate | None:
+    """What a step takes; None where a rate, or for tensor parallel the activations, are not known.
+
+    The high end hides nothing behind computing. The low end hides all that can be hidden: what is sent with a
+    micro-batch behind the computing of that one, what is sent once a step behind that of the last one. The optimizer's
+    own work and the loading of data are left out.
+
+    Args:
+        training: what is trained.
+        layout: the GPUs; each works on ``micro_batches`` of its own, so that more GPUs do more work in a step.
+        fabric: what joins them.
+    """
+    strategy = STRATEGIES[layout.strategy]
+    sent = []
+    for transfer in strategy.transfers:
+        sizes = transfer_bytes(training, transfer)
+        if sizes is None:
+            return None
+        size_bytes, calls = sizes
+        found = traffic(transfer.operation, size_bytes, transfer.scope, layout, fabric)
+        if found is None:
+            return None
+        if found != Traffic():
+            sent.append(Sent(transfer, size_bytes, calls, found.times(calls)))
+    compute = training.compute.times(1 / layout.gpus) if strategy.splits_work else training.compute
+    return _timed(training.micro_batches, layout, compute, tuple(sent))
+
+
+def over_one_node(step: StepEstimate, one_node: StepEstimate) -> Span:
+    """Work of several nodes over that of one of them with the same strategy.
+
+    Whatever is hidden, and whatever the rates are, a node does not get faster because there are others: the ratio is
+    at most the number of nodes.
+    """
+    ratio = step.speedup.over(one_node.speedup)
+    return Span(ratio.low, max(ratio.low, min(ratio.high, step.layout.nodes)))
+
+
+def _timed(count: int, layout: Layout, compute: Span, sent: tuple[Sent, ...]) -> StepEstimate:
+    each = [one for one in sent if one.transfer.every == "micro_batch"]
+    exposed = _sum([one for one in each if not one.transfer.can_hide])
+    hidden = _sum([one for one in each if one.transfer.can_hide])
+    last = _sum([one for one in sent if one.transfer.every == "step"])
+    micro_batch = exposed + hidden
+    blocking, ends = exposed.seconds.low, (hidden + last).seconds.low
+    waiting = Span(blocking + max(0.0, hidden.seconds.low - compute.high), exposed.seconds.high + hidden.seconds.high)
+    waiting_high = waiting.high * count + last.seconds.high
+    waiting_low = (count - 1) * waiting.low + blocking + max(0.0, ends - compute.high)
+    step_low = (count - 1) * (blocking + max(compute.low, hidden.seconds.low)) + blocking + max(compute.low, ends)
+    return StepEstimate(
+        layout=layout,
+        micro_batches=count,
+        compute_seconds=compute,
+        sent=sent,
+        micro_batch_traffic=micro_batch,
+        step_traffic=micro_batch.times(count) + last,
+        micro_batch_waiting_seconds=waiting,
+        waiting_seconds=_ordered(waiting_low, waiting_high),
+        step_seconds=_ordered(step_low, compute.high * count + waiting_high),
+    )
+
+
+def _sum(sent: list[Sent]) -> Traffic:
+    return sum((one.traffic for one in sent), Traffic())
+
+
+def _ordered(low: float, high: float) -> Span:
+    """A span whose ends are reckoned in different orders, so that they may differ in the last bit."""
+    return Span(min(low, high), high)

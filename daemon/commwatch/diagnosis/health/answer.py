@@ -1,0 +1,129 @@
+"""The answer of healthcheck on its way out: counted where it says unknown, and printed as one line or as JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.health.counts import count_unknown
+from commwatch.errors import StateError
+from commwatch.findings.finding import Severity
+from commwatch.findings.health import Because, Fault, Health, Verdict
+from commwatch.findings.kernel_facts import KernelFact
+
+HEALTH_SCHEMA: Literal["commwatch-health/1"] = "commwatch-health/1"
+
+
+class FaultRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding, or a cause of one."""
+
+    code: str
+    title: str
+    severity: Severity
+    component: str
+    """In words."""
+    since: float | None
+    """Seconds since 1970; None of a cause."""
+    last_seen: float | None
+    is_cause: bool
+    calls_for_drain: bool
+    """Whether it is on the drain list, however old it is."""
+
+
+class DrainRecord(msgspec.Struct, frozen=True):
+    """What became of ``--drain``."""
+
+    drained: bool
+    detail: str
+
+
+class PreflightRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of ``--require``."""
+
+    profile: str
+    verdict: Verdict
+    reason: str
+    checks: tuple[Check, ...] = ()
+    """The marks and what the profile asks for, one by one."""
+
+
+class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``commwatch healthcheck --json`` prints."""
+
+    schema: Literal["commwatch-health/1"] = HEALTH_SCHEMA
+    verdict: Verdict
+    reason: str
+    exit_code: int
+    because: Because | None
+    """Why it is unknown."""
+    counted: bool | None
+    """Whether an unknown was counted; None where there is nothing to count."""
+    time: float
+    """Of the answer, seconds since 1970."""
+    looked_at: float | None = None
+    """When the daemon's rules ran last."""
+    simulated: str | None = None
+    maintenance: str | None = None
+    findings: tuple[FaultRecord, ...] = ()
+    """Of the daemon, with causes."""
+    kernel: tuple[KernelFact, ...] = ()
+    """What sysfs and the kernel log say; without a daemon only."""
+    unread: tuple[str, ...] = ()
+    """What could not be read of them."""
+    preflight: PreflightRecord | None = None
+    """None where ``--require`` was not given or the daemon did not answer."""
+    drain: DrainRecord | None = None
+    """None where ``--drain`` was not given or there was nothing to drain for."""
+
+
+def fault_records(faults: Iterable[Fault]) -> tuple[FaultRecord, ...]:
+    """Findings and causes as they are printed."""
+    return tuple(
+        FaultRecord(
+            code=fault.code, title=fault.title, severity=fault.severity, component=fault.where, since=fault.since,
+            last_seen=fault.last_seen, is_cause=fault.is_cause, calls_for_drain=fault.calls_for_drain,
+        )
+        for fault in faults
+    )  # fmt: skip
+
+
+def counted(health: Health, state: Path) -> bool | None:
+    """Count an unknown; what keeps it from being counted is told on standard error and changes nothing else."""
+    if health.because is None:
+        return None
+    try:
+        count_unknown(state, health.because)
+    except StateError as error:
+        with suppress(OSError):
+            print(f"commwatch healthcheck: not counted: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def print_answer(document: HealthDocument, *, as_json: bool) -> None:
+    """One line, or the document as JSON."""
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
+    else:
+        said = "" if document.drain is None else f"; {_drained(document.drain)}"
+        print(f"{document.verdict}: {document.reason}{said}")
+    sys.stdout.flush()
+
+
+def _drained(drain: DrainRecord) -> str:
+    return drain.detail if drain.drained else f"not drained: {drain.detail}"
+
+
+def silence_output() -> None:
+    """Let what cannot be written go nowhere: Python would end with a code of its own otherwise."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

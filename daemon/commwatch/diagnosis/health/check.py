@@ -1,0 +1,235 @@
+"""The work of healthcheck: what the daemon says, without one what the kernel says, and the drain that may follow."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from commwatch.config.settings import Config
+from commwatch.diagnosis.health.answer import (
+    DrainRecord,
+    HealthDocument,
+    PreflightRecord,
+    counted,
+    fault_records,
+    print_answer,
+)
+from commwatch.diagnosis.health.kernel import SOURCES, KernelLook, ask_kernel
+from commwatch.errors import CommwatchError
+from commwatch.findings.documents import CauseRecord, FindingRecord, FindingsDocument, SnapshotDocument
+from commwatch.findings.health import (
+    Asked,
+    Fault,
+    Health,
+    Preflight,
+    Report,
+    drain_reason,
+    exit_code_of,
+    judge,
+    one_line,
+    unknown,
+    with_preflight,
+)  # fmt: skip
+from commwatch.probes.gate.schedulers import find_daemons
+from commwatch.probes.gate.slurm import node_name
+from commwatch.probes.gate.slurm_drain import drain
+from commwatch.state.control import DaemonAbsent, ask_daemon, document_of
+from commwatch.state.directory import state_path
+
+DAEMON_SECONDS = 1.5
+SNAPSHOT_SECONDS = 1.0
+KERNEL_SECONDS = 2.0
+TOTAL_SECONDS = 3.8
+"""For everything but the start of Python and the end of a child that was killed: 5 s with these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asks for; see its help."""
+
+    max_age: float
+    """Of the daemon's look, seconds."""
+    slurm: bool = False
+    drain: bool = False
+    fail_closed: bool = False
+    as_json: bool = False
+    require: str = ""
+    """A profile; empty: none."""
+    result_age: float = 0.0
+    """Of the results that a profile is judged by, seconds."""
+    alone_seconds: float | None = None
+    """What one GPU alone computes on a micro-batch; None: that of the profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What there was to judge."""
+
+    health: Health
+    report: Report | None = None
+    kernel: KernelLook | None = None
+    preflight: PreflightRecord | None = None
+
+
+def check(options: Options, config: Config) -> int:
+    """Ask the daemon, else the kernel; judge, drain where that is asked for and due, and say it.
+
+    Returns:
+        The exit code.
+    """
+    until = time.monotonic() + TOTAL_SECONDS
+    asked = Asked(time.time(), options.max_age, options.slurm, options.fail_closed)
+    state = state_path(config)
+    try:
+        if options.drain and not options.slurm:
+            raise CommwatchError("--drain needs --slurm")
+        found = _look(state, config, asked)
+        if options.require and found.report is not None:
+            found = _with_preflight(found, options, state, asked)
+    except Exception as error:
+        # Any defect of ours: whatever it is, the node must not pay for it.
+        reason = str(error) if isinstance(error, CommwatchError) else f"{type(error).__name__}: {error}"
+        found = _Found(unknown("error", reason, slurm=asked.slurm, fail_closed=asked.fail_closed))
+    health, report = found.health, found.report
+    drained = _drain(health, config, until) if options.drain and health.drain_for else None
+    document = HealthDocument(
+        verdict=health.verdict,
+        reason=health.reason,
+        exit_code=health.exit_code,
+        because=health.because,
+        counted=counted(health, state),
+        time=asked.now,
+        looked_at=report.looked_at if report else None,
+        simulated=report.simulated if report else None,
+        maintenance=report.maintenance if report else None,
+        findings=fault_records(report.faults) if report else (),
+        kernel=found.kernel.facts if found.kernel else (),
+        unread=found.kernel.unread if found.kernel else (),
+        preflight=found.preflight,
+        drain=drained,
+    )
+    print_answer(document, as_json=options.as_json)
+    return health.exit_code
+
+
+def _look(state: Path, config: Config, asked: Asked) -> _Found:
+    try:
+        answer = ask_daemon(state, "findings", DAEMON_SECONDS)
+        report = report_of(document_of(answer, FindingsDocument), config.simulation.preset)
+    except DaemonAbsent as error:
+        return _without_daemon(str(error), config, asked)
+    except CommwatchError as error:
+        return _Found(unknown("no_answer", str(error), slurm=asked.slurm, fail_closed=asked.fail_closed))
+    return _Found(judge(report, asked), report)
+
+
+def _with_preflight(found: _Found, options: Options, state: Path, asked: Asked) -> _Found:
+    try:
+        record = _preflight(options, state, asked.now)
+    except Exception as error:
+        # A defect here must not hide what the daemon said of the node.
+        said = str(error) if isinstance(error, CommwatchError) else f"{type(error).__name__}: {error}"
+        record = PreflightRecord(profile=options.require, verdict="unknown", reason=f"{options.require}: {said}")
+    health = with_preflight(found.health, Preflight(record.verdict, record.reason), asked)
+    return replace(found, health=health, preflight=record)
+
+
+def _preflight(options: Options, state: Path, now: float) -> PreflightRecord:
+    """What a profile says of the daemon's last results.
+
+    Raises:
+        CommwatchError: the daemon does not answer, or is of another version.
+    """
+    from commwatch.diagnosis.marks.profiles import Asked as AskedProfile
+    from commwatch.diagnosis.preflight import preflight
+    from commwatch.findings.facts import Facts
+    from commwatch.findings.history import CounterHistory
+
+    snapshot = document_of(ask_daemon(state, "snapshot", SNAPSHOT_SECONDS), SnapshotDocument)
+    facts = Facts(snapshot, CounterHistory({}), now)
+    profile = AskedProfile(options.require, options.alone_seconds)
+    answer, checks = preflight(facts, profile, now, options.result_age)
+    return PreflightRecord(
+        profile=options.require, verdict=answer.verdict, reason=one_line(answer.reason), checks=checks
+    )
+
+
+def report_of(document: FindingsDocument, preset: str = "") -> Report:
+    """What is judged of the daemon's document.
+
+    Args:
+        document: its answer.
+        preset: the simulated node that was asked for; the answer of one is simulated, whatever it says of itself.
+    """
+    return Report(
+        looked_at=document.looked_at,
+        simulated=document.simulated or preset or None,
+        maintenance=document.maintenance,
+        failing_rules=document.failing_rules,
+        faults=tuple(_faults(document)),
+    )
+
+
+def _faults(document: FindingsDocument) -> Iterator[Fault]:
+    """Findings, then the causes that stand below them, each once."""
+    for one in document.findings:
+        yield _fault(one, since=one.since)
+    causes = {
+        (cause.code, cause.component.identity): cause for one in document.findings for cause in one.causes
+    }  # fmt: skip
+    for cause in causes.values():
+        yield _fault(cause)
+
+
+def _fault(record: FindingRecord | CauseRecord, since: float | None = None) -> Fault:
+    """One record as it is judged.
+
+    Args:
+        record: of the daemon.
+        since: of a finding; None of a cause.
+    """
+    return Fault(
+        code=record.code,
+        title=record.title,
+        severity=record.severity,
+        where=record.component.component.words,
+        since=since,
+        last_seen=record.last_seen,
+        is_cause=since is None,
+        facts=tuple(fact.what for fact in record.evidence),
+    )
+
+
+def _without_daemon(why: str, config: Config, asked: Asked) -> _Found:
+    """Only sysfs and the kernel log are left; they can show a fault, and never that all is well."""
+    if config.simulation.preset:
+        return _Found(unknown("no_daemon", why, slurm=asked.slurm, fail_closed=asked.fail_closed))
+    sources = [name for name in SOURCES if getattr(config.sources, name).enabled]
+    paths = config.paths
+    kernel = asyncio.run(ask_kernel(Path(paths.sysfs), Path(paths.procfs), sources, KERNEL_SECONDS))
+    grave = [fact.text for fact in kernel.facts if fact.severity != "info"]
+    more = f"; and {len(grave) - 1} more" if len(grave) > 1 else ""
+    if grave and not asked.slurm:
+        code = exit_code_of("problem", slurm=False, fail_closed=asked.fail_closed)
+        return _Found(Health("problem", one_line(f"{grave[0]}{more} ({why})"), code), kernel=kernel)
+    if grave:
+        reason = f"{why}; the kernel shows: {grave[0]}{more}"
+    elif kernel.unread:
+        reason = f"{why}; the kernel could not be asked for everything: {kernel.unread[0]}"
+    else:
+        reason = f"{why}; sysfs and the kernel log show no fault"
+    return _Found(unknown("no_daemon", reason, slurm=asked.slurm, fail_closed=asked.fail_closed), kernel=kernel)
+
+
+def _drain(health: Health, config: Config, until: float) -> DrainRecord:
+    """Drain this node for its fresh faults; what goes wrong is told and changes no exit code."""
+    try:
+        name = node_name(config.probes.slurm_node, find_daemons(Path(config.paths.procfs)).slurmd)
+        answer = asyncio.run(drain(name, drain_reason(health.drain_for), until - time.monotonic()))
+    except Exception as error:
+        # As above: a defect must not end in a code that says something else.
+        return DrainRecord(False, f"{type(error).__name__}: {error}")
+    return DrainRecord(answer.drained, one_line(answer.detail))

@@ -1,0 +1,154 @@
+"""The profiles: a model that is to be trained, the mark for it, and what a step of it takes on measured bandwidth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from commwatch.diagnosis.estimate.gpus import compute_seconds, gpu_figures
+from commwatch.diagnosis.estimate.job import Activations, Fabric, Layout, Training
+from commwatch.diagnosis.estimate.quantities import Span, exactly, format_count
+from commwatch.diagnosis.estimate.step import StepEstimate, estimate_step
+from commwatch.diagnosis.estimate.strategy import STRATEGIES, StrategyName
+from commwatch.diagnosis.marks.mark import Mark
+from commwatch.diagnosis.marks.table import ALL_REDUCE_7B, ALL_REDUCE_235B
+from commwatch.units import format_percent, format_seconds
+
+USED_RATIO = 0.4
+"""Share of a GPU's peak that a training reaches (MFU): assumed, as by commwatch estimate."""
+CALL_BYTES = 25 * 2**20
+"""What DDP sums at once by default (bucket_cap_mb); an all_reduce of activations here is of 32 MiB."""
+WAITING_MOST = 0.5
+"""Share of a step. Beyond it GPUs wait for longer than they compute, and half of them alone would do as much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What is to be trained."""
+
+    name: str
+    parameters: int
+    active_parameters: int
+    """Of one token; less than all of a mixture of experts."""
+    strategy: StrategyName
+    """Of the GPUs of one node: the least that they send to each other for this model."""
+    tokens: int
+    """Of a micro-batch; one a step."""
+    hidden: int
+    layers: int
+    all_reduce: Mark
+    model: str
+    """Whose sizes these are."""
+
+    @property
+    def job(self) -> str:
+        """``7B parameters, DDP, a micro-batch of 4096 tokens``."""
+        active = (
+            "" if self.active_parameters == self.parameters else f" ({format_count(self.active_parameters)} active)"
+        )
+        strategy = STRATEGIES[self.strategy].label
+        return f"{format_count(self.parameters)} parameters{active}, {strategy}, a micro-batch of {self.tokens} tokens"
+
+
+PROFILES: dict[str, Profile] = {
+    one.name: one
+    for one in (
+        Profile(
+            name="7b",
+            parameters=7_000_000_000,
+            active_parameters=7_000_000_000,
+            strategy="ddp",
+            tokens=4096,
+            hidden=4096,
+            layers=32,
+            all_reduce=ALL_REDUCE_7B,
+            model="a dense 7B model, gradients in bf16; ZeRO-1 sends as much, ZeRO-3 and FSDP half as much again",
+        ),
+        Profile(
+            name="235b",
+            parameters=235_000_000_000,
+            active_parameters=22_000_000_000,
+            strategy="tp",
+            tokens=4096,
+            hidden=4096,
+            layers=94,
+            all_reduce=ALL_REDUCE_235B,
+            model="Qwen3-235B-A22B, its layers split over the GPUs of a node; what it sends between nodes is not in it",
+        ),
+    )
+}
+"""By name."""
+
+
+class Asked(NamedTuple):
+    """Which profiles a node is held against."""
+
+    profile: str = ""
+    """The one that has to be met; empty: all are shown, and none has to be."""
+    alone_seconds: float | None = None
+    """What one GPU alone computes on a micro-batch of one's own; None: reckoned from the profile and the GPU."""
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Those to be shown."""
+        return (PROFILES[self.profile],) if self.profile else tuple(PROFILES.values())
+
+
+ALL_PROFILES = Asked()
+"""What a diagnosis shows where nobody says what the node is for."""
+
+
+class Prospect(NamedTuple):
+    """What a step of a profile takes on a node."""
+
+    step: StepEstimate
+    alone_seconds: float
+    """Computing of one GPU that has the micro-batch for itself."""
+    basis: str
+    """Where that comes from."""
+
+    @property
+    def words(self) -> str:
+        """``a step of 30 s to 30.1 s over 8 GPUs, 100 ms on one alone``."""
+        alone = format_seconds(self.alone_seconds)
+        return f"a step of {span_words(self.step.step_seconds)} over {self.step.layout.gpus} GPUs, {alone} on one alone"
+
+    @property
+    def waiting(self) -> str:
+        """``83 to 98 %``."""
+        low, high = (format_percent(one) for one in (self.step.waiting_ratio.low, self.step.waiting_ratio.high))
+        return high if low == high else f"{low.removesuffix(' %')} to {high}"
+
+
+def span_words(span: Span) -> str:
+    """``3.88 s to 6.18 s``; once where both print alike."""
+    low, high = format_seconds(span.low), format_seconds(span.high)
+    return low if low == high else f"{low} to {high}"
+
+
+def prospect_of(profile: Profile, gpu: str, gpus: int, rates: Span, alone_seconds: float | None) -> Prospect | None:
+    """What a step takes; None where what a GPU computes is not known.
+
+    Args:
+        profile: what is trained.
+        gpu: name of the GPUs as the driver gives it; empty where they differ.
+        gpus: of the node, two or more.
+        rates: bus bandwidth of an all_reduce over all of them, bytes per second.
+        alone_seconds: see ``Asked``.
+    """
+    figures = gpu_figures(gpu) if gpu else None
+    if alone_seconds is not None:
+        seconds, basis = alone_seconds, "given"
+    elif figures is not None:
+        seconds = compute_seconds(profile.active_parameters, profile.tokens, figures.flops_per_second, USED_RATIO)
+        peak = f"{figures.flops_per_second / 1e12:g} TFLOP/s ({figures.source})"
+        basis = f"assumed: {format_percent(USED_RATIO)} of {peak}"
+    else:
+        return None
+    training = Training(
+        parameters=profile.parameters,
+        compute=exactly(seconds),
+        activations=Activations(profile.tokens, profile.hidden, profile.layers),
+    )
+    step = estimate_step(training, Layout(profile.strategy, gpus), Fabric({gpus: rates}))
+    return None if step is None else Prospect(step, seconds, basis)

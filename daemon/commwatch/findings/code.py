@@ -1,0 +1,41 @@
+"""What a finding code means: one record for each kind of thing that can be wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from commwatch.findings.finding import Severity
+
+Role: TypeAlias = Literal["fault", "symptom", "state"]
+"""fault: something is broken or set wrongly; symptom: communication is slow or fails, and a fault may be why; state:
+worth knowing, and neither."""
+
+STATE_OPENS_AFTER = 15.0
+"""Seconds: one bad sample opens nothing; the alerts on states wait as long."""
+STATE_CLOSES_AFTER = 60.0
+"""Seconds: what comes back within a minute is one spell."""
+COUNT_CLOSES_AFTER = 300.0
+"""Seconds after an event has left its window."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingCode:
+    """One code of the closed list; the page of ``docs/findings/`` is made of it."""
+
+    name: str
+    """Value of the label ``code``: ``nvlink_down``."""
+    title: str
+    """The finding in a few words, without its component: ``NVLink is down``."""
+    severity: Severity
+    role: Role
+    meaning: str
+    """What it says about the node, and what follows for those who use it."""
+    next_step: str
+    """What to do first."""
+    alert: str = ""
+    """The alert on the same metric; empty where none is shipped."""
+    opens_after: float = STATE_OPENS_AFTER
+    """Seconds for which it must be seen."""
+    closes_after: float = STATE_CLOSES_AFTER
+    """Seconds for which it must be gone."""

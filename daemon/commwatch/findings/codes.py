@@ -1,0 +1,35 @@
+"""The closed list of finding codes, gathered from the rules that sight them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from commwatch.findings.code import FindingCode
+from commwatch.findings.rules import RULE_SETS
+from commwatch.findings.score import stability as score
+
+
+def _gathered() -> Mapping[str, FindingCode]:
+    codes: dict[str, FindingCode] = {}
+    for rules in RULE_SETS:
+        for code in rules.codes:
+            if code.name in codes:
+                raise ValueError(f"finding code {code.name} is defined twice")
+            codes[code.name] = code
+    return codes
+
+
+CODES: Mapping[str, FindingCode] = _gathered()
+"""By name, in the order of the documentation."""
+
+_WINDOWS = (*(rules.windows for rules in RULE_SETS), score.WINDOWS)
+
+WATCHED: Mapping[str, float] = {
+    metric: max(windows[metric] for windows in _WINDOWS if metric in windows)
+    for windows in _WINDOWS
+    for metric in windows
+}
+"""Counters whose changes the rules and the score look back at, and for how many seconds at most."""
+
+EVENTS: frozenset[str] = frozenset(metric for rules in RULE_SETS for metric in rules.events)
+"""Those of them of which a series is not there before its first event."""

@@ -1,0 +1,276 @@
+"""What /api/v1 and the control socket answer: findings and snapshot as versioned JSON documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from commwatch.findings.code import Role
+from commwatch.findings.codes import CODES
+from commwatch.findings.finding import Cause, Component, Evidence, Finding, Severity
+from commwatch.findings.score.model import Score
+from commwatch.jobs.settings.records import AuditRecord
+from commwatch_exporters.catalogue import CATALOGUE, MetricType
+from commwatch_exporters.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from commwatch_exporters.node_page.records import ProbeStatus  # commands need no endpoint
+
+FINDINGS_SCHEMA: Literal["commwatch-findings/1"] = "commwatch-findings/1"
+PROBES_SCHEMA: Literal["commwatch-probes/1"] = "commwatch-probes/1"
+SCORE_SCHEMA: Literal["commwatch-score/1"] = "commwatch-score/1"
+SETTINGS_SCHEMA: Literal["commwatch-settings/1"] = "commwatch-settings/1"
+SNAPSHOT_SCHEMA: Literal["commwatch-snapshot/1"] = "commwatch-snapshot/1"
+
+STALE_SECONDS = 60.0
+"""A look of the daemon's rules that is older says nothing of now; they look every 10 s."""
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What is true of the daemon that answers."""
+
+    version: str
+    """Of commwatch."""
+    time: float
+    """Of the answer, seconds since 1970."""
+    simulated: str | None
+    """The simulated node; None on a real one."""
+    maintenance: str | None
+    """Why the daemon is paused; None where it is not. What holds a driver is not read then."""
+
+
+class ComponentRecord(msgspec.Struct, frozen=True):
+    """What a finding is about."""
+
+    kind: str
+    key: str
+    name: str
+    identity: str
+    """Value of the label ``component``."""
+    parts: tuple[str, ...]
+
+    @property
+    def component(self) -> Component:
+        """As the rules have it."""
+        return Component(self.kind, self.key, self.name, frozenset(self.parts))  # type: ignore[arg-type]  # a kind of a later version is kept
+
+
+class CauseRecord(msgspec.Struct, frozen=True):
+    """A fault that explains a finding."""
+
+    code: str
+    title: str
+    severity: Severity
+    component: ComponentRecord
+    weight: float
+    reason: str
+    detail: str
+    evidence: tuple[Evidence, ...]
+    next_step: str
+    alert: str
+    last_seen: float | None
+
+
+class FindingRecord(msgspec.Struct, frozen=True):
+    """An open finding with what its code says."""
+
+    code: str
+    title: str
+    severity: Severity
+    role: Role
+    component: ComponentRecord
+    since: float
+    """Seconds since 1970."""
+    last_seen: float | None
+    """Last look at which a rule saw it, seconds since 1970: older than ``looked_at`` where it is not read or about to
+    close."""
+    detail: str
+    evidence: tuple[Evidence, ...]
+    causes: tuple[CauseRecord, ...]
+    meaning: str
+    next_step: str
+    alert: str
+
+
+class FindingsDocument(About, frozen=True, kw_only=True):
+    """Answer of ``/api/v1/findings`` and of the control operation ``findings``."""
+
+    schema: Literal["commwatch-findings/1"] = FINDINGS_SCHEMA
+    thresholds: str
+    """Digest of the thresholds in force."""
+    looked_at: float | None
+    """When the rules ran last, seconds since 1970; None before the first time."""
+    failing_rules: tuple[str, ...]
+    """Rules that raised at the last look: what they sight is not known."""
+    findings: tuple[FindingRecord, ...]
+
+
+class ScoreDocument(About, frozen=True, kw_only=True):
+    """Answer of the control operation ``score``."""
+
+    schema: Literal["commwatch-score/1"] = SCORE_SCHEMA
+    thresholds: str
+    """Digest of the thresholds in force."""
+    looked_at: float | None
+    """When the metrics that it is made of were looked at, seconds since 1970; None before the first time."""
+    score: Score
+
+
+class ProbeRecord(msgspec.Struct, frozen=True):
+    """What a probe gave last, and when it runs next."""
+
+    name: str
+    backend: str
+    last_result: str
+    """In words, with units; empty where there is none that is young enough."""
+    last_completion_at: float | None
+    """Of the last result, seconds since 1970; None where there was none."""
+    next_run_at: float | None
+    """Seconds since 1970; None where nothing is planned."""
+    skip_reason: str
+    """Why its last turn was left out; empty if it was not."""
+
+
+class ProbesDocument(About, frozen=True, kw_only=True):
+    """Answer of ``/api/v1/probes`` and of the control operation ``probes``: what no metric says of the probes."""
+
+    schema: Literal["commwatch-probes/1"] = PROBES_SCHEMA
+    probes: tuple[ProbeRecord, ...]
+
+
+class SeriesRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One series."""
+
+    labels: dict[str, str]
+    value: float | None
+    """None for a number that is not finite."""
+    name: str = ""
+    """Of the series, where it is not that of the metric: those of a histogram."""
+
+
+class SettingsDocument(About, frozen=True, kw_only=True):
+    """Answer of the control operation ``settings``: what the last audit of NCCL settings said, without their values."""
+
+    schema: Literal["commwatch-settings/1"] = SETTINGS_SCHEMA
+    audited_at: float | None
+    """When, seconds since 1970; None where the processes on the GPUs are not known now, or were not audited yet."""
+    audit: AuditRecord | None
+
+
+class MetricRecord(msgspec.Struct, frozen=True):
+    """One metric with all its series."""
+
+    name: str
+    type: MetricType
+    unit: str
+    series: tuple[SeriesRecord, ...]
+
+
+class SnapshotDocument(About, frozen=True, kw_only=True):
+    """Answer of ``/api/v1/snapshot`` and of the control operation ``snapshot``.
+
+    It gives what the rules read, so that a command can run them on it.
+    """
+
+    schema: Literal["commwatch-snapshot/1"] = SNAPSHOT_SCHEMA
+    metrics: tuple[MetricRecord, ...]
+
+    def samples(self, family: str) -> Iterator[tuple[dict[str, str], int | float]]:
+        """Labels and number of each series of a metric that is no histogram."""
+        for metric in self.metrics:
+            if metric.name == family:
+                for series in metric.series:
+                    if series.value is not None:
+                        yield series.labels, series.value
+
+    def value(self, metric: str, *labels: str) -> float | None:
+        """The number of one series; None where it is absent."""
+        return next((number for have, number in self.samples(metric) if tuple(have.values()) == labels), None)
+
+
+def probe_record(status: ProbeStatus, now: float) -> ProbeRecord:
+    """A probe as the document has it.
+
+    Args:
+        status: of that time.
+        now: seconds since 1970.
+    """
+    age, left = status.age_seconds, status.next_run_seconds
+    return ProbeRecord(
+        name=status.name,
+        backend=status.backend,
+        last_result=status.last_result,
+        last_completion_at=None if age is None else now - age,
+        next_run_at=None if left is None else now + left,
+        skip_reason=status.skip_reason,
+    )
+
+
+LastSeen: TypeAlias = Mapping[tuple[str, str], float]
+"""By code and identity of the component: when it was seen last, seconds since 1970."""
+
+
+def finding_record(finding: Finding, last_seen: LastSeen) -> FindingRecord:
+    """An open finding with the words of its code."""
+    code = CODES[finding.code]
+    return FindingRecord(
+        code=finding.code,
+        title=code.title,
+        severity=finding.severity,
+        role=code.role,
+        component=_component(finding.component),
+        since=finding.since,
+        last_seen=last_seen.get(finding.key),
+        detail=finding.detail,
+        evidence=finding.evidence,
+        causes=tuple(_cause(cause, last_seen) for cause in finding.causes),
+        meaning=code.meaning,
+        next_step=code.next_step,
+        alert=code.alert,
+    )
+
+
+def _cause(cause: Cause, last_seen: LastSeen) -> CauseRecord:
+    code = CODES[cause.code]
+    return CauseRecord(
+        code=cause.code,
+        title=code.title,
+        severity=code.severity,
+        component=_component(cause.component),
+        weight=cause.weight,
+        reason=cause.reason,
+        detail=cause.detail,
+        evidence=cause.evidence,
+        next_step=code.next_step,
+        alert=code.alert,
+        last_seen=last_seen.get((cause.code, cause.component.identity)),
+    )
+
+
+def _component(component: Component) -> ComponentRecord:
+    return ComponentRecord(
+        component.kind, component.key, component.name, component.identity, tuple(sorted(component.parts))
+    )
+
+
+def metric_records(snapshot: Snapshot) -> tuple[MetricRecord, ...]:
+    """All exposed series, in the order of the catalogue."""
+    records = []
+    for name, metric in CATALOGUE.items():
+        if series := tuple(_series(snapshot, name)):
+            records.append(MetricRecord(name, metric.type, metric.unit, series))
+    return tuple(records)
+
+
+def _series(snapshot: Snapshot, family: str) -> Iterable[SeriesRecord]:
+    names = CATALOGUE[family].labels
+    for block in snapshot.family_blocks(family):
+        for position in block.layout.families[family]:
+            value = block.values[position]
+            if value is None:
+                continue
+            name, labels = block.layout.series[position]
+            with_le = (*names, "le") if name == f"{family}_bucket" else names
+            yield SeriesRecord(dict(zip(with_le, labels, strict=True)), value, "" if name == family else name)

@@ -1,0 +1,118 @@
+"""Which findings are open: they open and close with hysteresis, and outlive a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from commwatch.findings.code import STATE_CLOSES_AFTER
+from commwatch.findings.codes import CODES
+from commwatch.findings.finding import Finding, Sighting
+
+Change: TypeAlias = tuple[Literal["opened", "closed"], Finding]
+"""One event of the log."""
+
+Observable: TypeAlias = Callable[[Sighting], bool]
+"""Whether a fault could be seen now if it were there: what cannot be looked at neither opens nor closes."""
+
+
+UNSEEN_CLOSES_AFTER = 7 * 24 * 3600.0
+"""Seconds for which a finding may be neither seen nor observable: of what no one reads any more, no one will say that
+it is well again."""
+
+
+class Spell(msgspec.Struct):
+    """One code at one component, from its first sighting until it has been gone for long enough."""
+
+    sighting: Sighting
+    """The latest."""
+    first_seen: float
+    """Seconds since 1970."""
+    last_seen: float
+    is_open: bool = False
+    absent_since: float | None = None
+    """First look without it, since it was seen last."""
+
+
+class RegisterState(msgspec.Struct):
+    """What survives a restart."""
+
+    spells: list[Spell] = []
+
+
+class Register:
+    """Open findings, and sightings that have not lasted yet."""
+
+    def __init__(self, state: RegisterState | None = None) -> None:
+        known = state or RegisterState()
+        # A code that this version does not know any more is dropped.
+        self._spells = {_key(one.sighting): one for one in known.spells if one.sighting.code in CODES}
+
+    @property
+    def state(self) -> RegisterState:
+        """To keep in the state directory."""
+        return RegisterState(list(self._spells.values()))
+
+    def update(self, sightings: Iterable[Sighting], observable: Observable, now: float) -> list[Change]:
+        """Take one look at the node.
+
+        Args:
+            sightings: all of this look; the first of each code and component counts.
+            observable: whether what is not among them could have been seen.
+            now: seconds since 1970.
+
+        Returns:
+            What opened and closed by it.
+        """
+        seen: dict[tuple[str, str], Sighting] = {}
+        for sighting in sightings:
+            seen.setdefault(_key(sighting), sighting)
+        changes = [change for sighting in seen.values() for change in self._see(sighting, now)]
+        for key in [key for key in self._spells if key not in seen]:
+            spell = self._spells[key]
+            if observable(spell.sighting) or now - spell.last_seen >= UNSEEN_CLOSES_AFTER:
+                changes += self._miss(key, now)
+        return changes
+
+    def _see(self, sighting: Sighting, now: float) -> list[Change]:
+        key = _key(sighting)
+        spell = self._spells.setdefault(key, Spell(sighting, now, now))
+        is_interrupted = not spell.is_open and now - spell.last_seen > STATE_CLOSES_AFTER
+        if is_interrupted or spell.first_seen > now:  # not looked at for a while, or the wall clock was set back
+            spell.first_seen = now
+        spell.sighting, spell.last_seen, spell.absent_since = sighting, now, None
+        if spell.is_open or now - spell.first_seen < CODES[sighting.code].opens_after:
+            return []
+        spell.is_open = True
+        return [("opened", _finding(spell))]
+
+    def _miss(self, key: tuple[str, str], now: float) -> list[Change]:
+        spell = self._spells[key]
+        if not spell.is_open:
+            del self._spells[key]
+            return []
+        if spell.absent_since is None or spell.absent_since > now:
+            spell.absent_since = now
+        if now - spell.absent_since < CODES[spell.sighting.code].closes_after:
+            return []
+        del self._spells[key]
+        return [("closed", _finding(spell))]
+
+    def last_seen(self) -> dict[tuple[str, str], float]:
+        """By code and identity of the component: when a rule saw it last, seconds since 1970."""
+        return {key: spell.last_seen for key, spell in self._spells.items()}
+
+    def open_findings(self) -> list[Finding]:
+        """All that are open, without causes, in no order."""
+        return [_finding(spell) for spell in self._spells.values() if spell.is_open]
+
+
+def _key(sighting: Sighting) -> tuple[str, str]:
+    return (sighting.code, sighting.component.identity)
+
+
+def _finding(spell: Spell) -> Finding:
+    seen = spell.sighting
+    return Finding(seen.code, seen.component, CODES[seen.code].severity, spell.first_seen, seen.evidence, seen.detail)

@@ -1,0 +1,43 @@
+"""The rules of each family of metrics; a new finding is a code and a look in the family's file."""
+
+from __future__ import annotations
+
+from commwatch.findings.rules.daemon import DAEMON
+from commwatch.findings.rules.ethernet import ETHERNET
+from commwatch.findings.rules.ethernet_traffic import ETHERNET_TRAFFIC
+from commwatch.findings.rules.fabric import FABRIC
+from commwatch.findings.rules.gpu import GPU
+from commwatch.findings.rules.jobs import JOBS
+from commwatch.findings.rules.kernel import KERNEL
+from commwatch.findings.rules.nvlink import NVLINK
+from commwatch.findings.rules.nvlink_errors import NVLINK_ERRORS
+from commwatch.findings.rules.pairs import PAIRS
+from commwatch.findings.rules.pcie import PCIE_LINKS
+from commwatch.findings.rules.pcie_errors import PCIE_ERRORS
+from commwatch.findings.rules.probe import PROBE
+from commwatch.findings.rules.rdma import RDMA_PORTS
+from commwatch.findings.rules.rdma_errors import RDMA_ERRORS
+from commwatch.findings.rules.rdma_traffic import RDMA_TRAFFIC
+from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.rules.settings import SETTINGS
+
+RULE_SETS: tuple[RuleSet, ...] = (
+    GPU,
+    FABRIC,
+    NVLINK,
+    NVLINK_ERRORS,
+    PCIE_LINKS,
+    PCIE_ERRORS,
+    KERNEL,
+    RDMA_PORTS,
+    RDMA_ERRORS,
+    RDMA_TRAFFIC,
+    ETHERNET,
+    ETHERNET_TRAFFIC,
+    PROBE,
+    PAIRS,
+    JOBS,
+    SETTINGS,
+    DAEMON,
+)
+"""In the order of the documentation."""

@@ -1,0 +1,141 @@
+"""Traffic of network interfaces: drops, pauses, and what a cloud instance may send. Worth knowing, and no faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Evidence, Sighting
+from commwatch.findings.rules.ports import (
+    SUSTAINED_OPENS_AFTER,
+    SUSTAINED_WINDOW,
+    Limit,
+    Told,
+    interface_at,
+    risen,
+    sightings,
+    windows_of,
+)
+from commwatch.findings.rules.rule_set import RuleSet
+
+_DROPS = "ethernet_drops_per_second"
+
+
+def _sustained(name: str, what: str) -> Limit:
+    return Limit(f"commwatch_ethernet_{name}_total", what, SUSTAINED_WINDOW, _DROPS)
+
+
+_DROPPED = (
+    _sustained("phy_discards", "packets the port dropped for lack of buffers"),
+    _sustained("phy_transmit_discards", "packets the port dropped instead of sending"),
+    _sustained("out_of_buffer", "packets that found no buffer"),
+    _sustained("receive_missed", "packets the host gave no buffer"),
+)
+"""Not what the kernel calls dropped: it holds packets of protocols that no one here speaks."""
+_ALLOWANCE = (_sustained("allowance_exceeded", "packets held back or dropped"),)
+
+_PAUSED = (
+    "commwatch_ethernet_pfc_receive_pause_seconds_total",
+    "commwatch_ethernet_global_receive_pause_seconds_total",
+)
+_PAUSING = (
+    "commwatch_ethernet_pfc_transmit_pause_seconds_total",
+    "commwatch_ethernet_global_transmit_pause_seconds_total",
+)
+
+
+def dropping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Interfaces that go on dropping packets."""
+    return risen("ethernet_dropping", facts, thresholds, _DROPPED)
+
+
+def paused(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Interfaces that the network stops."""
+    return _pauses("ethernet_paused", _PAUSED, facts, thresholds)
+
+
+def pausing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Interfaces that stop the network."""
+    return _pauses("ethernet_pausing", _PAUSING, facts, thresholds)
+
+
+def over_allowance(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Interfaces of cloud instances that want more than they may."""
+    return risen("ethernet_over_allowance", facts, thresholds, _ALLOWANCE)
+
+
+def _pauses(code: str, metrics: Iterable[str], facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    told: Told = {}
+    most = thresholds.ethernet_pause_share_ratio
+    for metric in metrics:
+        for labels, seconds in facts.increases(metric, SUSTAINED_WINDOW):
+            share = seconds / SUSTAINED_WINDOW
+            if share > most:
+                of = f" for priority {labels['priority']}" if "priority" in labels else ""
+                what = f"share of the last 2 min stopped{of}"
+                evidence = Evidence(what, share, "ratio", most, "ethernet_pause_share_ratio")
+                told.setdefault(interface_at(facts, {"device": labels["device"]}), []).append(evidence)
+    return sightings(code, told)
+
+
+ETHERNET_TRAFFIC = RuleSet(
+    name="Traffic of network interfaces",
+    codes=(
+        FindingCode(
+            name="ethernet_dropping",
+            title="Network interface keeps dropping packets",
+            severity="info",
+            role="symptom",
+            meaning="For minutes packets have come faster than the adapter or the host took them. TCP slows down; RoCE "
+            "sends again.",
+            next_step="Look at flow control on both ends, at the receive rings (ethtool -g), and at the PCIe link of "
+            "the adapter.",
+            alert="CommwatchEthernetDropping",
+            opens_after=SUSTAINED_OPENS_AFTER,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="ethernet_paused",
+            title="The network stops this interface",
+            severity="info",
+            role="state",
+            meaning="The switch tells the interface to wait for more than a small share of the time: the way ahead is "
+            "congested, or another node does not keep up.",
+            next_step="Look for the node or the uplink that the pauses come from, at the switches.",
+            alert="CommwatchEthernetPaused",
+            opens_after=SUSTAINED_OPENS_AFTER,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="ethernet_pausing",
+            title="This interface stops the network",
+            severity="info",
+            role="symptom",
+            meaning="The node tells the switch to wait for more than a small share of the time: it does not take "
+            "packets as fast as they come, and others wait for it.",
+            next_step="Look at the PCIe link of the adapter and at the memory of the host; see whether a process "
+            "hangs.",
+            alert="CommwatchEthernetPaused",
+            opens_after=SUSTAINED_OPENS_AFTER,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="ethernet_over_allowance",
+            title="Cloud instance wants more network than it may use",
+            severity="info",
+            role="state",
+            meaning="The cloud holds back or drops packets because the instance goes over its bandwidth, packet rate "
+            "or connections. The network of this node is that slow by contract.",
+            next_step="Take a larger instance type, or one with its own network for jobs (EFA).",
+            opens_after=SUSTAINED_OPENS_AFTER,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+    ),
+    looks=(dropping, paused, pausing, over_allowance),
+    windows={
+        **windows_of((*_DROPPED, *_ALLOWANCE)),
+        **dict.fromkeys((*_PAUSED, *_PAUSING), SUSTAINED_WINDOW),
+    },
+)

@@ -1,0 +1,235 @@
+"""The fabric of NVSwitches as the GPUs see it, and the services that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Evidence, Sighting
+from commwatch.findings.rules.components import gpu_of, service_of
+from commwatch.findings.rules.rule_set import RuleSet
+
+_UNHEALTHY, _LIMITED = 2, 3
+"""Of ``commwatch_fabric_health``."""
+
+_FAULTS: Mapping[str, tuple[str, str]] = {
+    "route_unhealthy": ("fabric_unhealthy", "a route is unhealthy"),
+    "degraded_bandwidth": ("fabric_limited", "bandwidth is degraded"),
+    "route_recovery": ("fabric_recovering", "a route is being recovered"),
+    "access_timeout_recovery": ("fabric_recovering", "recovering from an access timeout"),
+}
+"""What each check of ``commwatch_fabric_fault`` says; the two on partition and fabric manager are looked at apart."""
+
+_NOT_STARTED, _IN_PROGRESS, _COMPLETED = 1, 2, 3
+_STATES: Mapping[float, str] = {_NOT_STARTED: "not started", _IN_PROGRESS: "in progress"}
+
+_NOTHING_WRONG = 1
+_CONFIGURATION: Mapping[float, str] = {
+    2: "wrong system GUID",
+    3: "wrong chassis serial number",
+    4: "no partition",
+    5: "insufficient NVLinks",
+    6: "incompatible GPU firmware",
+    7: "invalid location",
+    8: "invalid state of the GPU",
+}
+
+_FABRIC_MANAGER = "nvidia-fabricmanager"
+_FABRIC_SERVICES = ("nvidia-imex", "nvlsm")
+
+_P2P: Mapping[float, str] = {
+    1: "chipset",
+    2: "GPU",
+    3: "topology",
+    4: "a setting of the driver",
+    5: "not supported",
+    6: "unknown",
+}
+
+_JOIN_TAKES = 60.0
+"""Seconds for which a GPU may be joining after a start or a reset before that is a finding."""
+
+
+def health(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs whose place in the fabric is unhealthy, limited, or being recovered."""
+    told: dict[tuple[str, str, str], list[Evidence]] = {}
+    for labels, verdict in facts.series("commwatch_fabric_health"):
+        code = {_UNHEALTHY: "fabric_unhealthy", _LIMITED: "fabric_limited"}.get(int(verdict))
+        if code is not None:
+            words = "unhealthy" if code == "fabric_unhealthy" else "limited capacity"
+            told[code, labels["gpu"], labels["pci_bus_id"]] = [Evidence("the driver's verdict", words)]
+    for labels, flag in facts.series("commwatch_fabric_fault"):
+        if flag == 1 and labels["check"] in _FAULTS:
+            code, words = _FAULTS[labels["check"]]
+            told.setdefault((code, labels["gpu"], labels["pci_bus_id"]), []).append(Evidence("fabric", words))
+    for (code, gpu, address), evidence in told.items():
+        yield Sighting(code, gpu_of({"gpu": gpu, "pci_bus_id": address}), tuple(evidence))
+
+
+def _has_peers(facts: Facts) -> bool:
+    """Whether two GPUs or more are of a fabric: a single one passed to a virtual machine joins none and needs none."""
+    return sum(1 for _, state in facts.series("commwatch_fabric_state") if state) > 1
+
+
+def not_joined(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs that have not joined the fabric, or failed to."""
+    if not _has_peers(facts):
+        return
+    for labels, state in facts.series("commwatch_fabric_state"):
+        if state in _STATES:
+            yield Sighting("fabric_not_joined", gpu_of(labels), (Evidence("joining the fabric", _STATES[state]),))
+    for labels, status in facts.series("commwatch_fabric_status"):
+        if status:
+            evidence = Evidence("NVML return code of joining the fabric", status)
+            yield Sighting("fabric_not_joined", gpu_of(labels), (evidence,), "joining the fabric failed")
+
+
+def misconfigured(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs that the fabric does not serve because of how it is configured."""
+    if not _has_peers(facts):
+        return
+    told: dict[tuple[str, str], list[Evidence]] = {}
+    for labels, reason in facts.series("commwatch_fabric_incorrect_configuration"):
+        if reason > _NOTHING_WRONG:
+            words = _CONFIGURATION.get(reason, f"reason {reason:g}")
+            told.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(Evidence("configuration", words))
+    for labels, flag in facts.series("commwatch_fabric_fault"):
+        if flag == 1 and labels["check"] == "partition_not_assigned":
+            told.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(Evidence("partition", "not assigned"))
+    for (gpu, address), evidence in told.items():
+        yield Sighting("fabric_misconfigured", gpu_of({"gpu": gpu, "pci_bus_id": address}), tuple(evidence))
+
+
+def services(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """The services without which the fabric does not work, or does not start again."""
+    running = {labels["service"]: flag for labels, flag in facts.series("commwatch_service_running")}
+    manager = [Evidence("process", "not running")] if running.get(_FABRIC_MANAGER) == 0 else []
+    cut_off = sum(
+        flag
+        for labels, flag in facts.series("commwatch_fabric_fault")
+        if labels["check"] == "fabric_manager_disconnected"
+    )
+    if cut_off:
+        manager.append(Evidence("GPUs that have lost their connection to it", cut_off))
+    if manager:
+        yield Sighting("fabric_manager_down", service_of({"service": _FABRIC_MANAGER}), tuple(manager))
+    for name in _FABRIC_SERVICES:
+        if running.get(name) == 0:
+            evidence = Evidence("process, seen running before", "not running")
+            yield Sighting("fabric_service_down", service_of({"service": name}), (evidence,))
+
+
+def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs of one NVSwitch fabric that the driver does not let talk over NVLink although their links are there.
+
+    GPUs that are split by MIG have no such status. Refused pairs are laid to the fewest GPUs that account for all.
+    """
+    wired = {labels["pci_bus_id"] for labels, links in facts.series("commwatch_nvlink_switch_links") if links}
+    names: dict[str, str] = {}
+    refused: dict[frozenset[str], str] = {}
+    for labels, status in facts.series("commwatch_gpu_p2p_status"):
+        pair = frozenset((labels["pci_bus_id"], labels["peer_pci_bus_id"]))
+        if status and labels["capability"] == "nvlink" and pair <= wired:
+            refused[pair] = _P2P.get(status, f"status {status:g}")
+            names |= {labels["pci_bus_id"]: labels["gpu"], labels["peer_pci_bus_id"]: labels["peer"]}
+    while refused:
+        culprit = max(sorted(names), key=lambda gpu: sum(gpu in pair for pair in refused))
+        mine = {pair: why for pair, why in refused.items() if culprit in pair}
+        refused = {pair: why for pair, why in refused.items() if pair not in mine}
+        evidence = (
+            Evidence("GPUs that it does not reach over NVLink", len(mine)),
+            Evidence("the driver's reason", ", ".join(sorted(set(mine.values())))),
+        )
+        yield Sighting("nvlink_p2p_refused", gpu_of({"gpu": names[culprit], "pci_bus_id": culprit}), evidence)
+
+
+FABRIC = RuleSet(
+    name="Fabric",
+    codes=(
+        FindingCode(
+            name="fabric_unhealthy",
+            title="The fabric is unhealthy",
+            severity="critical",
+            role="fault",
+            meaning="The driver calls this GPU's place in the NVLink fabric unhealthy. Jobs over NVLink fail, hang, "
+            "or fall back to slower paths.",
+            next_step="Drain the node; read the logs of the fabric manager and the kernel for SXids; reset all GPUs "
+            "and NVSwitches together.",
+            alert="CommwatchFabricUnhealthy",
+        ),
+        FindingCode(
+            name="fabric_limited",
+            title="The fabric has limited capacity",
+            severity="warning",
+            role="fault",
+            meaning="Part of the fabric's bandwidth is missing for this GPU. Collectives run slower than they should.",
+            next_step="Look which NVLinks are down here and on the other GPUs, and whether a switch is out of use.",
+            alert="CommwatchFabricDegraded",
+        ),
+        FindingCode(
+            name="fabric_recovering",
+            title="The fabric is being recovered",
+            severity="warning",
+            role="fault",
+            meaning="The fabric works on a route or on an access that timed out. Traffic of this GPU may stall until "
+            "it is done.",
+            next_step="Wait for a few minutes; if it lasts, read the fabric manager's log and drain the node.",
+            alert="CommwatchFabricDegraded",
+        ),
+        FindingCode(
+            name="fabric_not_joined",
+            title="GPU has not joined the fabric",
+            severity="critical",
+            role="fault",
+            meaning="Until a GPU has joined, CUDA does not start on it (system not ready), or it does not reach others "
+            "over NVLink.",
+            next_step="See that the fabric manager runs, is of the driver's version, and read its log; then restart it "
+            "or reset the GPUs.",
+            alert="CommwatchFabricNotJoined",
+            opens_after=_JOIN_TAKES,
+        ),
+        FindingCode(
+            name="fabric_misconfigured",
+            title="The fabric is configured wrongly for this GPU",
+            severity="warning",
+            role="fault",
+            meaning="The fabric does not serve this GPU because of how it is set up, shown in the evidence.",
+            next_step="Correct it in the fabric manager, or with the software that assigns partitions.",
+            alert="CommwatchFabricMisconfigured",
+        ),
+        FindingCode(
+            name="fabric_manager_down",
+            title="The fabric manager does not run or has lost GPUs",
+            severity="warning",
+            role="fault",
+            meaning="Without it no GPU can join the fabric, so new jobs may not start after the next reset, and no "
+            "fault of a link is handled. Jobs may be ended when it stops.",
+            next_step="systemctl status nvidia-fabricmanager, and its log; it must be of the driver's exact version.",
+            alert="CommwatchFabricServiceDown",
+        ),
+        FindingCode(
+            name="fabric_service_down",
+            title="A service of the fabric does not run any more",
+            severity="warning",
+            role="fault",
+            meaning="The service was seen running. Without nvidia-imex memory is not shared between nodes over NVLink; "
+            "without nvlsm the fabric has no subnet manager.",
+            next_step="See with systemctl status why it ended, and start it again.",
+            alert="CommwatchFabricServiceDown",
+        ),
+        FindingCode(
+            name="nvlink_p2p_refused",
+            title="GPU does not reach others over NVLink",
+            severity="warning",
+            role="fault",
+            meaning="Its links show as there, and still the driver refuses NVLink between this GPU and others. NCCL "
+            "takes PCIe or host memory instead, many times slower.",
+            next_step="See that all GPUs have joined the fabric and are of one partition; restart the fabric manager, "
+            "then reset the GPUs.",
+            alert="CommwatchNvlinkP2pRefused",
+        ),
+    ),
+    looks=(health, not_joined, misconfigured, services, unreachable),
+)

@@ -1,0 +1,168 @@
+"""GPUs: lost, not answering, in need of a reset, or held back while they communicate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.components import gpu_of
+from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.node.gpu_state import LOST, MISSING, NOT_ANSWERING, RESET_REQUIRED
+
+_STATES: Mapping[float, tuple[str, str]] = {
+    NOT_ANSWERING: ("gpu_not_answering", "not answering"),
+    LOST: ("gpu_lost", "lost"),
+    RESET_REQUIRED: ("gpu_reset_required", "reset required"),
+    MISSING: ("gpu_missing", "missing"),
+}
+
+_ACTIONS: Mapping[float, str] = {
+    1: "GPU reset",
+    2: "node reboot",
+    3: "drain P2P",
+    4: "drain and reset",
+    5: "recover the IMEX domain",
+    6: "bus reset",
+    7: "system reboot",
+}
+"""Of NVML field 230; 0 is nothing."""
+
+SLOWDOWNS: Mapping[str, str] = {
+    "hw_slowdown": "hardware slowdown",
+    "sw_thermal_slowdown": "too hot, by the driver",
+    "hw_thermal_slowdown": "too hot, by the hardware",
+    "hw_power_brake_slowdown": "power brake from outside",
+}
+"""Reasons that slow communication down. The power cap and set clocks are how a healthy GPU works."""
+
+_TRAFFIC = tuple(
+    f"commwatch_{family}_{direction}_utilization_peak_ratio"
+    for family in ("nvlink", "pcie")
+    for direction in ("transmit", "receive")
+)
+
+
+def states(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs that are not as the driver should find them."""
+    for labels, state in facts.series("commwatch_gpu_state"):
+        if state in _STATES:
+            code, words = _STATES[state]
+            yield Sighting(code, gpu_of(labels), (Evidence("GPU state", words),))
+
+
+def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs for which the driver asks that something be done."""
+    for labels, action in facts.series("commwatch_gpu_recovery_action"):
+        if action:
+            words = _ACTIONS.get(action, f"action {action:g}")
+            yield Sighting("gpu_recovery_needed", gpu_of(labels), (Evidence("what the driver asks for", words),), words)
+
+
+def slowed(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs whose clocks are held down while they communicate, or while they work where their traffic is not read."""
+    held: dict[tuple[str, str], list[str]] = {}
+    for labels, flag in facts.series("commwatch_gpu_clocks_event_reason"):
+        if flag == 1 and labels["reason"] in SLOWDOWNS:
+            held.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(SLOWDOWNS[labels["reason"]])
+    for (gpu, address), reasons in held.items():
+        use = _use(facts, thresholds, address)
+        if use is not None:
+            words = ", ".join(sorted(reasons))
+            component = gpu_of({"gpu": gpu, "pci_bus_id": address})
+            yield Sighting("gpu_slowed_down", component, (Evidence("clocks held by", words), use), words)
+
+
+def _use(facts: Facts, thresholds: Thresholds, address: str) -> Evidence | None:
+    """That a GPU communicates, or that it works where its traffic is not read; None where neither is so."""
+    peaks = [peak for metric in _TRAFFIC if (peak := facts.value(metric, pci_bus_id=address)) is not None]
+    least = thresholds.gpu_communicates_ratio
+    if peaks:
+        what = "highest use of NVLink or PCIe in the last minute"
+        return Evidence(what, max(peaks), "ratio", least, "gpu_communicates_ratio") if max(peaks) >= least else None
+    return Evidence("GPU", "busy") if facts.value("commwatch_gpu_busy", pci_bus_id=address) == 1 else None
+
+
+def _speed_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
+    """Whether the GPU is in use, or nothing holds its clocks: that no reason holds is seen in idle as well."""
+    is_held = any(
+        flag == 1 and labels["pci_bus_id"] == component.key and labels["reason"] in SLOWDOWNS
+        for labels, flag in facts.series("commwatch_gpu_clocks_event_reason")
+    )
+    return not is_held or _use(facts, thresholds, component.key) is not None
+
+
+GPU = RuleSet(
+    name="GPU",
+    codes=(
+        FindingCode(
+            name="gpu_not_answering",
+            title="GPU does not answer",
+            severity="critical",
+            role="fault",
+            meaning="Calls to the driver about this GPU do not return. A job on it hangs, and every rank that waits "
+            "for it hangs too.",
+            next_step="Drain the node and read the kernel log for Xid 119 and 79. Kill nothing that is inside the "
+            "driver; if the GPU stays silent, reboot.",
+            alert="CommwatchGpuNotAnswering",
+        ),
+        FindingCode(
+            name="gpu_lost",
+            title="GPU is lost",
+            severity="critical",
+            role="fault",
+            meaning="The driver cannot reach the GPU over PCIe any more. Its job has failed; no reset from the node "
+            "brings it back.",
+            next_step="Drain the node, save the kernel log (nvidia-bug-report), then power cycle. Lost again: have the "
+            "card, its slot and its power looked at.",
+            alert="CommwatchGpuLost",
+        ),
+        FindingCode(
+            name="gpu_reset_required",
+            title="GPU needs a reset",
+            severity="critical",
+            role="fault",
+            meaning="The driver refuses the GPU until it is reset. No job can start on it.",
+            next_step="Drain the node and reset the GPU (nvidia-smi --gpu-reset); where NVSwitches are, reset all GPUs "
+            "together. Read the Xid that came before.",
+            alert="CommwatchGpuLost",
+        ),
+        FindingCode(
+            name="gpu_missing",
+            title="GPU is missing",
+            severity="critical",
+            role="fault",
+            meaning="A GPU that was here for the learning time is not on the driver's list. Jobs that ask for all GPUs "
+            "do not start, or run on fewer.",
+            next_step="Look whether its PCI address still shows on the bus (lspci). If it was taken out on purpose, "
+            "run commwatch inventory accept.",
+            alert="CommwatchGpuLost",
+        ),
+        FindingCode(
+            name="gpu_recovery_needed",
+            title="The driver asks for a recovery of the GPU",
+            severity="warning",
+            role="fault",
+            meaning="The driver has met an error after which the GPU needs what it names. Until then the GPU, or its "
+            "traffic with others, may fail.",
+            next_step="Drain the node and do what the driver asks for, shown in the evidence; read the Xid that came "
+            "before.",
+            alert="CommwatchGpuRecoveryNeeded",
+        ),
+        FindingCode(
+            name="gpu_slowed_down",
+            title="GPU is slowed down while it communicates",
+            severity="warning",
+            role="fault",
+            meaning="Heat, the board or a power brake holds the clocks down. Kernels that move data run slower, and "
+            "every collective waits for this GPU.",
+            next_step="Look at cooling and power of this GPU and its neighbours; a power brake comes from the chassis "
+            "or its power supplies.",
+            alert="CommwatchGpuSlowedDown",
+        ),
+    ),
+    looks=(states, recovery, slowed),
+    judged={"gpu_slowed_down": _speed_judged},
+)

@@ -1,0 +1,131 @@
+"""Jobs: what NCCL and torch write into their logs about trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.gpu_ways import GpuWays, by_nvlink, ways_of
+from commwatch.findings.rules.rule_set import DAY, HOUR, RuleSet
+from commwatch.jobs.logs.rules import SIDES, Side
+
+_ERRORS = "commwatch_nccl_log_errors_total"
+
+_SIDES: Mapping[str, Side] = {str(category): side for category, side in SIDES.items()}
+"""By label: a page may hold categories of another version."""
+HARDWARE: frozenset[Side] = frozenset({"network", "nvlink", "gpu", "host"})
+_OF_THE_JOB: frozenset[Side] = frozenset({"config", "program"})
+_WAITING = frozenset({"timeout", "remote", "ib_rnr", "ib_remote_access"})
+"""Categories in which a process gave up on another one: they say that something is wrong, not what."""
+
+_NETWORK = (
+    "commwatch_rdma_port_info",
+    "commwatch_rdma_port_expected",
+    "commwatch_ethernet_info",
+    "commwatch_ethernet_expected",
+)
+
+
+def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Several errors of a kind in a short time on the side of network, NVLink, GPU or host."""
+    least = thresholds.nccl_log_errors_min
+    # Changes are kept for a day: a longer window is looked at as far as it goes.
+    window = min(thresholds.nccl_log_errors_window_seconds, DAY)
+    for category, count in _counts(facts, window):
+        side = _SIDES.get(category, "unknown")
+        if side in HARDWARE and count >= least:
+            evidence = Evidence(f"errors in the last {window / 60:g} min", count, "", least, "nccl_log_errors_min")
+            component = _component(category, _parts(facts, side))
+            yield Sighting("nccl_errors", component, (evidence,), f"on the side of: {side}")
+
+
+def waiting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Calls that gave up waiting for another process."""
+    for category, count in _counts(facts, HOUR):
+        if category in _WAITING:
+            yield Sighting("nccl_timeouts", _component(category), (Evidence("errors in the last hour", count),))
+
+
+def of_the_job(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Errors that a job brings along: its settings, its container, its program."""
+    for category, count in _counts(facts, HOUR):
+        side = _SIDES.get(category, "unknown")
+        if side in _OF_THE_JOB:
+            evidence = (Evidence("errors in the last hour", count),)
+            yield Sighting("nccl_job_errors", _component(category), evidence, f"on the side of: {side}")
+
+
+def _counts(facts: Facts, window: float) -> Iterable[tuple[str, float]]:
+    return ((labels["category"], count) for labels, count in facts.increases(_ERRORS, window))
+
+
+def _component(category: str, parts: frozenset[str] = frozenset()) -> Component:
+    return Component("log", category, f"NCCL logs, {category}", parts)
+
+
+def _parts(facts: Facts, side: str) -> frozenset[str]:
+    """What errors of a side can come from; empty for the whole node, also where nothing is known."""
+    ways = facts.derived(ways_of)
+    if side == "network":
+        return _network(facts, ways)
+    addresses = ways.gpus.values()
+    if side == "host":
+        return frozenset()
+    links = frozenset(by_nvlink(address) for address in addresses)
+    return links if side == "nvlink" else links.union(*(ways.to_host(address) for address in addresses))
+
+
+def _network(facts: Facts, ways: GpuWays) -> frozenset[str]:
+    """RDMA devices and network interfaces that are or should be here, and the PCIe links of adapters."""
+    present = {labels["device"] for metric in _NETWORK for labels, _ in facts.series(metric)}
+    devices = facts.series("commwatch_pcie_device_info")
+    adapters = [labels["device"] for labels, _ in devices if labels["role"] == "nic"]
+    return frozenset(present).union(*(ways.to_host(address) for address in adapters))
+
+
+JOBS = RuleSet(
+    name="Jobs",
+    codes=(
+        FindingCode(
+            name="nccl_errors",
+            title="Jobs report NCCL errors",
+            severity="warning",
+            role="symptom",
+            meaning="The logs of jobs on this node hold several errors of one kind within minutes, and the kind points "
+            "at the network, NVLink, a GPU or the host rather than at the job.",
+            next_step="Read the first such line with commwatch diagnose --log and look at the causes listed.",
+            alert="CommwatchNcclErrors",
+            opens_after=0.0,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="nccl_timeouts",
+            title="Jobs gave up waiting",
+            severity="info",
+            role="symptom",
+            meaning="A process of a job waited for another one in vain: a timeout, or a peer that went away. That says "
+            "that something is wrong, and not where: the other end may be on another node.",
+            next_step="Look at the causes listed and at the nodes of the same job; commwatch diagnose --log says what "
+            "happened first.",
+            opens_after=0.0,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="nccl_job_errors",
+            title="A job fails by its own settings or program",
+            severity="info",
+            role="symptom",
+            meaning="The logs of a job hold errors of its settings, its container or its program. The node is not to "
+            "blame.",
+            next_step="Tell the owner of the job; commwatch diagnose --log explains the line.",
+            opens_after=0.0,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+    ),
+    looks=(errors, waiting, of_the_job),
+    windows={_ERRORS: DAY},
+    events=frozenset({_ERRORS}),
+)

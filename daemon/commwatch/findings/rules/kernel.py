@@ -1,0 +1,227 @@
+"""The kernel log and the driver's events: Xids of GPUs, SXids of NVSwitches, and lines without a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.components import gpu_of, nvswitch_of
+from commwatch.findings.rules.rule_set import HOUR, RuleSet
+
+_XIDS = "commwatch_gpu_xid_events_total"
+_SXIDS = "commwatch_nvswitch_sxid_events_total"
+_XIDS_NONFATAL = "commwatch_gpu_xid_nonfatal_events_total"
+_SXIDS_NONFATAL = "commwatch_nvswitch_sxid_nonfatal_events_total"
+_MESSAGES = "commwatch_kernel_log_gpu_messages_total"
+_EVENTS = (_XIDS, _SXIDS, _XIDS_NONFATAL, _SXIDS_NONFATAL, _MESSAGES)
+_LOSSES = "commwatch_kernel_log_losses_total"
+
+FABRIC_FAILED: Mapping[str, str] = {
+    "74": "NVLink error",
+    "79": "GPU has fallen off the bus",
+    "108": "remote NVLink translation error",
+    "136": "NVLink training failed",
+    "137": "NVLink privilege error",
+    "144": "NVLink 5 SAW error",
+    "145": "NVLink 5 RLW error",
+    "146": "NVLink 5 TLW error",
+    "147": "NVLink 5 TREX error",
+    "148": "NVLink 5 control error",
+    "149": "NVLink 5 NETIR error",
+    "150": "NVLink 5 MSE error",
+    "155": "NVLink software-defined error",
+    "167": "PCIe fatal timeout",
+    "173": "C2C link failed",
+}
+"""Xids after which a path between GPUs has failed; the critical ones of the fabric in ``data/xid.yaml``."""
+
+GPU_FAILED: Mapping[str, str] = {
+    "62": "PMU halted",
+    "95": "uncontained memory error",
+    "119": "GSP timeout",
+    "120": "GSP error",
+    "121": "C2C error",
+    "140": "unrecovered ECC error",
+    "143": "GPU initialisation failed",
+    "158": "fatal timeout",
+    "175": "timeout of the memory subsystem",
+}
+"""Xids after which a GPU or its driver has failed, or a C2C link has erred: the other critical ones of
+``data/xid.yaml``, and its warnings of the fabric."""
+
+SWITCH_FAILED: frozenset[str] = frozenset(
+    {"10003", "11001", "11009", "11013", "11018", "11019", "11020", "12001", "12002", "12020", "12022", "12024"}
+    | {"12025", "12026", "12027", "12030", "12031", "12032", "14017", "15001", "20034", "22003", "22011", "22012"}
+    | {f"{sxid}" for sxid in range(23001, 23018)}
+    | {"24004", "24005", "24006", "24007"}
+)
+"""SXids by which traffic of a link or a switch stops: the critical ones of ``data/sxid.yaml``."""
+
+SWITCH_WARNS: frozenset[str] = frozenset({"10001", "10002", "10004", "11004", "12028", "19084"})
+"""SXids that call for a look: the warnings of ``data/sxid.yaml``."""
+
+_LINE_COMES_WITHIN = 10.0
+"""Seconds: the driver tells an Xid by an event as well, and only the line of the kernel log says that it was not fatal.
+Both are read every 2 s."""
+
+_MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
+    "fallen_off_bus": ("xid_fabric", "fallen off the bus"),
+    "gsp_errors_limited": ("xid_gpu", "GSP errors are no longer all logged"),
+    "nvlink_detection_failed": ("xid_gpu", "NVLink detection failed"),
+}
+
+
+def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs of which the driver reported, within the last hour, that a path or the GPU itself has failed."""
+    told: dict[tuple[str, Component], list[Evidence]] = {}
+    harmless = _rises(facts, _XIDS_NONFATAL)
+    for labels, count in facts.increases(_XIDS, HOUR):
+        xid, address = labels["xid"], labels["pci_bus_id"]
+        if not (xid in FABRIC_FAILED or xid in GPU_FAILED) or not _is_recent(facts, address):
+            continue
+        nonfatal = min(harmless.get((address, xid), 0.0), count)
+        code = "xid_gpu" if xid in GPU_FAILED else "xid_fabric"
+        what = f"Xid {xid} ({FABRIC_FAILED.get(xid) or GPU_FAILED[xid]})"
+        if count > nonfatal:
+            told.setdefault((code, gpu_of(labels)), []).append(Evidence(f"{what} in the last hour", count - nonfatal))
+        if nonfatal:
+            evidence = Evidence(f"{what}, not fatal, in the last hour", nonfatal)
+            told.setdefault(("xid_nonfatal", gpu_of(labels)), []).append(evidence)
+    for labels, count in facts.increases(_MESSAGES, HOUR):
+        if labels["message"] in _MESSAGE_CODES:
+            code, words = _MESSAGE_CODES[labels["message"]]
+            what = f"lines of the kernel log in the last hour: {words}"
+            told.setdefault((code, gpu_of(labels)), []).append(Evidence(what, count))
+    for (code, component), evidences in told.items():
+        yield Sighting(code, component, tuple(evidences))
+
+
+def _rises(facts: Facts, metric: str) -> dict[tuple[str, str], float]:
+    """Increases of the last hour by device and code."""
+    rises = facts.increases(metric, HOUR)
+    return {(device, code): rise for labels, rise in rises for *_, device, code in [tuple(labels.values())]}
+
+
+def _is_recent(facts: Facts, address: str) -> bool:
+    """Whether the last Xid of a GPU is of the last hour: a log that is read for the first time tells old ones too."""
+    stamps = [
+        stamp
+        for labels, stamp in facts.series("commwatch_gpu_last_xid_timestamp_seconds")
+        if labels["pci_bus_id"] == address
+    ]
+    return not stamps or max(stamps) > facts.now - HOUR
+
+
+def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """NVSwitches that reported, within the last hour, a failed link or what calls for a look.
+
+    The same number can be fatal and not; what the driver said of each holds.
+    """
+    told: dict[tuple[str, Component], list[Evidence]] = {}
+    harmless = _rises(facts, _SXIDS_NONFATAL)
+    for labels, count in facts.increases(_SXIDS, HOUR):
+        sxid, switch = labels["sxid"], nvswitch_of(labels)
+        nonfatal = min(harmless.get((labels["device"], sxid), 0.0), count)
+        fatal = count - nonfatal if sxid in SWITCH_FAILED else 0.0
+        if fatal:
+            evidence = Evidence(f"SXid {sxid} in the last hour", fatal)
+            told.setdefault(("sxid_fatal", switch), []).append(evidence)
+        if (sxid in SWITCH_FAILED or sxid in SWITCH_WARNS) and count > fatal:
+            evidence = Evidence(f"SXid {sxid}, not fatal, in the last hour", count - fatal)
+            told.setdefault(("sxid_warning", switch), []).append(evidence)
+    for (code, component), evidences in told.items():
+        yield Sighting(code, component, tuple(evidences))
+
+
+def lost_records(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Whether the kernel log overwrote records before they were read."""
+    for _, count in facts.increases(_LOSSES, HOUR):
+        evidence = Evidence("times that records were overwritten in the last hour", count)
+        yield Sighting("kernel_log_lost", Component("log", "kernel", "kernel log"), (evidence,))
+
+
+KERNEL = RuleSet(
+    name="Kernel log",
+    codes=(
+        FindingCode(
+            name="xid_fabric",
+            title="The driver reports that a path of the GPU has failed",
+            severity="critical",
+            role="fault",
+            meaning="The driver wrote an Xid of NVLink, C2C or PCIe. Jobs that used the path have failed or hang; NCCL "
+            "often reports it as a timeout on other ranks.",
+            next_step="Look up the Xid in the evidence (the log of commwatch says what it means and what to do), drain "
+            "the node, and reset the GPU or reboot as it says.",
+            alert="CommwatchXidFabric",
+            opens_after=_LINE_COMES_WITHIN,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="xid_gpu",
+            title="The driver reports that the GPU has failed",
+            severity="warning",
+            role="fault",
+            meaning="The GPU, its firmware or its memory met an error that ends jobs on it. Other ranks of the job see "
+            "a timeout.",
+            next_step="Look up the Xid in the evidence, drain the node and reset the GPU; on repetition run field "
+            "diagnostics.",
+            alert="CommwatchXidGpu",
+            opens_after=0.0,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="xid_nonfatal",
+            title="The driver reports an NVLink error that was not fatal",
+            severity="warning",
+            role="fault",
+            meaning="A unit of NVLink 5 met an error and went on. Traffic may have stalled for a moment; such errors "
+            "can come before a failure of the link.",
+            next_step="Look at the errors and recoveries of this GPU's links, and watch whether it happens again.",
+            alert="CommwatchXidNonfatal",
+            opens_after=_LINE_COMES_WITHIN,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="sxid_fatal",
+            title="An NVSwitch reports that a link has failed",
+            severity="critical",
+            role="fault",
+            meaning="Traffic of a link or of the whole switch has stopped. Jobs that use NVLink fail or hang; the GPU "
+            "at the link shows Xid 74.",
+            next_step="Drain the node; reset the GPU at the link, or all GPUs and NVSwitches together; on repetition "
+            "open a case with the vendor.",
+            alert="CommwatchSxidFatal",
+            opens_after=0.0,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="sxid_warning",
+            title="An NVSwitch reports what calls for a look",
+            severity="warning",
+            role="fault",
+            meaning="The switch ran hot, refused a packet or did not answer in time, or met an error of a link that "
+            "was not fatal. Traffic of a link may stall.",
+            next_step="Look up the SXid in the evidence; check cooling and the partitions of the fabric manager.",
+            alert="CommwatchSxidWarning",
+            opens_after=0.0,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="kernel_log_lost",
+            title="Records of the kernel log were lost",
+            severity="info",
+            role="state",
+            meaning="The kernel overwrote records before they were read; an Xid may be missing from the counts.",
+            next_step="Look for what floods the log (dmesg), or give the kernel a larger buffer (log_buf_len).",
+            alert="CommwatchKernelLogLost",
+            opens_after=0.0,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+    ),
+    looks=(driver_errors, switch_errors, lost_records),
+    windows=dict.fromkeys((*_EVENTS, _LOSSES), HOUR),
+    events=frozenset(_EVENTS),
+)

@@ -1,0 +1,180 @@
+"""NVLink: links that are down, never came up, carry less than their siblings, or are set to less."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.components import gpu_of, nvlink_of
+from commwatch.findings.rules.rule_set import RuleSet
+
+_STATES = {0: "inactive", 3: "active with traffic disabled"}
+"""Of NVML field 165; 1 and 2 (sleep) carry traffic."""
+
+_MODES = {1: "off", 2: "minimum", 3: "half", 4: "three quarters"}
+"""Of ``commwatch_nvlink_bandwidth_mode``; 0 is full."""
+
+_SLOWEST = "commwatch_nvlink_slowest_link"
+_SLOWEST_RATE = "commwatch_nvlink_slowest_link_bytes_per_second"
+_SIBLINGS = "commwatch_nvlink_sibling_bytes_per_second"
+_DIRECTIONS: Mapping[str, str] = {"transmit": "sent", "receive": "received"}
+_BELOW_FOR = 600.0
+"""Seconds: longer than a checkpoint or an evaluation step."""
+
+
+def _expected(facts: Facts) -> frozenset[tuple[str, str]]:
+    """Address and number of the links that are expected; an index may have moved since they were learned."""
+    return frozenset(_place(one) for one, flag in facts.series("commwatch_nvlink_link_expected") if flag == 1)
+
+
+def _place(labels: Mapping[str, str]) -> tuple[str, str]:
+    return (labels["pci_bus_id"], labels["link"])
+
+
+def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Links that were active for the learning time and are not now."""
+    expected = facts.derived(_expected)
+    for labels, state in facts.series("commwatch_nvlink_link_state"):
+        if state in _STATES and _place(labels) in expected:
+            words = _STATES[int(state)]
+            yield Sighting("nvlink_down", nvlink_of(labels), (Evidence("link state", words),), f"the link is {words}")
+
+
+def never_up(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs with links that are inactive and were never active for the learning time."""
+    expected = facts.derived(_expected)
+    dark: dict[tuple[str, str], int] = {}
+    for labels, state in facts.series("commwatch_nvlink_link_state"):
+        if state == 0 and _place(labels) not in expected:
+            owner = (labels["gpu"], labels["pci_bus_id"])
+            dark[owner] = dark.get(owner, 0) + 1
+    for (gpu, address), count in dark.items():
+        component = gpu_of({"gpu": gpu, "pci_bus_id": address})
+        yield Sighting("nvlink_never_up", component, (Evidence("links that have not been active", count),))
+
+
+def reduced(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs whose links are set to less than their full bandwidth."""
+    for labels, mode in facts.series("commwatch_nvlink_bandwidth_mode"):
+        if mode:
+            words = _MODES.get(int(mode), f"mode {mode:g}")
+            yield Sighting("nvlink_reduced", gpu_of(labels), (Evidence("bandwidth mode", words),), words)
+
+
+def c2c_down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs with chip-to-chip links to the CPU that are not up."""
+    dark: dict[tuple[str, str], list[str]] = {}
+    for labels, flag in facts.series("commwatch_c2c_link_up"):
+        if flag == 0:
+            dark.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(labels["link"])
+    for (gpu, address), links in dark.items():
+        component = gpu_of({"gpu": gpu, "pci_bus_id": address})
+        yield Sighting(
+            "c2c_down", component, (Evidence("chip-to-chip links that are not up", ", ".join(sorted(links))),)
+        )
+
+
+def below_siblings(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs with a link that carries much less than those beside it, which lead to the same place and are in use."""
+    slow: dict[tuple[str, str], list[Evidence]] = {}
+    for labels, typical in facts.series(_SIBLINGS):
+        address, direction = labels["pci_bus_id"], labels["direction"]
+        if not _is_in_use(facts, thresholds, address, typical):
+            continue
+        rate = facts.value(_SLOWEST_RATE, pci_bus_id=address, direction=direction)
+        link = facts.value(_SLOWEST, pci_bus_id=address, direction=direction)
+        limit = typical * thresholds.nvlink_sibling_low_ratio
+        if rate is not None and link is not None and rate < limit:
+            what = f"{_DIRECTIONS[direction]} over link {link:g} in the last minute"
+            evidence = Evidence(what, rate, "bytes_per_second", limit, "nvlink_sibling_low_ratio")
+            slow.setdefault((labels["gpu"], address), []).append(evidence)
+    for (gpu, address), evidences in slow.items():
+        component = gpu_of({"gpu": gpu, "pci_bus_id": address})
+        yield Sighting("nvlink_below_siblings", component, tuple(evidences))
+
+
+def _is_in_use(facts: Facts, thresholds: Thresholds, address: str, typical: float) -> bool:
+    """Whether the siblings carry enough of their capacity to compare a link with; False where that is not known."""
+    capacity = facts.derived(capacity_per_link).get(address)
+    return capacity is not None and typical > capacity * thresholds.nvlink_sibling_in_use_ratio
+
+
+def capacity_per_link(facts: Facts) -> dict[str, float]:
+    """Nominal rate of one link by the PCI address of its GPU, bytes per second one way; for ``Facts.derived``."""
+    links = Counter(address for address, _ in facts.derived(_expected))
+    capacities = facts.series("commwatch_nvlink_capacity_bytes_per_second")
+    of_each = ((labels["pci_bus_id"], capacity) for labels, capacity in capacities)
+    return {address: capacity / links[address] for address, capacity in of_each if links[address]}
+
+
+def _siblings_in_use(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
+    return any(
+        labels["pci_bus_id"] == component.key and _is_in_use(facts, thresholds, component.key, typical)
+        for labels, typical in facts.series(_SIBLINGS)
+    )
+
+
+NVLINK = RuleSet(
+    name="NVLink",
+    codes=(
+        FindingCode(
+            name="nvlink_down",
+            title="NVLink is down",
+            severity="critical",
+            role="fault",
+            meaning="A link that was active for the learning time is inactive. NCCL routes around it or fails; the GPU "
+            "sends over fewer links than its siblings, and every collective waits for it.",
+            next_step="Drain the node; look for Xid 74 and 145 to 150 in the kernel log; reset the GPU with the fabric "
+            "idle. If the link stays down, open a case with the vendor.",
+            alert="CommwatchNvlinkDown",
+        ),
+        FindingCode(
+            name="nvlink_never_up",
+            title="GPU has NVLinks that have never been up",
+            severity="info",
+            role="state",
+            meaning="The GPU could have these links, and they were not active for the learning time: no bridge is "
+            "fitted, the fabric is not set up, or the GPU is alone in a virtual machine. Traffic goes another way.",
+            next_step="If the node should have NVLink, compare with a node of the same kind: bridges, fabric manager, "
+            "partitions. Else nothing need be done.",
+            opens_after=_BELOW_FOR,
+        ),
+        FindingCode(
+            name="nvlink_reduced",
+            title="NVLinks are set to less than full bandwidth",
+            severity="warning",
+            role="fault",
+            meaning="The links of this GPU are set to a lower bandwidth, which saves power. Collectives over NVLink "
+            "reach no more than that.",
+            next_step="If it was not meant, have it set back to full bandwidth (nvidia-smi nvlink) while no job runs.",
+            alert="CommwatchNvlinkReduced",
+        ),
+        FindingCode(
+            name="nvlink_below_siblings",
+            title="An NVLink of the GPU carries less than its siblings",
+            severity="warning",
+            role="symptom",
+            meaning="Links that lead to the same place share the traffic evenly. One has carried much less for ten "
+            "minutes while a job uses the others, so the job runs at its pace.",
+            next_step="Look at the errors and recoveries of this link; reset the GPU when the node is free, and see "
+            "whether it is the same link again.",
+            alert="CommwatchNvlinkBelowSiblings",
+            opens_after=_BELOW_FOR,
+        ),
+        FindingCode(
+            name="c2c_down",
+            title="Chip-to-chip link is not up",
+            severity="warning",
+            role="fault",
+            meaning="A link between GPU and CPU is not up. Copies between them are slow or fail.",
+            next_step="Drain the node and look for Xid 121 and 173 in the kernel log; then power cycle.",
+            alert="CommwatchC2cDown",
+        ),
+    ),
+    looks=(down, never_up, reduced, below_siblings, c2c_down),
+    judged={"nvlink_below_siblings": _siblings_in_use},
+)

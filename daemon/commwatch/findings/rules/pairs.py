@@ -1,0 +1,231 @@
+"""Pairs of GPUs: slow ones, near ones that are slower than far ones, and the parts that slow ones have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.gpu_ways import GpuWays, all_parts, by_nvlink, by_pcie, gpus_of, ways_of
+from commwatch.findings.rules.rule_set import RuleSet
+
+_BANDWIDTH = "commwatch_pair_bandwidth_bytes_per_second"
+_EXPECTED = "commwatch_pair_expected_bandwidth_bytes_per_second"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two GPUs, in the order of their indexes, with the slower direction of what they reached."""
+
+    indexes: tuple[str, str]
+    addresses: tuple[str, str]
+    bandwidth: float
+    """Bytes per second."""
+    expected: float | None
+    """In the same direction."""
+
+    @property
+    def share(self) -> float | None:
+        """Of what is expected."""
+        return self.bandwidth / self.expected if self.expected else None
+
+    def component(self, ways: GpuWays) -> Component:
+        """The pair with the parts on its way."""
+        name = "-".join(f"GPU{index}" for index in self.indexes)
+        return Component("pair", "-".join(self.addresses), name, ways.pair(self.addresses[0], self.addresses[1]))
+
+
+def _pairs(facts: Facts) -> tuple[_Pair, ...]:
+    """What the last matrix says of each pair of GPUs; for ``Facts.derived``."""
+    gpus = facts.derived(gpus_of)
+    expected = {(one["src"], one["dst"]): rate for one, rate in facts.series(_EXPECTED)}
+    slowest: dict[tuple[str, str], tuple[float, float | None]] = {}
+    for labels, rate in facts.series(_BANDWIDTH):
+        source, target = labels["src"], labels["dst"]
+        # gloo measures processes of the host, whose ranks are no GPUs.
+        if labels["backend"] == "gloo" or source not in gpus or target not in gpus:
+            continue
+        ends = (source, target) if int(source) < int(target) else (target, source)
+        known = slowest.get(ends)
+        if known is None or rate < known[0]:
+            slowest[ends] = (rate, expected.get((source, target)))
+    return tuple(_Pair(ends, (gpus[ends[0]], gpus[ends[1]]), rate, should) for ends, (rate, should) in slowest.items())
+
+
+def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Pairs far below what is expected, or slow thrice in a row with no part to blame; most of them as one."""
+    least = thresholds.probe_bandwidth_utilization_low_ratio
+    judged = [(pair, share) for pair in facts.derived(_pairs) if (share := pair.share) is not None]
+    low = {pair.indexes: share for pair, share in judged if share < least}
+    if len(low) > thresholds.pairs_slow_share_ratio * len(judged):
+        yield _all_slow(facts, thresholds, [share for _, share in judged], len(low))
+        return
+    alone = {
+        frozenset(one["element"].replace("GPU", "").split("-")): confidence
+        for one, confidence in _sure(facts, thresholds)
+        if one["kind"] == "pair"
+    }
+    if not low and not alone:
+        return
+    ways, parts = facts.derived(ways_of), [_suspect(facts, one) for one, _ in _parts(facts, thresholds)]
+    for pair in facts.derived(_pairs):
+        component = pair.component(ways)
+        # A part that is named already stands for the pairs on whose way it lies.
+        share = None if any(component.shares_part(part) for part in parts) else low.get(pair.indexes)
+        confidence = alone.get(frozenset(pair.indexes))
+        if share is None and confidence is None:
+            continue
+        evidence = [Evidence("bandwidth, slower direction", pair.bandwidth, "bytes_per_second")]
+        if share is not None:
+            evidence.insert(0, Evidence("share of the expected bandwidth", share, "ratio", least,
+                                        "probe_bandwidth_utilization_low_ratio"))  # fmt: skip
+        if confidence is not None:
+            evidence.append(_confidence(confidence, thresholds))
+        yield Sighting("pair_slow", component, tuple(evidence))
+
+
+def _all_slow(facts: Facts, thresholds: Thresholds, shares: list[float], low: int) -> Sighting:
+    least = thresholds.probe_bandwidth_utilization_low_ratio
+    evidence = (
+        Evidence("median share of the expected bandwidth", median(shares), "ratio", least,
+                 "probe_bandwidth_utilization_low_ratio"),
+        Evidence("share of pairs that are slow", low / len(shares), "ratio", thresholds.pairs_slow_share_ratio,
+                 "pairs_slow_share_ratio"),
+    )  # fmt: skip
+    component = Component("node", "", "", facts.derived(all_parts))
+    return Sighting("pairs_all_slow", component, evidence, f"{low} of {len(shares)} pairs")
+
+
+def near_and_slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Pairs under one PCIe switch that carry less than the usual pair that has to go through the CPU."""
+    for pair, usual in _near_and_slow(facts, thresholds):
+        evidence = (
+            Evidence("share of what the usual pair across the CPU carries", pair.bandwidth / usual, "ratio",
+                     thresholds.pair_nearer_low_ratio, "pair_nearer_low_ratio"),
+            Evidence("bandwidth, slower direction", pair.bandwidth, "bytes_per_second"),
+            Evidence("usual across the CPU", usual, "bytes_per_second"),
+        )  # fmt: skip
+        yield Sighting("pair_nearer_slower", pair.component(facts.derived(ways_of)), evidence)
+
+
+def _near_and_slow(facts: Facts, thresholds: Thresholds) -> list[tuple[_Pair, float]]:
+    """Such pairs, and the median of the pairs across the CPU in bytes per second."""
+    pairs = facts.derived(_pairs)
+    rates = [pair.bandwidth for pair in pairs]
+    if not rates or min(rates) >= thresholds.pair_nearer_low_ratio * max(rates):
+        return []  # whatever lies between them: spares a healthy node the search
+    ways = facts.derived(ways_of)
+    by_pci = [pair for pair in pairs if ways.only_over_pcie(*pair.addresses)]
+    near = [pair for pair in by_pci if ways.share_switch(*pair.addresses)]
+    far = [pair.bandwidth for pair in by_pci if ways.meet_at_cpu(*pair.addresses)]
+    if not near or not far:
+        return []
+    usual = median(far)
+    return [(pair, usual) for pair in near if pair.bandwidth < thresholds.pair_nearer_low_ratio * usual]
+
+
+def suspects(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Parts that the slow cells of three matrices in a row have in common."""
+    for labels, confidence in _parts(facts, thresholds):
+        kind = labels["kind"].replace("_", " ").replace("pcie", "PCIe").replace("gpu", "GPU").replace("numa", "NUMA")
+        detail = f"{kind}: {labels['element']}"
+        yield Sighting("part_suspect", _suspect(facts, labels), (_confidence(confidence, thresholds),), detail)
+
+
+def _sure(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[dict[str, str], float]]:
+    """The suspects that explain the slow pairs better than anything else."""
+    for labels, confidence in facts.series("commwatch_suspect_ratio"):
+        if confidence >= thresholds.suspect_confidence_min:
+            yield labels, confidence
+
+
+def _parts(facts: Facts, thresholds: Thresholds) -> list[tuple[dict[str, str], float]]:
+    """Those of them that are more than a pair with nothing of its own on the way."""
+    return [(labels, confidence) for labels, confidence in _sure(facts, thresholds) if labels["kind"] != "pair"]
+
+
+def _confidence(confidence: float, thresholds: Thresholds) -> Evidence:
+    least = thresholds.suspect_confidence_min
+    return Evidence("confidence over three matrices", confidence, "ratio", least, "suspect_confidence_min")
+
+
+def _suspect(facts: Facts, labels: dict[str, str]) -> Component:
+    kind, element = labels["kind"], labels["element"]
+    return Component("part", f"{kind}/{element}", element, _suspected_parts(facts.derived(ways_of), kind, element))
+
+
+def _suspected_parts(ways: GpuWays, kind: str, element: str) -> frozenset[str]:
+    """The parts of a suspect; empty for the whole node: where it is that, or where more is not known."""
+    if kind in ("pcie_link", "pcie_switch"):
+        return frozenset({by_pcie(element)})
+    ends = [ways.gpus.get(name.removeprefix("GPU"), "") for name in element.split("-")]
+    if kind not in ("gpu", "link_group") or not all(ends):
+        return frozenset()
+    if kind == "link_group" and len(ends) == 1:
+        return frozenset({by_nvlink(ends[0])})
+    if len(ends) == 2:
+        return ways.pair(ends[0], ends[1])
+    return frozenset({by_nvlink(ends[0]), by_pcie(ends[0])})
+
+
+_MATRIX_OPENS_AFTER = 600.0
+"""Seconds: a slow matrix brings the next ones forward by 30 s each, so that two more have confirmed it by then."""
+
+PAIRS = RuleSet(
+    name="Pairs of GPUs",
+    codes=(
+        FindingCode(
+            name="pair_slow",
+            title="A pair of GPUs is slow",
+            severity="warning",
+            role="symptom",
+            meaning="What one GPU sends to the other stays below what the way between them should give, or gave "
+            "before, while most pairs of the node are well. A ring runs at the speed of its weakest pair.",
+            next_step="Look at the causes listed and at commwatch heatmap; until it is repaired leave the two out of "
+            "jobs that communicate much.",
+            alert="CommwatchPairSlow",
+            opens_after=_MATRIX_OPENS_AFTER,
+        ),
+        FindingCode(
+            name="pairs_all_slow",
+            title="Most GPUs reach each other slowly",
+            severity="info",
+            role="symptom",
+            meaning="Most pairs stay far below what the ways between them should give. Either something that they "
+            "share is slow, as where a virtual machine keeps GPUs from reaching each other directly, or the "
+            "expectation, mostly a model, does not fit this machine.",
+            next_step="Run nvidia-smi topo -p2p r to see whether the driver lets the GPUs reach each other; look for "
+            "IOMMU, access control (ACS) and virtualisation; ask commwatch estimate what the measured rates mean for a "
+            "job.",
+            opens_after=_MATRIX_OPENS_AFTER,
+        ),
+        FindingCode(
+            name="pair_nearer_slower",
+            title="GPUs under one PCIe switch are slower than distant ones",
+            severity="info",
+            role="symptom",
+            meaning="The pair shares a PCIe switch and should be faster than pairs that go through the CPU, and was "
+            "measured to be slower. Jobs that choose their GPUs by the topology choose the worse ones.",
+            next_step="Train on GPUs of different switches until it is cleared. Look at lanes and generation of the "
+            "switch and its uplink, and at ACS and IOMMU, which send traffic within a switch through the CPU.",
+            alert="CommwatchPairNearerSlower",
+            opens_after=_MATRIX_OPENS_AFTER,
+        ),
+        FindingCode(
+            name="part_suspect",
+            title="Slow pairs point at a part",
+            severity="warning",
+            role="symptom",
+            meaning="In three pair matrices in a row the same pairs were slow, and this part explains them best.",
+            next_step="commwatch heatmap says in words what to check at this part; causes that are listed are faults "
+            "that were seen there. Until it is repaired keep jobs that communicate much off the slow pairs.",
+            alert="CommwatchPartSuspect",
+            opens_after=0.0,
+        ),
+    ),
+    looks=(slow, near_and_slow, suspects),
+)

@@ -1,0 +1,110 @@
+"""Balance: how near to its due the GPU comes that is worst off; the rest of the node waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.facts import Facts
+from commwatch.findings.score.model import PartReadings, Reading
+from commwatch.findings.score.probes import Rates, Reached, at_most_one, fabric_series
+from commwatch.units import format_percent, format_rate
+
+_NEEDS = "a current result of a probe over two or more GPUs"
+_CARRIES_TRAFFIC = frozenset({1.0, 2.0})
+"""States of an NVLink, NVML field 165: active; asleep, which it leaves by itself."""
+_SUSPECT_COST = 0.5
+"""What a part that is surely slow costs: half, as it is not told by how much it is slow."""
+
+
+def balance(facts: Facts, rates: Rates, thresholds: Thresholds) -> PartReadings:
+    """The least of what each kind of measurement says.
+
+    A rate is held against what is expected of it, not against those of the other GPUs: else the score would rise when
+    the fast ones become slow. What the hardware alone says only takes away: a node that no probe has measured would
+    be in perfect balance.
+    """
+    even = thresholds.score_even_ratio
+    readings = [*_ranks(facts, rates, even), *_rates(rates, even)]
+    if readings:
+        readings += [*_suspects(facts), *_nvlinks(facts), *_pcie_links(facts), *_gpus(facts)]
+    return PartReadings("balance", tuple(readings), least_counts=True, needs=_NEEDS)
+
+
+def _ranks(facts: Facts, rates: Rates, even: float) -> Iterator[Reading]:
+    """Time of the fastest rank over the slowest one's; of copies each GPU's own rate says more."""
+    slowest = {
+        (labels["probe"], labels["backend"]): labels
+        for labels, _ in fabric_series(facts, "commwatch_probe_slowest_rank_info")
+    }
+    for labels, ratio in fabric_series(facts, "commwatch_probe_rank_balance_ratio"):
+        probe = labels["probe"], labels["backend"]
+        if probe in rates.copies:
+            continue
+        words = f"the fastest rank takes {format_percent(ratio)} of the time of the slowest one"
+        if probe in slowest:
+            words += f", rank {slowest[probe]['rank']} ({slowest[probe]['pci_bus_id']})"
+        yield Reading(f"probe {probe[0]}", at_most_one(ratio / even), words)
+
+
+def _rates(rates: Rates, even: float) -> Iterator[Reading]:
+    for one in rates.copies.values():
+        if one.gpus > 1:
+            yield _worst(one.rates, "copies", even)
+    if rates.pairs:
+        yield _worst(rates.pairs, "pairs", even)
+
+
+def _worst(rates: Sequence[Reached], what: str, even: float) -> Reading:
+    worst = min(rates, key=lambda one: one.share)
+    low = sum(one.share < even for one in rates)
+    words = f"{format_rate(worst.bytes_per_second)} of {format_rate(worst.expected)} expected"
+    if low:
+        words += f"; {low} of {len(rates)} {what} below {format_percent(even)}"
+    return Reading(worst.subject, at_most_one(worst.share / even), words)
+
+
+def _suspects(facts: Facts) -> Iterator[Reading]:
+    for labels, confidence in facts.series("commwatch_suspect_ratio"):
+        subject = labels["element"] if labels["kind"] == "gpu" else f"{labels['kind']} {labels['element']}"
+        words = f"what slow pairs have in common, {format_percent(confidence)} sure"
+        yield Reading(subject, at_most_one(1.0 - _SUSPECT_COST * confidence), words)
+
+
+def _nvlinks(facts: Facts) -> Iterator[Reading]:
+    """The GPU with the smallest share of its expected links that carry traffic."""
+    states = {tuple(labels.values()): state for labels, state in facts.series("commwatch_nvlink_link_state")}
+    known: dict[str, list[bool]] = {}
+    for labels, flag in facts.series("commwatch_nvlink_link_expected"):
+        state = states.get(tuple(labels.values()))
+        if flag == 1 and state is not None:
+            known.setdefault(labels["gpu"], []).append(state in _CARRIES_TRAFFIC)
+    readings = [
+        Reading(f"NVLinks of GPU{gpu}", sum(up) / len(up), f"{sum(up)} of {len(up)} carry traffic")
+        for gpu, up in known.items()
+    ]
+    yield from _least(readings)
+
+
+def _pcie_links(facts: Facts) -> Iterator[Reading]:
+    """The GPU with the smallest share of its expected PCIe lanes."""
+    expected = {
+        tuple(labels.values()): lanes for labels, lanes in facts.series("commwatch_pcie_link_width_expected_lanes")
+    }
+    readings = [
+        Reading(f"PCIe link of GPU{labels['gpu']}", at_most_one(lanes / wanted), f"{lanes:g} of {wanted:g} lanes")
+        for labels, lanes in facts.series("commwatch_pcie_link_width_lanes")
+        if (wanted := expected.get(tuple(labels.values())))
+    ]
+    yield from _least(readings)
+
+
+def _gpus(facts: Facts) -> Iterator[Reading]:
+    expected = facts.value("commwatch_expected", kind="gpu")
+    present = facts.value("commwatch_present", kind="gpu")
+    if expected and present is not None:
+        yield Reading("GPUs", at_most_one(present / expected), f"{present:g} of {expected:g} are here")
+
+
+def _least(readings: Sequence[Reading]) -> Sequence[Reading]:
+    return [min(readings, key=lambda one: one.ratio)] if readings else []

@@ -1,0 +1,85 @@
+"""Keeps the processes small: imports that they do not use, the garbage collector's looks, SHA-256 without libcrypto."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import sys
+
+# SHA-256 without libcrypto, which hashlib loads: 2 MiB of memory in each process. As the random module of the standard
+# library does it: the lean internal module first, hashlib where it is missing.
+try:
+    from _sha256 import sha256  # type: ignore[import-not-found]  # up to Python 3.11
+except ImportError:
+    try:
+        from _sha2 import sha256  # type: ignore[import-not-found]  # from Python 3.12 on
+    except ImportError:
+        from hashlib import sha256
+
+_ALLOCATIONS = 20_000
+"""More container objects than this must have been made since the last look; Python's own figure is 700."""
+
+
+def leave_out_unused_imports() -> None:
+    """Call in a process that does nothing but run the daemon, before anything else is imported.
+
+    Together this saves 5 MiB of the daemon's memory (PSS, measured with Python 3.11 on x86-64).
+    """
+    # None is what Python itself calls "not to be imported"; each importer below has a way to go on without.
+    for name in (
+        "rich",  # by structlog, for tracebacks that no daemon draws: 4 MiB and 40 ms besides
+        "ssl",  # by asyncio: libssl and libcrypto; where the endpoint speaks TLS, bring_back_tls lets it in
+    ):
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+    _leave_out_servers()
+    _leave_out_time_zones()
+
+
+def bring_back_tls() -> None:
+    """Let ssl be imported after all, by whoever is about to use it."""
+    if sys.modules.get("ssl", sys) is None:
+        del sys.modules["ssl"]
+
+
+def _leave_out_servers() -> None:
+    """Make prometheus_client a package whose parts are imported one by one.
+
+    Its own ``__init__`` imports HTTP servers and TLS for an endpoint of its own; ours needs its counters alone.
+    """
+    spec = importlib.util.find_spec("prometheus_client")
+    if spec is not None:
+        sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
+
+
+def _leave_out_time_zones() -> None:
+    """Import zoneinfo, as APScheduler does, without a look where this Python keeps its zones: that is 0.6 MiB.
+
+    To answer that, sysconfig loads every variable that Python was built with. The daemon plans in UTC and asks for no
+    zone.
+    """
+    variable = "PYTHONTZPATH"
+    if variable in os.environ:
+        return  # zoneinfo takes it and asks nobody
+    os.environ[variable] = ""
+    try:
+        import zoneinfo  # noqa: F401
+    finally:
+        del os.environ[variable]  # our children have a Python of their own
+
+
+def spare_the_garbage_collector() -> None:
+    """Leave what is here now out of every later look, and look more seldom.
+
+    Readings hold no cycles and are freed at once; the few cycles that there are (failed tasks, tracebacks) are still
+    found, later.
+    """
+    gc.unfreeze()  # what an earlier call left out may be garbage by now, such as a configuration that was replaced
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS, 10, 10)
+
+
+def sha256_hex(data: bytes) -> str:
+    """The SHA-256 of some bytes in hex digits."""
+    return str(sha256(data).hexdigest())

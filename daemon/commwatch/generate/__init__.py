@@ -1,0 +1,1 @@
+"""What is written into alerts/, grafana/ and docs/; nothing of it is imported by the daemon."""

@@ -1,0 +1,207 @@
+"""The JSON of each kind of panel, and of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from commwatch.generate.dashboards.model import Heat, LabelNames, Matrix, Names, Panel, Series, Stat, States, Table
+
+Json: TypeAlias = dict[str, Any]
+
+WIDTH = 24
+"""Columns of a dashboard."""
+
+TEXT_UNIT = "string"
+"""Of tables, whose columns of numbers have units of their own.
+
+With any other unit Grafana reads a label such as ``7`` or ``2.20`` as a number and writes ``700 %`` or ``2.2``.
+"""
+
+EMPTY_CELLS = tuple(
+    {"matcher": {"id": "byType", "options": kind}, "properties": [{"id": "noValue", "value": "–"}]}
+    for kind in ("number", "string")
+)
+"""Else each empty cell of a table, also of a label, would say what the whole table needs."""
+
+_NO_PAIR = {
+    "type": "special",
+    "options": {"match": "null", "result": {"text": "–", "color": "transparent", "index": 0}},
+}
+"""A cell without a number would have the colour of the lowest one."""
+
+
+def kind_of(panel: Panel) -> Json:
+    """What a panel has by its kind: ``type``, ``options``, ``custom`` of its fields, ``transformations``.
+
+    Raises:
+        TypeError: there is no such kind.
+    """
+    match panel:
+        case Stat():
+            return _stat(panel)
+        case Series():
+            return _series(panel)
+        case States():
+            return _states(panel)
+        case Heat():
+            return _heat(panel)
+        case Table():
+            return _table(panel)
+        case Matrix():
+            return _matrix(panel)
+    raise TypeError(f"{type(panel).__name__} is no kind of panel that can be written")
+
+
+def _stat(panel: Stat) -> Json:
+    several = len(panel.queries) > 1 or bool(panel.queries[0].legend)
+    mode = "name" if panel.shows_legend else "value_and_name" if several else "value"
+    return {
+        "type": "stat",
+        "options": {
+            "colorMode": "value", "graphMode": "none", "justifyMode": "auto", "orientation": "auto",
+            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+            "textMode": mode,
+        },
+    }  # fmt: skip
+
+
+def _series(panel: Series) -> Json:
+    stacked = panel.stacked
+    return {
+        "type": "timeseries",
+        "custom": {
+            "drawStyle": "line", "lineWidth": 1, "fillOpacity": 30 if stacked else 0, "showPoints": "auto",
+            # A gap is a gap: what was not read is not drawn.
+            "spanNulls": False,
+            "stacking": {"mode": "normal" if stacked else "none", "group": "A"},
+        },
+        "options": {
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+    }  # fmt: skip
+
+
+def _states(panel: States) -> Json:
+    return {
+        "type": "state-timeline",
+        "custom": {"fillOpacity": 70, "lineWidth": 0},
+        "options": {
+            "mergeValues": True, "showValue": "auto", "alignValue": "left", "rowHeight": 0.9,
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+            "tooltip": {"mode": "single", "sort": "none"},
+        },
+    }  # fmt: skip
+
+
+def _heat(panel: Heat) -> Json:
+    return {
+        "type": "heatmap",
+        "options": {
+            "calculate": False, "cellGap": 1, "rowsFrame": {"layout": "auto"}, "showValue": "never",
+            "yAxis": {"axisPlacement": "left", "reverse": False, "unit": panel.unit},
+            "cellValues": {"unit": "none"}, "filterValues": {"le": 1e-9},
+            "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5, "fill": "dark-orange",
+                      "scale": "exponential", "reverse": False},
+            "legend": {"show": True}, "exemplars": {"color": "rgba(255,0,255,0.7)"},
+            "tooltip": {"mode": "single", "show": True, "yHistogram": False},
+        },
+    }  # fmt: skip
+
+
+def _table(panel: Table) -> Json:
+    values = {f"Value #{reference(place)}": column.title for place, column in enumerate(panel.columns)}
+    # Grafana drops the letter where only one query had an answer.
+    values["Value"] = panel.columns[0].title
+    titles = {name: title for name, title in values.items() if title}
+    hidden = {name: True for name in ("Time", *values) if name not in titles}
+    first = [name for title in panel.first for name in titles if titles[name] == title]
+    order = {name: place for place, name in enumerate(dict.fromkeys((*first, *panel.labels, *titles)))}
+    sorted_by = panel.sort_by or {panel.labels[0]: "up"}
+    return {
+        "type": "table",
+        "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True, "inspect": False,
+                   "minWidth": 70},
+        "options": {
+            "showHeader": True, "cellHeight": "sm", "footer": {"show": False},
+            "sortBy": [{"displayName": name, "desc": way == "down"} for name, way in sorted_by.items()],
+        },
+        "transformations": [
+            {"id": "merge", "options": {}},
+            {"id": "organize", "options": {"renameByName": titles, "indexByName": order, "excludeByName": hidden}},
+        ],
+    }  # fmt: skip
+
+
+def _matrix(panel: Matrix) -> Json:
+    return {
+        "type": "table",
+        "custom": {"align": "center", "cellOptions": {"type": "auto"}, "inspect": False},
+        "options": {"showHeader": True, "cellHeight": "sm", "footer": {"show": False}},
+        # Columns come in the order of their first line, and no GPU has a cell with itself.
+        "transformations": [
+            {"id": "sortBy", "options": {"sort": [{"field": "dst", "desc": False}]}},
+            {"id": "groupingToMatrix",
+             "options": {"rowField": "src", "columnField": "dst", "valueField": "Value", "emptyValue": "null"}},
+            {"id": "sortBy", "options": {"sort": [{"field": "src\\dst", "desc": False}]}},
+        ],
+    }  # fmt: skip
+
+
+def matrix_cells(unit: str) -> Json:
+    """What holds for the numbers of a matrix, and not for the names of its lines."""
+    background = {"type": "color-background", "mode": "basic"}
+    return {
+        "matcher": {"id": "byType", "options": "number"},
+        "properties": [
+            {"id": "unit", "value": unit},
+            {"id": "mappings", "value": [_NO_PAIR]},
+            {"id": "custom.cellOptions", "value": background},
+        ],
+    }
+
+
+def places(panels: Iterable[Panel], top: int) -> tuple[list[Json], int]:
+    """Where each panel of a row stands, and the height of all: from left to right, a new line where one is full."""
+    boxes: list[Json] = []
+    left = line = used = 0
+    for panel in panels:
+        if left + panel.width > WIDTH:
+            left, used, line = 0, used + line, 0
+        boxes.append({"x": left, "y": top + used, "w": panel.width, "h": panel.height})
+        left, line = left + panel.width, max(line, panel.height)
+    return boxes, used + line
+
+
+def reference(place: int) -> str:
+    """The letter of a query."""
+    return chr(ord("A") + place)
+
+
+def mappings(names: Names | LabelNames) -> list[Json]:
+    """Words and colours in place of numbers or of values of a label."""
+    if not names:
+        return []
+    options = {
+        value if isinstance(value, str) else f"{value:g}": {"text": text, "color": colour, "index": place}
+        for place, (value, (text, colour)) in enumerate(names.items())
+    }
+    return [{"type": "value", "options": options}]
+
+
+def override(field: str, properties: Sequence[Json]) -> Json:
+    """What holds for one column."""
+    return {"matcher": {"id": "byName", "options": field}, "properties": list(properties)}
+
+
+def cell_link(target: str, runbooks: str) -> Json:
+    """Where a click on a cell leads: to a runbook, or to another dashboard.
+
+    Args:
+        target: as a table has it.
+        runbooks: where they can be read.
+    """
+    if target.startswith("@runbooks@"):
+        return {"title": "Runbook", "url": target.replace("@runbooks@", runbooks), "targetBlank": True}
+    return {"title": "Show ${__value.text}", "url": target, "targetBlank": False}

@@ -1,0 +1,1 @@
+"""NCCL logs of jobs: where they are, how they are followed, what their lines mean."""

@@ -1,0 +1,109 @@
+"""Counts what the logs of jobs say, and finds the likeliest cause of what is seen within a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from commwatch.jobs.logs.lines import Finding, first_culprit
+from commwatch.jobs.logs.rules import SIDES, Category
+from commwatch.sources.base import LogErrors
+from commwatch_exporters.snapshot import Block, Layout
+
+SPELL_SECONDS = 60.0
+"""What is seen within so long after the first line belongs together."""
+_LAYOUT = Layout(
+    (metric, (category,))
+    for metric in ("commwatch_nccl_log_errors_total", "commwatch_nccl_log_incidents_total")
+    for category in SIDES
+)
+
+
+class Incident(msgspec.Struct):
+    """Trouble of jobs that belongs together."""
+
+    began: float
+    """When its first line was read, seconds since 1970."""
+    errors: list[LogErrors] = []
+    """By kind, in the order in which the first line of each was read."""
+
+    @property
+    def culprit(self) -> Category:
+        """The likeliest cause."""
+        category = first_culprit(Finding(_category(one), one.certain) for one in self.errors)
+        return "other" if category is None else category
+
+    @property
+    def first(self) -> LogErrors:
+        """The first line that tells of the likeliest cause."""
+        category = self.culprit
+        return next(one for one in self.errors if _category(one) == category)
+
+    def take(self, errors: LogErrors) -> None:
+        """Take in what one run found of a kind."""
+        for at, known in enumerate(self.errors):
+            if (known.category, known.certain) == (errors.category, errors.certain):
+                self.errors[at] = LogErrors(
+                    known.category, known.certain, known.count + errors.count, known.file, known.text
+                )
+                return
+        self.errors.append(errors)
+
+
+class NcclLogCountsState(msgspec.Struct):
+    """What survives a restart of the daemon."""
+
+    errors: dict[str, int] = {}
+    """Lines by category."""
+    incidents: dict[str, int] = {}
+    """By the category of their likeliest cause."""
+    open: Incident | None = None
+
+
+class NcclLogCounts:
+    """Totals of errors and of incidents.
+
+    Args:
+        state: what was kept from earlier runs; it is changed in place.
+    """
+
+    def __init__(self, state: NcclLogCountsState) -> None:
+        self.state = state
+
+    def take(self, errors: Iterable[LogErrors], now: float) -> list[Incident]:
+        """Count what one run found; returns the incident that is over, if one is.
+
+        Args:
+            errors: in the order in which they were found.
+            now: seconds since 1970.
+        """
+        over: list[Incident] = []
+        current = self.state.open
+        # A clock that was set back keeps no incident open.
+        if current is not None and not 0 <= now - current.began < SPELL_SECONDS:
+            over.append(current)
+            category = current.culprit
+            self.state.incidents[category] = self.state.incidents.get(category, 0) + 1
+            current = self.state.open = None
+        for one in errors:
+            category = _category(one)
+            self.state.errors[category] = self.state.errors.get(category, 0) + one.count
+            if current is None:
+                current = self.state.open = Incident(now)
+            current.take(one)
+        return over
+
+    def block(self, time: float) -> Block:
+        """All totals; a category that was not seen yet has 0, so that its first error is an increase.
+
+        Args:
+            time: monotonic seconds.
+        """
+        tables = (self.state.errors, self.state.incidents)
+        return Block(_LAYOUT, [table.get(category, 0) for table in tables for category in SIDES], time)
+
+
+def _category(errors: LogErrors) -> Category:
+    """The category as one of the list, whatever came over the wire or out of a file."""
+    return next((known for known in SIDES if known == errors.category), "other")

@@ -1,0 +1,88 @@
+"""A line of a job's log that tells of trouble, with all that it says of when, where and how long."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from dataclasses import dataclass
+
+from commwatch.jobs.logs.lines import find_in_line, parse_line
+from commwatch.jobs.logs.rules import Category
+
+LONGEST_TEXT = 300
+_LOOKED_AT = 1024
+"""Characters of a line in which time and rank are looked for."""
+
+_ISO = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_GLOG = re.compile(r"\[[EWIF](\d{1,2}?)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9}) ")
+"""Of torch: month and day without a mark between them, and no year."""
+_RANKS = (
+    re.compile(r"\[rank(\d{1,6})\]"),
+    re.compile(r"\b[Rr]ank[ :]{1,8}(\d{1,6})\b"),
+    re.compile(r"^(\d{1,6}): "),
+)
+_WAITED = re.compile(r"ran for (\d{1,12}) milliseconds|wait timeout after (\d{1,12}) ?ms")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """What one line says."""
+
+    category: Category
+    certain: bool
+    """False where the line only gives a status, which names no cause."""
+    text: str
+    """The line without what stands before NCCL's message, shortened."""
+    host: str = ""
+    rank: str = ""
+    pid: int | None = None
+    device: int | None = None
+    """CUDA ordinal in that process; None where none is named."""
+    time: float | None = None
+    """Seconds since 1970 by the clock and zone of the writer; None where the line has no time."""
+    waited: float | None = None
+    """Seconds for which a call had been waiting, where a time-out says so."""
+
+
+def event_in_line(line: str, year: int) -> LogEvent | None:
+    """What a line of a job's log says; None for a line that says nothing of trouble.
+
+    Args:
+        line: of the log, without its end.
+        year: of lines that name none.
+    """
+    if (found := find_in_line(line)) is None:
+        return None
+    head = line[:_LOOKED_AT]
+    rank = next((match[1] for rule in _RANKS if (match := rule.search(head)) is not None), "")
+    time, waited = time_of(head, year), _waited(head)
+    if (parsed := parse_line(line)) is None:
+        return LogEvent(found.category, found.certain, head.strip()[:LONGEST_TEXT], "", rank, None, None, time, waited)
+    source = f"{parsed.source} " if parsed.source else ""
+    text = f"{source}NCCL {parsed.level} {parsed.message}"[:LONGEST_TEXT]
+    device = parsed.device if parsed.device is not None and 0 <= parsed.device < 1024 else None
+    return LogEvent(found.category, found.certain, text, parsed.host, rank, parsed.pid, device, time, waited)
+
+
+def time_of(line: str, year: int) -> float | None:
+    """When a line says that it was written: the first time in it, taken as if it were UTC; None without any.
+
+    Args:
+        line: of a log.
+        year: of times that name none.
+    """
+    if (match := _ISO.search(line)) is not None:
+        fields, fraction = [int(part) for part in match.groups()[:6]], match[7]
+    elif (match := _GLOG.search(line)) is not None:
+        fields, fraction = [year, *(int(part) for part in match.groups()[:5])], match[6]
+    else:
+        return None
+    _, month, day, hour, minute, second = fields
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
+        return None
+    return calendar.timegm((*fields, 0, 0, 0)) + float(f"0.{fraction or 0}")
+
+
+def _waited(line: str) -> float | None:
+    match = _WAITED.search(line)
+    return None if match is None else int(match[1] or match[2]) / 1000

@@ -1,0 +1,215 @@
+"""What NCCL and torch write about their own trouble: lines taken apart, warnings classified, the first culprit found.
+
+Sources: NCCL 2.3 to 2.32 (``src/debug.cc`` for the shape of a line, the WARN calls for the texts) and torch's
+ProcessGroupNCCL. Lines are searched, never anchored, since launchers put their own text before them. Each line costs a
+bounded amount of work, whatever it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from commwatch.jobs.logs.rules import (
+    COMPLETIONS,
+    CONTEXT,
+    ENDINGS,
+    HARMLESS,
+    HINTS,
+    MESSAGES,
+    PRECEDENCE,
+    SEVERED,
+    SIDES,
+    TORCH,
+    Category,
+)
+
+_RANKS: dict[str, int] = {one: rank for rank, group in enumerate(PRECEDENCE) for one in group}
+_AFTER_CAUSES = len(PRECEDENCE)
+
+_LONGEST_LINE = 4096
+_LONGEST_PREFIX = 512
+_LONGEST_MESSAGE = 1024
+_MOST_LINES = 400
+
+_MARK = re.compile(r"NCCL (WARN|INFO|DIAG|TRACE|CALL) ")
+_PREFIX = re.compile(
+    r"(?:\[(?P<timestamp>[\d:. T-]{8,32})\] )?(?P<host>[^\s:\[\]]{1,255}):(?P<pid>\d{1,10})(?::(?P<tid>\d{1,10}))?"
+    r"(?: \[(?P<device>-?\d{1,10})\])?(?: (?P<source>[^\s:]{1,128}:\d{1,6}))?(?: \((?P<function>[^)]{0,128})\))? $"
+)
+_COMPLETION = re.compile(r"(?:Got completion|CQE) .{0,200}?(?:error|status)[ =](?:\w{1,40}\(|\(\w{1,40}\))?(\d{1,3})\b")
+_SETTING = re.compile(
+    r"^(?:NET/\w{1,24} ?: )?(NCCL_[A-Z0-9_]{1,64}) set (?:by environment to (\S.{0,511})|to (\S{1,511}))$"
+)
+_CHANNEL = re.compile(
+    r"(?:Channel|Ring) \d{1,4}(?:/\d{1,4})? : \S{1,40} -> \S{1,40}(?: \[(send|receive)\])?"
+    r" via (\S{1,120}(?: shared memory)?)"
+)
+
+
+class LogLine(NamedTuple):
+    """A line of NCCL's log, taken apart. What a version does not write is empty or None."""
+
+    level: str
+    """WARN, INFO, DIAG, TRACE or CALL."""
+    message: str
+    host: str = ""
+    pid: int | None = None
+    device: int | None = None
+    """CUDA ordinal in that process; where it had none -1, or in old versions any number."""
+    source: str = ""
+    """File and line in NCCL, ``transport/net_ib.cc:2453``."""
+    timestamp: str = ""
+    """As NCCL wrote it; since 2.26, with warnings only unless asked for."""
+
+
+class Finding(NamedTuple):
+    """What one line says about a cause."""
+
+    category: Category
+    certain: bool = True
+    """False where the line only gives the status of a call that failed, which names no cause."""
+
+
+def parse_line(line: str) -> LogLine | None:
+    """A line of any version since 2.4; None for a line that is not NCCL's."""
+    line = line[:_LONGEST_LINE]
+    # Where processes share an output their lines run into each other: a warning is worth more than what is around it.
+    at = line.find("NCCL WARN ")
+    mark = _MARK.search(line, max(at, 0))
+    if mark is None:
+        return None
+    message = line[mark.end() : mark.end() + _LONGEST_MESSAGE].rstrip()
+    prefix = _PREFIX.search(line[max(0, mark.start() - _LONGEST_PREFIX) : mark.start()])
+    if prefix is None:
+        return LogLine(mark[1], message)
+    device = prefix["device"]
+    return LogLine(
+        level=mark[1],
+        message=message,
+        host=prefix["host"],
+        pid=int(prefix["pid"]),
+        device=int(device) if device is not None else None,
+        source=prefix["source"] or "",
+        timestamp=prefix["timestamp"] or "",
+    )
+
+
+def find_in_line(line: str) -> Finding | None:
+    """What a line of a job's log says: a warning of NCCL, or a message of torch about NCCL; None for all else."""
+    if (parsed := parse_line(line)) is None:
+        return _torch_finding(line[:_LONGEST_LINE])
+    return find_in_warning(parsed) if parsed.level == "WARN" else None
+
+
+def telling_lines(data: bytes) -> list[tuple[int, bytes]]:
+    """The lines that ``find_in_line`` may find something in, each with where it begins.
+
+    Args:
+        data: of a log; lines end with a line feed, or with a carriage return as those of progress bars do.
+    """
+    if b"\r" in data:
+        data = data.replace(b"\r", b"\n")
+    found: dict[int, bytes] = {}
+    for hint in HINTS:
+        at = data.find(hint)
+        while at >= 0:
+            start, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+            end = len(data) if end < 0 else end
+            found[start] = data[start : min(end, start + _LONGEST_LINE)]
+            at = data.find(hint, end)
+    return sorted(found.items())
+
+
+def find_in_warning(warning: LogLine) -> Finding | None:
+    """What a warning is about; ``other`` where no rule knows it, None where it is known to be harmless."""
+    if HARMLESS.search(warning.message) is not None:
+        return None
+    # The same CUDA error means something else where NCCL was setting up multicast or peer access.
+    for source, text, category in CONTEXT:
+        if source in warning.source and text in warning.message:
+            return Finding(category)
+    return Finding(_category_of_message(warning.message) or "other")
+
+
+def find_in_text(text: str) -> Iterator[Finding]:
+    """What the text of an error says, line by line.
+
+    An error of NCCL carries its last warning without the prefix of a log line, so every line is taken for NCCL's,
+    and may hold a status and a warning.
+    """
+    for line in text[: _LONGEST_LINE * 16].splitlines()[:_MOST_LINES]:
+        if (finding := find_in_line(line)) is not None:
+            yield finding
+        if parse_line(line) is None and (category := _category_of_message(line[:_LONGEST_MESSAGE])) is not None:
+            yield Finding(category)
+
+
+def first_culprit(findings: Iterable[Finding]) -> Category | None:
+    """The likeliest cause among what was seen within about a minute; None for nothing.
+
+    Causes come before unknown warnings, these before symptoms, and a status that says nothing is last; of equals, the
+    first in the order given. A process that ended before the others lost their connections is why they lost them.
+    """
+    seen = list(findings)
+    best = min(seen, key=_rank, default=None)
+    if best is None:
+        return None
+    if best.category in SEVERED:
+        first = next((one for one in seen if one.certain and one.category in ENDINGS | SEVERED), best)
+        return first.category if first.category in ENDINGS else best.category
+    return best.category
+
+
+def _rank(finding: Finding) -> int:
+    """Smaller is likelier to be the cause."""
+    if SIDES[finding.category] == "symptom":
+        return _AFTER_CAUSES + (4 if finding.category == "teardown" else 3)
+    if finding.category == "other":
+        return _AFTER_CAUSES + (2 if finding.certain else 5)
+    return _RANKS[finding.category] if finding.certain else _AFTER_CAUSES + 1
+
+
+def _category_of_message(message: str) -> Category | None:
+    if (completion := _COMPLETION.search(message)) is not None:
+        return COMPLETIONS.get(int(completion[1]), "ib_other")
+    return next((category for category, rule in MESSAGES if rule.search(message)), None)
+
+
+def _torch_finding(line: str) -> Finding | None:
+    return next((Finding(category, certain) for category, certain, rule in TORCH if rule.search(line)), None)
+
+
+def setting_of(message: str) -> tuple[str, str] | None:
+    """Name and value of an ``NCCL_*`` setting that a message says to be in force; None for all other messages.
+
+    NCCL puts what it reads in its configuration files into the environment, so these are told in the same words.
+    """
+    if (found := _SETTING.match(message)) is None:
+        return None
+    name, value = found[1], (found[2] or found[3]).rstrip()
+    # Numbers are followed by a full stop, texts are not.
+    return name, value[:-1] if value.endswith(".") and value[:-1].lstrip("-").isdigit() else value
+
+
+def transport_of(message: str) -> str | None:
+    """Transport of a channel that a message tells of: ``P2P/CUMEM``, ``SHM``, ``NET/IB/GDRDMA``; else None.
+
+    Of a connection over the network both ends write a line; that of the receiver counts for nothing.
+    """
+    if (found := _CHANNEL.search(message)) is None or found[1] == "receive":
+        return None
+    if found[2] == "direct shared memory":
+        return "SHM"
+    kind, _, rest = found[2].partition("/")
+    if kind == "SHM" or not rest:
+        return _name(kind)
+    parts = rest.split("/")
+    if kind == "NET" and any(part.startswith("GDRDMA") for part in parts):
+        return f"NET/{_name(parts[0])}/GDRDMA"
+    return f"{_name(kind)}/{_name(parts[0])}"
+
+
+def _name(text: str) -> str:
+    return re.sub(r"[^\w.-]", "", text)[:24]

@@ -1,0 +1,277 @@
+"""The source ``nccl_logs``: what NCCL, torch and launchers write into the configured logs about trouble."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import TypeAlias
+
+import msgspec
+
+from commwatch.jobs.logs.event import LogEvent, event_in_line
+from commwatch.jobs.logs.files import LogFile, find_logs, short_host, stat_log
+from commwatch.jobs.logs.lines import parse_line, telling_lines
+from commwatch.jobs.logs.rules import Category
+from commwatch.jobs.logs.tail import LogTail, Position
+from commwatch.sources import files
+from commwatch.sources.base import Absence, Batch, DeviceReadings, LogErrors, Report
+from commwatch_exporters.snapshot import Series
+
+BUSY_SECONDS = 0.25
+"""A run ends after so long; what is left waits for the next one."""
+LOOK_SECONDS = 15.0
+"""Between two searches for new files."""
+MOST_FILES = 512
+"""The files that were written last; older ones are left out."""
+MOST_OPEN = 128
+"""So many descriptors stay open, through which a renamed file is read to its end."""
+CLOCKS_SECONDS = 60.0
+"""By which the clock of a file server may differ from ours."""
+TELL_SECONDS = 60.0
+"""The longest time for which a new process would go on from what was told earlier."""
+_ORDINARY = b" NCCL INFO "
+_MOST_HOSTS = 64
+_LOOKED_FOR_HOSTS = 16
+"""Lines of a piece that are asked who wrote them."""
+
+Errors: TypeAlias = "dict[tuple[Category, bool], LogErrors]"
+"""What a run found, by category and certainty."""
+
+_SERIES: tuple[Series, ...] = (("commwatch_nccl_log_files", ()), ("commwatch_nccl_log_skipped_bytes_total", ()))
+
+
+class LogsPosition(msgspec.Struct):
+    """What the next process of this source goes on from."""
+
+    names: tuple[str, ...] = ()
+    """Configured names; files of others are not new because they were not known."""
+    looked: float = 0.0
+    """When files were looked for last, seconds since 1970."""
+    files: dict[str, Position] = {}
+    """By identity."""
+
+
+class NcclLogsSource:
+    """Reads what was added to the logs since the last run.
+
+    What stands in a file when it is seen for the first time is old and does not count, unless the file came while this
+    source, or the one that it goes on from, was watching.
+
+    Args:
+        names: of files and folders, and patterns (``sources.log_files.pattern_of``).
+        hosts: names of hosts whose lines count; shell patterns. Empty: all lines of a file with one writing host, and
+            those of this node where several hosts write into one file.
+        resume: JSON of the ``LogsPosition`` that an earlier process gave; empty without one.
+        host: name of this node.
+        clock: seconds since 1970.
+        monotonic: seconds.
+    """
+
+    collectors = ("nccl_logs",)
+    aliases: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        hosts: Iterable[str] = (),
+        resume: bytes = b"",
+        host: str | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._names = tuple(names)
+        self._hosts = tuple(short_host(one) for one in hosts)
+        self._host = short_host(socket.gethostname() if host is None else host)
+        self._clock = clock
+        self._monotonic = monotonic
+        before = msgspec.json.decode(resume, type=LogsPosition) if resume else LogsPosition()
+        self._known = before.files
+        self._watched_since = before.looked if before.names == self._names else None
+        """A file that is not known was written in our absence if it changed later; None where we never watched."""
+        self._tails: dict[str, LogTail] = {}
+        self._gone: list[LogTail] = []
+        """Files that no name leads to any more, to be read to their end."""
+        self._searched = float("-inf")
+        self._skipped = 0
+        self._failed: OSError | None = None
+        self._told: dict[str, Position] = {}
+        self._told_at = float("-inf")
+
+    def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
+        """Nothing to connect to; see ``Source.open``."""
+
+    def collect(self, collector: str) -> Batch:
+        """Read what was added; see ``Source.collect``."""
+        if collector not in self.collectors:
+            raise ValueError(f"logs have no collector {collector}")
+        started = self._monotonic()
+        if started - self._searched >= LOOK_SECONDS or not self._names_stand():
+            self._search()
+            self._searched = started
+        errors: dict[tuple[Category, bool], LogErrors] = {}
+        failed = self._read_all(started, errors) or self._failed
+        self._let_go()
+        batch = Batch(log_errors=list(errors.values()), resume=self._resume(started))
+        if failed is not None:
+            detail = f"{failed.filename or 'a log'}: {failed.strerror}"
+            batch.absences.append(Absence("", files.reason_of(failed), detail))
+        batch.readings.append(DeviceReadings("", started, _SERIES, (len(self._tails), self._skipped)))
+        return batch
+
+    # --- what stands in them ---
+
+    def _read_all(self, started: float, errors: Errors) -> OSError | None:
+        """Read piece by piece in turn, for as long as a run may take; returns why something cannot be read."""
+        failed: OSError | None = None
+        waiting = deque(sorted((*self._gone, *self._tails.values()), key=lambda tail: tail.looked))
+        while waiting and self._monotonic() - started < BUSY_SECONDS:
+            tail = waiting.popleft()
+            try:
+                if self._read_piece(tail, started, errors):
+                    waiting.append(tail)
+                elif tail in self._gone:
+                    self._forget(tail)
+            except OSError as error:
+                if tail in self._gone:
+                    self._forget(tail)
+                if files.reason_of(error) != "not_found":
+                    failed = failed or error
+        return failed
+
+    def _read_piece(self, tail: LogTail, started: float, errors: Errors) -> bool:
+        """Read a piece of a file; False where nothing more is to be read now."""
+        piece = tail.read(started)
+        if piece is None:
+            return False
+        tail.hosts.update(_writers(piece.body))
+        year = time.gmtime(self._clock()).tm_year
+        for start, line in telling_lines(piece.body):
+            if self._monotonic() - started >= BUSY_SECONDS:
+                tail.advance(piece.begins + start, False)
+                return False
+            event = event_in_line(line.decode(errors="replace"), year)
+            if event is not None and self._is_ours(event, tail):
+                self._count(event, tail, errors)
+        tail.advance(piece.used, piece.skips)
+        return True
+
+    def _is_ours(self, event: LogEvent, tail: LogTail) -> bool:
+        """Whether a line was written on this node, as far as it can be told."""
+        host = short_host(event.host)
+        if host and len(tail.hosts) < _MOST_HOSTS:
+            tail.hosts.add(host)
+        if self._hosts:
+            return all(any(fnmatchcase(one, name) for name in self._hosts) for one in ({host} if host else tail.hosts))
+        return len(tail.hosts) <= 1 or host == self._host
+
+    def _count(self, event: LogEvent, tail: LogTail, errors: Errors) -> None:
+        key = (event.category, event.certain)
+        before = errors.get(key)
+        if before is None:
+            errors[key] = LogErrors(*key, 1, tail.path, event.text)
+        else:
+            errors[key] = replace(before, count=before.count + 1)
+
+    # --- which files there are ---
+
+    def _names_stand(self) -> bool:
+        """Whether every name still leads to the file that it led to before, and none was cut.
+
+        The copy of a log that was copied and cut is known by how far that log was read: it is looked for before the
+        log's reading begins anew.
+        """
+        for tail in self._tails.values():
+            try:
+                found = stat_log(tail.path)
+            except OSError:
+                return False
+            if found is None or found.identity != tail.identity or found.size < tail.position.offset:
+                return False
+        return True
+
+    def _search(self) -> None:
+        """Find the files that the names stand for now."""
+        found: dict[str, LogFile] = {}
+        self._failed = None
+        now = self._clock()
+        for name in self._names:
+            these, failed = find_logs(name, self._host)
+            self._failed = self._failed or failed
+            for one in these:
+                found.setdefault(one.identity, one)
+        latest = sorted(found.values(), key=lambda one: one.changed, reverse=True)[:MOST_FILES]
+        wanted = {one.identity: one for one in latest}
+        for identity in self._tails.keys() - wanted.keys():
+            self._gone.append(self._tails.pop(identity))
+        for identity, one in wanted.items():
+            if identity in self._tails:
+                self._tails[identity].path = one.path
+        # Those known from an earlier process first: a copy is known by how far the file was read that it was made of.
+        for identity in sorted(wanted.keys() - self._tails.keys(), key=lambda one: one not in self._known):
+            self._tails[identity] = self._begin(wanted[identity])
+        self._watched_since = now
+
+    def _begin(self, file: LogFile) -> LogTail:
+        """A file that was not followed until now."""
+        tail = LogTail(file, self._known.pop(file.identity, Position()))
+        if tail.position.offset:
+            return tail
+        try:
+            for other in (*self._tails.values(), *self._gone):
+                # Rotation that copies and truncates: what the copy holds was read from the other file.
+                if file.path.startswith(other.path) and tail.holds_before(other.position):
+                    tail.position = other.position
+                    return tail
+            if self._watched_since is None or file.changed < self._watched_since - CLOCKS_SECONDS:
+                tail.start_at_end()
+        except OSError as error:
+            self._failed = self._failed or error
+        return tail
+
+    def _forget(self, tail: LogTail) -> None:
+        """A file that is gone was read to its end, or cannot be read any more."""
+        tail.close()
+        self._gone.remove(tail)
+        self._skipped += tail.take_skipped()
+        self._known[tail.identity] = tail.position
+        while len(self._known) > MOST_FILES:
+            del self._known[next(iter(self._known))]
+
+    def _let_go(self) -> None:
+        """Close what need not stay open."""
+        for tail in self._tails.values():
+            self._skipped += tail.take_skipped()
+        opened = sorted((tail for tail in self._tails.values() if tail.is_open), key=lambda tail: -tail.grown)
+        for tail in opened[MOST_OPEN:]:
+            tail.close()
+
+    def _resume(self, now: float) -> bytes | None:
+        """What the next process goes on from; None while that is what was told last."""
+        positions = self._known | {tail.identity: tail.position for tail in (*self._gone, *self._tails.values())}
+        if positions == self._told and now - self._told_at < TELL_SECONDS:
+            return None
+        self._told, self._told_at = positions, now
+        return msgspec.json.encode(LogsPosition(self._names, self._watched_since or 0.0, positions))
+
+    def close(self) -> None:
+        """Close the files."""
+        for tail in (*self._gone, *self._tails.values()):
+            tail.close()
+
+
+def _writers(body: bytes) -> Iterator[str]:
+    """Hosts that some of NCCL's ordinary lines name."""
+    at = body.find(_ORDINARY)
+    for _ in range(_LOOKED_FOR_HOSTS):
+        if at < 0:
+            return
+        begin = max(body.rfind(b"\n", 0, at) + 1, at - 512)
+        parsed = parse_line(body[begin : at + len(_ORDINARY)].decode(errors="replace"))
+        if parsed is not None and parsed.host:
+            yield short_host(parsed.host)
+        at = body.find(_ORDINARY, at + 1)

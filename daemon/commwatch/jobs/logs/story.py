@@ -1,0 +1,156 @@
+"""What happened first in the logs of a job: its trouble in order, by the minute, with the likeliest cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from commwatch.jobs.logs.counts import SPELL_SECONDS
+from commwatch.jobs.logs.event import LogEvent
+from commwatch.jobs.logs.lines import Finding, first_culprit
+from commwatch.jobs.logs.rules import SEVERED, SIDES, Category
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Something that a log tells, and where it stands."""
+
+    event: LogEvent
+    file: str
+    line: int
+    """Number of the line, from 1."""
+    before: float | None = None
+    """Time of a line before it, for one that has no time of its own."""
+
+    @property
+    def time(self) -> float | None:
+        """When it was written, or shortly after when; seconds since 1970 as its writer told."""
+        return self.event.time if self.event.time is not None else self.before
+
+    @property
+    def since(self) -> float | None:
+        """When it began: a call that gave up began to wait long before."""
+        return None if self.time is None else self.time - (self.event.waited or 0.0)
+
+    @property
+    def is_symptom(self) -> bool:
+        """Whether it follows from something else."""
+        return SIDES[self.event.category] == "symptom"
+
+
+class Chapter:
+    """Trouble that belongs together."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        """In the order in which it began."""
+        self._began: float | None = None
+        self._ended: float | None = None
+        self._gave_up: float | None = None
+        """When the first call gave up that had waited."""
+        self._only_symptoms = True
+
+    def add(self, one: Told) -> None:
+        """Take in what is told; see ``takes``."""
+        self.told.append(one)
+        self._only_symptoms = self._only_symptoms and one.is_symptom
+        since, time = one.since, one.time
+        if since is not None and time is not None:
+            self._began = since if self._began is None else min(since, self._began)
+            self._ended = time if self._ended is None else max(time, self._ended)
+            if one.event.waited:
+                self._gave_up = time if self._gave_up is None else min(time, self._gave_up)
+
+    def takes(self, one: Told) -> bool:
+        """Whether what is told belongs to this chapter."""
+        since = one.since
+        if since is None or self._began is None or self._ended is None:
+            return True
+        if abs(since - self._began) < SPELL_SECONDS:
+            return True
+        if self._follows(one):
+            return since - self._ended < SPELL_SECONDS
+        # What came while calls were waiting may be why; and where calls give up one after another, it goes on.
+        return (one.is_symptom or self._only_symptoms) and 0 <= since - self._began < self._length + SPELL_SECONDS
+
+    @property
+    def _length(self) -> float:
+        """Seconds from the first beginning to the last line."""
+        return (self._ended or 0.0) - (self._began or 0.0)
+
+    @property
+    def culprit(self) -> Told:
+        """The first line that tells of the likeliest cause.
+
+        Raises:
+            ValueError: nothing is told.
+        """
+        causes = [one for one in self.told if not self._follows(one)]
+        category = first_culprit(Finding(one.event.category, one.event.certain) for one in causes)
+        if category is None:
+            raise ValueError("a chapter without a line")
+        of_it = [one for one in causes if one.event.category == category]
+        return next((one for one in of_it if one.event.certain), of_it[0])
+
+    def _follows(self, one: Told) -> bool:
+        """Whether a connection broke because processes that had waited in vain were being ended."""
+        if self._gave_up is None or one.since is None or one.event.category not in SEVERED:
+            return False
+        return one.since >= self._gave_up
+
+    @property
+    def first(self) -> Told:
+        """What began first, cause or not."""
+        return self.told[0]
+
+    @property
+    def counts(self) -> dict[Category, int]:
+        """Lines by category, the likeliest cause first, then by number."""
+        numbers: dict[Category, int] = {}
+        for one in self.told:
+            numbers[one.event.category] = numbers.get(one.event.category, 0) + 1
+        culprit = self.culprit.event.category
+        return dict(sorted(numbers.items(), key=lambda item: (item[0] != culprit, -item[1], item[0])))
+
+    def ranks(self, category: Category) -> tuple[str, ...]:
+        """Ranks that told of a category, in the order of their numbers; empty where no line names one."""
+        found = {one.event.rank for one in self.told if one.event.category == category and one.event.rank}
+        return tuple(sorted(found, key=int))
+
+    def hosts(self, category: Category) -> tuple[str, ...]:
+        """Hosts that told of a category, by name."""
+        return tuple(sorted({one.event.host for one in self.told if one.event.category == category and one.event.host}))
+
+
+def tell(logs: Iterable[Sequence[Told]]) -> list[Chapter]:
+    """The trouble of a job in chapters, the first one first.
+
+    Lines without a time belong to the time before them in their file. Where no line has one, all is one chapter, in
+    the order given: only times tell that two things are apart.
+
+    Args:
+        logs: what each file tells, in the order of its lines. Times of all are held to be of one clock and zone.
+    """
+    dated = [list(_dated(log)) for log in logs]
+    told = [one for log in dated for one in log]
+    if all(one.since is not None for one in told):
+        told.sort(key=lambda one: one.since or 0.0)
+    chapters: list[Chapter] = []
+    for one in told:
+        home = next((chapter for chapter in reversed(chapters[-2:]) if chapter.takes(one)), None)
+        if home is None:
+            home = Chapter()
+            chapters.append(home)
+        home.add(one)
+    return chapters
+
+
+def _dated(log: Sequence[Told]) -> Iterator[Told]:
+    """The same lines; those without any time have that of the line before, the first ones that of the one after."""
+    last = next((one.since for one in log if one.since is not None), None)
+    for one in log:
+        if one.time is None:
+            yield replace(one, before=last)
+        else:
+            last = one.time
+            yield one

@@ -1,0 +1,148 @@
+"""One log that is followed: what was added is read once, also when the file is truncated, rewritten or renamed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import zlib
+
+import msgspec
+
+from commwatch.jobs.logs.files import LogFile, identity_of
+from commwatch.jobs.logs.lines_of_file import LONGEST_LINE, Piece, whole_lines
+
+PIECE_BYTES = 4 * LONGEST_LINE
+MOST_BEHIND_BYTES = 64 << 20
+"""Where more than this waits to be read, all but the last ``CATCH_UP_BYTES`` is passed over."""
+CATCH_UP_BYTES = 1 << 20
+UNFINISHED_SECONDS = 30.0
+"""A line without an end that has not grown for so long is taken as it is."""
+_CHECKED_BYTES = 64
+
+
+class Position(msgspec.Struct, array_like=True):
+    """How far a file was read."""
+
+    offset: int = 0
+    check: int = 0
+    """Sum over the bytes before it: where it differs, the file is another one or was written anew."""
+    skips: bool = False
+    """See ``Piece.skips``."""
+
+
+class LogTail:
+    """A file that is being written; read in pieces.
+
+    Args:
+        file: as it was found.
+        position: where to begin.
+    """
+
+    def __init__(self, file: LogFile, position: Position) -> None:
+        self.path, self.identity = file.path, file.identity
+        self.position = position
+        self._skipped = 0
+        self.hosts: set[str] = set()
+        """Hosts that write into it, as far as its lines say."""
+        self.looked = self.grown = float("-inf")
+        """When it was looked at last and when something new was read, monotonic seconds."""
+        self._descriptor = -1
+        self._unfinished: tuple[int, float] | None = None
+        """Length of the file and time at which a line without an end was seen first."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds a descriptor."""
+        return self._descriptor >= 0
+
+    def start_at_end(self) -> None:
+        """Pass over what is there now.
+
+        Raises:
+            OSError: as the kernel gave it.
+        """
+        size = self._size()
+        last = os.pread(self._descriptor, 1, size - 1) if size else b"\n"
+        self.position = Position(size, self._check(size), last not in (b"\n", b"\r"))
+
+    def holds_before(self, position: Position) -> bool:
+        """Whether the file goes on from where another one was read to: it is a copy of that one.
+
+        Raises:
+            OSError: as the kernel gave it.
+        """
+        return 0 < position.offset <= self._size() and self._check(position.offset) == position.check
+
+    def read(self, now: float) -> Piece | None:
+        """The next piece; None where nothing is to be read now. ``advance`` goes on behind it.
+
+        Args:
+            now: monotonic seconds.
+
+        Raises:
+            OSError: as the kernel gave it.
+        """
+        self.looked = now
+        size = self._size()
+        position = self.position
+        if size < position.offset or self._check(position.offset) != position.check:
+            position = self.position = Position()
+        if size - position.offset > MOST_BEHIND_BYTES:
+            self._skipped += size - CATCH_UP_BYTES - position.offset
+            position = self.position = Position(size - CATCH_UP_BYTES, self._check(size - CATCH_UP_BYTES), True)
+        if size == position.offset:
+            return None
+        data = os.pread(self._descriptor, PIECE_BYTES, position.offset)
+        if not data:
+            return None
+        piece = whole_lines(data, position.skips)
+        if piece.used:
+            self._unfinished, self.grown = None, now
+            return piece
+        if self._unfinished is None or self._unfinished[0] != size:
+            self._unfinished = (size, now)
+        if now - self._unfinished[1] < UNFINISHED_SECONDS:
+            return None
+        self._unfinished = None
+        return Piece(data, 0, len(data), True)
+
+    def advance(self, used: int, skips: bool) -> None:
+        """Go on behind what was read.
+
+        Args:
+            used: bytes from the present position.
+            skips: see ``Piece.skips``.
+
+        Raises:
+            OSError: as the kernel gave it.
+        """
+        offset = self.position.offset + used
+        self.position = Position(offset, self._check(offset), skips)
+
+    def _size(self) -> int:
+        if self._descriptor < 0:
+            # Neither a pipe that no one writes to nor a terminal may hold us, whatever the name leads to by now.
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or identity_of(found) != self.identity:
+                os.close(descriptor)
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+            self._descriptor = descriptor
+            return found.st_size
+        return os.fstat(self._descriptor).st_size
+
+    def _check(self, offset: int) -> int:
+        begin = max(0, offset - _CHECKED_BYTES)
+        return zlib.crc32(os.pread(self._descriptor, offset - begin, begin)) if offset else 0
+
+    def take_skipped(self) -> int:
+        """Bytes that were passed over since this was asked last."""
+        skipped, self._skipped = self._skipped, 0
+        return skipped
+
+    def close(self) -> None:
+        """Let go of the descriptor; the next reading opens the file again."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,77 @@
+"""Keeps the totals of what the logs of jobs say from run to run and over restarts, and logs each incident."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import structlog
+
+from commwatch.jobs.logs.counts import Incident, NcclLogCounts, NcclLogCountsState
+from commwatch.jobs.logs.rules import SIDES
+from commwatch.node.store import Store
+from commwatch.service.collection import Outcome
+from commwatch.state.directory import StateDirectory
+
+log = structlog.get_logger("commwatch.job_logs")
+
+SOURCE = "nccl_logs"
+"""Of the source, and of its only collector."""
+GROUP = "nccl_log_counts"
+STATE_NAME = "nccl_logs"
+
+
+class JobLogsState(msgspec.Struct):
+    """What survives a restart: the totals, and how far the logs were read when they were these."""
+
+    counts: NcclLogCountsState = msgspec.field(default_factory=NcclLogCountsState)
+    resume: str = ""
+    """``Batch.resume`` of the source."""
+
+
+class JobLogs:
+    """The totals of errors in the logs of jobs, in the store and in the state directory."""
+
+    def __init__(self, state: StateDirectory, store: Store) -> None:
+        self._state = state
+        self._store = store
+        kept = state.load(STATE_NAME, JobLogsState) or JobLogsState()
+        self._counts = NcclLogCounts(kept.counts)
+        self._resume = kept.resume
+        self._saved = b""
+
+    @property
+    def resume(self) -> dict[str, bytes]:
+        """What a new process of the source goes on from."""
+        return {SOURCE: self._resume.encode()} if self._resume else {}
+
+    def after(self, outcome: Outcome) -> None:
+        """Take what one run of the source found."""
+        if outcome.collector.name != SOURCE or outcome.unavailable is not None:
+            return
+        if outcome.collected.resume is not None:
+            self._resume = outcome.collected.resume.decode()
+        for incident in self._counts.take(outcome.collected.log_errors, time.time()):
+            _announce(incident)
+        self._store.put(GROUP, "", self._counts.block(outcome.time), float("inf"))
+
+    def save(self) -> None:
+        """Write the totals and how far the logs were read, where that has changed.
+
+        Raises:
+            OSError: they cannot be written; what was written before is still there.
+        """
+        state = JobLogsState(self._counts.state, self._resume)
+        encoded = msgspec.json.encode(state)
+        if encoded != self._saved and (self._resume or self._counts.state.errors):
+            self._state.save(STATE_NAME, state)
+            self._saved = encoded
+
+
+def _announce(incident: Incident) -> None:
+    """One line for trouble that belongs together, with the line that tells of the likeliest cause."""
+    category, first = incident.culprit, incident.first
+    is_hardware = SIDES[category] in ("network", "gpu", "nvlink", "host")
+    (log.warning if is_hardware else log.info)(
+        "trouble in the logs of jobs", category=category, side=SIDES[category], file=first.file, text=first.text,
+        counts={one.category: one.count for one in incident.errors})  # fmt: skip

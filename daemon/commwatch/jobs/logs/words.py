@@ -1,0 +1,73 @@
+"""In plain words: what each category of trouble in a job's log means, and what to do first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from commwatch.jobs.logs.rules import Category
+
+
+class Words(NamedTuple):
+    """What is said of a category."""
+
+    happened: str
+    """As a sentence."""
+    next_step: str
+
+
+WORDS: Mapping[Category, Words] = {
+    "cuda": Words("A call of CUDA failed on a GPU.",
+                  "Look for an Xid of that GPU in the kernel log; without one the program itself is to blame."),
+    "oom": Words("A process had no memory left, on its GPU or on the host.",
+                 "Lower batch or sequence length, or give the job more; look who else holds memory on that GPU."),
+    "crash": Words("A process of the job ended by itself; all others lost it.",
+                   "Read what that process wrote before this line: the fault is in the program or its data."),
+    "ib_async": Words("An RDMA adapter reported an event of its own: its link, a queue or its addresses changed.",
+                      "Look at link, cable and switch port of that adapter, and at the kernel log."),
+    "ib_retry": Words("An RDMA transfer was given up, because the other end never answered.",
+                      "Look whether the peer had ended before; if not, at cable, switch and route between the two, on "
+                      "RoCE also at GID index, MTU and flow control."),
+    "ib_rnr": Words("The receiving end of an RDMA transfer was not ready in time.",
+                    "Look at the peer that is named: its process hangs or is overloaded."),
+    "ib_local_prot": Words("An RDMA adapter was not allowed to reach memory of this host or GPU.",
+                           "Look at GPUDirect RDMA (nvidia-peermem or DMA-BUF), ACS and ATS of the host."),
+    "ib_remote_access": Words("The peer refused an RDMA transfer.",
+                              "Look at the peer that is named: it failed before, or did not register its memory."),
+    "ib_setup": Words("A connection over RDMA could not be set up.",
+                      "Look at NCCL_IB_GID_INDEX, routes between the ports, and the limit of locked memory."),
+    "ib_other": Words("An RDMA transfer failed with an error that has no usual cause.",
+                      "Look at the adapter's counters and at the kernel log of both ends."),
+    "nvls": Words("Multicast in the NVSwitches (NVLS) could not be set up.",
+                  "Look at the fabric manager and its log; NCCL_NVLS_ENABLE=0 goes without it."),
+    "mnnvl": Words("NVLink between nodes does not work.",
+                   "Look at IMEX: its service, its channels and its list of nodes."),
+    "p2p": Words("Two GPUs of a node cannot reach each other directly.",
+                 "Look at ACS and IOMMU of the host, and at what nvidia-smi topo -p2p r says."),
+    "socket": Words("A connection over TCP failed.",
+                    "Look whether the peer that is named still ran; if so, at firewall, route and NCCL_SOCKET_IFNAME."),
+    "no_interface": Words("NCCL found no network interface that it may use.",
+                          "Correct NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY."),
+    "shm": Words("Shared memory of the host or container is too small.",
+                 "Give the container more /dev/shm (docker --shm-size, an emptyDir of medium Memory)."),
+    "version": Words("Processes of the job use different versions of NCCL.",
+                     "Use one image and one environment for all ranks."),
+    "dup_gpu": Words("Two ranks use the same GPU.",
+                     "Look at CUDA_VISIBLE_DEVICES and at how the program chooses its device."),
+    "no_algo": Words("No algorithm is left that NCCL may use.",
+                     "Remove NCCL_ALGO and NCCL_PROTO, or allow more."),
+    "mismatch": Words("The ranks did not make the same call with the same sizes.",
+                      "Look at what makes ranks of the program take different ways."),
+    "usage": Words("NCCL or torch was called with what it does not take.",
+                   "Correct the call that is named; a port in use belongs to a job that still runs."),
+    "other": Words("NCCL warned of something that no rule here knows.",
+                   "Read the line itself and those around it."),
+    "ib_flush": Words("RDMA transfers were dropped after an earlier error of the same connection.",
+                      "Look for the earlier error, in this log or in that of the peer."),
+    "remote": Words("A peer went away.",
+                    "Look at the logs of the other ranks: one of them ended first."),
+    "timeout": Words("Processes waited in vain for others.",
+                     "Look at the logs of the ranks that do not tell of it: the one that never came has the cause."),
+    "teardown": Words("The job was being taken down; something had failed before.",
+                      "Look for the cause in the logs of the other ranks."),
+}  # fmt: skip

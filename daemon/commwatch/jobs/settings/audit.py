@@ -1,0 +1,140 @@
+"""The audit of NCCL settings: of processes, of an environment, of a file. Blocks: for workers and commands only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from commwatch.jobs.settings import (
+    NodeFacts,
+    ProcessSettings,
+    SettingRemark,
+    joined_remarks,
+    judge_process,
+    judge_ranks,
+    judge_settings,
+)
+from commwatch.jobs.settings.known_variables import known_variables
+from commwatch.jobs.settings.node_network import read_node_network
+from commwatch.jobs.settings.process_environment import (
+    UnreadProcess,
+    read_process_settings,
+    settings_of_environment,
+    settings_of_file,
+)
+from commwatch.jobs.settings.records import AuditRecord, RemarkRecord, UnreadRecord
+from commwatch.jobs.settings.topology_facts import node_facts
+from commwatch.node.topology.build import build_node
+from commwatch.node.topology.model import Topology
+from commwatch.node.topology.nvlink import DriverFacts
+from commwatch.node.topology.sysfs import read_sysfs
+from commwatch.sources.base import Report
+
+AUDIT_SECONDS = 3.0
+"""What is neither read nor judged after so long is left: thousands of processes, or one with thousands of names."""
+_MOST_REMARKS = 256
+_MOST_PIDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What is to be said of some settings."""
+
+    remarks: tuple[SettingRemark, ...]
+    """The gravest first."""
+    read: int
+    """How many processes, environments or files were judged."""
+    unread: tuple[UnreadProcess, ...] = ()
+
+
+def read_facts(driver: DriverFacts, sysfs: Path, procfs: Path) -> NodeFacts:
+    """What settings are held against on this machine.
+
+    Args:
+        driver: what is known of it already.
+        sysfs: usually ``/sys``; the PCIe tree, interfaces and RDMA ports are read there.
+        procfs: usually ``/proc``.
+    """
+    topology = Topology((build_node(read_sysfs(sysfs, procfs), driver),))
+    return node_facts(topology, read_node_network(sysfs, procfs))
+
+
+def audit_environment(environment: Mapping[str, str], node: NodeFacts, home: str = "") -> Audit:
+    """The audit of a program that would be started with an environment, such as ``os.environ``, on this node.
+
+    Args:
+        environment: all of it; NCCL's files are looked for as NCCL would.
+        node: what it is held against; ``NodeFacts()`` where nothing is known.
+        home: the home directory that the user database gives; empty: that of the environment.
+    """
+    known = known_variables()
+    return _audit_of(settings_of_environment(environment, known, home=home), node)
+
+
+def audit_file(path: Path, node: NodeFacts) -> Audit:
+    """The audit of a file in the form of nccl.conf; arguments as for ``audit_environment``.
+
+    Raises:
+        OSError: as the kernel gave it.
+    """
+    return _audit_of(settings_of_file(path, known_variables()), node)
+
+
+def audit_processes(
+    pids: Iterable[int],
+    node: NodeFacts,
+    procfs: Path,
+    report: Report = lambda process: None,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Audit:
+    """The audit of processes, and of what differs between the ranks of a job; it ends after ``AUDIT_SECONDS``.
+
+    Args:
+        pids: of processes, such as those on the GPUs; those that have ended are in neither number.
+        node: what they are held against.
+        procfs: where they are looked for.
+        report: told of each process, by its id, before it is read, and of "" after the last.
+        monotonic: seconds.
+    """
+    until = monotonic() + AUDIT_SECONDS
+    known = known_variables()
+
+    def begin(pid: int) -> bool:
+        report(str(pid))
+        return monotonic() < until
+
+    reading = read_process_settings(pids, known, procfs, begin)
+    report("")
+    unread, judged, remarks = list(reading.unread), list[ProcessSettings](), list[SettingRemark]()
+    for process in reading.processes:
+        if monotonic() < until:
+            judged.append(process)
+            remarks += judge_process(process, node, known)
+        elif process.pid is not None:
+            unread.append(UnreadProcess(process.pid, "not_reached"))
+    remarks += judge_ranks(judged, node, known)
+    return Audit(joined_remarks(remarks), len(judged), tuple(unread))
+
+
+def audit_record(audit: Audit) -> AuditRecord:
+    """What of an audit leaves its process: no values, and not more than fits into one answer."""
+    return AuditRecord(
+        read=audit.read,
+        unread=tuple(UnreadRecord(one.pid, one.reason) for one in audit.unread[:_MOST_PIDS]),
+        unread_count=len(audit.unread),
+        remarks=tuple(map(_remark_record, audit.remarks[:_MOST_REMARKS])),
+        remarks_left_out=max(0, len(audit.remarks) - _MOST_REMARKS),
+    )
+
+
+def _remark_record(remark: SettingRemark) -> RemarkRecord:
+    return RemarkRecord(
+        remark.code, remark.variable, remark.severity, remark.words, remark.next_step, remark.origin or "",
+        len(remark.pids), remark.pids[:_MOST_PIDS],
+    )  # fmt: skip
+
+
+def _audit_of(settings: ProcessSettings, node: NodeFacts) -> Audit:
+    return Audit(judge_settings((settings,), node, known_variables()), 1)

@@ -1,0 +1,56 @@
+"""The verdict on NCCL settings: all rules over all processes, equal remarks joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from commwatch.jobs.settings.adapters import judge_adapters
+from commwatch.jobs.settings.model import SEVERITIES, NodeFacts, ProcessSettings, SettingRemark
+from commwatch.jobs.settings.names import judge_names
+from commwatch.jobs.settings.network import judge_network
+from commwatch.jobs.settings.ranks import judge_ranks
+from commwatch.jobs.settings.tuning import judge_tuning
+from commwatch.jobs.settings.values import judge_origins, judge_values
+from commwatch.jobs.settings.variables import KnownVariables
+from commwatch.jobs.settings.view import View
+from commwatch.jobs.settings.within_node import judge_within_node
+
+_RULES = (judge_names, judge_origins, judge_values, judge_within_node, judge_network, judge_adapters, judge_tuning)
+
+
+def judge_settings(
+    processes: Sequence[ProcessSettings], node: NodeFacts, known: KnownVariables
+) -> tuple[SettingRemark, ...]:
+    """What is to be said of the settings of all processes on a node; the gravest first, then by variable.
+
+    Args:
+        processes: whose settings were read; those that were not read are for the caller to count and to name.
+        node: what is here; what is None there is not judged by.
+        known: all names, as ``commwatch.jobs.settings.known_variables.known_variables`` gives them.
+    """
+    remarks = [remark for process in processes for remark in judge_process(process, node, known)]
+    return joined_remarks((*remarks, *judge_ranks(processes, node, known)))
+
+
+def judge_process(process: ProcessSettings, node: NodeFacts, known: KnownVariables) -> list[SettingRemark]:
+    """What is to be said of one process by itself; arguments as for ``judge_settings``."""
+    view = View(process, node, known)
+    return [remark for rule in _RULES for remark in rule(view)]
+
+
+def joined_remarks(remarks: Iterable[SettingRemark]) -> tuple[SettingRemark, ...]:
+    """Equal remarks as one, the gravest first, then by variable."""
+    return tuple(sorted(_joined(remarks), key=_order))
+
+
+def _joined(remarks: Iterable[SettingRemark]) -> list[SettingRemark]:
+    """The same remark on several processes as one."""
+    pids: dict[SettingRemark, set[int]] = {}
+    for remark in remarks:
+        pids.setdefault(replace(remark, pids=()), set()).update(remark.pids)
+    return [replace(remark, pids=tuple(sorted(those))) for remark, those in pids.items()]
+
+
+def _order(remark: SettingRemark) -> tuple[int, str, str, tuple[int, ...]]:
+    return SEVERITIES.index(remark.severity), remark.variable, remark.code, remark.pids

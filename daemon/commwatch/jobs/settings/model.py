@@ -1,0 +1,184 @@
+"""The records of the settings audit: settings by process, what the node is, and what is to be said of a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
+
+from commwatch.jobs.settings.variables import Version
+
+Origin: TypeAlias = Literal["environment", "conf_file", "home_file", "system_file"]
+"""Where a value comes from: the environment, the file of NCCL_CONF_FILE, ``~/.nccl.conf``, ``/etc/nccl.conf``."""
+
+Level: TypeAlias = Literal["NVL", "PIX", "PXB", "PHB", "SYS"]
+"""How far apart two parts are, as NCCL says it; what nvidia-smi calls NODE is PHB."""
+
+SettingSeverity: TypeAlias = Literal["harmful", "suspicious", "useless", "note"]
+
+SEVERITIES: tuple[SettingSeverity, ...] = ("harmful", "suspicious", "useless", "note")
+"""The gravest first. useless: the setting does nothing, though whoever made it thinks it does."""
+
+RemarkCode: TypeAlias = Literal[
+    # names
+    "never_read", "old_name", "removed", "not_in_version", "misspelt", "unknown_name",
+    # files and values
+    "malformed_line", "file_not_read", "shadowed", "unreadable_number", "not_accepted", "out_of_range",
+    "file_missing", "environment_plugin",
+    # between the GPUs of the node
+    "p2p_off", "p2p_level_low", "old_style_level", "shm_off", "nvls_off", "cumem_off", "node_nvlink_off",
+    # network
+    "interface_missing", "interface_down", "interface_unsuited", "rdma_off", "adapter_missing", "adapter_prefix",
+    "adapter_inactive", "adapters_few", "gdr_off", "gid_fixed", "gid_missing", "rdma_timeout", "rdma_retries",
+    "many_queue_pairs", "ordering_strict", "adaptive_routing_off", "ports_not_merged", "pxn_off", "cross_nic",
+    "socket_threads",
+    # tuning, messages and checks
+    "algorithm_forced", "protocol_forced", "buffer_small", "channels_few", "channels_many", "topology_given",
+    "connect_at_start", "affinity_ignored", "messages_many", "messages_none", "launch_mode", "checks_on", "ras_off",
+    "launch_blocking", "compiled_anew", "device_order", "waits_block", "errors_ignored",
+    # ranks of one job
+    "ranks_differ", "namespaces_differ",
+]  # fmt: skip
+"""What is to be said of a setting: a closed list, each in docs/nccl-settings.md."""
+
+CODES: tuple[RemarkCode, ...] = get_args(RemarkCode)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One variable with its value."""
+
+    name: str
+    value: str | None = field(repr=False)
+    """None for a secret: it was set, more was not kept."""
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Which job a process belongs to, as its launcher says; equal for the ranks of one job on this node."""
+
+    identity: str
+    """A digest of what the launcher says."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """What is in force for one process, or for an environment or file that was given."""
+
+    settings: tuple[Setting, ...]
+    """By name, each once: what NCCL finds, with the first origin that has the name."""
+    shadowed: tuple[Setting, ...] = ()
+    """Values of files that an earlier origin overrides with another one."""
+    pid: int | None = None
+    """None for what was given."""
+    rank: str = ""
+    """Of its job; empty where the launcher does not say."""
+    job: Job | None = None
+    single_node: bool | None = None
+    """Whether its job runs on this node only; None where the launcher does not say."""
+    nccl_version: Version | None = None
+    malformed: tuple[tuple[Origin, int], ...] = ()
+    """Lines of files, by number, that set something that nothing reads."""
+    files_not_read: tuple[tuple[Origin, str], ...] = ()
+    """Files that are there and were not read, and why."""
+    missing_files: frozenset[str] = frozenset()
+    """Variables that name a file which is not there."""
+    interfaces: frozenset[str] | None = None
+    """Of its network namespace, where that is not the node's; None: the node's."""
+    network_namespace: str = ""
+    """As the kernel names it; empty where not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaPort:
+    """One port of an RDMA adapter."""
+
+    device: str
+    port: int
+    active: bool | None
+    """None where not read."""
+    link_layer: str = ""
+    """``InfiniBand`` or ``Ethernet``; other adapters do not speak NCCL's own transport."""
+    rate_gbit: float | None = None
+    """Gbit/s."""
+    gids: frozenset[int] | None = None
+    """Entries of the GID table that are filled; None where not read."""
+    is_virtual: bool = False
+    """Whether it belongs to a virtual function or a subfunction."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the settings are held against. None: not known, and nothing is said that would need it."""
+
+    gpus: int | None = None
+    gpu_models: int | None = None
+    """How many different ones."""
+    peer_levels: frozenset[Level] = frozenset()
+    """Between pairs of GPUs that the driver lets reach each other."""
+    peers_refused: bool = False
+    """Whether some pair may not reach each other."""
+    peers_unknown: bool = True
+    """Whether something between two GPUs was not read."""
+    nvls: bool | None = None
+    """Whether NVSwitches can add up."""
+    node_nvlink: bool | None = None
+    """Whether NVLink may lead to other nodes."""
+    grace: bool | None = None
+    """Whether GPUs hang on Grace processors by C2C."""
+    nic_levels: frozenset[Level] = frozenset()
+    """How far the nearest RDMA adapter of each GPU is."""
+    rdma_ports: tuple[RdmaPort, ...] | None = None
+    dual_port_adapter: bool | None = None
+    """Whether one RDMA adapter has several ports."""
+    peermem: bool | None = None
+    """Whether the nvidia_peermem module is loaded."""
+    dma_buf: bool | None = None
+    """Whether the driver gives GPU memory to adapters by dma-buf: NVIDIA's open kernel module does."""
+    interfaces: Mapping[str, bool | None] | None = None
+    """Whether each network interface carries traffic."""
+    cpu_vendor: str = ""
+    """intel, amd, arm, other; empty where not known."""
+    virtual: bool | None = None
+    """Whether this is a virtual machine."""
+
+    @property
+    def usable_ports(self) -> tuple[RdmaPort, ...] | None:
+        """The ports that NCCL's own RDMA transport can use; None where not read."""
+        if self.rdma_ports is None:
+            return None
+        return tuple(one for one in self.rdma_ports if one.link_layer in ("InfiniBand", "Ethernet"))
+
+    @property
+    def active_ports(self) -> tuple[RdmaPort, ...]:
+        """Those of them that are active."""
+        return tuple(one for one in self.usable_ports or () if one.active)
+
+    @property
+    def gdr_possible(self) -> bool | None:
+        """Whether adapters can reach GPU memory at all."""
+        if self.peermem or self.dma_buf:
+            return True
+        return None if self.peermem is None or self.dma_buf is None else False
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRemark:
+    """What is to be said of one setting of some processes; no value is in it.
+
+    Only ``code``, ``label`` and ``severity`` may leave the node in metrics.
+    """
+
+    code: RemarkCode
+    variable: str
+    """As it was written, made printable."""
+    severity: SettingSeverity
+    words: str
+    """What is wrong, without the value."""
+    next_step: str
+    label: str = "other"
+    """The name if it is a known one, else ``other``: bounded, and nobody's secret."""
+    origin: Origin | None = None
+    pids: tuple[int, ...] = ()
+    """Processes that it is said of, ascending; empty for what was given."""

@@ -1,0 +1,146 @@
+"""Which names are kept, and what is to be said of a name whatever its value."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from commwatch.jobs.settings.variables import KnownVariables
+from commwatch.jobs.settings.view import Said, View
+
+_PREFIXES = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_")
+_EXACT = frozenset({
+    "TORCH_DISTRIBUTED_DEBUG", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES", "CUDA_FORCE_PTX_JIT", "CUDA_CACHE_DISABLE", "CUDA_MODULE_LOADING",
+})  # fmt: skip
+
+_SECRET = re.compile(r"PSK|SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|API_?KEY")
+_LONGEST_NAME = 128
+_FARTHEST = 2
+"""Changes by which a typing error may differ from the name that was meant."""
+_SHORT = 10
+"""Letters, without underscores, up to which it is one change."""
+
+
+def kept_name(name: str) -> bool:
+    """Whether the audit keeps a variable of this name; all others are never stored."""
+    return name.startswith(_PREFIXES) or name in _EXACT
+
+
+def secret_name(name: str, known: KnownVariables) -> bool:
+    """Whether a value is not kept even so: NCCL_PSK, and names that sound like it."""
+    variable = known.variables.get(name)
+    return variable.secret if variable is not None else _SECRET.search(name.upper()) is not None
+
+
+def judge_names(view: View) -> Said:
+    """Names that nothing reads, or that this version does not."""
+    for name in view.names:
+        variable = view.known.variables.get(name)
+        if name in view.known.never_read:
+            use = view.known.never_read[name]
+            yield view.remark("never_read", name, "useless", "No version of NCCL reads this name.", f"Use: {use}.")
+        elif variable is None:
+            yield from _unknown(view, name)
+        elif variable.reader == "torch" and variable.use and not name.startswith("TORCH_"):
+            words = "Read by torch, not by NCCL, under a name that it has given up."
+            yield view.remark("old_name", name, "note", words, f"Use: {variable.use}.")
+        elif variable.reader == "nccl":
+            yield from _versions(view, name)
+
+
+def _versions(view: View, name: str) -> Said:
+    variable, version = view.known.variables[name], view.process.nccl_version
+    if version is not None and not view.is_read(name):
+        span = f"since {variable.since}" if variable.since and not variable.until else f"up to {variable.until}"
+        words = f"NCCL reads this name {span}; the process has {'.'.join(map(str, version))}."
+        if variable.until:
+            yield view.remark("removed", name, "useless", words, _instead(variable.use))
+        else:
+            yield view.remark("not_in_version", name, "useless", words, "Take it out, or take a newer NCCL.")
+    elif version is None and variable.until:
+        words = f"NCCL reads this name up to {variable.until} only."
+        yield view.remark("removed", name, "useless", words, _instead(variable.use))
+    elif variable.use:
+        yield view.remark("old_name", name, "note", "An older name, still read.", f"Use: {variable.use}.")
+
+
+def _instead(use: str) -> str:
+    return f"Use: {use}." if use else "Take it out."
+
+
+def _unknown(view: View, name: str) -> Said:
+    if any(name.startswith(prefix) for prefix in view.known.plugins):
+        return
+    meant = _nearest(name, tuple(view.known.variables), tuple(view.known.never_read))
+    if meant in view.known.never_read:
+        use = view.known.never_read[meant]
+        yield view.remark(
+            "never_read", name, "useless", f"Like {meant}, which no version of NCCL reads.", f"Use: {use}."
+        )
+    elif meant:
+        words = "Not a name that NCCL or torch reads; it looks like a typing error."
+        yield view.remark("misspelt", name, "useless", words, f"Did you mean {meant}?")
+    else:
+        words = "Not a name of NCCL up to 2.32 or of torch; a plugin may read it."
+        yield view.remark("unknown_name", name, "note", words, "Look whether anything reads it.")
+
+
+@lru_cache(maxsize=256)
+def _nearest(name: str, variables: tuple[str, ...], never_read: tuple[str, ...]) -> str:
+    """The known name that differs least, by at most two changes; empty where none or several do."""
+    if len(name) > _LONGEST_NAME:
+        return ""
+    wanted = _folded(name)
+    letters = _letters(wanted)
+    best: list[str] = []
+    farthest = _FARTHEST if len(wanted) > _SHORT else 1
+    least = farthest + 1
+    for candidate in (*variables, *never_read):
+        folded, others = _known(candidate)
+        # One change moves at most two letters in or out: most names need no closer look.
+        if (letters ^ others).bit_count() > 2 * least:
+            continue
+        distance = edit_distance(wanted, folded, least + 1)
+        if distance < least:
+            best, least = [candidate], distance
+        elif distance == least <= farthest:
+            best.append(candidate)
+    return best[0] if len(best) == 1 else ""
+
+
+def _folded(name: str) -> str:
+    """Case and underscores are what is mistyped most."""
+    return name.upper().replace("_", "").replace("-", "")
+
+
+@lru_cache(maxsize=1024)
+def _known(name: str) -> tuple[str, int]:
+    folded = _folded(name)
+    return folded, _letters(folded)
+
+
+def _letters(folded: str) -> int:
+    """Which letters a name holds, as bits."""
+    bits = 0
+    for letter in folded:
+        bits |= 1 << (ord(letter) % 64)
+    return bits
+
+
+def edit_distance(first: str, second: str, limit: int = _FARTHEST + 1) -> int:
+    """Letters to insert, delete, change, or swap with the next; at most the limit."""
+    if abs(len(first) - len(second)) >= limit:
+        return limit
+    before: list[int] = []
+    row = list(range(len(second) + 1))
+    for place, letter in enumerate(first, start=1):
+        last, before, row = before, row, [place]
+        for other, wanted in enumerate(second, start=1):
+            cost = min(row[-1] + 1, before[other] + 1, before[other - 1] + (letter != wanted))
+            if place > 1 and other > 1 and letter == second[other - 2] and first[place - 2] == wanted:
+                cost = min(cost, last[other - 2] + 1)
+            row.append(cost)
+        if min(row) >= limit:
+            return limit
+    return min(row[-1], limit)

@@ -1,0 +1,152 @@
+"""The NCCL settings of jobs as the daemon knows them: whom to audit, when, and what the last audit said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from commwatch.jobs.settings.records import AuditOrder, AuditRecord
+from commwatch.node.gpus_now import PROCESS_COLLECTOR, GpuView
+from commwatch.node.store import Store
+from commwatch.probes.topology import stored_driver
+from commwatch.service.collection import WORKER_REASONS, Outcome
+from commwatch.workers.reader import Reader, ReaderEvents, ReaderSettings
+from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Block, Layout
+
+SOURCE = "nccl_settings"
+"""Of the source, and of its only collector."""
+SOON_SECONDS = 1.0
+APART_SECONDS = 30.0
+"""Between two audits: a job starts its processes one after the other, and each audit starts a process of ours."""
+
+OVERDUE_SECONDS = 30.0
+"""An audit that has not begun so long after its time is asked for again."""
+
+_NOTHING = Layout(
+    (("commwatch_nccl_setting_read_processes", ()), ("commwatch_nccl_setting_unread_processes", ())),
+)
+
+
+class JobSettings:
+    """Plans the audits and keeps the last one, as bytes: few ever ask for it.
+
+    Args:
+        store: knows the processes on the GPUs.
+        own: our own processes that may be on a GPU.
+        run_in: has the collector run in so many seconds.
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        own: Callable[[], Iterable[int]],
+        run_in: Callable[[float], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._gpus = GpuView(store)
+        self._own = own
+        self._run_in = run_in
+        self._monotonic = monotonic
+        self._last: dict[str, tuple[int, ...]] = {}
+        """Processes by GPU. Those of one that has stopped answering may well go on, so it keeps what was read last."""
+        self._ordered: frozenset[int] | None = None
+        """The processes of the last audit."""
+        self._ordered_at = float("-inf")
+        self._due = float("-inf")
+        """When the audit that was asked for last is due; asking again before would put it off."""
+        self._audit = b""
+        self._audited_at: float | None = None
+
+    def pids(self) -> frozenset[int] | None:
+        """Processes on the GPUs but our own; None while those of no GPU are known."""
+        found = self._gpus.occupants(float("-inf"))
+        known = {gpu: pids for gpu, pids in found.items() if pids is not None}
+        if not known:
+            self._last.clear()
+            return None
+        self._last |= known
+        return frozenset(pid for pids in self._last.values() for pid in pids) - frozenset(self._own())
+
+    def is_ready(self) -> bool:
+        """Whether it is known which processes to audit."""
+        return self.pids() is not None
+
+    def order(self) -> bytes:
+        """JSON of the ``AuditOrder`` of now."""
+        self._begin()
+        return msgspec.json.encode(AuditOrder(tuple(sorted(self._ordered or ())), stored_driver(self._store)))
+
+    def nothing(self) -> Collected | None:
+        """What an audit gives while no process is on a GPU; None while there is one."""
+        if self.pids():
+            return None
+        self._begin()
+        block = Block(_NOTHING, [0, 0], self._monotonic())
+        return Collected({"": block}, [], 0.0, audit=msgspec.json.encode(AuditRecord()))
+
+    def _begin(self) -> None:
+        self._ordered, self._ordered_at, self._due = self.pids(), self._monotonic(), float("-inf")
+
+    def after(self, outcome: Outcome) -> None:
+        """Take an audit, or ask for one where its worker failed or other processes are on the GPUs."""
+        if outcome.collector.name == SOURCE and outcome.collected.audit is not None:
+            self._audit, self._audited_at = outcome.collected.audit, time.time()
+        elif outcome.collector.name == SOURCE:
+            # A process that hangs ends the audit of all; the next one leaves it out, and need not wait for its turn.
+            if any(absence.reason in WORKER_REASONS for absence in outcome.collected.absences):
+                self._ask()
+        elif outcome.collector.name == PROCESS_COLLECTOR:
+            self.look()
+
+    def begin(self) -> None:
+        """Ask for an audit where one is due: what was asked before the collectors were planned was not heard."""
+        self._due = float("-inf")
+        self.look()
+
+    def look(self) -> None:
+        """Have an audit made soon where other processes are on the GPUs than at the last one."""
+        pids, now = self.pids(), self._monotonic()
+        if pids is None:
+            if self._ordered is not None:
+                self._run_in(SOON_SECONDS)  # the collector finds that it has to rest
+            self._ordered, self._due, self._audited_at, self._audit = None, float("-inf"), None, b""
+        elif pids != self._ordered and now >= self._due + OVERDUE_SECONDS:
+            self._ask()
+
+    def _ask(self) -> None:
+        now = self._monotonic()
+        self._due = max(now + SOON_SECONDS, self._ordered_at + APART_SECONDS)
+        self._run_in(self._due - now)
+
+    @property
+    def audited_at(self) -> float | None:
+        """When the last audit ended, seconds since 1970; None where there is none that is current."""
+        return self._audited_at
+
+    def record(self) -> AuditRecord | None:
+        """The last audit; None where there is none that is current."""
+        return msgspec.json.decode(self._audit, type=AuditRecord) if self._audit else None
+
+
+class SettingsReader(Reader):
+    """A reader whose process lives for one audit: what it needs is much for what is done so seldom."""
+
+    def __init__(self, settings: ReaderSettings, events: ReaderEvents, nothing: Callable[[], Collected | None]) -> None:
+        """Args:
+        nothing: what a run gives without a process; None where one is needed.
+        """
+        super().__init__(settings, events)
+        self._nothing = nothing
+
+    async def collect(self, collector: str) -> Collected:
+        """See ``Reader.collect``."""
+        if (nothing := self._nothing()) is not None:
+            return nothing
+        collected = await super().collect(collector)
+        await self.rest()
+        return collected

@@ -1,0 +1,88 @@
+"""The source ``nccl_settings``: how the processes on the GPUs are set, held against this node."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from commwatch.jobs.settings import NodeFacts, remark_counts
+from commwatch.jobs.settings.audit import Audit, audit_processes, audit_record, read_facts
+from commwatch.jobs.settings.process_environment import UnreadProcess
+from commwatch.jobs.settings.records import AuditOrder
+from commwatch.sources.base import Absence, Batch, DeviceReadings, Report
+from commwatch_exporters.snapshot import Series
+
+READ, UNREAD = "commwatch_nccl_setting_read_processes", "commwatch_nccl_setting_unread_processes"
+NODE = "node"
+"""What is told to be touched while interfaces, ports and the PCIe tree are read."""
+
+
+class NcclSettingsSource:
+    """Audits the processes that it is told of. The devices of this source are processes, by their ids.
+
+    Args:
+        order: JSON of an ``AuditOrder``; empty: there is nothing to audit.
+        sysfs: usually ``/sys``.
+        procfs: usually ``/proc``.
+    """
+
+    collectors = ("nccl_settings",)
+    aliases: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, order: bytes, sysfs: Path, procfs: Path) -> None:
+        self._order = msgspec.json.decode(order, type=AuditOrder) if order else AuditOrder()
+        self._sysfs, self._procfs = sysfs, procfs
+        self._report: Report = _ignore
+        self._leave_out: frozenset[str] = frozenset()
+        self._only: frozenset[str] | None = None
+
+    def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
+        """See ``Source.open``."""
+        self._report, self._leave_out, self._only = report, leave_out, only
+
+    def collect(self, collector: str) -> Batch:
+        """Audit once; see ``Source.collect``. What goes wrong is told without a value, which an error may hold."""
+        if collector not in self.collectors:
+            raise ValueError(f"settings have no collector {collector}")
+        now = time.monotonic()
+        try:
+            audit = self._audit()
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            detail = f"the audit failed: {type(error).__name__} in {Path(where.filename).name}, line {where.lineno}"
+            return Batch(absences=[Absence("", "unreadable", detail)])
+        if self._only is not None:
+            return Batch()  # that it answered is all there is to know: the others are not judged with it
+        counts = remark_counts(audit.remarks)
+        series: tuple[Series, ...] = (
+            (READ, ()),
+            (UNREAD, ()),
+            *(("commwatch_nccl_setting_processes", (variable, code, severity)) for code, variable, severity in counts),
+        )
+        values = [audit.read, len(audit.unread), *counts.values()]
+        return Batch([DeviceReadings("", now, series, values)], audit=msgspec.json.encode(audit_record(audit)))
+
+    def _audit(self) -> Audit:
+        wanted = [pid for pid in self._order.pids if self._may_touch(str(pid))]
+        node = NodeFacts()
+        if self._may_touch(NODE):
+            self._report(NODE)
+            node = read_facts(self._order.driver, self._sysfs, self._procfs)
+        audit = audit_processes(wanted, node, self._procfs, self._report)
+        silent = [UnreadProcess(pid, "no_answer") for pid in self._order.pids if str(pid) in self._leave_out]
+        return Audit(audit.remarks, audit.read, (*silent, *audit.unread))
+
+    def _may_touch(self, name: str) -> bool:
+        return name not in self._leave_out and (self._only is None or name in self._only)
+
+    def close(self) -> None:
+        """Nothing stays open between two runs."""
+
+
+def _ignore(_device: str) -> None:
+    """The report of a source that is not open."""

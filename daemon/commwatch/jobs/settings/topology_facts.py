@@ -1,0 +1,101 @@
+"""What of a topology NCCL settings are held against; pure."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from commwatch.jobs.settings import NodeFacts
+from commwatch.jobs.settings.model import Level
+from commwatch.jobs.settings.node_network import NodeNetwork
+from commwatch.node.topology.model import Gpu, NodeTopology, Topology
+from commwatch.node.topology.paths import PathClass, nearest_nics, nvlinks_between, pci_path, switch_links
+
+_LEVELS: dict[PathClass, Level] = {
+    "NV": "NVL",
+    "PIX": "PIX",
+    "PXB": "PXB",
+    "PHB": "PHB",
+    "NODE": "PHB",  # NCCL does not tell host bridges of one NUMA node apart
+    "SYS": "SYS",
+}
+_WITHOUT_NVLS = frozenset({"", "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada"})
+"""NVLink SHARP came with Hopper and its NVSwitches."""
+_GRACE = ("GH200", "GB200", "GB300")
+_RACKS = ("GB200", "GB300")
+
+
+def node_facts(topology: Topology, network: NodeNetwork, number: int = 0) -> NodeFacts:
+    """What is known of one machine; what was not read stays unknown.
+
+    Args:
+        topology: of all machines.
+        network: what was read of this one.
+        number: which machine.
+    """
+    node = topology.nodes[number]
+    named = node.driver_read and bool(node.gpus)
+    peers, unknown = _peers(node)
+    return NodeFacts(
+        gpus=len(node.gpus),
+        gpu_models=len({gpu.name for gpu in node.gpus}) if named else None,
+        peer_levels=peers,
+        peers_refused=bool(node.peers_refused),
+        peers_unknown=unknown,
+        nvls=_nvls(node) if named else None,
+        node_nvlink=any(_is(gpu, _RACKS) for gpu in node.gpus) if named else None,
+        grace=any(_is(gpu, _GRACE) for gpu in node.gpus) if named else None,
+        nic_levels=_nic_levels(topology, number),
+        rdma_ports=network.rdma_ports,
+        dual_port_adapter=_dual_port(node, network),
+        peermem=network.peermem,
+        dma_buf=network.dma_buf,
+        interfaces=network.interfaces,
+        cpu_vendor="" if node.cpu is None else node.cpu.vendor,
+        virtual=network.virtual,
+    )
+
+
+def _is(gpu: Gpu, models: tuple[str, ...]) -> bool:
+    return any(model in gpu.name for model in models)
+
+
+def _peers(node: NodeTopology) -> tuple[frozenset[Level], bool]:
+    """The ways between GPUs that may reach each other, and whether something between two was not read."""
+    found: set[Level] = set()
+    unknown = False
+    for first, second in combinations(node.gpus, 2):
+        pair = frozenset({first.address, second.address})
+        if pair in node.peers_refused:
+            continue
+        links = nvlinks_between(node, first, second)
+        kind: PathClass = "NV" if links and pair not in node.nvlink_refused else pci_path(node, *sorted(pair)).kind
+        level = _LEVELS.get(kind)
+        unknown = unknown or level is None or links is None
+        # Whether PCIe is used between two GPUs is known only where NVLink and the driver's word are.
+        if level is not None and links is not None:
+            found.add(level)
+    return frozenset(found), unknown
+
+
+def _nvls(node: NodeTopology) -> bool | None:
+    known = [gpu for gpu in node.gpus if gpu.nvlinks is not None]
+    if not known:
+        return None
+    return any(switch_links(node, gpu) and gpu.architecture not in _WITHOUT_NVLS for gpu in known)
+
+
+def _nic_levels(topology: Topology, number: int) -> frozenset[Level]:
+    if not any(nic.rdma_devices for nic in topology.nodes[number].nics):
+        return frozenset()
+    near = (nearest_nics(topology, end) for end in topology.gpu_endpoints(number))
+    levels = (_LEVELS.get(one.kind) for one in near if one is not None)
+    return frozenset(level for level in levels if level is not None)
+
+
+def _dual_port(node: NodeTopology, network: NodeNetwork) -> bool | None:
+    """Whether an adapter has two ports: one device with both, or two functions of one card."""
+    if network.rdma_ports is None:
+        return None
+    cards = [nic.address.rpartition(".")[0] for nic in node.nics if nic.rdma_devices]
+    devices = [one.device for one in network.rdma_ports]
+    return len(set(cards)) < len(cards) or len(set(devices)) < len(devices)

@@ -1,0 +1,122 @@
+"""The state of each GPU that is or was here, from what was read and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from commwatch.node.inventory import KnownGpu
+from commwatch.node.observation import Observation
+from commwatch.sources.base import Absence, Reason
+from commwatch_exporters.snapshot import Block, Layout, Series, Value
+
+OK, NOT_ANSWERING, LOST, RESET_REQUIRED, MISSING = range(5)
+
+GpuLabels: TypeAlias = "tuple[str, str]"
+"""The labels ``gpu`` and ``pci_bus_id``. ``gpu`` is empty where the NVML index is not known or is another GPU's."""
+
+_STATE_OF_REASON: Mapping[Reason, int] = {
+    "lost": LOST,
+    "reset_required": RESET_REQUIRED,
+    "deadline": NOT_ANSWERING,
+    "not_found": MISSING,
+}
+"""What the absence of a GPU's readings says of the GPU; the other reasons say nothing of it."""
+
+_GRAVEST_FIRST = (LOST, RESET_REQUIRED, MISSING, NOT_ANSWERING)
+
+
+def gpu_states(
+    known: Iterable[KnownGpu], seen: Observation, absences: Iterable[Absence], suspects: Iterable[str]
+) -> dict[GpuLabels, int]:
+    """The state of each GPU: 0 ok, 1 not answering, 2 lost, 3 reset required, 4 missing.
+
+    Ok and missing can only be said while the driver lists its GPUs. When it does not (no driver, or its worker is
+    being replaced), a GPU without evidence of its own has no state: a driver that is not loaded is a failing
+    collector, not eight missing GPUs. Evidence of its own is an absence for that GPU, or a worker stuck on it.
+
+    A GPU whose slot holds another one since keeps the state missing, with an empty ``gpu``, until the inventory is
+    accepted.
+
+    Args:
+        known: what ``Inventory.known_gpus`` gives.
+        seen: what ``observe_blocks`` gives; ``gpus`` is None while the driver lists none.
+        absences: those of the last run of each collector of the driver.
+        suspects: devices on which a worker is stuck: PCI addresses, or ``index:N`` where no address was known yet.
+    """
+    here = {gpu.pci_bus_id: str(gpu.index) for gpu in seen.gpus or ()}
+    uuids = {gpu.uuid for gpu in seen.gpus or ()}
+    away = [gpu for gpu in known if gpu.uuid not in uuids]
+    gone = {gpu.pci_bus_id: str(gpu.index) for gpu in away if gpu.pci_bus_id not in here and not gpu.is_replaced}
+    states: dict[GpuLabels, int] = {}
+    for device, state in _evidence(absences, suspects).items():
+        labels = _labels_of(device, here, gone)
+        states[labels] = _graver(state, states.get(labels, state))
+    for pci_bus_id, index in here.items():
+        states.setdefault((index, pci_bus_id), OK)
+    if seen.gpus is not None:
+        for gpu in away:
+            if gpu.is_expected:
+                states.setdefault(
+                    (gone.get(gpu.pci_bus_id, "") if not gpu.is_replaced else "", gpu.pci_bus_id), MISSING
+                )
+    return states
+
+
+def not_working(states: Mapping[GpuLabels, int]) -> frozenset[str]:
+    """PCI addresses of the GPUs whose state is not ok: they do not count as present."""
+    return frozenset(pci_bus_id for (gpu, pci_bus_id), state in states.items() if state != OK and gpu)
+
+
+def state_block(states: Mapping[GpuLabels, int], known: Iterable[KnownGpu], seen: Observation, time: float) -> Block:
+    """The states as the metric ``commwatch_gpu_state``, and who the GPUs are that cannot say so themselves now.
+
+    Args:
+        states: what ``gpu_states`` gives.
+        known: what ``Inventory.known_gpus`` gives.
+        seen: what ``observe_blocks`` gives.
+        time: monotonic seconds.
+    """
+    readings: dict[Series, Value] = {("commwatch_gpu_state", labels): state for labels, state in states.items()}
+    here = {gpu.pci_bus_id for gpu in seen.gpus or ()}
+    for gpu in known:
+        labels = (str(gpu.index), gpu.pci_bus_id)
+        if states.get(labels, OK) != OK and gpu.pci_bus_id not in here and not gpu.is_replaced:
+            uuid = "" if gpu.uuid == gpu.pci_bus_id else gpu.uuid
+            readings["commwatch_gpu_info", (*labels, uuid, gpu.serial, gpu.name, gpu.architecture)] = 1
+    return Block(Layout(readings), tuple(readings.values()), time)
+
+
+def _evidence(absences: Iterable[Absence], suspects: Iterable[str]) -> dict[str, int]:
+    """The gravest state that something speaks for, by device."""
+    found: dict[str, int] = dict.fromkeys(suspects, NOT_ANSWERING)
+    for absence in absences:
+        state = _STATE_OF_REASON.get(absence.reason)
+        if absence.device and state is not None:
+            found[absence.device] = _graver(state, found.get(absence.device, state))
+    return found
+
+
+def _graver(one: int, other: int) -> int:
+    return min(one, other, key=_GRAVEST_FIRST.index)
+
+
+def _labels_of(device: str, here: Mapping[str, str], gone: Mapping[str, str]) -> GpuLabels:
+    """The labels of a device by its key.
+
+    ``index:N`` is the GPU that the driver lists as N now; else the one not listed that was N last; else the only one
+    not listed; else a GPU of which nothing but its index is known.
+
+    Args:
+        here: the GPUs that the driver lists: NVML index by PCI address.
+        gone: those it does not list, with the index they had last.
+    """
+    if not device.startswith("index:"):
+        return here.get(device) or gone.get(device, ""), device
+    wanted = device.removeprefix("index:")
+    for pci_bus_id, index in (*here.items(), *gone.items()):
+        if index == wanted:
+            return index, pci_bus_id
+    if here and len(gone) == 1:
+        return next((index, pci_bus_id) for pci_bus_id, index in gone.items())
+    return wanted, ""

@@ -1,0 +1,314 @@
+"""The inventory: what parts a node should have, learned from what was there for a while, and what is here now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from commwatch.node.capacity import pcie_rate
+from commwatch.node.inventory_ports import (
+    accept_ports,
+    expected_ports,
+    expected_speed,
+    observe_ports,
+    ports_up,
+)
+from commwatch.node.inventory_state import GpuRecord, InventoryState, Learned
+from commwatch.node.observation import Observation, SeenGpu
+from commwatch.node.utilisation import NvlinkExpectation
+from commwatch_exporters.snapshot import Block, Layout, Series, Value
+
+Kind: TypeAlias = Literal["gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port"]
+KINDS: tuple[Kind, ...] = ("gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port")
+
+LONGEST_STEP_SECONDS = 180.0
+"""Observations further apart say nothing about what held in between: three times the interval of the slowest one."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGpu:
+    """A GPU that is or was here."""
+
+    uuid: str
+    index: int
+    """NVML index it had last."""
+    pci_bus_id: str
+    is_expected: bool
+    is_replaced: bool
+    """Another GPU holds its slot now."""
+    name: str = ""
+    serial: str = ""
+    architecture: str = ""
+
+
+class Inventory:
+    """Learns what the node should have, and compares it with what is here.
+
+    A part is expected once it was there for ``learn_after_seconds``; of a quantity the largest stable value is
+    expected. Only ``accept`` lowers an expectation. GPUs are told apart by UUID, so that a moved index means nothing.
+
+    Args:
+        state: what was kept from earlier runs; it is changed in place.
+        configured: totals by kind that replace what was learned.
+        learn_after_seconds: how long a part must be there without a break.
+    """
+
+    def __init__(self, state: InventoryState, configured: Mapping[Kind, int], learn_after_seconds: float) -> None:
+        self.state = state
+        self._configured = configured
+        self._learn_after = learn_after_seconds
+        self._seen = Observation()
+        self._here: Mapping[str, SeenGpu] = {}
+        """GPUs of the last observation by UUID."""
+        self._time: float | None = None
+        self._layout = Layout(())
+
+    def observe(self, seen: Observation, now: float) -> list[str]:
+        """Take what is here now; returns what is expected from now on, in sentences.
+
+        Args:
+            seen: the parts that were read; those not read change nothing.
+            now: monotonic seconds.
+        """
+        step = 0.0 if self._time is None else now - self._time
+        self._time = now
+        elapsed = step if 0.0 < step <= LONGEST_STEP_SECONDS else 0.0
+        self._seen = seen
+        self._here = {gpu.uuid: gpu for gpu in seen.gpus or ()}
+        learned: list[str] = []
+        if seen.gpus is not None:
+            self._observe_gpus(elapsed, learned)
+        if seen.ports is not None:
+            learned += observe_ports(self.state.ports, seen.ports, "interface", elapsed, self._learn_after)
+        if seen.rdma_ports is not None:
+            learned += observe_ports(self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after)
+        return learned
+
+    def accept(self) -> list[str]:
+        """Expect what is here now, also where that is less; what was not read stays. Returns what is given up.
+
+        It goes by the last observation.
+        """
+        given_up: list[str] = []
+        if self._seen.gpus is not None:
+            for uuid in [uuid for uuid in self.state.gpus if uuid not in self._here]:
+                record = self.state.gpus.pop(uuid)
+                if record.presence.expected is not None:
+                    given_up.append(f"{_describe(uuid, record)} is no longer expected")
+            for uuid, gpu in self._here.items():
+                _accept_gpu(gpu, self.state.gpus[uuid], given_up)
+        if self._seen.ports is not None:
+            given_up += accept_ports(self.state.ports, self._seen.ports, "interface")
+        if self._seen.rdma_ports is not None:
+            given_up += accept_ports(self.state.rdma_ports, self._seen.rdma_ports, "RDMA port")
+        return given_up
+
+    def known_gpus(self) -> tuple[KnownGpu, ...]:
+        """The GPUs that are or were here."""
+        return tuple(
+            KnownGpu(
+                uuid,
+                record.index,
+                record.pci_bus_id,
+                record.presence.expected is not None,
+                record.is_replaced,
+                record.name,
+                record.serial,
+                record.architecture,
+            )
+            for uuid, record in self.state.gpus.items()
+        )
+
+    def expected(self) -> dict[Kind, int | None]:
+        """Parts that this node should have, by kind; None where nothing was learned of the kind."""
+        gpus = [record for record in self.state.gpus.values() if record.presence.expected is not None]
+        lanes = [int(gpu.pcie_lanes.expected) for gpu in gpus if gpu.pcie_lanes.expected is not None]
+        learned: dict[Kind, int | None] = {
+            "gpu": len(gpus) or None,
+            "nvlink": sum(len(gpu.expected_links()) for gpu in gpus) or None,
+            "pcie_lane": sum(lanes) or None,
+            "rdma_port": len(expected_ports(self.state.rdma_ports)) or None,
+            "ethernet_port": len(expected_ports(self.state.ports)) or None,
+        }
+        return {**learned, **self._configured}
+
+    def present(self) -> dict[Kind, int | None]:
+        """Parts that are here and up, by kind; None where one that is expected was not read: it would be a part only.
+
+        A GPU that does not answer has no parts. A GPU that answers and whose links or lanes were not read leaves their
+        number unknown.
+        """
+        gpus, ports, rdma_ports = self._seen.gpus, self._seen.ports, self._seen.rdma_ports
+        return {
+            "gpu": None if gpus is None else len(gpus),
+            "nvlink": None if gpus is None else _total(self._links_up(gpu) for gpu in gpus),
+            "pcie_lane": None if gpus is None else _total(gpu.pcie_lanes for gpu in gpus),
+            "rdma_port": None if rdma_ports is None else ports_up(self.state.rdma_ports, rdma_ports),
+            "ethernet_port": None if ports is None else ports_up(self.state.ports, ports),
+        }
+
+    def nvlink_expectation(self, pci_bus_id: str) -> NvlinkExpectation | None:
+        """The NVLinks that the GPU in a slot should have, while none was learned those that are up; None for none."""
+        for uuid, record in self.state.gpus.items():
+            if record.pci_bus_id == pci_bus_id and not record.is_replaced:
+                return self._nvlink_expectation(uuid, record)
+        return None
+
+    def pcie_expected_lanes(self, pci_bus_id: str) -> int | None:
+        """The PCIe lanes that the GPU in a slot should have; None while none were learned."""
+        record = self._record_in(pci_bus_id)
+        return None if record is None or record.pcie_lanes.expected is None else int(record.pcie_lanes.expected)
+
+    def pcie_capacity(self, pci_bus_id: str) -> float | None:
+        """Rate of the PCIe link that the GPU in a slot should have, bytes per second in one direction.
+
+        While none was learned it is that of the present link at its highest generation.
+        """
+        record = self._record_in(pci_bus_id)
+        return None if record is None else _pcie_capacity(record)
+
+    def _record_in(self, pci_bus_id: str) -> GpuRecord | None:
+        for record in self.state.gpus.values():
+            if record.pci_bus_id == pci_bus_id and not record.is_replaced:
+                return record
+        return None
+
+    def ethernet_capacity(self, device: str) -> float | None:
+        """Expected speed of an interface, bytes per second; while none was learned the present one."""
+        return expected_speed(self.state.ports, device)
+
+    def rdma_capacity(self, port: str) -> float | None:
+        """The same of an RDMA port, named as ``mlx5_0:1``."""
+        return expected_speed(self.state.rdma_ports, port)
+
+    def block(self, time: float) -> Block:
+        """What is expected and what is present, as the metrics of the inventory."""
+        expected, present = self.expected(), self.present()
+        readings: dict[Series, Value] = {("commwatch_expected", (kind,)): expected[kind] for kind in KINDS}
+        readings.update({("commwatch_present", (kind,)): present[kind] for kind in KINDS})
+        for uuid, record in self.state.gpus.items():
+            is_known = uuid in self._here or record.presence.expected is not None
+            if is_known and not record.is_replaced:
+                readings.update(self._gpu_readings(uuid, record))
+        for name in expected_ports(self.state.rdma_ports):
+            device, _, port = name.rpartition(":")
+            readings |= _port_readings("rdma_port", (device, port), self.state.rdma_ports[name])
+        for name in expected_ports(self.state.ports):
+            readings |= _port_readings("ethernet", (name,), self.state.ports[name])
+        series = tuple(readings)
+        if series != self._layout.series:
+            self._layout = Layout(series)
+        return Block(self._layout, tuple(readings.values()), time)
+
+    def _observe_gpus(self, elapsed: float, learned: list[str]) -> None:
+        records = self.state.gpus
+        for uuid, gpu in self._here.items():
+            record = records.setdefault(uuid, GpuRecord(gpu.index, gpu.pci_bus_id, gpu.name))
+            record.index, record.pci_bus_id, record.name = gpu.index, gpu.pci_bus_id, gpu.name
+            record.serial, record.architecture = gpu.serial, gpu.architecture
+            record.is_replaced = False
+            learned += _observe_gpu(gpu, record, elapsed, self._learn_after)
+        slots = {gpu.pci_bus_id for gpu in self._here.values()}
+        for uuid, record in records.items():
+            if uuid not in self._here:
+                record.is_replaced = record.is_replaced or record.pci_bus_id in slots
+                for quantity in (record.presence, record.pcie_lanes, record.pcie_generation, *record.links.values()):
+                    quantity.see(None, elapsed, self._learn_after)
+
+    def _links_up(self, gpu: SeenGpu) -> int | None:
+        """How many NVLinks of a GPU are up; None where one that is expected was not read."""
+        if gpu.links_up is None:
+            return None
+        expected = self.state.gpus[gpu.uuid].expected_links()
+        return len(gpu.links_up) if expected.keys() <= gpu.links_up.keys() | gpu.links_down else None
+
+    def _nvlink_expectation(self, uuid: str, record: GpuRecord) -> NvlinkExpectation | None:
+        rates: Mapping[int, float | None] = record.expected_links()
+        if not rates and uuid in self._here:
+            rates = self._here[uuid].links_up or {}
+        if not rates:
+            return None
+        known = [rate for rate in rates.values() if rate]
+        return NvlinkExpectation(frozenset(rates), sum(known) if len(known) == len(rates) else None)
+
+    def _gpu_readings(self, uuid: str, record: GpuRecord) -> dict[Series, Value]:
+        labels = (str(record.index), record.pci_bus_id)
+        nvlink = self._nvlink_expectation(uuid, record)
+        lanes = record.pcie_lanes
+        readings: dict[Series, Value] = {
+            ("commwatch_nvlink_link_expected", (*labels, str(link))): 1 for link in sorted(record.expected_links())
+        }
+        readings["commwatch_nvlink_capacity_bytes_per_second", labels] = (
+            None if nvlink is None else nvlink.capacity_bytes_per_second
+        )
+        readings["commwatch_pcie_link_width_expected_lanes", labels] = (
+            None if lanes.expected is None else int(lanes.expected)
+        )
+        readings["commwatch_pcie_capacity_bytes_per_second", labels] = _pcie_capacity(record)
+        return readings
+
+
+def _port_readings(family: str, labels: tuple[str, ...], record: Learned) -> dict[Series, Value]:
+    """What is expected of a port that is expected; its speed where one was ever read."""
+    return {
+        (f"commwatch_{family}_expected", labels): 1,
+        (f"commwatch_{family}_speed_expected_bytes_per_second", labels): record.expected or None,
+    }
+
+
+def _pcie_capacity(record: GpuRecord) -> float | None:
+    lanes, generation = record.pcie_lanes, record.pcie_generation
+    return pcie_rate(int(generation.expected or generation.candidate or 0), int(lanes.expected or lanes.candidate or 0))
+
+
+def _observe_gpu(gpu: SeenGpu, record: GpuRecord, elapsed: float, learn_after: float) -> list[str]:
+    """Take what is here of one GPU; returns what is expected from now on."""
+    learned = []
+    if record.presence.see(1.0, elapsed, learn_after):
+        learned.append("it is expected")
+    links = []
+    for number, rate in (gpu.links_up or {}).items():
+        link = record.links.setdefault(number, Learned())
+        if link.see(rate or link.best_known(), elapsed, learn_after):
+            links.append(str(number))
+    if links:
+        learned.append(f"NVLinks {', '.join(links)} are expected")
+    for number in gpu.links_down & record.links.keys():
+        record.links[number].see(None, elapsed, learn_after)
+    if gpu.pcie_lanes is not None and record.pcie_lanes.see(gpu.pcie_lanes, elapsed, learn_after):
+        learned.append(f"{gpu.pcie_lanes} PCIe lanes are expected")
+    if gpu.pcie_generation is not None and record.pcie_generation.see(gpu.pcie_generation, elapsed, learn_after):
+        learned.append(f"PCIe generation {gpu.pcie_generation} is expected")
+    return [f"{_describe(gpu.uuid, record)}: {text}" for text in learned]
+
+
+def _accept_gpu(gpu: SeenGpu, record: GpuRecord, given_up: list[str]) -> None:
+    """Expect what is here of one GPU."""
+    who = _describe(gpu.uuid, record)
+    record.presence.accept(1.0)
+    for number, rate in (gpu.links_up or {}).items():
+        link = record.links[number]
+        link.accept(rate or link.best_known())
+    dropped = {number: record.links.pop(number) for number in sorted(gpu.links_down & record.links.keys())}
+    given_up += [
+        f"{who}: NVLink {number} is no longer expected" for number, link in dropped.items() if link.expected is not None
+    ]
+    for what, quantity, value in (
+        ("PCIe lanes", record.pcie_lanes, gpu.pcie_lanes),
+        ("PCIe generation", record.pcie_generation, gpu.pcie_generation),
+    ):
+        if value is not None:
+            if quantity.expected is not None and value < quantity.expected:
+                given_up.append(f"{who}: {what} {value} expected in place of {quantity.expected:.0f}")
+            quantity.accept(value)
+
+
+def _describe(uuid: str, record: GpuRecord) -> str:
+    return f"GPU {record.index} ({record.name}, {uuid}, {record.pci_bus_id})"
+
+
+def _total(numbers: Iterable[int | None]) -> int | None:
+    """The sum; None where one of the numbers is not known."""
+    known = list(numbers)
+    return None if None in known else sum(number for number in known if number is not None)

@@ -1,0 +1,98 @@
+"""How evenly the NVLinks of a GPU that lead to the same place share its traffic, minute by minute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+from commwatch.node.rate import rates
+from commwatch.node.utilisation import DIRECTIONS
+from commwatch_exporters.snapshot import Block, Layout, Value
+
+SHARE_SECONDS: Final = 60.0
+"""Traffic of single links is compared over a minute: over a second it is uneven on healthy links too."""
+MOST_SECONDS: Final = 2 * SHARE_SECONDS
+"""Readings further apart than this say nothing of the time between them."""
+SIBLINGS_MIN: Final = 2
+"""With one sibling it is not known which of the two is at fault."""
+
+_CARRYING: Final = (1, 2)
+"""States of NVML field 165: active, and asleep."""
+_METRICS: Final = ("slowest_link", "slowest_link_bytes_per_second", "sibling_bytes_per_second")
+
+
+class _Slowest(NamedTuple):
+    """The link that falls furthest behind its siblings."""
+
+    link: int
+    rate: float
+    """Bytes per second."""
+    typical: float
+    """Median of its siblings, bytes per second."""
+
+
+class LinkShares:
+    """The links of one GPU, compared with each other once a minute.
+
+    Args:
+        gpu: NVML index, as a label.
+        pci_bus_id: PCI address, as a label.
+    """
+
+    def __init__(self, gpu: str, pci_bus_id: str) -> None:
+        self._labels = (gpu, pci_bus_id)
+        self._layout = Layout(
+            (f"commwatch_nvlink_{metric}", (*self._labels, direction))
+            for direction in DIRECTIONS
+            for metric in _METRICS
+        )
+        self._start: Block | None = None
+
+    def update(self, block: Block, far_ends: Mapping[str, str]) -> Block | None:
+        """Take the next reading; None until a minute is over.
+
+        Args:
+            block: of the GPU's ``nvlink`` collector: state and byte counters of its links.
+            far_ends: where each link leads, by its number as a label; links of which that is not known are left out.
+        """
+        start = self._start
+        if start is None or start.layout is not block.layout or block.time - start.time > MOST_SECONDS:
+            self._start = block
+            return None
+        seconds = block.time - start.time
+        if seconds < SHARE_SECONDS:
+            return None
+        self._start = block
+        values: list[Value] = []
+        for direction in DIRECTIONS:
+            slowest = self._slowest(start, block, f"commwatch_nvlink_{direction}_bytes_total", far_ends, seconds)
+            values += (None, None, None) if slowest is None else slowest
+        return Block(self._layout, values, block.time)
+
+    def _slowest(
+        self, start: Block, end: Block, metric: str, far_ends: Mapping[str, str], seconds: float
+    ) -> _Slowest | None:
+        bundles: dict[str, list[str]] = {}
+        for link, far_end in far_ends.items():
+            if self._carried(start, link) and self._carried(end, link):
+                bundles.setdefault(far_end, []).append(link)
+        found = []
+        for links in bundles.values():
+            begun, ended = ([block.get(metric, *self._labels, link) for link in links] for block in (start, end))
+            found += _against_siblings(links, rates(begun, ended, seconds))
+        return max(found, key=lambda one: one.typical - one.rate, default=None)
+
+    def _carried(self, block: Block, link: str) -> bool:
+        return block.get("commwatch_nvlink_link_state", *self._labels, link) in _CARRYING
+
+
+def _against_siblings(links: Sequence[str], of_each: Sequence[float | None]) -> list[_Slowest]:
+    """The links of a bundle, each with the median of the others; none while one of them has no rate."""
+    known = [rate for rate in of_each if rate is not None]
+    if len(known) < len(links) or len(links) <= SIBLINGS_MIN:
+        return []
+    return [
+        _Slowest(int(link), rate, median(known[:place] + known[place + 1 :]))
+        for place, (link, rate) in enumerate(zip(links, known, strict=True))
+    ]

@@ -1,0 +1,151 @@
+"""What can be seen of a node's parts at one moment, gathered from the blocks of the collectors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from commwatch.node.capacity import nominal_nvlink_rate
+from commwatch_exporters.snapshot import Block
+
+_UP_STATES = frozenset({1, 2})
+"""NVML field 165: active, and asleep until there is traffic."""
+
+
+_RDMA_ACTIVE = 4
+"""``state`` of an RDMA port that can carry traffic."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGpu:
+    """A GPU that told its identity."""
+
+    uuid: str
+    index: int
+    """NVML index; it moves when a card is lost."""
+    pci_bus_id: str
+    name: str = ""
+    links_up: Mapping[int, float | None] | None = None
+    """The NVLinks that are up, with the nominal rate of each, bytes per second in one direction.
+
+    None: not read. A link that was not read is neither here nor in ``links_down``.
+    """
+    links_down: frozenset[int] = frozenset()
+    pcie_lanes: int | None = None
+    pcie_generation: int | None = None
+    """Highest of GPU and slot together, not the one of this moment."""
+    serial: str = ""
+    architecture: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPort:
+    """A network interface or RDMA port that is here."""
+
+    is_up: bool | None
+    """It has a link; an RDMA port is active. What is switched off has none. None: not read."""
+    speed: float | None = None
+    """Bytes per second in one direction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The parts of a node; None for a kind that was not read at all."""
+
+    gpus: tuple[SeenGpu, ...] | None = None
+    ports: Mapping[str, SeenPort] | None = None
+    """Network interfaces by name."""
+    rdma_ports: Mapping[str, SeenPort] | None = None
+    """By device and port: ``mlx5_0:1``."""
+
+    def without(self, pci_bus_ids: Collection[str]) -> Observation:
+        """The same without some GPUs: those that are in the list of the driver and do not work."""
+        if self.gpus is None:
+            return self
+        return replace(self, gpus=tuple(gpu for gpu in self.gpus if gpu.pci_bus_id not in pci_bus_ids))
+
+
+def observe_blocks(blocks: Collection[Block], answered: Collection[str]) -> Observation:
+    """Gather what the present blocks say.
+
+    Args:
+        blocks: the blocks of the collectors ``identity``, ``nvlink``, ``pcie``, ``network`` and ``rdma``; others do no
+            harm.
+        answered: names of the collectors whose last run gave a batch, even an empty one. Without ``identity`` nothing
+            is known of GPUs, without ``network`` nothing of interfaces, and without ``rdma`` nothing of RDMA ports.
+    """
+    return Observation(
+        gpus=_gpus(blocks) if "identity" in answered else None,
+        ports=_ports(blocks) if "network" in answered else None,
+        rdma_ports=_rdma_ports(blocks) if "rdma" in answered else None,
+    )
+
+
+def _samples(blocks: Iterable[Block], metric: str) -> Iterator[tuple[tuple[str, ...], int | float]]:
+    """Label values and number of each series of a metric that was read."""
+    for block in blocks:
+        for position in block.layout.families.get(metric, ()):
+            value = block.values[position]
+            if value is not None:
+                yield block.layout.series[position][1], value
+
+
+def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
+    up, down = _links(blocks)
+    lanes = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_width_lanes")}
+    generations = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_generation_max")}
+    return tuple(
+        SeenGpu(
+            uuid=uuid or pci_bus_id,
+            index=int(gpu),
+            pci_bus_id=pci_bus_id,
+            name=name,
+            links_up=up.get(pci_bus_id),
+            links_down=frozenset(down.get(pci_bus_id, ())),
+            pcie_lanes=lanes.get(pci_bus_id),
+            pcie_generation=generations.get(pci_bus_id),
+            serial=serial,
+            architecture=architecture,
+        )
+        for (gpu, pci_bus_id, uuid, serial, name, architecture), _ in _samples(blocks, "commwatch_gpu_info")
+    )
+
+
+def _links(blocks: Collection[Block]) -> tuple[dict[str, dict[int, float | None]], dict[str, set[int]]]:
+    """The links that are up with their nominal rates, and those that are down, by the PCI address of the GPU."""
+    speeds = {labels[1:]: speed for labels, speed in _samples(blocks, "commwatch_nvlink_link_speed_bytes_per_second")}
+    versions = {labels[1:3]: labels[3] for labels, _ in _samples(blocks, "commwatch_nvlink_info")}
+    up: dict[str, dict[int, float | None]] = {
+        pci_bus_id: {} for (_gpu, pci_bus_id), count in _samples(blocks, "commwatch_nvlink_links") if count == 0
+    }
+    down: dict[str, set[int]] = {}
+    for (_gpu, pci_bus_id, link), state in _samples(blocks, "commwatch_nvlink_link_state"):
+        links_up = up.setdefault(pci_bus_id, {})
+        if state in _UP_STATES:
+            key = (pci_bus_id, link)
+            links_up[int(link)] = nominal_nvlink_rate(speeds.get(key), versions.get(key, ""))
+        else:
+            down.setdefault(pci_bus_id, set()).add(int(link))
+    return up, down
+
+
+def _ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
+    speeds = {labels[0]: speed for labels, speed in _samples(blocks, "commwatch_ethernet_speed_bytes_per_second")}
+    carriers = {labels[0]: carrier for labels, carrier in _samples(blocks, "commwatch_ethernet_carrier")}
+    return {
+        labels[0]: SeenPort(is_up=carriers.get(labels[0]) == 1, speed=speeds.get(labels[0]))
+        for labels, _ in _samples(blocks, "commwatch_ethernet_info")
+        # Without a driver it is no port: ends of containers come and go, and none of them is missed.
+        if labels[2]
+    }
+
+
+def _rdma_ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
+    speeds = dict(_samples(blocks, "commwatch_rdma_port_speed_bytes_per_second"))
+    states = dict(_samples(blocks, "commwatch_rdma_port_state"))
+    ports = {}
+    for labels, _ in _samples(blocks, "commwatch_rdma_port_info"):
+        state = states.get(labels[:2])
+        is_up = None if state is None else state == _RDMA_ACTIVE
+        ports[":".join(labels[:2])] = SeenPort(is_up=is_up, speed=speeds.get(labels[:2]))
+    return ports

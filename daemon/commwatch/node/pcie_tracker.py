@@ -1,0 +1,137 @@
+"""Follows the PCIe links from run to run of the collectors, and says which are degraded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from commwatch.node.inventory import Inventory
+from commwatch.node.pcie import GpuLinkWatch, LinkReading, is_loaded, of_both_ends
+from commwatch.node.pcie_tree import DeviceLinkWatch, port_above
+from commwatch.node.store import Store
+from commwatch.service.collection import Collector, Outcome
+from commwatch_exporters.snapshot import Block, Value
+
+log = structlog.get_logger("commwatch.pcie_links")
+
+GPU_LINKS: Final = "pcie_link_degraded"
+DEVICE_LINKS: Final = "pcie_device_link_degraded"
+"""Groups of the store."""
+
+_LINKS, _DEVICES, _USE = "nvml_pcie", "pci", "nvml_gpu"
+_EVIDENCE: Final = (_USE, "nvml_gpm")
+"""Collectors that say whether a GPU is under load."""
+_LOAD_METRICS: Final = (
+    "gpu_utilization_ratio",
+    "pcie_transmit_rate_bytes_per_second",
+    "pcie_receive_rate_bytes_per_second",
+)
+
+
+class PcieLinks:
+    """The verdicts on all PCIe links, put into the store while what they rest on is current."""
+
+    def __init__(self, store: Store, inventory: Inventory) -> None:
+        self._store = store
+        self._inventory = inventory
+        self._watches: dict[tuple[str, str], GpuLinkWatch] = {}
+        """By the labels of the GPU; kept while the GPU is away, so that its seconds do not begin anew."""
+        self._devices = DeviceLinkWatch()
+        self._gaps: dict[str, float] = {}
+        """By collector: seconds beyond which two readings say nothing of the time between them."""
+        self._lifetime = 0.0
+        self._degraded: set[tuple[str, ...]] = set()
+        """Labels of what was degraded at the last look."""
+
+    def after(self, outcome: Outcome) -> None:
+        """Take what one run of a collector gave."""
+        collector = outcome.collector
+        if collector.name == _DEVICES:
+            self._judge_devices(collector)
+        elif collector.name == _LINKS or collector.name in _EVIDENCE:
+            self._gaps[collector.name] = 3 * collector.current_interval
+            for device, block in outcome.collected.blocks.items():
+                self._judge_gpu(collector, device, block)
+
+    def drop_absent(self) -> None:
+        """Say nothing of the links of GPUs and devices that were not read."""
+        for device in self._store.group(GPU_LINKS).keys() - self._store.group(_LINKS).keys():
+            self._store.drop(GPU_LINKS, device)
+        if not self._store.group(_DEVICES):
+            self._store.drop_group(DEVICE_LINKS)
+
+    def _judge_gpu(self, collector: Collector, device: str, block: Block) -> None:
+        if not device or not block.layout.series:
+            return
+        labels = block.layout.series[0][1][:2]
+        watch = self._watch_of((labels[0], labels[1]))
+        if collector.name == _LINKS:
+            self._lifetime = collector.lifetime
+            watch.take_link(self._reading(device, block, labels))
+        else:
+            evidence = (block.get(f"commwatch_{name}", *labels) for name in _LOAD_METRICS)
+            # Of the two collectors only one tells the state; it holds for the other's evidence as well.
+            use = self._store.get(_USE, device)
+            state = None if use is None else use.get("commwatch_gpu_performance_state", *labels)
+            watch.take_load(collector.name, block.time, is_loaded(*evidence, performance_state=state))
+        if (link := self._store.get(_LINKS, device)) is not None:
+            verdict = watch.block(block.time)
+            self._store.put(GPU_LINKS, device, verdict, link.time + self._lifetime)
+            self._tell(verdict)
+
+    def _reading(self, device: str, block: Block, labels: tuple[str, ...]) -> LinkReading:
+        def value(name: str) -> int | None:
+            number = block.get(f"commwatch_pcie_{name}", *labels)
+            return None if number is None else int(number)
+
+        width_max, generation_max = self._maxima_of_port(device)
+        return LinkReading(
+            time=block.time,
+            width=value("link_width_lanes"),
+            expected_width=self._inventory.pcie_expected_lanes(device),
+            width_max=of_both_ends(value("link_width_max_lanes"), width_max),
+            generation=value("link_generation"),
+            generation_max=of_both_ends(value("link_generation_max"), generation_max),
+        )
+
+    def _maxima_of_port(self, device: str) -> tuple[Value, Value]:
+        """Lanes and generation that the port above a GPU can do, where sysfs shows them."""
+        port = port_above(device, self._devices.nodes) if device in self._devices.nodes else None
+        block = None if port is None else self._store.get(_DEVICES, port)
+        if port is None or block is None:
+            return None, None
+        metric = "commwatch_pcie_device_link"
+        return block.get(f"{metric}_width_max_lanes", port), block.get(f"{metric}_generation_max", port)
+
+    def _judge_devices(self, collector: Collector) -> None:
+        blocks = self._store.group(_DEVICES)
+        if not blocks:
+            self._store.drop_group(DEVICE_LINKS)
+            return
+        time = max(block.time for block in blocks.values())
+        loaded = {pci_bus_id for (_, pci_bus_id), watch in self._watches.items() if watch.is_under_load(time)}
+        verdicts = self._devices.update(blocks, loaded, time)
+        self._store.put(DEVICE_LINKS, "", verdicts, time + collector.lifetime)
+        self._tell(verdicts)
+
+    def _watch_of(self, labels: tuple[str, str]) -> GpuLinkWatch:
+        gap = max(self._gaps.values())
+        watch = self._watches.get(labels)
+        if watch is None:
+            watch = self._watches[labels] = GpuLinkWatch(*labels, gap)
+        watch.max_gap_seconds = gap
+        return watch
+
+    def _tell(self, verdicts: Block) -> None:
+        """Log what has become degraded, and what is as it should be again."""
+        for (metric, labels), value in zip(verdicts.layout.series, verdicts.values, strict=True):
+            if not metric.endswith("link_degraded"):
+                continue
+            device = labels[1] if metric == "commwatch_pcie_link_degraded" else labels[0]
+            if value == 1 and labels not in self._degraded:
+                self._degraded.add(labels)
+                log.warning("a PCIe link is degraded", device=device, aspect=labels[-1])
+            elif value == 0 and labels in self._degraded:
+                self._degraded.discard(labels)
+                log.info("a PCIe link is as it should be again", device=device, aspect=labels[-1])

@@ -1,0 +1,57 @@
+"""How often and for how long an RDMA port was not active although it had been."""
+
+from __future__ import annotations
+
+from commwatch.node.rate import interval
+from commwatch_exporters.snapshot import Block, Layout
+
+ACTIVE = 4
+"""``state`` of a port that can carry traffic."""
+
+
+class PortFlaps:
+    """Counts the drops of one port since the daemon started, and the time they took.
+
+    A port that has not been active yet, such as one without a cable, counts nothing. A drop shorter than the interval
+    of the readings is not seen here; ``rdma_port_link_downed_total`` of the adapter has it. Time in which the port was
+    not read counts as neither.
+
+    Args:
+        device: name of the RDMA device, as a label.
+        port: number of the port, as a label.
+        max_gap_seconds: nothing is known of what lies between readings further apart.
+    """
+
+    def __init__(self, device: str, port: str, max_gap_seconds: float) -> None:
+        labels = (device, port)
+        self._layout = Layout(
+            (("commwatch_rdma_port_flaps_total", labels), ("commwatch_rdma_port_down_seconds_total", labels))
+        )
+        self._key = ("commwatch_rdma_port_state", labels)
+        self._max_gap_seconds = max_gap_seconds
+        self._was_active = False
+        """The last state that was read is active."""
+        self._down_at: float | None = None
+        """Time of the last reading, where the port was down in it after it had been active."""
+        self._flaps = 0
+        self._down_seconds = 0.0
+
+    def allow_gap(self, seconds: float) -> None:
+        """Change ``max_gap_seconds``: the collector runs at another interval now."""
+        self._max_gap_seconds = seconds
+
+    def update(self, block: Block) -> Block:
+        """Take the next reading of the port; gives both totals at the same time.
+
+        A drop begins with the first reading that shows it and ends with the first that shows the port active again.
+        """
+        position = block.layout.index.get(self._key)
+        state = None if position is None else block.values[position]
+        if state is not None:
+            if self._down_at is not None:
+                self._down_seconds += interval(self._down_at, block.time, self._max_gap_seconds) or 0.0
+            is_active = state == ACTIVE
+            self._flaps += self._was_active and not is_active
+            is_dropped = not is_active and (self._was_active or self._down_at is not None)
+            self._was_active, self._down_at = is_active, block.time if is_dropped else None
+        return Block(self._layout, (self._flaps, round(self._down_seconds, 3)), block.time)

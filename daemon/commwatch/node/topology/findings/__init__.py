@@ -1,0 +1,28 @@
+"""What is uneven in a topology, and what that means for those who use it; pure."""
+
+from __future__ import annotations
+
+from commwatch.node.topology.findings.groups import gpu_groups, nics
+from commwatch.node.topology.findings.links import below_siblings, narrowed_links, nvlink, peer_access
+from commwatch.node.topology.findings.measured import contradictions
+from commwatch.node.topology.findings.unknown import unknown
+from commwatch.node.topology.findings.view import FindingCode, NodeView, TopologyFinding
+from commwatch.node.topology.measured import Measured
+from commwatch.node.topology.model import Topology
+
+__all__ = ["FindingCode", "TopologyFinding", "findings"]
+
+_FINDERS = (contradictions, gpu_groups, narrowed_links, below_siblings, nvlink, peer_access, nics, unknown)
+"""The weightiest first."""
+
+
+def findings(topology: Topology, number: int = 0, measured: Measured | None = None) -> tuple[TopologyFinding, ...]:
+    """All findings of one machine.
+
+    Args:
+        topology: of all machines.
+        number: which machine.
+        measured: between its GPUs; None where nothing is known.
+    """
+    view = NodeView(topology, number, measured)
+    return tuple(finding for find in _FINDERS for finding in find(view))

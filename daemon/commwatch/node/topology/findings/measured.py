@@ -1,0 +1,157 @@
+"""Where a measurement contradicts what the topology promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import TypeAlias
+
+from commwatch.node.topology.findings.view import NodeView, TopologyFinding, named
+from commwatch.node.topology.measured import Measured, median_of_others
+from commwatch.node.topology.model import Endpoint
+from commwatch.node.topology.paths import PathClass, rank
+from commwatch.units import format_rate
+
+SLOW_RATIO = 0.6
+"""A pair below this share of the other pairs of its class is slow: that of the design for any bandwidth."""
+NEARER_RATIO = 0.85
+"""A nearer pair below this share of a farther one contradicts the topology; closer than that is the noise of probes."""
+_MOST_PAIRS = 4
+"""More are not written out."""
+
+Pair: TypeAlias = tuple[Endpoint, Endpoint]
+
+_LAYS: dict[PathClass, str] = {
+    "NV": "joined by NVLink",
+    "PIX": "under one PCIe switch (PIX)",
+    "PXB": "under several PCIe switches (PXB)",
+    "PHB": "across the CPU (PHB)",
+    "NODE": "across the CPU (NODE)",
+    "SYS": "across the CPUs (SYS)",
+    "?": "across the CPU (?)",
+}
+
+
+def contradictions(view: NodeView) -> Iterator[TopologyFinding]:
+    """Pairs that carry less than farther ones, and pairs that carry much less than others of their class."""
+    if view.measured is None:
+        return
+    values = _values(view, view.measured)
+    nearer = _nearer_slower(view, values)
+    yield from _nearer_finding(view, values, nearer)
+    yield from _slow_pairs(view, values, [pair for pairs in nearer.values() for pair in pairs])
+
+
+def nearer_is_slower(view: NodeView) -> bool:
+    """Whether GPUs that lie near each other were measured to be slower than some that do not."""
+    return view.measured is not None and bool(_nearer_slower(view, _values(view, view.measured)))
+
+
+def _values(view: NodeView, measured: Measured) -> dict[Pair, float]:
+    """Bytes per second of the slower direction, of each pair that was measured."""
+    pairs = [(way.source, way.target) for way in view.ways]
+    return {pair: value for pair in pairs if (value := measured.bandwidth(*pair)) is not None}
+
+
+def _by_class(view: NodeView, values: Mapping[Pair, float]) -> dict[str, dict[Pair, float]]:
+    found: dict[str, dict[Pair, float]] = {}
+    for pair, value in values.items():
+        found.setdefault(view.way(*pair).label, {})[pair] = value
+    return found
+
+
+def _nearer_slower(view: NodeView, values: Mapping[Pair, float]) -> dict[PathClass, list[Pair]]:
+    """Pairs by their class that carry less than what is usual in a farther class, the nearest class first."""
+    usual: dict[PathClass, list[float]] = {}
+    for pair, value in values.items():
+        usual.setdefault(view.way(*pair).kind, []).append(value)
+    found: dict[PathClass, list[Pair]] = {}
+    for pair, value in values.items():
+        kind = view.way(*pair).kind
+        farther = [median(own) for other, own in usual.items() if rank(other) > rank(kind)]
+        if farther and value < NEARER_RATIO * max(farther):
+            found.setdefault(kind, []).append(pair)
+    return dict(sorted(found.items(), key=lambda one: rank(one[0])))
+
+
+def _nearer_finding(
+    view: NodeView, values: Mapping[Pair, float], found: Mapping[PathClass, Sequence[Pair]]
+) -> Iterator[TopologyFinding]:
+    for kind, pairs in found.items():
+        worst = min(pairs, key=lambda pair: values[pair])
+        farther = [pair for pair in values if rank(view.way(*pair).kind) > rank(kind)]
+        # Of pairs that are about as good, one that keeps a GPU of the slow pair.
+        best, choice = (
+            max(some, key=lambda pair: (round(values[pair] / values[worst], 1), bool({*pair} & {*worst})))
+            for some in (farther, values)
+        )
+        shown = [f"{_name(view, pair)} {format_rate(values[pair])}" for pair in pairs[:_MOST_PAIRS]]
+        names = f"{_name(view, worst)} {_LAYS[kind]} carry {format_rate(values[worst])}"
+        more = f" All such pairs: {named(shown)}{' and others' if len(pairs) > _MOST_PAIRS else ''}."
+        other = view.way(*best).kind
+        yield TopologyFinding(
+            "measured_nearer_slower",
+            tuple(_name(view, pair) for pair in pairs),
+            f"{names}, less than {_name(view, best)} {_LAYS[other]} with {format_rate(values[best])}, whatever the "
+            f"topology promises.{more if len(pairs) > 1 else ''}",
+            f"{_choice(view, worst, choice)}{_look_at(kind)}",
+        )
+
+
+def _choice(view: NodeView, slow: Pair, best: Pair) -> str:
+    numbers = [[view.gpu(end).index for end in pair] for pair in (best, slow)]
+    if any(index is None for pair in numbers for index in pair):
+        return f"Train on {_name(view, best)} rather than on {_name(view, slow)}. "
+    good, bad = (",".join(map(str, pair)) for pair in numbers)
+    return f"Train on {good} rather than {bad}: CUDA_VISIBLE_DEVICES={good} with CUDA_DEVICE_ORDER=PCI_BUS_ID. "
+
+
+def _look_at(kind: PathClass) -> str:
+    if kind == "NV":
+        return "Look at the NVLinks of the slow pair: links that are down, error counters, NCCL_P2P settings."
+    return (
+        "Look at what the slow pair shares: lanes and generation of the switch and its uplink, ACS and IOMMU, which "
+        "send traffic within a switch through the CPU, and whether the driver lets the two read each other's memory."
+    )
+
+
+def _slow_pairs(view: NodeView, values: Mapping[Pair, float], told: Sequence[Pair]) -> Iterator[TopologyFinding]:
+    for label, own in _by_class(view, values).items():
+        slow = {}
+        for pair, value in own.items():
+            usual = median_of_others(own, pair)
+            if usual is not None and pair not in told and value < SLOW_RATIO * usual:
+                slow[pair] = usual
+        if slow:
+            yield _slow_finding(view, label, own, slow)
+
+
+def _slow_finding(
+    view: NodeView, label: str, values: Mapping[Pair, float], slow: Mapping[Pair, float]
+) -> TopologyFinding:
+    """One GPU that all slow pairs share is named in their place."""
+    shared = [end for end in view.ends if all(end in pair for pair in slow)]
+    slowest = min(slow, key=lambda pair: values[pair])
+    usual = f"the other {label} pairs carry {format_rate(slow[slowest])} in the median"
+    if len(slow) > 1 and len(shared) == 1:
+        who: tuple[str, ...] = view.labels(shared)
+        text = (
+            f"{who[0]} carries at least {format_rate(values[slowest])} and at most "
+            f"{format_rate(max(values[pair] for pair in slow))} with {len(slow)} of the other GPUs; {usual}."
+        )
+    else:
+        who = tuple(_name(view, pair) for pair in slow)
+        shown = [f"{_name(view, pair)} {format_rate(values[pair])}" for pair in slow]
+        some = named(shown) if len(shown) <= _MOST_PAIRS else f"{', '.join(shown[:_MOST_PAIRS])} and others"
+        text = f"Measured slow: {some}; {usual}."
+    return TopologyFinding(
+        "measured_slow_pair",
+        who,
+        text,
+        "A ring runs at the speed of its weakest pair. commwatch heatmap shows which part the slow pairs have in "
+        "common; until it is repaired leave these GPUs out of jobs that communicate much.",
+    )
+
+
+def _name(view: NodeView, pair: Pair) -> str:
+    return "-".join(view.labels(pair))

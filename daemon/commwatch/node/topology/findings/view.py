@@ -1,0 +1,94 @@
+"""What a finding is, and one machine as the finders look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from commwatch.node.topology.measured import Measured
+from commwatch.node.topology.model import Endpoint, Gpu, Nic, NodeTopology, Topology
+from commwatch.node.topology.paths import CLASSES, Path, PathClass, all_paths, path
+
+FindingCode: TypeAlias = Literal[
+    "gpu_groups",
+    "gpu_without_near_nic",
+    "gpu_without_index",
+    "gpu_without_path",
+    "link_narrowed",
+    "link_below_siblings",
+    "measured_nearer_slower",
+    "measured_slow_pair",
+    "nvlink_no_bridge",
+    "nvlink_fabric_down",
+    "nvlink_uneven",
+    "nvlink_unknown",
+    "nvlink_refused",
+    "peers_refused",
+    "numa_unknown",
+    "tree_flat",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFinding:
+    """Something uneven or unknown."""
+
+    code: FindingCode
+    components: tuple[str, ...]
+    """Labels or PCI addresses of the parts that it is about."""
+    text: str
+    """What is so."""
+    meaning: str
+    """What follows for the user."""
+
+
+class NodeView:
+    """One machine with its ways between GPUs, computed once."""
+
+    def __init__(self, topology: Topology, number: int, measured: Measured | None = None) -> None:
+        self.measured = measured
+        """What was measured between the GPUs; None where nothing is known."""
+        self.topology, self.number, self.node = topology, number, topology.nodes[number]
+        self.ends = topology.gpu_endpoints(number)
+        self.ways = all_paths(topology, self.ends)
+        """Between the GPUs, each pair once."""
+
+    def label(self, end: Endpoint) -> str:
+        """The name of an end."""
+        return self.topology.label(end)
+
+    def labels(self, ends: Iterable[Endpoint]) -> tuple[str, ...]:
+        """The names of ends."""
+        return tuple(map(self.label, ends))
+
+    def gpu(self, end: Endpoint) -> Gpu:
+        """The GPU at an end."""
+        return self.node.gpus[end.place]
+
+    def way(self, first: Endpoint, second: Endpoint) -> Path:
+        """The way between two ends."""
+        return path(self.topology, first, second)
+
+
+def named(names: Sequence[str]) -> str:
+    """``GPU0, GPU1 and GPU2``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def have(names: Sequence[object]) -> str:
+    """``has`` or ``have``."""
+    return "has" if len(names) == 1 else "have"
+
+
+def classes(kinds: Iterable[PathClass]) -> str:
+    """``NODE/SYS``, the nearest first."""
+    found = set(kinds)
+    return "/".join(kind for kind in CLASSES if kind in found)
+
+
+def label_of(node: NodeTopology, address: str) -> str:
+    """The part at a PCI address as the operator knows it."""
+    parts: tuple[Gpu | Nic, ...] = (*node.gpus, *node.nics)
+    part = next((part for part in parts if part.address == address), None)
+    return f"the device at {address}" if part is None else f"{part.label} ({address})"

@@ -1,0 +1,224 @@
+"""What the GPUs of a probe should reach each other and the host with, and which links their ways share; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from types import MappingProxyType
+
+from commwatch.node.capacity import HOST_MEMORY_SHARE, planned_nvlink_rate, planned_pcie_rate, planned_socket_rate
+from commwatch.node.topology.model import Endpoint, Gpu, NodeTopology, PcieLink, Topology
+from commwatch.node.topology.paths import Path, chain, links_between, path, switch_links, through_host_memory, uplink
+
+BETWEEN_CPUS = "between CPUs"
+"""Name of the way between two NUMA nodes among the shared links."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReach:
+    """What lies between two GPUs; the same in both directions."""
+
+    label: str
+    """Class of the way with the NVLinks that should be there: ``NV4``, ``PIX``, ``SYS``."""
+    nvlinks: int
+    """NVLinks that should join the two, directly or through NVSwitches; 0 without."""
+    bytes_per_second: float | None
+    """What the way should give, one direction, every link at the best of its ends; None where a link is not known."""
+    basis: str
+    """How the figure comes about, for the operator."""
+    pcie_links: tuple[tuple[str, float], ...] = ()
+    """Of a way over PCIe: its links, and the way between CPUs, each with what it should give in one direction. A link
+    that each byte crosses twice, up to the host's memory and down again, is there twice."""
+    shared: frozenset[str] = frozenset()
+    """Those of them that are not the link of one of the two GPUs."""
+    through_switches: bool = False
+    """Whether the NVLinks lead to NVSwitches."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPaths:
+    """The GPUs of a probe by rank, and what should lie between them. No measurement.
+
+    A link that is down counts as it should be, so that the expectation does not shrink with the fault.
+    """
+
+    addresses: tuple[str, ...]
+    """PCI addresses by rank."""
+    names: tuple[str, ...]
+    """GPU models by rank; empty where the driver does not say."""
+    pairs: Mapping[tuple[int, int], GpuReach]
+    """By both ranks, in either order."""
+    switch_rates: tuple[float, ...]
+    """By rank: what its NVLinks to NVSwitches should give, bytes per second in one direction; 0 without."""
+    host_rates: tuple[float | None, ...]
+    """By rank: what a copy to or from the host should give, bytes per second; None where a link is not known."""
+
+    def common_name(self, members: Sequence[int]) -> str:
+        """The model of some ranks' GPUs; empty where they differ or it is not known."""
+        names = {self.names[one] for one in members}
+        return names.pop() if len(names) == 1 else ""
+
+    def between(self, source: int, destination: int) -> GpuReach | None:
+        """What lies between two ranks; None where one of them is not here."""
+        return self.pairs.get((source, destination))
+
+    def nvlink_rate(self, rank: int, members: Sequence[int]) -> float:
+        """Bytes per second in one direction that the NVLinks of a rank should give towards the others of a set.
+
+        Links to GPUs outside of the set do not count; those to NVSwitches do, where another member is there too.
+        """
+        others = [one for one in members if one != rank]
+        switched = self.switch_rates[rank] if any(self.switch_rates[one] for one in others) else 0.0
+        return switched + sum(self.direct_rate(rank, one) for one in others)
+
+    def direct_rate(self, first: int, second: int) -> float:
+        """Bytes per second in one direction of the NVLinks that lead from one rank to the other without a switch."""
+        found = self.between(first, second)
+        if found is None or not found.nvlinks or found.through_switches:
+            return 0.0
+        return found.bytes_per_second or 0.0
+
+    def shared_links(self, first: int, second: int) -> frozenset[str]:
+        """Links of the PCIe tree, by the address of their lower end, and ``between CPUs``, that the traffic of two
+        ranks crosses beside those of their own GPUs; empty over NVLink, and where nothing is known."""
+        found = self.between(first, second)
+        return frozenset() if found is None else found.shared
+
+
+def gpu_paths(
+    topology: Topology, addresses: Sequence[str], expected_links: Mapping[str, int] = MappingProxyType({})
+) -> GpuPaths | None:
+    """The GPUs of a probe and what should lie between them.
+
+    Args:
+        topology: its first node has the GPUs.
+        addresses: PCI addresses by rank.
+        expected_links: NVLinks that each GPU should have, by PCI address, as learned; where nothing is said, those that
+            are active. Of a link that is down the driver does not tell where it led: see ``_missing_between``.
+
+    Returns:
+        None where the topology lacks one of the GPUs.
+    """
+    node = topology.nodes[0]
+    place = {gpu.address: number for number, gpu in enumerate(node.gpus)}
+    if not addresses or not set(addresses) <= place.keys():
+        return None
+    gpus = [node.gpus[place[address]] for address in addresses]
+    links = _NvLinks(node, expected_links)
+    ends = [Endpoint("gpu", 0, place[address]) for address in addresses]
+    pairs: dict[tuple[int, int], GpuReach] = {}
+    for first, second in combinations(range(len(gpus)), 2):
+        way = path(topology, ends[first], ends[second])
+        reach = links.reach(gpus[first], gpus[second], way) or _over_pcie(node, way)
+        pairs[first, second] = pairs[second, first] = reach
+    return GpuPaths(
+        addresses=tuple(addresses),
+        names=tuple(gpu.name for gpu in gpus),
+        pairs=MappingProxyType(pairs),
+        switch_rates=tuple(links.to_switches(gpu) * (links.rate(gpu) or 0.0) for gpu in gpus),
+        host_rates=tuple(_host_rate(node, gpu.address) for gpu in gpus),
+    )
+
+
+class _NvLinks:
+    """The NVLinks that the GPUs of a node should have."""
+
+    def __init__(self, node: NodeTopology, expected: Mapping[str, int]) -> None:
+        self._node = node
+        self._missing = {
+            gpu.address: max(0, expected.get(gpu.address, 0) - sum(link.active for link in gpu.nvlinks or ()))
+            for gpu in node.gpus
+        }
+        self._switched = any(switch_links(node, gpu) for gpu in node.gpus)
+
+    def to_switches(self, gpu: Gpu) -> int:
+        """Links of a GPU that should lead to NVSwitches: on a node with such links, its missing ones too."""
+        return switch_links(self._node, gpu) + self._missing[gpu.address] if self._switched else 0
+
+    def rate(self, gpu: Gpu) -> float | None:
+        """What one link of a GPU should give, bytes per second in one direction; None for an unknown version."""
+        known = {rate for link in gpu.nvlinks or () if (rate := planned_nvlink_rate(link.version)) is not None}
+        return min(known, default=None)
+
+    def reach(self, first: Gpu, second: Gpu, way: Path) -> GpuReach | None:
+        """What lies between two GPUs if it is NVLink; None if it is PCIe."""
+        if first.nvlinks is None or second.nvlinks is None:
+            return GpuReach("?", 0, None, "the NVLinks were not read", (), _shared(self._node, way))
+        direct = self._direct(first, second)
+        count = direct or min(self.to_switches(first), self.to_switches(second))
+        if not count:
+            return None
+        rates = self.rate(first), self.rate(second)
+        if rates[0] is None or rates[1] is None:
+            return GpuReach(f"NV{count}", count, None, "the version of the NVLinks is not known")
+        each = min(rates[0], rates[1])
+        basis = f"{count} NVLinks × {each / 1e9:g} GB/s"
+        return GpuReach(f"NV{count}", count, count * each, basis, through_switches=not direct)
+
+    def _direct(self, first: Gpu, second: Gpu) -> int:
+        counts = [
+            sum(link.active and link.remote_address == there.address for link in here.nvlinks or ())
+            for here, there in ((first, second), (second, first))
+        ]
+        missing = 0 if self._switched else self._missing_between(first.address, second.address)
+        return min(counts) + missing
+
+    def _missing_between(self, first: str, second: str) -> int:
+        """Missing links that must lead from one GPU to the other.
+
+        That is certain where one GPU misses as many as all others together: all that they miss led to it. Else a
+        missing link counts nowhere, and the expectation is lower by it.
+        """
+        elsewhere = sum(self._missing.values())
+        for here, there in ((first, second), (second, first)):
+            if self._missing[here] and 2 * self._missing[here] == elsewhere:
+                return self._missing[there]
+        return 0
+
+
+def _over_pcie(node: NodeTopology, way: Path) -> GpuReach:
+    kind, shared, by_host = way.pci.kind, _shared(node, way), through_host_memory(node, way)
+    links: list[tuple[str, float]] = []
+    narrowest: PcieLink | None = None
+    for device, link in links_between(node, way):
+        rate = _planned(link)
+        if rate is None:
+            return GpuReach(kind, 0, None, f"the PCIe link of {device.address} is not known", shared=shared)
+        if by_host and device.role == "gpu":
+            rate *= HOST_MEMORY_SHARE
+        if not links or rate < min(one for _, one in links):
+            narrowest = link
+        links.append((device.address, rate))
+    if narrowest is None:
+        return GpuReach(kind, 0, None, "no PCIe link is known", shared=shared)
+    basis = f"PCIe gen {narrowest.generation_max} x{narrowest.lanes_max}"
+    if by_host:
+        basis += ", through host memory"
+    cpu = node.cpu
+    socket = planned_socket_rate(cpu.vendor, cpu.family, cpu.model) if cpu is not None and kind == "SYS" else None
+    if socket is not None:
+        if socket < min(rate for _, rate in links):
+            basis = "the link between the CPUs"
+        links.append((BETWEEN_CPUS, socket))
+    return GpuReach(kind, 0, min(rate for _, rate in links), basis, tuple(links), shared)
+
+
+def _shared(node: NodeTopology, way: Path) -> frozenset[str]:
+    """What of a way over PCIe other GPUs may need too; where no NUMA node is known the way may lead between CPUs."""
+    beyond = {BETWEEN_CPUS} if way.pci.kind in ("SYS", "?") else set()
+    return frozenset(beyond | {device.address for device, _ in links_between(node, way) if device.role != "gpu"})
+
+
+def _host_rate(node: NodeTopology, address: str) -> float | None:
+    """NCCL's planning rate of the narrowest link between a GPU and the root of the tree."""
+    devices = [node.devices[one] for one in chain(node, address) if one in node.devices]
+    rates = [_planned(link) for device in devices if (link := uplink(node, device)) is not None]
+    known = [rate for rate in rates if rate is not None]
+    return min(known) if known and len(known) == len(rates) else None
+
+
+def _planned(link: PcieLink) -> float | None:
+    if link.generation_max is None or link.lanes_max is None:
+        return None
+    return planned_pcie_rate(link.generation_max, link.lanes_max)

@@ -1,0 +1,254 @@
+"""How much of its expected capacity a device uses: NVLink and PCIe of a GPU, a network interface, an RDMA port."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from commwatch.node.rate import interval
+from commwatch_exporters.snapshot import Block, Layout, Value
+
+DIRECTIONS = ("transmit", "receive")
+PEAK_WINDOW_SECONDS = 60.0
+
+_INACTIVE = 0
+"""NVML field 165: the link is down and carries nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkExpectation:
+    """The NVLinks that one GPU should have."""
+
+    links: frozenset[int]
+    capacity_bytes_per_second: float | None
+    """Nominal rate of the links together, one direction; None where it is not known."""
+
+
+class PeakWindow:
+    """The highest sample of the last minute."""
+
+    __slots__ = ("_samples",)
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque()
+        """Time and value; each value is less than the one before it, which is why the first is the highest."""
+
+    def add(self, time: float, value: float) -> None:
+        """Take a sample; times must not fall."""
+        samples = self._samples
+        while samples and samples[-1][1] <= value:
+            samples.pop()
+        samples.append((time, value))
+
+    def highest(self, now: float) -> float | None:
+        """The highest sample not older than the window; None where there is none."""
+        samples = self._samples
+        while samples and samples[0][0] < now - PEAK_WINDOW_SECONDS:
+            samples.popleft()
+        return samples[0][1] if samples else None
+
+
+class _Plan(NamedTuple):
+    """Where in a block the values stand that one ratio needs."""
+
+    states: tuple[int | None, ...]
+    """For each link the position of its state; None where it has none."""
+    counters: tuple[tuple[int | None, ...], ...]
+    """For each direction the positions of the byte counters of the same links; None where one has none."""
+
+
+_NO_PLAN = _Plan(states=(), counters=((),) * len(DIRECTIONS))
+
+
+class _Use:
+    """Rates and peaks of one device in both directions, over its expected capacity."""
+
+    def __init__(self, family: str, labels: tuple[str, ...], max_gap_seconds: float) -> None:
+        self._layout = Layout(
+            (f"commwatch_{family}_{direction}_utilization_{kind}", labels)
+            for direction in DIRECTIONS
+            for kind in ("ratio", "peak_ratio")
+        )
+        self.max_gap_seconds = max_gap_seconds
+        self._peaks = tuple(PeakWindow() for _ in DIRECTIONS)
+        self._previous: Block | None = None
+
+    def update(self, block: Block, plan: _Plan, capacity: float | None) -> Block:
+        previous, self._previous = self._previous, block
+        seconds = None
+        if previous is not None and previous.layout is block.layout:
+            seconds = interval(previous.time, block.time, self.max_gap_seconds)
+        values: list[Value] = []
+        for counters, peak in zip(plan.counters, self._peaks, strict=True):
+            ratio = None
+            if previous is not None and seconds is not None and capacity:
+                total = _total_rate(previous.values, block.values, plan.states, counters, seconds)
+                ratio = None if total is None else total / capacity
+            if ratio is not None:
+                peak.add(block.time, ratio)
+            values += (ratio, peak.highest(block.time))
+        return Block(self._layout, values, block.time)
+
+
+def _total_rate(
+    previous: Sequence[Value],
+    current: Sequence[Value],
+    states: Sequence[int | None],
+    counters: Sequence[int | None],
+    seconds: float,
+) -> float | None:
+    """Bytes per second of some counters together; None where one that carries traffic has no rate.
+
+    Args:
+        states: for each counter the position of its link's state, None where it has none.
+        counters: positions of the counters, None where one is missing.
+    """
+    total = 0.0
+    for state, counter in zip(states, counters, strict=True):  # as ``rates``, without its lists: this runs every second
+        if state is not None and current[state] == _INACTIVE:
+            continue
+        if counter is None:
+            return None
+        now, before = current[counter], previous[counter]
+        if now is None or before is None or now < before:
+            return None
+        total += (now - before) / seconds
+    return total
+
+
+class NvlinkUse:
+    """NVLink utilisation of one GPU: the rates of its expected links together over their nominal capacity.
+
+    A link whose state was read as inactive adds nothing. Any other expected link whose rate is not known makes the
+    ratio of that direction absent, because the sum would be of a part only.
+
+    Args:
+        gpu: NVML index, as a label.
+        pci_bus_id: PCI address, as a label.
+        max_gap_seconds: readings further apart give no rate.
+    """
+
+    def __init__(self, gpu: str, pci_bus_id: str, max_gap_seconds: float) -> None:
+        self._labels = (gpu, pci_bus_id)
+        self._use = _Use("nvlink", self._labels, max_gap_seconds)
+        self._planned_for: tuple[Layout, frozenset[int]] | None = None
+        self._plan = _NO_PLAN
+
+    def allow_gap(self, seconds: float) -> None:
+        """Change ``max_gap_seconds``: the collector runs at another interval now."""
+        self._use.max_gap_seconds = seconds
+
+    def update(self, block: Block, expected: NvlinkExpectation | None) -> Block:
+        """Take the next reading of the GPU's links, and give its utilisation at the same time.
+
+        Args:
+            block: of the GPU's ``nvlink`` collector: state and byte counters of its links.
+            expected: what ``Inventory.nvlink_expectation`` says of the GPU; None where nothing is known.
+        """
+        if expected is None:
+            return self._use.update(block, _NO_PLAN, None)
+        if self._planned_for is None or self._planned_for != (block.layout, expected.links):
+            self._planned_for = (block.layout, expected.links)
+            self._plan = self._plan_for(block.layout, sorted(expected.links))
+        return self._use.update(block, self._plan, expected.capacity_bytes_per_second)
+
+    def _plan_for(self, layout: Layout, links: Iterable[int]) -> _Plan:
+        labels = [(*self._labels, str(link)) for link in links]
+        return _Plan(
+            states=_positions(layout, "commwatch_nvlink_link_state", labels),
+            counters=tuple(
+                _positions(layout, f"commwatch_nvlink_{direction}_bytes_total", labels) for direction in DIRECTIONS
+            ),
+        )
+
+
+class _BytesUse:
+    """Utilisation of what has one byte counter in each direction: its rate over an expected one.
+
+    Args:
+        family: of the metrics, such as ``ethernet``.
+        labels: of its counters and ratios.
+        max_gap_seconds: readings further apart give no rate.
+    """
+
+    def __init__(self, family: str, labels: tuple[str, ...], max_gap_seconds: float) -> None:
+        self._family = family
+        self._labels = labels
+        self._use = _Use(family, labels, max_gap_seconds)
+        self._planned_for: Layout | None = None
+        self._plan = _NO_PLAN
+
+    def allow_gap(self, seconds: float) -> None:
+        """Change ``max_gap_seconds``: the collector runs at another interval now."""
+        self._use.max_gap_seconds = seconds
+
+    def update(self, block: Block, expected_speed: float | None) -> Block:
+        """Take the next reading, and give the utilisation at the same time.
+
+        Args:
+            block: holds the byte counters.
+            expected_speed: bytes per second in one direction; None where not known.
+        """
+        if self._planned_for is not block.layout:
+            self._planned_for = block.layout
+            counters = tuple(self._counters(block.layout, direction) for direction in DIRECTIONS)
+            self._plan = _Plan(states=(None,), counters=counters)
+        return self._use.update(block, self._plan, expected_speed)
+
+    def _counters(self, layout: Layout, direction: str) -> tuple[int | None, ...]:
+        return _positions(layout, f"commwatch_{self._family}_{direction}_bytes_total", [self._labels])
+
+
+class EthernetUse(_BytesUse):
+    """Utilisation of one network interface, from blocks of ``network`` and ``Inventory.ethernet_capacity``.
+
+    Args:
+        device: name of the interface, as a label.
+        max_gap_seconds: readings further apart give no rate.
+    """
+
+    def __init__(self, device: str, max_gap_seconds: float) -> None:
+        super().__init__("ethernet", (device,), max_gap_seconds)
+
+
+class RdmaUse(_BytesUse):
+    """Utilisation of one RDMA port, from blocks of ``rdma`` and ``Inventory.rdma_capacity``.
+
+    With RoCE it is the use by RDMA alone: the port's counters leave out all else. An adapter without port counters
+    (EFA) has byte counters of its own.
+
+    Args:
+        device: name of the RDMA device, as a label.
+        port: number of the port, as a label.
+        max_gap_seconds: readings further apart give no rate.
+    """
+
+    def __init__(self, device: str, port: str, max_gap_seconds: float) -> None:
+        super().__init__("rdma_port", (device, port), max_gap_seconds)
+
+    def _counters(self, layout: Layout, direction: str) -> tuple[int | None, ...]:
+        positions = super()._counters(layout, direction)
+        if None not in positions:
+            return positions
+        return _positions(layout, f"commwatch_rdma_{direction}_bytes_total", [self._labels])
+
+
+class PcieUse(_BytesUse):
+    """Utilisation of the PCIe link of one GPU, from blocks of ``nvml_gpm`` and ``Inventory.pcie_capacity``.
+
+    The capacity is before packet headers, so that a link at its limit shows some 0.8 to 0.9.
+
+    Args:
+        gpu: NVML index, as a label.
+        pci_bus_id: PCI address, as a label.
+        max_gap_seconds: readings further apart give no rate.
+    """
+
+    def __init__(self, gpu: str, pci_bus_id: str, max_gap_seconds: float) -> None:
+        super().__init__("pcie", (gpu, pci_bus_id), max_gap_seconds)
+
+
+def _positions(layout: Layout, metric: str, labels: Iterable[tuple[str, ...]]) -> tuple[int | None, ...]:
+    return tuple(layout.index.get((metric, one)) for one in labels)

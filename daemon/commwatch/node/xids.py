@@ -1,0 +1,60 @@
+"""What Xids and SXids mean and what to do about them: data/xid.yaml and data/sxid.yaml, read when first needed."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import yaml
+
+from commwatch.sources.base import HardwareEvent
+from commwatch.sources.kernel_log_lines import FALLEN_OFF_BUS, GSP_ERRORS_LIMITED, NVLINK_DETECTION_FAILED
+
+_DATA = Path(__file__).resolve().parents[1] / "data"
+
+
+class Meaning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one kind of event says."""
+
+    name: str
+    meaning: str
+    component: Literal["nvlink", "nvswitch", "pcie", "gpu", "memory", "driver", "application"]
+    severity: Literal["critical", "warning", "info"]
+    advice: str
+    fabric: bool = False
+    """Whether it bears on the paths between GPUs."""
+
+
+_MESSAGES = {
+    FALLEN_OFF_BUS: Meaning(
+        name="GPU has fallen off the bus", component="pcie", severity="critical", fabric=True,
+        meaning="The driver cannot reach a GPU over PCIe any more; an Xid 79 may be missing.", advice="As for Xid 79.",
+    ),
+    GSP_ERRORS_LIMITED: Meaning(
+        name="GSP errors are no longer all logged", component="driver", severity="critical",
+        meaning="The GPU's own processor failed to answer several times; of further errors 1 in 30 is logged.",
+        advice="As for Xid 119: drain the node and reset the GPU.",
+    ),
+    NVLINK_DETECTION_FAILED: Meaning(
+        name="NVLink detection failed", component="nvlink", severity="warning", fabric=True,
+        meaning="The driver could not find out which NVLinks have another end.",
+        advice="Look at commwatch_nvlink_link_state; drain the node and reset the GPUs together.",
+    ),
+}  # fmt: skip
+
+
+@cache
+def meanings(kind: Literal["xid", "sxid"]) -> dict[int, Meaning]:
+    """All that is known of Xids or SXids, by number."""
+    text = (_DATA / f"{kind}.yaml").read_text(encoding="utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return msgspec.convert(yaml.load(text, Loader=loader), dict[int, Meaning])  # noqa: S506 - both loaders are safe
+
+
+def meaning_of(event: HardwareEvent) -> Meaning | None:
+    """What an event says; None where nothing is known of its code."""
+    if event.kind == "message":
+        return _MESSAGES.get(event.code)
+    return meanings(event.kind).get(int(event.code)) if event.code.isdigit() else None

@@ -1,0 +1,1 @@
+"""Probes that a person starts: without a daemon, and their answer."""

@@ -1,0 +1,296 @@
+"""What ``commwatch probe`` says of a cycle: the records that ``--json`` prints; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from commwatch.node.topology.pair_matrix import PairMatrix
+from commwatch.probes.plan import (
+    Backend,
+    CyclePlan,
+    CycleResult,
+    Failed,
+    Measure,
+    Measured,
+    Operation,
+    Purpose,
+    Skipped,
+    Step,
+    StepOutcome,
+    Yielded,
+)
+from commwatch.probes.results.balance import balance_of
+from commwatch.probes.results.bus_bandwidth import algorithm_bandwidth, bus_bandwidth
+from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.scaling import ScalingPoint, scaling_points, scaling_words
+from commwatch.probes.results.slow_cells import slow_cells
+
+SCHEMA_VERSION = 1
+"""Grows when something is taken away or changes its meaning; additions leave it as it is."""
+
+GOOD, BAD, NOT_MEASURED = 0, 1, 3
+"""Exit codes; 2 is wrong use."""
+
+UNEVEN_RATIO = 0.9
+"""Below this share of the slowest rank's time the fastest one is told: smaller differences are noise."""
+
+Verdict: TypeAlias = Literal["good", "low", "slow", "below model", "not judged"]
+"""low: bandwidth below the threshold of what is configured or published; below model: of what a model says, which is no
+failure; slow: latency above the limit that is configured; not judged: nothing is known to hold it against."""
+
+CycleVerdict: TypeAlias = Literal["good", "below model", "low", "slow", "failed", "skipped", "gave way"]
+
+ExpectedOf: TypeAlias = Callable[[Step], Expected | None]
+"""What a step should give, bus bandwidth."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One step: an operation at a size over some ranks."""
+
+    operation: Operation
+    purpose: Purpose
+    size_bytes: int
+    members: tuple[int, ...]
+    """Ranks that took part."""
+    seconds: float
+    """Of one call on the slowest rank."""
+    median_seconds: float
+    """Over the ranks."""
+    slowest_rank: int | None
+    """Where the ranks are uneven."""
+    balance_ratio: float | None
+    """Time of the fastest rank over that of the slowest; null for one rank."""
+    algorithm_bandwidth_bytes_per_second: float | None
+    """Of the slowest rank; null for latency."""
+    bus_bandwidth_bytes_per_second: float | None
+    expected: Expected | None
+    utilization_ratio: float | None
+    """Bus bandwidth over the expected one."""
+    verdict: Verdict
+
+
+class Scaling(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether adding GPUs helps."""
+
+    points: tuple[ScalingPoint, ...]
+    words: tuple[str, ...]
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPU of one rank."""
+
+    gpu: str
+    """NVML index; empty where the driver has none."""
+    uuid: str
+    pci_bus_id: str
+    name: str
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one cycle came to."""
+
+    probe: str
+    measure: Measure
+    backend: Backend
+    ranks: int
+    gpus: tuple[Member, ...]
+    """By rank; with more ranks than GPUs they begin anew."""
+    verdict: CycleVerdict
+    shares_gpus: bool
+    """More ranks than GPUs: what arrived was right, but its times say nothing, so there are no rows."""
+    rows: tuple[Row, ...] = ()
+    """Of pairs there are none: see ``pairs``."""
+    pairs: PairMatrix | None = None
+    pairs_expected_source: Literal["configured", "model"] | None = None
+    """Where the expected bandwidths of ``pairs`` come from."""
+    scaling: Scaling | None = None
+    notes: tuple[str, ...] = ()
+    """What stands below the table."""
+    result: CycleResult
+
+    @property
+    def exit_code(self) -> int:
+        """0 good or only below a model, 1 failed, low or slow, 3 skipped or gave way."""
+        if self.verdict in ("good", "below model"):
+            return GOOD
+        return NOT_MEASURED if self.verdict in ("skipped", "gave way") else BAD
+
+    @property
+    def has_no_place_here(self) -> bool:
+        """This node lacks what it measures: a second GPU, or any."""
+        return isinstance(self.result, Skipped) and self.result.reason in ("single_gpu", "no_gpu_backend")
+
+    def rank_name(self, rank: int) -> str:
+        """``rank 3 (GPU3)``; without a GPU ``rank 3``."""
+        gpu = self.gpus[rank % len(self.gpus)].gpu if self.gpus else ""
+        return f"rank {rank} (GPU{gpu})" if gpu else f"rank {rank}"
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``commwatch probe --json`` prints."""
+
+    schema_version: int = SCHEMA_VERSION
+    simulated_node: str
+    """Name of the simulated node; empty for a real one."""
+    probes: tuple[Answer, ...]
+
+
+def answer_of(
+    plan: CyclePlan,
+    result: CycleResult,
+    gpus: tuple[Member, ...],
+    *,
+    expected_of: ExpectedOf,
+    low_ratio: float,
+    latency_limit: float | None,
+    pairs: PairMatrix | None = None,
+    firm_pairs: bool = False,
+    notes: Sequence[str] = (),
+) -> Answer:
+    """The answer from the outcome of a cycle.
+
+    Args:
+        plan: of the cycle.
+        result: its outcome.
+        gpus: by rank.
+        expected_of: what a step should give.
+        low_ratio: a bandwidth below this share of the expected one is low.
+        latency_limit: seconds of a small call above which it is slow; None for no limit.
+        pairs: the matrix, of a cycle over pairs.
+        firm_pairs: what is expected of pairs is configured, not of a model.
+        notes: further sentences.
+    """
+    rows: tuple[Row, ...] = ()
+    scaling = None
+    if isinstance(result, Measured) and not plan.shares_gpus and plan.measure != "pairs":
+        rows = tuple(_row(one, expected_of(one.step), low_ratio, latency_limit) for one in result.outcomes)
+        if plan.measure == "scaling":
+            scaling = _scaling(rows)
+    verdicts = {row.verdict for row in rows}
+    if pairs is not None:
+        verdicts.add(_pairs_verdict(pairs, low_ratio, firm_pairs))
+    return Answer(
+        probe=plan.probe,
+        measure=plan.measure,
+        backend=plan.backend,
+        ranks=plan.ranks,
+        gpus=gpus,
+        verdict=_cycle_verdict(result, verdicts),
+        shares_gpus=plan.shares_gpus,
+        rows=rows,
+        pairs=pairs,
+        pairs_expected_source=_pairs_source(pairs, firm_pairs),
+        scaling=scaling,
+        notes=tuple(notes),
+        result=result,
+    )
+
+
+def _row(outcome: StepOutcome, expected: Expected | None, low_ratio: float, latency_limit: float | None) -> Row:
+    step, seconds = outcome.step, outcome.slowest_seconds
+    balance = balance_of(outcome.seconds)
+    uneven = balance is not None and balance.ratio < UNEVEN_RATIO
+    algorithm = bus = used = None
+    verdict: Verdict = "not judged"
+    if step.purpose == "latency":
+        expected = None
+        if latency_limit is not None:
+            verdict = "slow" if seconds > latency_limit else "good"
+    else:
+        algorithm = algorithm_bandwidth(step.size_bytes, seconds)
+        bus = bus_bandwidth(step.operation, len(step.members), step.size_bytes, seconds)
+        if expected is not None:
+            used = bus / expected.bytes_per_second
+            low: Verdict = "below model" if expected.source == "model" else "low"
+            verdict = low if used < low_ratio else "good"
+    return Row(
+        operation=step.operation,
+        purpose=step.purpose,
+        size_bytes=step.size_bytes,
+        members=step.members,
+        seconds=seconds,
+        median_seconds=outcome.median_seconds,
+        slowest_rank=outcome.slowest_rank if uneven else None,
+        balance_ratio=None if balance is None else balance.ratio,
+        algorithm_bandwidth_bytes_per_second=algorithm,
+        bus_bandwidth_bytes_per_second=bus,
+        expected=expected,
+        utilization_ratio=used,
+        verdict=verdict,
+    )
+
+
+def _scaling(rows: Sequence[Row]) -> Scaling | None:
+    seconds = {len(row.members): row.seconds for row in rows}
+    if not seconds:
+        return None
+    points = scaling_points(rows[0].size_bytes, seconds)
+    return Scaling(points=points, words=scaling_words(points))
+
+
+def _pairs_verdict(pairs: PairMatrix, low_ratio: float, firm: bool) -> Verdict:
+    """A suspect makes pairs low whatever is expected of them."""
+    slow = bool(slow_cells(pairs, low_ratio))
+    if pairs.suspects or (slow and firm):
+        return "low"
+    return "below model" if slow else "good"
+
+
+def _pairs_source(pairs: PairMatrix | None, firm: bool) -> Literal["configured", "model"] | None:
+    if pairs is None or all(cell.expected_bandwidth is None for cell in pairs.cells):
+        return None
+    return "configured" if firm else "model"
+
+
+def _cycle_verdict(result: CycleResult, verdicts: Collection[Verdict]) -> CycleVerdict:
+    if isinstance(result, Failed):
+        return "failed"
+    if isinstance(result, Skipped):
+        return "skipped"
+    if isinstance(result, Yielded):
+        return "gave way"
+    order: tuple[Literal["low", "slow", "below model"], ...] = ("low", "slow", "below model")
+    return next((one for one in order if one in verdicts), "good")
+
+
+def notes_of(answer: Answer) -> Iterator[str]:
+    """What is told below the table beside the answer's own notes: why there is no result, and who is behind."""
+    result = answer.result
+    if isinstance(result, Measured):
+        yield from _uneven(answer)
+        if result.nccl.settings:
+            settings = ", ".join(f"{name}={value}" for name, value in sorted(result.nccl.settings.items()))
+            yield f"NCCL settings of this machine in force: {settings}"
+        if answer.shares_gpus:
+            yield "what arrived was exact; several ranks share a GPU, so times say nothing"
+    elif isinstance(result, Failed):
+        yield _by_index(answer, result.detail)
+        yield from (f"NCCL: {line}" for line in result.nccl.warnings)
+    elif isinstance(result, Yielded):
+        yield f"gave way: {result.reason}: {result.detail}"
+    else:
+        yield f"{result.reason}: {result.detail}"
+    yield from answer.notes
+    if answer.scaling is not None:
+        yield from answer.scaling.words
+
+
+def _by_index(answer: Answer, text: str) -> str:
+    """A text with the GPUs by their indexes, as the table has them, not by their UUIDs."""
+    for gpu in answer.gpus:
+        if gpu.uuid and gpu.gpu:
+            text = text.replace(gpu.uuid, f"GPU{gpu.gpu}")
+    return text
+
+
+def _uneven(answer: Answer) -> Iterator[str]:
+    """Collectives hold all ranks to the slowest, so an uneven one is worth a word for each size."""
+    for row in answer.rows:
+        if row.slowest_rank is not None and row.balance_ratio is not None:
+            yield (
+                f"{row.operation} for {row.purpose}: {answer.rank_name(row.slowest_rank)} is the slowest; "
+                f"the fastest takes {100 * row.balance_ratio:.0f} % of its time"
+            )

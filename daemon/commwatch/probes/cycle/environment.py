@@ -1,0 +1,80 @@
+"""The environment of a rank process: made from nothing, so that no setting of the daemon or its user leaks in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from commwatch.probes.cycle.guard import FOLDER_VARIABLE, PARENT_VARIABLE
+from commwatch.probes.plan import CyclePlan
+
+_INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+
+_TORCH = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "60",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "100",
+    "TORCH_NCCL_USE_COMM_NONBLOCKING": "1",
+    "TORCH_NCCL_NONBLOCKING_TIMEOUT": "60",
+    # Newer torch warns of the old name of the buffer, older torch knows no other.
+    "TORCH_FR_BUFFER_SIZE": "100",
+}
+
+_SHARED_GPU = {
+    # NCCL refuses two ranks of one host on one GPU, so each is a host of its own, and they meet over the loopback.
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_MNNVL_ENABLE": "0",
+    "NCCL_NVLS_ENABLE": "0",
+}
+
+
+def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of one rank.
+
+    NCCL still reads /etc/nccl.conf, as the jobs of this node do.
+
+    Args:
+        plan: the cycle.
+        rank: which of its ranks.
+        folder: the cycle's private folder; home and temporary folder of the rank.
+        own: the daemon's environment; a few names are taken from it.
+    """
+    environment = {name: own[name] for name in _INHERITED if name in own}
+    environment |= {
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        # The rank finds the packages where the daemon finds them, and nowhere else.
+        "PYTHONPATH": ":".join(path for path in sys.path if path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        PARENT_VARIABLE: str(os.getpid()),
+        FOLDER_VARIABLE: str(folder),
+    }
+    if plan.backend == "gloo":
+        environment["GLOO_SOCKET_IFNAME"] = "lo"
+    if plan.backend == "nccl":
+        environment |= _TORCH | {
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": ",".join(plan.devices),
+            # No MPS server is here: with one of the users' a fault of ours would end their work too.
+            "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
+            # A RAS thread of ours would take or share the port of the user's jobs.
+            "NCCL_RAS_ENABLE": "0",
+            # Warnings come with any level and of all subsystems; these three say which settings are in force, and
+            # over what the ranks talk. Read at the end of the cycle, and gone with the folder.
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET",
+            "NCCL_DEBUG_FILE": str(folder / f"rank{rank}.nccl"),
+        }
+        if plan.shares_gpus:
+            environment |= _SHARED_GPU | {"NCCL_HOSTID": f"commwatch-rank-{rank}"}
+    return environment
+
+
+def given_nccl_settings(plan: CyclePlan) -> frozenset[str]:
+    """Names of the NCCL settings that the ranks of a cycle have from us."""
+    return frozenset(name for name in rank_environment(plan, 0, Path(), {}) if name.startswith("NCCL_"))

@@ -1,0 +1,120 @@
+"""What NCCL's own log of a cycle says: the settings in force, the transports, the warnings."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from commwatch.jobs.logs.lines import (
+    Finding,
+    LogLine,
+    find_in_text,
+    find_in_warning,
+    first_culprit,
+    parse_line,
+    setting_of,
+    transport_of,
+)
+from commwatch.probes.plan import NcclNotes
+
+OURS = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RAS_ENABLE"})
+"""Settings that every rank with NCCL is given; more where ranks share a GPU (``probes/cycle/environment.py``)."""
+
+HEAD_BYTES = 1 << 20
+TAIL_BYTES = 256 << 10
+"""Read of a file that is longer: settings and transports stand at its beginning, what failed at its end."""
+
+_LONGEST_LINE = 4096
+
+MOST_FILES = 64
+MOST_WARNINGS = 8
+LONGEST_WARNING = 300
+MOST_SETTINGS = 64
+MOST_TRANSPORTS = 16
+
+
+def read_notes(folder: Path, ours: Collection[str] = OURS) -> NcclNotes:
+    """Everything worth keeping of the files ``rank*.nccl`` in a cycle's folder; empty without any.
+
+    A file that cannot be read, or is none (a link, a pipe), says nothing.
+
+    Args:
+        folder: the cycle's private folder.
+        ours: names of the settings that commwatch gave the ranks; they are left out.
+    """
+    settings: dict[str, list[str]] = {}
+    transports: Counter[str] = Counter()
+    warnings: dict[str, None] = {}
+    findings: list[Finding] = []
+    for path in sorted(folder.glob("rank*.nccl"), key=_order)[:MOST_FILES]:
+        for line in _lines(path):
+            if (parsed := parse_line(line)) is None:
+                continue
+            if parsed.level == "WARN":
+                if (finding := find_in_warning(parsed)) is not None:
+                    findings.append(finding)
+                warnings.setdefault(_as_written(parsed))
+            elif (setting := setting_of(parsed.message)) is not None:
+                values = settings.setdefault(setting[0], [])
+                if setting[1] not in values:
+                    values.append(setting[1])
+            elif (transport := transport_of(parsed.message)) is not None:
+                transports[transport] += 1
+    foreign = {name: " | ".join(values) for name, values in sorted(settings.items()) if name not in ours}
+    return NcclNotes(
+        settings=dict(list(foreign.items())[:MOST_SETTINGS]),
+        transports=dict(transports.most_common(MOST_TRANSPORTS)),
+        warnings=tuple(warnings)[:MOST_WARNINGS],
+        category=first_culprit(findings) or "",
+    )
+
+
+def category_of(text: str) -> str:
+    """Category of the likeliest cause in the text of a rank's error; empty where it has nothing to do with NCCL."""
+    category = first_culprit(find_in_text(text))
+    return "" if category is None or category == "crash" else category
+
+
+def _order(path: Path) -> tuple[int, str]:
+    return len(path.name), path.name
+
+
+def _as_written(warning: LogLine) -> str:
+    source = f"{warning.source} " if warning.source else ""
+    return f"{source}NCCL WARN {warning.message}"[:LONGEST_WARNING]
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with open(path, "rb", opener=_open_plain_file) as file:
+            yield from _lines_of(file, HEAD_BYTES)
+            size = os.fstat(file.fileno()).st_size
+            if size > file.tell():
+                file.seek(max(file.tell(), size - TAIL_BYTES))
+                yield from _lines_of(file, TAIL_BYTES)
+    except OSError:
+        return
+
+
+def _open_plain_file(path: str, flags: int) -> int:
+    """Open without following a link or waiting for a pipe.
+
+    Raises:
+        OSError: it is no plain file.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is no plain file")
+    return descriptor
+
+
+def _lines_of(file: BinaryIO, size: int) -> Iterator[str]:
+    """The lines of about that many bytes; a longer one comes in pieces."""
+    while size > 0 and (line := file.readline(_LONGEST_LINE)):
+        size -= len(line)
+        yield line.decode(errors="replace")

@@ -1,0 +1,257 @@
+"""A rank process as its parent sees it: started in a group of its own, listened to, and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from commwatch.probes.cycle.priority import go_on, let_others_go_first
+from commwatch.probes.cycle.rank import EXIT_SECONDS
+from commwatch.probes.plan import (
+    ErrorEvent,
+    GateEvent,
+    Phase,
+    PhaseEvent,
+    RankEvent,
+    RankPlan,
+    RankResult,
+    ResultEvent,
+)
+from commwatch.workers.process_state import uninterruptible
+
+ASK_SECONDS = 0.35
+"""Time from closing a rank's standard input, on which it aborts its communicator and ends, to SIGTERM."""
+TERM_SECONDS = 0.15
+"""Time from SIGTERM to SIGKILL; with the one above and a look's interval within the second of giving way."""
+KILL_SECONDS = 5.0
+"""Time that a killed rank has to disappear; freeing GPU memory takes a while."""
+_LEFTOVER_SECONDS = 0.1
+"""Time that what a rank left in its group has to disappear once it is killed."""
+_POLL_SECONDS = 0.02
+_LINE_BYTES = 2**20
+_TAIL_BYTES = 1000
+
+_decoder = msgspec.json.Decoder(RankEvent)
+
+
+class RankProcess:
+    """One rank; its state is what it said last."""
+
+    def __init__(self, rank: int, process: subprocess.Popen[bytes], procfs: Path, noise: int) -> None:
+        self.rank = rank
+        self.phase: Phase = "start"
+        self.gate = -1
+        """Number of the last gate that it came to; -1 before the first."""
+        self.waiting = False
+        """It stands before that gate."""
+        self.result: RankResult | None = None
+        self.error: ErrorEvent | None = None
+        self.said_all = False
+        """Its standard output is closed: it has ended, or is about to."""
+        self.own_status: int | None = None
+        """Exit status, or minus the number of the signal, of a rank that ended before it was asked to."""
+        self.exit_seconds = EXIT_SECONDS
+        """Time that the rank has to close its group after its result; shorter when the cycle must give way."""
+        self.ended_at: float | None = None
+        """Monotonic time at which it was found to have ended."""
+        self._status = 0
+        self._process = process
+        self._procfs = procfs
+        self._noise = noise
+        self._input: asyncio.WriteTransport | None = None
+        self._listened_to = False
+        self._dismissed = False
+
+    @classmethod
+    def start(
+        cls,
+        command: Sequence[str],
+        rank: int,
+        environment: Mapping[str, str],
+        procfs: Path,
+        inherited: Collection[int] = (),
+    ) -> RankProcess:
+        """Start a rank; blocks for some milliseconds.
+
+        Args:
+            command: the command line.
+            rank: which one it is.
+            environment: all of its environment.
+            procfs: where processes show their state.
+            inherited: descriptors that stay open in it.
+
+        Raises:
+            OSError: the process could not be made.
+        """
+        noise = os.memfd_create(f"rank{rank}.stderr")
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=noise,
+                env=dict(environment),
+                cwd="/",  # Python looks there for modules: nobody else may write to it
+                start_new_session=True,
+                bufsize=0,
+                pass_fds=tuple(inherited),
+            )
+        except OSError:
+            os.close(noise)
+            raise
+        let_others_go_first(process.pid)
+        return cls(rank, process, procfs, noise)
+
+    @property
+    def pid(self) -> int:
+        """Process id, and id of the process group."""
+        return self._process.pid
+
+    async def listen(self, plan: RankPlan, changed: Callable[[], None]) -> None:
+        """Hand over the plan and take in what the rank says until its output closes.
+
+        Never waits for a rank that does not read. ``changed`` is called after each line and at the end.
+        """
+        if self._dismissed:
+            return
+        self._listened_to = True
+        reader = asyncio.StreamReader(limit=_LINE_BYTES)
+        loop = asyncio.get_running_loop()
+        self._input, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._process.stdin)
+        self._input.write(msgspec.json.encode(plan) + b"\n")
+        if self._dismissed:  # meanwhile
+            self._close_pipes()
+        output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._process.stdout)
+        try:
+            while line := await reader.readline():
+                self._take(line)
+                changed()
+        except ValueError:  # a line without end
+            self._garbled()
+        finally:
+            output.close()
+            self.said_all = True
+            changed()
+
+    def open_gate(self) -> None:
+        """Let the rank through the gate before which it stands."""
+        self.waiting = False
+        if self._input is not None and not self._input.is_closing():
+            self._input.write(b"g")
+
+    def _take(self, line: bytes) -> None:
+        if self.result is not None or self.error is not None:
+            return  # the first word on how it went is the one that counts
+        try:
+            event = _decoder.decode(line)
+        except msgspec.DecodeError:
+            self._garbled()
+            return
+        if isinstance(event, PhaseEvent):
+            if self.phase == "start" and event.phase != "start":
+                go_on(self.pid)
+            self.phase = event.phase
+        elif isinstance(event, GateEvent):
+            self.gate, self.waiting = event.gate, True
+        elif isinstance(event, ResultEvent):
+            self.result = event.result
+            self.phase = "done"
+        else:
+            self.error = event
+
+    def _garbled(self) -> None:
+        self.error = ErrorEvent("crashed", "the rank wrote something that is no event")
+
+    def last_words(self) -> str:
+        """The end of what the rank and its libraries wrote to standard error, in one line; empty once it is reaped."""
+        if self._process.returncode is not None:
+            return ""
+        end = os.pread(self._noise, _TAIL_BYTES, max(0, os.fstat(self._noise).st_size - _TAIL_BYTES))
+        return " | ".join(end.decode(errors="replace").split("\n")).strip(" |")
+
+    def ended(self) -> bool:
+        """Whether the process has ended; it is not reaped, so that its id still names its own group."""
+        if self.ended_at is not None:
+            return True
+        end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if end is None:
+            return False
+        self.ended_at = time.monotonic()
+        self._status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+        self._close_pipes()
+        return True
+
+    def reap(self) -> None:
+        """Kill what the rank, which has ended, left in its group: its guard, and children."""
+        if self._process.returncode is None:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            os.close(self._noise)
+
+    def end_if_back(self) -> bool:
+        """Whether a rank that was stuck in the kernel has ended and is reaped; it gets SIGKILL once it is back."""
+        if not self.ended() and not uninterruptible(self._procfs, self.pid):
+            self._signal(signal.SIGKILL)
+        if self.ended():
+            self.reap()
+        return self.ended()
+
+    async def end(self) -> bool:
+        """Ask, then SIGTERM, then SIGKILL; False if it is stuck in the kernel and was left alone.
+
+        No signal is sent while a thread is in state D: killing a process inside the driver has frozen GPUs.
+        """
+        if self.said_all and await self._ended_within(lambda: ASK_SECONDS):
+            self.own_status = self._status
+        self._close_pipes()
+        return (
+            await self._ended_within(lambda: self.exit_seconds if self.result is not None else ASK_SECONDS)
+            or await self._ended_within(lambda: TERM_SECONDS, signal.SIGTERM)
+            or await self._ended_within(lambda: KILL_SECONDS, signal.SIGKILL)
+        )
+
+    async def _ended_within(self, seconds: Callable[[], float], number: signal.Signals | None = None) -> bool:
+        started = time.monotonic()
+        while not self.ended():
+            if number is not None and not uninterruptible(self._procfs, self.pid):
+                self._signal(number)
+                number = None
+            if time.monotonic() - started >= seconds():
+                return False
+            await asyncio.sleep(_POLL_SECONDS)
+        return True
+
+    async def leftovers_gone(self) -> None:
+        """Wait for the guard and the children that ``reap`` killed; they are init's now, or ours where we are init."""
+        deadline = time.monotonic() + _LEFTOVER_SECONDS
+        with suppress(ProcessLookupError, PermissionError):
+            while time.monotonic() < deadline:
+                self._reap_leftovers()
+                os.killpg(self.pid, 0)
+                await asyncio.sleep(_POLL_SECONDS / 4)
+
+    def _reap_leftovers(self) -> None:
+        with suppress(ChildProcessError):  # they are not our children
+            os.waitpid(-self.pid, os.WNOHANG)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):  # the group is gone
+            os.killpg(self.pid, number)
+
+    def _close_pipes(self) -> None:
+        """Close its input; pipes that the event loop has are closed by it."""
+        self._dismissed = True
+        if self._input is not None and not self._input.is_closing():
+            self._input.abort()  # what it has not read by now, it need not read
+        self._input = None
+        if not self._listened_to:
+            for pipe in filter(None, (self._process.stdin, self._process.stdout)):
+                pipe.close()

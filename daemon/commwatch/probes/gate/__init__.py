@@ -1,0 +1,1 @@
+"""Whether a probe may run: idle GPUs, schedulers, budget, holds."""

@@ -1,0 +1,108 @@
+"""How much of the GPUs' time probes have taken, whether another cycle fits, and what a schedule takes; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+import msgspec
+
+from commwatch.config.settings import Probe
+
+WINDOW_SECONDS = 4 * 3600.0
+"""The share is kept over each trailing window of this length, hence over any day.
+
+Short enough that probes spread over the day, long enough that a cycle with a slow start (a minute) still fits.
+"""
+
+DAY_SECONDS = 86400.0
+
+FIRST_CYCLE_SECONDS = 6.0
+STEP_SECONDS = 0.25
+"""Expected time for which a cycle of which nothing is known yet occupies the GPUs: the first for contexts, the first
+call (2 to 4.5 s on eight GPUs) and the end, the second for each step with the look at the node before it."""
+
+
+class Occupied(msgspec.Struct, frozen=True):
+    """One cycle's share."""
+
+    ended_at: float
+    """Seconds since 1970."""
+    gpu_seconds: float
+    """Time for which the ranks could have held a context, times the GPUs that they were on."""
+
+
+def used(cycles: Iterable[Occupied], now: float) -> float:
+    """GPU seconds of the cycles that ended within the window; one from the future (a clock set back) counts."""
+    return sum(cycle.gpu_seconds for cycle in cycles if cycle.ended_at > now - WINDOW_SECONDS)
+
+
+def recent(cycles: Iterable[Occupied], now: float) -> list[Occupied]:
+    """The cycles that still count."""
+    return [cycle for cycle in cycles if cycle.ended_at > now - WINDOW_SECONDS]
+
+
+def first_guess_seconds(steps: int) -> float:
+    """Seconds for which a cycle with so many steps occupies its GPUs, before any was seen."""
+    return FIRST_CYCLE_SECONDS + STEP_SECONDS * steps
+
+
+def expected_gpu_seconds(cycles: Iterable[Occupied], gpus: int, steps: int) -> float:
+    """What the next cycle of a probe will take: the median of its last five, or a first guess.
+
+    Args:
+        cycles: of this probe, the oldest first.
+        gpus: GPUs that it occupies.
+        steps: of its plan.
+    """
+    last = [cycle.gpu_seconds for cycle in cycles][-5:]
+    return median(last) if last else first_guess_seconds(steps) * gpus
+
+
+def fits(
+    cycles: Iterable[Occupied], *, expected: float, limit: float, gpus: int, now: float, reserved: float = 0.0
+) -> bool:
+    """Whether another cycle keeps the GPUs occupied for at most ``limit`` of the trailing window.
+
+    Args:
+        cycles: all cycles of all probes on this node.
+        expected: GPU seconds of the next one.
+        limit: share of wall time, 0 to 1.
+        gpus: GPUs of the node; without any there is nothing to occupy.
+        now: seconds since 1970.
+        reserved: GPU seconds kept back for seldom probes that wait for the budget: else a frequent one, which always
+            finds room for its small cycles first, would starve them.
+    """
+    return gpus == 0 or used(cycles, now) + expected + reserved <= limit * WINDOW_SECONDS * gpus
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledProbe:
+    """One line of the table of a schedule."""
+
+    probe: str
+    measure: str
+    interval: float
+    """Seconds."""
+    cycles_per_day: float
+    cycle_seconds: float
+    """For which a cycle occupies each of its GPUs."""
+    share: float
+    """Of the wall time of each of its GPUs, 0 to 1."""
+
+
+def schedule(
+    definitions: Mapping[str, Probe], cycle_seconds: Callable[[str, Probe], float]
+) -> tuple[ScheduledProbe, ...]:
+    """What the probes of a configuration take where nothing holds them back, the greatest share first.
+
+    Args:
+        definitions: the probes by name.
+        cycle_seconds: how long a cycle of a probe occupies its GPUs; ``first_guess_seconds``, or measured.
+    """
+    lines = []
+    for name, probe in definitions.items():
+        interval, seconds = float(probe.interval), cycle_seconds(name, probe)
+        lines.append(ScheduledProbe(name, probe.measure, interval, DAY_SECONDS / interval, seconds, seconds / interval))
+    return tuple(sorted(lines, key=lambda line: -line.share))

@@ -1,0 +1,115 @@
+"""The hold on a node: for a job that is about to start, probes give way and none begins."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from commwatch.errors import CommwatchError
+from commwatch.state.directory import write_atomically
+
+log = structlog.get_logger("commwatch.probes.hold")
+
+FILE_NAME = "hold.json"
+
+
+class HoldError(CommwatchError):
+    """The hold cannot be written."""
+
+    exit_code = 2
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """What was asked for; times are wall clock seconds since 1970."""
+
+    until: float
+    """No probe starts before this."""
+    since: float
+    """The last time that somebody asked: a cycle that began before gives way, however short the hold."""
+
+    def left(self, now: float) -> float:
+        """Seconds for which it is still in force; 0 where it is not."""
+        return max(0.0, self.until - now)
+
+
+class HoldFile:
+    """The hold of a state directory; anyone who may write it may hold the node."""
+
+    def __init__(self, state: Path) -> None:
+        self.path = state / FILE_NAME
+        self._seen: tuple[int, int, int] | None = None
+        self._current: Hold | None = None
+
+    def read(self) -> Hold | None:
+        """The last hold, in force or not; None where there is none, or it cannot be understood, which is logged once.
+
+        One ``stat`` while nothing changes.
+        """
+        try:
+            status = self.path.stat()
+        except OSError:
+            self._seen = self._current = None
+            return None
+        stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        if stamp != self._seen:
+            self._seen = stamp
+            self._current = self._parse()
+        return self._current
+
+    def _parse(self) -> Hold | None:
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=Hold)
+        except (OSError, ValueError, RecursionError) as error:
+            log.error("the hold file is ignored", file=str(self.path), error=str(error))
+            return None
+
+    def hold(self, seconds: float, now: float) -> Hold:
+        """Make a cycle under way give way, and let none start for so long; a longer hold stays as it is.
+
+        Raises:
+            HoldError: the file cannot be written.
+        """
+        with self._alone():
+            before = self.read()
+            hold = Hold(until=max(now + seconds, before.until if before else 0.0), since=now)
+            write_atomically(self.path, msgspec.json.encode(hold))
+            return hold
+
+    def end(self, now: float) -> bool:
+        """Let probes start again; False where nothing was held.
+
+        Raises:
+            HoldError: the file cannot be removed.
+        """
+        with self._alone():
+            before = self.read()
+            self.path.unlink(missing_ok=True)
+            return before is not None and before.left(now) > 0
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Prologues of several jobs may run at once; the directory is locked, which leaves no file of another owner."""
+        try:
+            descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise HoldError(f"{self.path}: {error.strerror}{_hint(error)}") from error
+
+
+def _hint(error: OSError) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "; run this as root or as the daemon's user"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return "; name the state directory of the daemon with --path.state, and --simulate for a simulated node"
+    return ""

@@ -1,0 +1,85 @@
+"""What the node's schedulers say of it: which of them run here, and whether they have given it to a job."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from commwatch.config.settings import Probes
+from commwatch.probes.gate.decision import SchedulerAnswer, SchedulerFacts, asks_kubelet, asks_slurm
+from commwatch.probes.gate.kubelet import ask_kubelet
+from commwatch.probes.gate.slurm import ask_slurm, node_name
+
+_KUBELETS = frozenset({"kubelet", "k3s-server", "k3s-agent"})
+_SLURMD = "slurmd"
+_INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+"""The kernel gives the namespace that it boots with this number (PROC_PID_INIT_INO)."""
+
+
+class Daemons(NamedTuple):
+    """The schedulers' daemons that run here."""
+
+    slurmd: tuple[str, ...] = ()
+    """Its command line; empty where it does not run."""
+    kubelet: bool = False
+
+
+async def scheduler_facts(limits: Probes, procfs: Path, sysfs: Path) -> SchedulerFacts:
+    """What the schedulers say that the gate asks for, within ``limits.scheduler_deadline``.
+
+    Args:
+        limits: gate, names and deadline.
+        procfs: where the node's processes show.
+        sysfs: where the cgroups of Slurm's jobs show.
+    """
+    if limits.gate in ("idle", "off"):
+        return SchedulerFacts()
+    daemons = await asyncio.to_thread(find_daemons, procfs)
+    slurmd = bool(daemons.slurmd)
+
+    async def slurm() -> SchedulerAnswer | None:
+        if not asks_slurm(limits.gate, slurmd=slurmd):
+            return None
+        name = node_name(limits.slurm_node, daemons.slurmd)
+        return await ask_slurm(sysfs / "fs/cgroup", name, limits.scheduler_deadline)
+
+    async def kubernetes() -> SchedulerAnswer | None:
+        if not asks_kubelet(limits.gate, kubelet=daemons.kubelet):
+            return None
+        return await ask_kubelet(Path(limits.kubelet_socket), limits.scheduler_deadline)
+
+    answers = await asyncio.gather(slurm(), kubernetes())
+    return SchedulerFacts(slurmd=slurmd, kubelet=daemons.kubelet, slurm=answers[0], kubernetes=answers[1])
+
+
+def find_daemons(procfs: Path) -> Daemons:
+    """The schedulers' daemons among the processes; reads every ``/proc/PID/comm``, so not in the event loop."""
+    slurmd: tuple[str, ...] = ()
+    kubelet = False
+    for process in procfs.iterdir():
+        if not process.name.isdigit():
+            continue
+        with suppress(OSError):  # ended meanwhile
+            name = (process / "comm").read_text(errors="replace").strip()
+            if name == _SLURMD and not slurmd:
+                slurmd = _command_line(process)
+            kubelet = kubelet or name in _KUBELETS
+    return Daemons(slurmd, kubelet)
+
+
+def _command_line(process: Path) -> tuple[str, ...]:
+    with suppress(OSError):  # ended meanwhile, or not to be read by us
+        words = (process / "cmdline").read_text(errors="replace").split("\0")
+        return tuple(word for word in words if word) or (_SLURMD,)
+    return (_SLURMD,)
+
+
+def initial_pid_namespace(procfs: Path) -> bool | None:
+    """Whether we are in the node's own PID namespace; None where that cannot be told."""
+    try:
+        return os.readlink(procfs / "self/ns/pid") == _INITIAL_PID_NAMESPACE
+    except OSError:
+        return None

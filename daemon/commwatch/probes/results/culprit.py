@@ -1,0 +1,223 @@
+"""The part that slow cells of the last pair matrices have in common, and how sure that is; pure.
+
+docs/culprit.md explains the model and has the measured confusion table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from commwatch.node.topology.pair_matrix import PairMatrix, Quantity, Suspect
+from commwatch.node.topology.ways import Candidate, Parts
+from commwatch.probes.results.cells import (
+    LogTimes,
+    Slowness,
+    against_expected,
+    against_history,
+    against_peers,
+    best_of,
+    combined,
+    expected_times,
+    log_times,
+    rounds_of,
+    usual,
+    without_ramp,
+)
+from commwatch.probes.results.explanation import Search, SearchRule
+from commwatch.probes.results.suspect_words import Found, suspect_of
+
+__all__ = [
+    "MATRICES",
+    "Parts",
+    "Past",
+    "comparable",
+    "find_suspects",
+    "keep_good",
+    "looks_slow",
+    "past_of",
+]
+
+MATRICES: Final = 3
+"""In a row that must show the same part."""
+FIRST_KEPT: Final = 4
+LATEST_KEPT: Final = 8
+_BANDWIDTHS: tuple[Quantity, ...] = ("bandwidth", "both_ways")
+_LATENCY: tuple[Quantity, ...] = ("latency",)
+
+BANDWIDTH_RULE = SearchRule(slow=math.log(1.18), slow_pair=math.log(1.28), deviation=0.06, measured_twice=True)
+"""A part on several pairs counts from 85 % of the bandwidth downwards, a single pair from 78 %."""
+LATENCY_RULE = SearchRule(slow=math.log(1.5), slow_pair=math.log(1.8), deviation=0.12, measured_twice=False)
+"""A small message counts from 1.5 times on (design), and from 1.8 times for a single pair."""
+
+
+def comparable(first: PairMatrix, second: PairMatrix) -> bool:
+    """Whether two matrices are of one series: same GPUs, backend, sizes, NCCL version and settings."""
+    return _conditions(first) == _conditions(second)
+
+
+def _conditions(matrix: PairMatrix) -> tuple[object, ...]:
+    return (
+        matrix.backend,
+        matrix.nccl_version,
+        matrix.settings_digest,
+        matrix.latency_bytes,
+        matrix.bandwidth_bytes,
+        tuple((one.label, one.device) for one in matrix.endpoints),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the cells of one series of matrices usually take."""
+
+    conditions: tuple[object, ...]
+    usually: Mapping[Quantity, LogTimes]
+
+
+_NOTHING: Mapping[Quantity, LogTimes] = {"bandwidth": {}, "both_ways": {}, "latency": {}}
+
+
+def past_of(good: Sequence[PairMatrix]) -> Past | None:
+    """What good matrices of one series say of its cells; None without any.
+
+    Args:
+        good: as ``keep_good`` keeps them. What the first ones say counts as long as the latest are no better, so that a
+            slow decline does not become the measure of itself.
+    """
+    if not good:
+        return None
+    usually = {}
+    for quantity in (*_BANDWIDTHS, *_LATENCY):
+        times = [log_times(one, quantity) for one in good]
+        usually[quantity] = best_of(usual(times[:FIRST_KEPT]), usual(times[FIRST_KEPT:]))
+    return Past(_conditions(good[-1]), usually)
+
+
+def keep_good(good: Sequence[PairMatrix], matrix: PairMatrix) -> tuple[PairMatrix, ...]:
+    """The good matrices to hold later ones against, with a new one: the first few of its series, and the latest."""
+    series = [*(one for one in good if comparable(one, matrix)), matrix]
+    return tuple(series[:FIRST_KEPT] + series[FIRST_KEPT:][-LATEST_KEPT:])
+
+
+def find_suspects(
+    matrices: Sequence[PairMatrix],
+    parts: Parts,
+    past: Past | None = None,
+    *,
+    firm_expected: bool = False,
+    fewest: int = MATRICES,
+) -> tuple[Suspect, ...]:
+    """The parts that explain the slow cells of the last matrices; the surest first, empty where nothing is slow.
+
+    Bandwidth decides, one way and both ways together; latency is looked at where bandwidth shows nothing. A cell is
+    slow against its own history where there is one, and in any case against its peers.
+
+    Args:
+        matrices: the last ones, oldest first, all still current; those before the last that are not comparable with
+            it end the row.
+        parts: of the same endpoints.
+        past: what the cells usually take; of another series it is left out of account.
+        firm_expected: the expected bandwidths are configured or a reference: then a class of ways that is slow as a
+            whole counts from the first day on.
+        fewest: matrices in a row that must show it; one is for a first sight.
+    """
+    row = _row(matrices, fewest)
+    found = _found_in(row, parts, past, (BANDWIDTH_RULE, LATENCY_RULE), firm_expected) if row else []
+    suspects = [suspect_of(one, parts) for one in found]
+    return tuple(sorted(suspects, key=lambda one: (-one.confidence, -one.slowdown, one.kind, one.element)))
+
+
+def looks_slow(matrix: PairMatrix, parts: Parts, past: Past | None = None, *, firm_expected: bool = False) -> bool:
+    """Whether a matrix is worth another one soon, and is no measure for later ones.
+
+    Less than it takes to name a part: one matrix can never say enough of a single pair.
+
+    Args:
+        matrix: the newest one; the rest as for ``find_suspects``.
+    """
+    bandwidth, latency = (replace(one, gain_least=0.0) for one in (BANDWIDTH_RULE, LATENCY_RULE))
+    return bool(_found_in([matrix], parts, past, (bandwidth, latency), firm_expected))
+
+
+def _found_in(
+    row: Sequence[PairMatrix],
+    parts: Parts,
+    past: Past | None,
+    rules: tuple[SearchRule, SearchRule],
+    firm_expected: bool,
+) -> list[Found]:
+    """What explains the slow cells of comparable matrices, by the rules for bandwidth and for latency."""
+    usually = past.usually if past is not None and past.conditions == _conditions(row[-1]) else _NOTHING
+    for quantities, rule in zip((_BANDWIDTHS, _LATENCY), rules, strict=True):
+        found = _against_the_past(row, parts, quantities, usually, rule)
+        if not found and firm_expected and quantities == _BANDWIDTHS and not usually["bandwidth"]:
+            found = _against_expectation(row, parts, rule)
+        found += _among_peers(row, parts, quantities, usually, rule, found)
+        if found:
+            return found
+    return []
+
+
+def _row(matrices: Sequence[PairMatrix], fewest: int) -> list[PairMatrix]:
+    """The last so many matrices; empty where there are not as many of one series."""
+    row = list(matrices[-fewest:])
+    return row if len(row) == fewest and all(comparable(one, row[-1]) for one in row) else []
+
+
+def _against_the_past(
+    row: Sequence[PairMatrix],
+    parts: Parts,
+    quantities: Sequence[Quantity],
+    usually: Mapping[Quantity, LogTimes],
+    rule: SearchRule,
+) -> list[Found]:
+    if not usually[quantities[0]]:
+        return []
+
+    def judge(matrix: PairMatrix, quantity: Quantity) -> Slowness:
+        return against_history(log_times(matrix, quantity), usually[quantity])
+
+    slowness = tuple(combined(one, quantities, judge) for one in row)
+    return _search(slowness, parts.all, rule, quantities[0], "what they used to do")
+
+
+def _against_expectation(row: Sequence[PairMatrix], parts: Parts, rule: SearchRule) -> list[Found]:
+    slowness = []
+    for one in row:
+        judged = against_expected(log_times(one, "bandwidth"), expected_times(one), parts.known)
+        if judged is None:
+            return []
+        slowness.append(judged)
+    # Nothing is expected of both ways at once, which is the second measurement of a cell.
+    return _search(tuple(slowness), parts.all, replace(rule, measured_twice=False), "bandwidth", "what is expected")
+
+
+def _among_peers(
+    row: Sequence[PairMatrix],
+    parts: Parts,
+    quantities: Sequence[Quantity],
+    usually: Mapping[Quantity, LogTimes],
+    rule: SearchRule,
+    found: Sequence[Found],
+) -> list[Found]:
+    """What is slow against its peers and not explained yet: a fault of the first day has no better past."""
+    explained = {cell for one in found for cell in one.explained.candidate.cells}
+
+    def judge(matrix: PairMatrix, quantity: Quantity) -> Slowness:
+        peers = against_peers(log_times(matrix, quantity), usually[quantity], parts.known)
+        risen = without_ramp(peers, rounds_of(matrix))
+        return {cell: value for cell, value in risen.items() if cell not in explained}
+
+    slowness = tuple(combined(one, quantities, judge) for one in row)
+    return _search(slowness, parts.among_peers, rule, quantities[0], "what the others do")
+
+
+def _search(
+    slowness: tuple[Slowness, ...], among: Sequence[Candidate], rule: SearchRule, quantity: Quantity, against: str
+) -> list[Found]:
+    if not all(any(value >= rule.slow for value in one.values()) for one in slowness):
+        return []
+    return [Found(one, quantity, against, slowness) for one in Search(slowness, rule, among).explain()]

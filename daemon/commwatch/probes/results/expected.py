@@ -1,0 +1,184 @@
+"""What a probe should give: configured, from published results, or from a model over the topology."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from commwatch.probes.results.bus_bandwidth import bus_bandwidth, factor
+from commwatch.probes.results.published import published
+from commwatch.probes.results.ring import narrowest_split, slowest_hop
+
+if TYPE_CHECKING:
+    from commwatch.node.topology.reach import GpuPaths
+    from commwatch.probes.plan import Backend, Operation, Step
+
+ExpectedSource: TypeAlias = Literal["configured", "reference", "model"]
+
+_BASE_SECONDS = 8.4e-6
+_NVLINK_STEP_SECONDS = 3.4e-6
+_PCIE_STEP_SECONDS = 5.7e-6
+"""Start and one step of a ring with protocol Simple (NCCL src/graph/tuning.cc)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a probe should give."""
+
+    bytes_per_second: float
+    """Bus bandwidth."""
+    source: ExpectedSource
+    basis: str
+    """Where the number comes from, for the operator."""
+
+    @property
+    def is_firm(self) -> bool:
+        """Whether falling short of it may make a streak: what a model says is a hint only."""
+        return self.source != "model"
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What an operation runs over."""
+
+    bytes_per_second: float
+    step_seconds: float
+    basis: str
+
+
+def expected_of_step(
+    step: Step, paths: GpuPaths | None, *, configured: float | None, backend: Backend
+) -> Expected | None:
+    """What a step for bandwidth should give; None where nothing can be said, as for gloo and for latency.
+
+    Of several pairs at once the slowest one counts; ``expected_of_pair`` has them one by one. A nominal link rate is
+    never the answer.
+
+    Args:
+        step: of a cycle whose ranks have a GPU each.
+        paths: what lies between these GPUs; None where not known.
+        configured: the operator's own number, bytes per second; it wins.
+        backend: what the ranks run on.
+    """
+    if step.purpose == "latency":
+        return None
+    if step.pairs:
+        found = [
+            expected_of_pair(pair, step.size_bytes, paths, configured=configured, backend=backend)
+            for pair in step.pairs
+        ]
+        known = [one for one in found if one is not None]
+        return min(known, key=lambda one: one.bytes_per_second) if len(known) == len(found) else None
+    if configured is not None:
+        return _configured(configured)
+    if backend == "gloo" or paths is None or not set(step.members) <= set(range(len(paths.addresses))):
+        return None
+    if step.operation in ("host_to_device", "device_to_host"):
+        return _copy(paths.host_rates[step.members[0]])
+    if len(step.members) < 2:
+        return None
+    if step.operation == "all_reduce" and (reference := _reference(paths, step)):
+        return reference
+    way = _all_to_all(paths, step.members) if step.operation == "all_to_all" else _ring(paths, step.members)
+    return _model(step.operation, len(step.members), step.size_bytes, way)
+
+
+def expected_of_pair(
+    pair: tuple[int, int], size_bytes: int, paths: GpuPaths | None, *, configured: float | None, backend: Backend
+) -> Expected | None:
+    """What one GPU should send to another, one way or both ways at once; None where nothing can be said.
+
+    Args:
+        pair: ranks of source and destination.
+        size_bytes: of one call.
+        paths: as for ``expected_of_step``, and so the rest.
+    """
+    if configured is not None:
+        return _configured(configured)
+    found = paths.between(*pair) if paths is not None and backend != "gloo" else None
+    if found is None or found.bytes_per_second is None:
+        return None
+    step_seconds = _NVLINK_STEP_SECONDS if found.nvlinks else _PCIE_STEP_SECONDS
+    return _model("send_recv", 2, size_bytes, _Way(found.bytes_per_second, step_seconds, found.basis))
+
+
+def _configured(bytes_per_second: float) -> Expected:
+    return Expected(float(bytes_per_second), "configured", "expected_bandwidth in the configuration")
+
+
+def _copy(rate: float | None) -> Expected | None:
+    return None if rate is None else Expected(rate, "model", "PCIe to the host, NCCL's planning rate")
+
+
+def _model(operation: Operation, ranks: int, size_bytes: int, way: _Way | None) -> Expected | None:
+    """Start and steps of a ring, then the bytes that each rank passes on."""
+    if way is None:
+        return None
+    steps = 1 if operation == "send_recv" else 2 * (ranks - 1) if operation == "all_reduce" else ranks - 1
+    latency = _BASE_SECONDS + steps * way.step_seconds
+    seconds = latency + size_bytes * factor(operation, ranks) / way.bytes_per_second
+    return Expected(bus_bandwidth(operation, ranks, size_bytes, seconds), "model", f"{way.basis}, NCCL's own constants")
+
+
+def _reference(paths: GpuPaths, step: Step) -> Expected | None:
+    """A published result; they are all of GPUs that reach each other over NVLink: H100 PCIe is not H100 SXM."""
+    if not _over_nvlink(paths, step.members):
+        return None
+    found = published(paths.common_name(step.members), len(step.members), step.size_bytes)
+    return None if found is None else Expected(found[0], "reference", found[1])
+
+
+def _over_nvlink(paths: GpuPaths, members: Sequence[int]) -> float:
+    return narrowest_split(members, paths.direct_rate, paths.switch_rates.__getitem__)
+
+
+def _ring(paths: GpuPaths, members: Sequence[int]) -> _Way | None:
+    """Rings over NVLink where it joins all members, else the best ring over whatever lies between them."""
+    over_nvlink = _over_nvlink(paths, members)
+    if over_nvlink > 0:
+        return _Way(over_nvlink, _NVLINK_STEP_SECONDS, f"rings over NVLink at {over_nvlink / 1e9:g} GB/s")
+    slowest = slowest_hop(members, lambda first, second: _rate(paths, first, second))
+    if slowest is None:
+        return None
+    hops = [paths.between(first, second) for first, second in combinations(members, 2)]
+    basis = next(hop.basis for hop in hops if hop is not None and hop.bytes_per_second == slowest)
+    return _Way(slowest, _PCIE_STEP_SECONDS, f"ring limited by {basis}")
+
+
+def _rate(paths: GpuPaths, first: int, second: int) -> float | None:
+    found = paths.between(first, second)
+    return None if found is None else found.bytes_per_second
+
+
+def _all_to_all(paths: GpuPaths, members: Sequence[int]) -> _Way | None:
+    """Every two members exchange an equal share at the same time: the busiest link decides.
+
+    The rate is that of the bytes that one member sends, over the time of the busiest link.
+    """
+    share_seconds: dict[str, float] = {}
+    basis: dict[str, str] = {}
+
+    def load(link: str, rate: float, text: str) -> None:
+        share_seconds[link] = share_seconds.get(link, 0.0) + 1 / rate
+        basis[link] = text
+
+    over_pcie = False
+    for first, second in combinations(members, 2):
+        found = paths.between(first, second)
+        if found is None or found.bytes_per_second is None:
+            return None
+        if found.through_switches:
+            for one in (first, second):
+                load(f"NVSwitches {one}", paths.switch_rates[one], found.basis)
+        elif found.nvlinks:
+            load(f"NVLink {first} {second}", found.bytes_per_second, found.basis)
+        else:
+            over_pcie = True
+            for link, rate in found.pcie_links:
+                load(link, rate, found.basis)
+    busiest = max(share_seconds, key=share_seconds.__getitem__)
+    rate = (len(members) - 1) / share_seconds[busiest]
+    step_seconds = _PCIE_STEP_SECONDS if over_pcie else _NVLINK_STEP_SECONDS
+    return _Way(rate, step_seconds, f"all pairs at once, limited by {basis[busiest]}")

@@ -1,0 +1,257 @@
+"""What is known of a probe of pairs over time: its matrices, what their slow cells have in common, and the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import structlog
+
+from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
+from commwatch.node.topology.reach import GpuPaths
+from commwatch.probes.plan import CyclePlan, CycleResult, Measured, StepOutcome
+from commwatch.probes.results.bus_bandwidth import bus_bandwidth
+from commwatch.probes.results.culprit import MATRICES, Parts, comparable, find_suspects, keep_good, looks_slow, past_of
+from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.history import ProbeHistory
+from commwatch.probes.results.judgement import JudgementRules
+from commwatch.probes.results.record import ProbeRecord, Reading
+from commwatch.probes.results.streak import is_current
+
+log = structlog.get_logger("commwatch.probing")
+
+Cell: TypeAlias = tuple[int, int]
+"""Source and destination, by rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSurroundings:
+    """The ends of the pairs, and what lies between them."""
+
+    endpoints: tuple[PairEndpoint, ...]
+    """By rank."""
+    labels: Mapping[Cell, str] = field(default_factory=dict)
+    """Class of the way of each ordered pair."""
+    expected: Mapping[Cell, Expected] = field(default_factory=dict)
+    """What each ordered pair should give one way, as far as something can be said."""
+    parts: Parts | None = None
+    """The parts on the ways; None where the topology is not known."""
+    simulated_node: str = ""
+
+
+def labels_of(paths: GpuPaths | None) -> dict[Cell, str]:
+    """Class of the way of each ordered pair; empty where not known."""
+    return {} if paths is None else {pair: reach.label for pair, reach in paths.pairs.items()}
+
+
+def parts_of(around: PairSurroundings) -> Parts:
+    """The parts that a matrix over these ends may show; without a topology its pairs alone."""
+    return around.parts or Parts({}, tuple(f"GPU{end.label}" for end in around.endpoints))
+
+
+def matrix_of(result: Measured, plan: CyclePlan, around: PairSurroundings) -> PairMatrix:
+    """The matrix of a cycle over pairs.
+
+    Args:
+        result: of a cycle with this plan.
+        plan: whose measure is ``pairs``.
+        around: the ends and what lies between them.
+    """
+    latency: dict[Cell, float] = {}
+    one_way: dict[Cell, float] = {}
+    both_ways: dict[Cell, float] = {}
+    rounds: dict[Cell, int] = {}
+    number = 0
+    for outcome in result.outcomes:
+        step = outcome.step
+        for pair in step.pairs:
+            seconds = _seconds(outcome, pair)
+            if seconds is None:
+                continue
+            rounds[pair] = number
+            if step.purpose == "latency":
+                latency[pair] = seconds
+            else:
+                rate = bus_bandwidth("send_recv", 2, step.size_bytes, seconds)
+                (both_ways if step.both_ways else one_way)[pair] = rate
+        number += step.both_ways  # the last step of a round
+    cells = tuple(
+        PairCell(
+            source=pair[0],
+            destination=pair[1],
+            latency_seconds=latency.get(pair),
+            bandwidth=one_way.get(pair),
+            both_ways_bandwidth=both_ways.get(pair),
+            expected_bandwidth=around.expected[pair].bytes_per_second if pair in around.expected else None,
+            path=around.labels.get(pair, ""),
+            round=rounds.get(pair),
+        )
+        for pair in sorted({*latency, *one_way, *both_ways})
+    )
+    return PairMatrix(
+        taken_at=result.finished_at,
+        backend=plan.backend,
+        nccl_version=result.nccl_version,
+        settings_digest=result.nccl.settings_digest,
+        simulated_node=around.simulated_node,
+        latency_bytes=plan.latency_bytes,
+        bandwidth_bytes=plan.bandwidth_bytes,
+        endpoints=around.endpoints,
+        cells=cells,
+    )
+
+
+def _seconds(outcome: StepOutcome, pair: Cell) -> float | None:
+    """Latency is told by the source's clock, bandwidth where the bytes arrive."""
+    return outcome.seconds[pair[0] if outcome.step.purpose == "latency" else pair[1]]
+
+
+def _check_places(matrices: Iterable[PairMatrix]) -> None:
+    """Whether every cell is between two of the ends: a file may be damaged and yet have the right types.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for matrix in matrices:
+        places = range(len(matrix.endpoints))
+        for cell in matrix.cells:
+            if cell.source not in places or cell.destination not in places:
+                raise ValueError(f"a cell from {cell.source} to {cell.destination} in a matrix of {len(places)} ends")
+
+
+def _source_of_all(expected: Iterable[Expected]) -> str:
+    """A model's word for one pair makes all of them no more than that; ``none`` without any."""
+    sources = {one.source for one in expected}
+    return "model" if "model" in sources else next(iter(sources), "none")
+
+
+class PairHistory(ProbeHistory):
+    """What must survive a restart, beside what is kept of every probe."""
+
+    matrices: list[PairMatrix] = msgspec.field(default_factory=list)
+    """The last ones in a row, oldest first; the suspects are in the newest."""
+    good: tuple[PairMatrix, ...] = ()
+    """Earlier ones of the same series in which nothing was slow."""
+    expected_source: str = "none"
+    """Of what the pairs of the newest one should give; ``model`` where it is so for any of them."""
+
+    def __post_init__(self) -> None:
+        _check_places([*self.matrices, *self.good])
+
+
+class PairRecord(ProbeRecord):
+    """A probe of pairs; takes the outcome of each cycle and gives the metrics. No I/O, and time is handed in."""
+
+    history: PairHistory
+
+    def __init__(self, plan: CyclePlan, rules: JudgementRules, history: PairHistory | None = None) -> None:
+        super().__init__(plan, rules, history or PairHistory(plan.backend))
+
+    def apply_pairs(self, result: CycleResult, around: PairSurroundings, now: float) -> None:
+        """Take in the outcome of a cycle.
+
+        Args:
+            result: of this probe.
+            around: the ends and what lies between them.
+            now: seconds since 1970.
+
+        Raises:
+            ValueError: a result of another backend than the one that the name stands for.
+        """
+        self.apply(result, {}, (), now)
+        if isinstance(result, Measured) and not self._plan.shares_gpus:
+            self._take(matrix_of(result, self._plan, around), around, now)
+
+    @property
+    def _expected_source(self) -> str:
+        return self.history.expected_source
+
+    def _take(self, matrix: PairMatrix, around: PairSurroundings, now: float) -> None:
+        history, parts = self.history, parts_of(around)
+        history.expected_source = _source_of_all(around.expected.values())
+        if not all(end.device for end in matrix.endpoints):
+            history.matrices = [matrix]  # ranks of one host tell nothing of a fabric
+            return
+        row = [one for one in history.matrices if comparable(one, matrix) and self._is_current(one, now)]
+        row = [*row, matrix][-MATRICES:]
+        past = past_of(history.good)
+        firm = all(one.is_firm for one in around.expected.values()) and bool(around.expected)
+        suspects = find_suspects(row, parts, past, firm_expected=firm)
+        if not looks_slow(matrix, parts, past, firm_expected=firm):
+            history.good = keep_good(history.good, matrix)
+        elif not suspects:
+            self.suspicious = True  # two more matrices tell; what is named already can wait for its turn
+        history.matrices = [*row[:-1], msgspec.structs.replace(matrix, suspects=suspects)]
+
+    def _is_current(self, matrix: PairMatrix, now: float) -> bool:
+        return is_current(matrix.taken_at, self._rules.interval, now)
+
+    @property
+    def last_matrix(self) -> PairMatrix | None:
+        """The newest one, however old; None before the first."""
+        return self.history.matrices[-1] if self.history.matrices else None
+
+    def current_matrix(self, now: float) -> PairMatrix | None:
+        """The newest one; None before the first, or where it is too old."""
+        last = self.last_matrix
+        return last if last is not None and self._is_current(last, now) else None
+
+    def suspects(self, now: float) -> tuple[Suspect, ...]:
+        """What the last three matrices point at; empty once they are too old."""
+        last = self.current_matrix(now)
+        return last.suspects if last is not None else ()
+
+    def readings(self, now: float) -> list[Reading]:
+        """As of every probe, and those of the pairs and suspects; absent with the last result."""
+        series = super().readings(now)
+        last = self.current_matrix(now)
+        if last is None:
+            return series
+        for cell in last.cells:
+            ends = (last.endpoints[cell.source].label, last.endpoints[cell.destination].label, last.backend)
+            series += [
+                ("commwatch_pair_latency_seconds", ends, cell.latency_seconds),
+                ("commwatch_pair_bandwidth_bytes_per_second", ends, cell.bandwidth),
+                ("commwatch_pair_both_ways_bandwidth_bytes_per_second", ends, cell.both_ways_bandwidth),
+                ("commwatch_pair_expected_bandwidth_bytes_per_second", ends, cell.expected_bandwidth),
+            ]
+        ratios: dict[tuple[str, ...], float] = {}
+        for one in self.suspects(now):  # a part may be slow in each direction by itself: the surer one counts
+            ratios.setdefault((one.kind, one.element), one.confidence)
+        return series + [("commwatch_suspect_ratio", labels, ratio) for labels, ratio in ratios.items()]
+
+
+class _Matrices(msgspec.Struct):
+    """What a command reads of a history."""
+
+    matrices: list[PairMatrix] = []
+
+    def __post_init__(self) -> None:
+        _check_places(self.matrices)
+
+
+def load_matrices(state: Path) -> list[PairMatrix]:
+    """The matrices that a daemon has kept in a state directory, oldest first; a file that cannot be read is logged."""
+    found: list[PairMatrix] = []
+    for file in sorted(state.glob("probe-*.json")):
+        try:
+            found += msgspec.json.decode(file.read_bytes(), type=_Matrices).matrices
+        except (OSError, ValueError, RecursionError) as error:
+            log.warning("the pair matrices of a file are not used", file=str(file), error=str(error))
+    return sorted(found, key=lambda one: one.taken_at)
+
+
+def endpoints_of_ranks(ranks: int) -> tuple[PairEndpoint, ...]:
+    """The ends where there are no GPUs."""
+    return tuple(PairEndpoint(label=str(rank)) for rank in range(ranks))
+
+
+def endpoints_of_gpus(labels: Sequence[Mapping[str, str]]) -> tuple[PairEndpoint, ...]:
+    """The ends by the labels of ``commwatch_gpu_info``, in the order of the ranks."""
+    return tuple(
+        PairEndpoint(label=one["gpu"], device=one["uuid"], pci_address=one["pci_bus_id"], name=one["name"])
+        for one in labels
+    )

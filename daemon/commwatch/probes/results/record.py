@@ -1,0 +1,310 @@
+"""What is known of one probe over time: its counts, its streaks, its baseline, and the metrics that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, get_args
+
+from commwatch.probes.gate.budget import Occupied, recent
+from commwatch.probes.plan import Collective, CyclePlan, CycleResult, Failed, FailureReason, Measured, SkipReason
+from commwatch.probes.results.baseline import Baseline, held_to, is_spike, spike_limit
+from commwatch.probes.results.counts import CycleCounts
+from commwatch.probes.results.drift import Course
+from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.histogram import LatencyHistogram
+from commwatch.probes.results.history import Conditions, GpuName, LastResult, ProbeHistory, SlowestRank
+from commwatch.probes.results.judgement import JudgementRules, rules_of
+from commwatch.probes.results.rates import Rate, balance_of_ranks, copies_of, leading, name_of, rates_of, scaling_of
+from commwatch.probes.results.streak import Streak, is_current
+from commwatch_exporters.snapshot import Value
+
+__all__ = ["GpuName", "JudgementRules", "ProbeHistory", "ProbeRecord", "rules_of"]
+
+Reading: TypeAlias = tuple[str, tuple[str, ...], Value]
+"""Metric, label values and number; None for what is not known."""
+
+LATENCY = "latency"
+"""Course of the small collective; every other course is of a bandwidth."""
+
+_COLLECTIVES = frozenset(get_args(Collective))
+"""The measures that have a latency."""
+
+
+class LatencyCourse(NamedTuple):
+    """Latencies under equal conditions, seconds."""
+
+    latest: tuple[float, ...]
+    """Oldest first."""
+    usual: float | None
+    """Median of the baseline; None while there is none."""
+    limit: float | None
+    """Above it a latency is a spike; None without a baseline and an absolute limit."""
+
+
+class ProbeRecord:
+    """One probe; takes the outcome of each cycle and gives the metrics. No I/O, and time is handed in.
+
+    Of pairs it has what is known of each cycle as such: counts, set-up, completion and conditions.
+    """
+
+    def __init__(self, plan: CyclePlan, rules: JudgementRules, history: ProbeHistory | None = None) -> None:
+        self.history = history or ProbeHistory(plan.backend)
+        self.suspicious = False
+        """The last cycle failed, was slow or low, or made a step: worth another look soon."""
+        self._rules = rules
+        self._histogram = LatencyHistogram()
+        self._counts = CycleCounts()
+        self._spikes = 0
+        self.adopt_plan(plan)
+
+    def adopt_plan(self, plan: CyclePlan) -> None:
+        """Take the plan of the next cycle: GPUs come and go, and the backend is settled by the first outcome only."""
+        self._plan = plan
+        if self.history.last_completion_at is None and not self._counts.attempts:
+            self.history.backend = plan.backend
+
+    @property
+    def interval(self) -> float:
+        """Seconds between cycles; results age by it."""
+        return self._rules.interval
+
+    @property
+    def other_backend(self) -> str:
+        """Backend of the results under this name where the plan has another one: then it must not run; else empty."""
+        return self.history.backend if self.history.backend != self._plan.backend else ""
+
+    def apply(self, result: CycleResult, expected: Mapping[int, Expected], gpus: Sequence[GpuName], now: float) -> None:
+        """Take in the outcome of a cycle.
+
+        Args:
+            result: of this probe.
+            expected: bus bandwidth that a step should have given, by its place in the plan.
+            gpus: those of the plan, by rank; empty without GPUs.
+            now: seconds since 1970.
+
+        Raises:
+            ValueError: a result of another backend than the one that the name stands for.
+        """
+        if isinstance(result, Measured | Failed) and self.other_backend:
+            raise ValueError(f"probe {self._plan.probe} stands for results of {self.other_backend}")
+        gpu_seconds = self._counts.take(result, self._plan.gpus)
+        if result.occupied_seconds:
+            self.history.occupied = [*recent(self.history.occupied, now), Occupied(now, gpu_seconds)]
+        if isinstance(result, Measured):
+            self._measured(result, expected, gpus, now)
+        elif isinstance(result, Failed):
+            self._failed(result.reason, now)
+
+    def skip(self, reason: SkipReason) -> None:
+        """Take in that a cycle did not start; streaks stay as they are, as they do when one gives way."""
+        self._counts.skip(reason)
+
+    def _failed(self, reason: FailureReason, now: float) -> None:
+        self.suspicious = True
+        if reason == "measure_timeout" and self._has_latency:
+            self._spike(now)
+
+    @property
+    def _has_latency(self) -> bool:
+        return self._plan.measure in _COLLECTIVES
+
+    def _spike(self, now: float) -> None:
+        self.suspicious = True
+        self._spikes += 1
+        self.history.latency_streak = self.history.latency_streak.bad(now, self._rules.streak_gap_seconds)
+        self.history.latency_judged_at = now
+
+    def _measured(
+        self, result: Measured, expected: Mapping[int, Expected], gpus: Sequence[GpuName], now: float
+    ) -> None:
+        self.history.last_completion_at = result.finished_at
+        self.suspicious = False
+        if self._plan.shares_gpus:
+            return  # what arrived was exact; the times are those of the GPU's time slices
+        self._compare_only_like(self._conditions(result, gpus))
+        rates = rates_of(result, expected, gpus)
+        small = result.first("latency") if self._has_latency else None
+        latency = None if small is None else small.slowest_seconds
+        self.history.last = self._last_result(result, latency, rates, gpus)
+        if latency is not None:
+            self._judge_latency(latency, now)
+        for rate in rates:
+            self._follow(rate.course, rate.seconds, good=not self._is_low(rate.utilization, rate.expected), now=now)
+        self._judge_bandwidth(self.history.last, now)
+
+    def _last_result(
+        self, result: Measured, latency: float | None, rates: Sequence[Rate], gpus: Sequence[GpuName]
+    ) -> LastResult:
+        head = leading(self._plan.measure, rates)
+        balance = balance_of_ranks(result)
+        slowest = None if balance is None else balance.slowest
+        scaling = scaling_of(self._plan.bandwidth_bytes, rates) if self._plan.measure == "scaling" else ()
+        return LastResult(
+            finished_at=result.finished_at,
+            setup_seconds=result.setup_seconds,
+            latency_seconds=latency,
+            bus_bandwidth=None if head is None else head.bus_bandwidth,
+            algorithm_bandwidth=None if head is None else head.algorithm_bandwidth,
+            expected=None if head is None else head.expected,
+            balance=None if balance is None else balance.ratio,
+            slowest=None if slowest is None else SlowestRank(slowest, name_of(slowest, gpus).pci_bus_id),
+            scaling=scaling,
+            copies=copies_of(rates, gpus),
+            torch_version=result.torch_version,
+        )
+
+    def _judge_latency(self, latency: float, now: float) -> None:
+        self._histogram.observe(latency)
+        spike = is_spike(latency, self._baseline(), self._rules.spike)
+        self._follow(LATENCY, latency, good=not spike, now=now)
+        if spike:
+            self._spike(now)
+        else:
+            self.history.latency_streak = self.history.latency_streak.good()
+            self.history.latency_judged_at = now
+
+    def _judge_bandwidth(self, last: LastResult, now: float) -> None:
+        if self._is_low(last.utilization, last.expected):
+            self.suspicious = True
+            self.history.bandwidth_streak = self.history.bandwidth_streak.bad(now, self._rules.streak_gap_seconds)
+        else:
+            self.history.bandwidth_streak = self.history.bandwidth_streak.good()
+
+    def _is_low(self, utilization: float | None, expected: Expected | None) -> bool:
+        firm = expected is not None and expected.is_firm
+        return firm and utilization is not None and utilization < self._rules.low_bandwidth_ratio
+
+    def _follow(self, name: str, seconds: float, *, good: bool, now: float) -> None:
+        """Take a time into its course; the result that completes a step is suspicious, those after it are not."""
+        rule, before = self._rules.drift, self.history.courses.get(name, Course())
+        after = before.after(seconds, good=good, now=now, rule=rule)
+        ratios = [1.0 if ratio is None else ratio for ratio in (before.step_ratio(rule), after.step_ratio(rule))]
+        self.suspicious |= ratios[0] < rule.step_factor <= ratios[1]
+        self.history.courses = {**self.history.courses, name: after}
+
+    def _compare_only_like(self, conditions: Conditions) -> None:
+        """Begin anew where a result was taken under other conditions than those before."""
+        history = self.history
+        if conditions != history.conditions:
+            history.conditions = conditions
+            history.courses = {}
+            history.latency_streak = Streak()
+            history.bandwidth_streak = Streak()
+
+    def _conditions(self, result: Measured | None = None, gpus: Sequence[GpuName] = ()) -> Conditions:
+        plan = self._plan
+        return Conditions(
+            measure=plan.measure,
+            latency_bytes=plan.latency_bytes,
+            bandwidth_bytes=plan.bandwidth_bytes,
+            ranks=plan.ranks,
+            nccl_version="" if result is None else result.nccl_version,
+            torch_version=result.torch_version if result is not None and plan.backend == "gloo" else "",
+            settings="" if result is None else result.nccl.settings_digest,
+            slots=tuple(gpu.pci_bus_id for gpu in gpus),
+        )
+
+    def latency_course(self) -> LatencyCourse | None:
+        """The last latencies, good and bad, with what they are held against; None before the first one."""
+        course = self.history.courses.get(LATENCY)
+        if course is None or not self._has_latency:
+            return None
+        baseline = self._baseline()
+        usual = None if baseline is None else baseline.median
+        return LatencyCourse(course.latest, usual, spike_limit(baseline, self._rules.spike))
+
+    def _baseline(self) -> Baseline | None:
+        """What latencies are held against."""
+        rule, course = self._rules.drift, self.history.courses.get(LATENCY, Course())
+        return held_to(course.baseline(rule), course.reference, rule.most)
+
+    def readings(self, now: float) -> list[Reading]:
+        """Metric, label values and number of all series of this probe; None for what is not known or too old.
+
+        The series are the same each time, but for those that name a rank, a GPU or conditions: they are those of the
+        last result, and absent with it.
+        """
+        labels = (self._plan.probe, self.history.backend)
+        last = self.history.last
+        current = last if last is not None and is_current(last.finished_at, self._rules.interval, now) else None
+        values = self._counts.values() | self._values(current)
+        values["last_completion_timestamp_seconds"] = self.history.last_completion_at
+        if self._has_latency:
+            values |= self._latency_values(current, now)
+        series: list[Reading] = [(f"commwatch_probe_{name}", labels, value) for name, value in values.items()]
+        if self._has_latency:
+            series += [(f"commwatch_probe_latency_seconds{suffix}", (*labels, *extra), value)
+                       for suffix, extra, value in self._histogram.series()]  # fmt: skip
+        series += [
+            (f"commwatch_probe_{name}", (*labels, reason), count)
+            for name, reason, count in self._counts.reasons(self.history.backend)
+        ]
+        series += [] if current is None else _named(labels, current)
+        series.append(("commwatch_probe_info", (*labels, *self._info()), 1))
+        return series
+
+    def _values(self, last: LastResult | None) -> dict[str, Value]:
+        """Of the last result, or absent."""
+        values: dict[str, Value] = {"setup_seconds": None if last is None else last.setup_seconds}
+        if self._plan.measure == "pairs":
+            return values
+        rule, courses = self._rules.drift, self.history.courses
+        bandwidths = [course for name, course in courses.items() if name != LATENCY and last is not None]
+        firm = last is not None and last.expected is not None and last.expected.is_firm
+        return values | {
+            "last_bus_bandwidth_bytes_per_second": None if last is None else last.bus_bandwidth,
+            "last_algorithm_bandwidth_bytes_per_second": None if last is None else last.algorithm_bandwidth,
+            "expected_bandwidth_bytes_per_second": (
+                last.expected.bytes_per_second if last is not None and last.expected is not None else None
+            ),
+            "bandwidth_utilization_ratio": None if last is None else last.utilization,
+            "low_bandwidth_streak": self.history.bandwidth_streak.count if firm else None,
+            "bandwidth_drift_ratio": _worst(course.drift_ratio(rule) for course in bandwidths),
+            "bandwidth_step_ratio": _worst(course.step_ratio(rule) for course in bandwidths),
+            "rank_balance_ratio": None if last is None else last.balance,
+        }
+
+    def _latency_values(self, last: LastResult | None, now: float) -> dict[str, Value]:
+        history, rules = self.history, self._rules
+        baseline, course = self._baseline(), history.courses.get(LATENCY, Course())
+        judged = is_current(history.latency_judged_at, rules.interval, now)
+        by_some_rule = baseline is not None or rules.spike.absolute_seconds is not None or history.latency_streak.count
+        return {
+            "latency_spikes_total": self._spikes,
+            "latency_spike_streak": history.latency_streak.count if judged and by_some_rule else None,
+            "last_latency_seconds": None if last is None else last.latency_seconds,
+            "baseline_latency_seconds": None if last is None or baseline is None else baseline.median,
+            "latency_drift_ratio": None if last is None else course.drift_ratio(rules.drift),
+            "latency_step_ratio": None if last is None else course.step_ratio(rules.drift),
+        }
+
+    @property
+    def _expected_source(self) -> str:
+        last = self.history.last
+        return last.expected.source if last is not None and last.expected is not None else "none"
+
+    def _info(self) -> tuple[str, ...]:
+        """Under what conditions the last result was taken; before the first one, what is planned."""
+        known, last = self.history.conditions or self._conditions(), self.history.last
+        torch_version = "" if last is None else last.torch_version
+        sizes = (str(known.latency_bytes), str(known.bandwidth_bytes), str(known.ranks))
+        return (known.measure, *sizes, known.nccl_version, torch_version, known.settings, self._expected_source)
+
+
+def _worst(ratios: Iterable[float | None]) -> float | None:
+    return max((ratio for ratio in ratios if ratio is not None), default=None)
+
+
+def _named(labels: tuple[str, ...], last: LastResult) -> Iterable[Reading]:
+    """The series of a result that name a rank, a number of ranks or a GPU."""
+    if last.slowest is not None:
+        slowest = (str(last.slowest.rank), last.slowest.pci_bus_id)
+        yield "commwatch_probe_slowest_rank_info", (*labels, *slowest), 1
+    for point in last.scaling:
+        key = (*labels, str(point.ranks))
+        yield "commwatch_probe_scaling_bus_bandwidth_bytes_per_second", key, point.bus_bandwidth
+        yield "commwatch_probe_scaling_break_even_seconds", key, point.break_even_seconds
+    for copy in last.copies:
+        key = (*labels, *copy.gpu, copy.direction)
+        yield "commwatch_probe_copy_bandwidth_bytes_per_second", key, copy.bytes_per_second
+        yield "commwatch_probe_copy_expected_bandwidth_bytes_per_second", key, copy.expected

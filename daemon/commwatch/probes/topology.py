@@ -1,0 +1,78 @@
+"""How the GPUs of this node are joined, for the probes: from sysfs, and from what the collectors know of the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import structlog
+
+from commwatch.errors import CommwatchError
+from commwatch.node.store import Store
+from commwatch.node.topology.build import build_node
+from commwatch.node.topology.model import Topology
+from commwatch.node.topology.nvlink import COLLECTORS, DriverFacts, driver_facts
+from commwatch.node.topology.reach import GpuPaths, gpu_paths
+from commwatch.node.topology.sysfs import SysfsFacts
+from commwatch.workers.by_hand import ask_sysfs
+
+log = structlog.get_logger("commwatch.probing")
+
+SYSFS_DEADLINE_SECONDS = 10.0
+
+
+def stored_driver(store: Store) -> DriverFacts:
+    """GPUs and NVLinks as the collectors of the driver read them last."""
+    return driver_facts(
+        sample
+        for collector in COLLECTORS
+        for block in store.group(f"nvml_{collector}").values()
+        for sample in zip(block.layout.series, block.values, strict=True)
+    )
+
+
+class ProbeTopology:
+    """The topology of this node; the PCI tree is read once, and anew when another GPU is here."""
+
+    def __init__(self, store: Store, sysfs: str, procfs: str) -> None:
+        """Nothing is read.
+
+        Args:
+            store: with the blocks of the nvml collectors.
+            sysfs: root of the tree to read.
+            procfs: likewise; for the processor.
+        """
+        self._store = store
+        self._roots = (sysfs, procfs)
+        self._tree: SysfsFacts | None = None
+        self._tree_of: frozenset[str] = frozenset()
+
+    async def read(self, addresses: Sequence[str]) -> Topology | None:
+        """The topology as it is now; None where the PCI tree cannot be read.
+
+        Args:
+            addresses: PCI addresses of the GPUs that are here.
+        """
+        if self._tree is None or self._tree_of != frozenset(addresses):
+            try:
+                self._tree = await asyncio.to_thread(ask_sysfs, *self._roots, SYSFS_DEADLINE_SECONDS)
+            except CommwatchError as error:
+                log.warning("the PCI tree is not known to the probes", error=str(error))
+                return None
+            self._tree_of = frozenset(addresses)
+        return Topology((build_node(self._tree, stored_driver(self._store)),))
+
+    def paths(self, topology: Topology, addresses: Sequence[str]) -> GpuPaths | None:
+        """What should lie between the GPUs of a probe; None where the topology lacks one of them.
+
+        Args:
+            topology: of this node.
+            addresses: PCI addresses by rank.
+        """
+        return gpu_paths(topology, addresses, self._expected_links())
+
+    def _expected_links(self) -> Counter[str]:
+        """NVLinks that each GPU should have, by PCI address, as the inventory has learned."""
+        samples = self._store.snapshot().samples("commwatch_nvlink_link_expected")
+        return Counter(labels["pci_bus_id"] for labels, _ in samples)

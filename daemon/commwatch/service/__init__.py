@@ -1,0 +1,1 @@
+"""The daemon: composition, collection, probing, the page and the API."""

@@ -1,0 +1,308 @@
+"""Runs the collectors: asks the readers on time, keeps what they gave, and says what failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from commwatch.node.store import Store
+from commwatch.service.instruments import Instruments
+from commwatch.service.scheduler import Scheduler
+from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.workers.reader import LOST_REASONS, Reader
+from commwatch.workers.worker import Collected
+from commwatch_exporters.snapshot import Block
+
+log = structlog.get_logger("commwatch.collection")
+
+SLOW_SHARE = 0.1
+"""A collector that takes more than this share of its interval runs half as often."""
+SLOW_RUNS = 3
+"""So many slow runs in a row, so that one hiccup changes nothing."""
+QUICK_RUNS = 60
+LONGEST_STRETCH = 16
+AFTER_FAILURE_SECONDS = 2.0
+WORKER_REASONS = frozenset({"deadline", "crashed"})
+SOON_SECONDS = 1.0
+"""After a device went or came, the slow collectors of its source run so soon, not only when it is their turn."""
+
+
+@dataclass
+class Collector:
+    """One group of counters with its cadence, and how its last runs went."""
+
+    name: str
+    """As on the metrics: ``nvml_nvlink``."""
+    key: str
+    """As the source calls it: ``nvlink``."""
+    source: str
+    reader: Reader
+    interval: float
+    """Seconds, as configured."""
+    needs_release: bool
+    """Whether it holds a driver or device file, or needs one that does, and so rests during maintenance."""
+    is_ready: Callable[[], bool] = lambda: True
+    """Whether what it is to read is known; while not, it rests too."""
+    stretch: int = 1
+    slow_runs: int = 0
+    quick_runs: int = 0
+    failing: frozenset[Absence] = frozenset()
+    """What could not be read at the last run; a change of it is an event of the log."""
+    last_success: float | None = None
+    """Wall clock seconds since 1970."""
+    attempted: bool = False
+    seen: tuple[frozenset[str], frozenset[str]] | None = None
+    """Devices that the last run read, and those that it found gone or silent; an empty name is the source itself."""
+
+    @property
+    def current_interval(self) -> float:
+        """Seconds between two runs now."""
+        return self.interval * self.stretch
+
+    @property
+    def lifetime(self) -> float:
+        """Seconds for which a reading counts as current."""
+        return 3 * self.current_interval + self.reader.settings.deadline
+
+
+@dataclass
+class Outcome:
+    """What a run gave, for the analysis that follows."""
+
+    collector: Collector
+    collected: Collected
+    unavailable: SourceUnavailable | None = None
+    time: float = field(default=0.0)
+    """Monotonic seconds at the end of the run."""
+
+
+class Collection:
+    """All collectors of a node."""
+
+    def __init__(
+        self,
+        collectors: Iterable[Collector],
+        store: Store,
+        instruments: Instruments,
+        scheduler: Scheduler,
+        analyse: Callable[[Outcome], None],
+        origin_absent: Callable[[str], str | None],
+        correct: Callable[[Collector, dict[str, Block]], dict[str, Block]] = lambda collector, blocks: blocks,
+    ) -> None:
+        """Args:
+        analyse: told of each run.
+        origin_absent: says for a source why it is not needed on this node; None where it is to be read.
+        correct: makes of the blocks that were read those that are kept.
+        """
+        self.collectors = {one.name: one for one in collectors}
+        self._paused = self._stopped = False
+        self._epoch = 0
+        """Changes with each pause, resume and stop: what was asked for in an earlier epoch is not kept in a later."""
+        self._store = store
+        self._instruments = instruments
+        self._scheduler = scheduler
+        self._analyse = analyse
+        self._origin_absent = origin_absent
+        self._correct = correct
+        self._told_absent: set[str] = set()
+
+    @property
+    def absent_sources(self) -> frozenset[str]:
+        """Sources that are not on this node."""
+        return frozenset(self._told_absent)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether what holds a driver rests."""
+        return self._paused
+
+    def schedule(self) -> None:
+        """Plan every collector at its interval."""
+        for collector in self.collectors.values():
+            self._scheduler.add(collector.name, self._runner(collector), collector.current_interval)
+            self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
+
+    def _runner(self, collector: Collector) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            await self.run(collector)
+
+        return run
+
+    async def run(self, collector: Collector) -> None:
+        """Run one collector once and keep what it gave; whatever goes wrong is an absence."""
+        if self._rests(collector):
+            return
+        absent = self._origin_absent(collector.source)
+        if absent is not None:
+            self._not_needed(collector, absent)
+            return
+        self._told_absent.discard(collector.source)
+        if not collector.is_ready():
+            self._store.drop_group(collector.name)
+            self._forget_run(collector)
+            return
+        epoch, unavailable = self._epoch, None
+        try:
+            collected = await collector.reader.collect(collector.key)
+        except SourceUnavailable as error:
+            unavailable = error
+            collected = Collected({}, [Absence("", error.reason, error.detail)], 0.0)
+        if self._stopped or (collector.needs_release and epoch != self._epoch):
+            return
+        collected = replace(collected, blocks=self._correct(collector, collected.blocks))
+        self._keep(collector, collected, source_gone=unavailable is not None)
+        self._record(collector, collected, unavailable)
+        self._analyse(Outcome(collector, collected, unavailable, time.monotonic()))
+        self._adapt(collector, collected.duration)
+        self._follow(collector, collected)
+        if any(absence.reason in WORKER_REASONS and not absence.device for absence in collected.absences):
+            # The worker failed, not its source: a slow collector need not wait for its turn to be read again.
+            self._scheduler.run_in(collector.name, min(collector.current_interval, AFTER_FAILURE_SECONDS))
+
+    def _rests(self, collector: Collector) -> bool:
+        return self._stopped or (self._paused and collector.needs_release)
+
+    def _not_needed(self, collector: Collector, why: str) -> None:
+        if collector.attempted:  # it was read until now
+            self._store.drop_group(collector.name)
+            self._forget_run(collector)
+        self._instruments.source_available.labels(collector.source).set(0)
+        if collector.source not in self._told_absent:
+            self._told_absent.add(collector.source)
+            log.info("a source is not on this node", source=collector.source, reason=why)
+            self._instruments.changed = True
+
+    def _keep(self, collector: Collector, collected: Collected, *, source_gone: bool) -> None:
+        for device, block in collected.blocks.items():
+            self._store.put(collector.name, device, block, block.time + collector.lifetime)
+        if collected.occupants is not None:
+            self._store.occupants = collected.occupants
+        for absence in collected.absences:
+            if absence.device and absence.device not in collected.blocks:
+                self._drop_device(collector, absence)
+        whole = [absence for absence in collected.absences if not absence.device]
+        worker_failed = any(absence.reason in WORKER_REASONS for absence in collected.absences)
+        if whole and not collected.blocks:
+            self._drop_all(collector, whole[0], source_gone=source_gone)
+        elif not whole and not worker_failed:
+            # Only a run that came to its end says that a device has gone.
+            for device in self._store.group(collector.name).keys() - collected.blocks.keys():
+                self._store.drop(collector.name, device)
+
+    def _drop_all(self, collector: Collector, absence: Absence, *, source_gone: bool) -> None:
+        """Nothing was read: neither here nor, where worker or source are to blame, by their other collectors."""
+        for other in self.collectors.values():
+            same_worker = other.reader is collector.reader and absence.reason in WORKER_REASONS
+            if other is collector or same_worker or (source_gone and other.source == collector.source):
+                self._store.drop_group(other.name)
+
+    def _drop_device(self, collector: Collector, absence: Absence) -> None:
+        """A device that failed here is absent here; one that is gone, or does not answer, is absent everywhere."""
+        for other in self.collectors.values():
+            if other is collector or (other.reader is collector.reader and is_everywhere(absence)):
+                self._store.drop(other.name, absence.device)
+
+    def _follow(self, collector: Collector, collected: Collected) -> None:
+        """Have the slow collectors of a source read soon what came, and say soon what went.
+
+        Each of them notices the change in its turn, which moves the others once more; then all agree.
+        """
+        gone = frozenset(one.device for one in collected.absences if not one.device or is_everywhere(one))
+        before = collector.seen
+        cut_short = "" in gone or any(one.reason in WORKER_REASONS for one in collected.absences)
+        # A run that was cut short does not say which of the others are here.
+        here = before[0] if cut_short and before is not None else frozenset(collected.blocks)
+        seen = collector.seen = (here, gone)
+        if before is None or before == seen:
+            return
+        for other in self.collectors.values():
+            same = other.source == collector.source and other is not collector
+            if same and other.current_interval > SOON_SECONDS:
+                self._scheduler.run_in(other.name, SOON_SECONDS)
+
+    def _record(self, collector: Collector, collected: Collected, unavailable: SourceUnavailable | None) -> None:
+        instruments = self._instruments
+        failing = frozenset(collected.absences)
+        success = not failing
+        instruments.collector_success.labels(collector.name).set(int(success))
+        instruments.collector_duration.labels(collector.name).set(collected.duration)
+        instruments.source_available.labels(collector.source).set(int(unavailable is None))
+        if success:
+            collector.last_success = time.time()
+            instruments.collector_last_success.labels(collector.name).set(round(collector.last_success, 3))
+        for absence in failing:
+            instruments.collector_errors.labels(collector.name, absence.reason).inc()
+        if failing != collector.failing or not collector.attempted:
+            instruments.changed = True
+            self._log_change(collector, failing)
+        collector.failing = failing
+        collector.attempted = True
+
+    def _log_change(self, collector: Collector, failing: frozenset[Absence]) -> None:
+        for absence in sorted(failing - collector.failing, key=lambda one: (one.device, one.detail)):
+            log.warning("something cannot be read", collector=collector.name, device=absence.device,
+                        reason=absence.reason, detail=absence.detail)  # fmt: skip
+        if collector.failing and not failing:
+            log.info("everything is read again", collector=collector.name)
+
+    def _adapt(self, collector: Collector, duration: float) -> None:
+        """Run half as often what takes too long, and as often as before once it is quick again."""
+        slow = duration > SLOW_SHARE * collector.current_interval
+        quick = duration < SLOW_SHARE * collector.current_interval / 4
+        collector.slow_runs = collector.slow_runs + 1 if slow else 0
+        collector.quick_runs = collector.quick_runs + 1 if quick else 0
+        if collector.slow_runs >= SLOW_RUNS and collector.stretch < LONGEST_STRETCH:
+            self._set_stretch(collector, collector.stretch * 2)
+            log.warning("a collector is too slow for its interval and runs half as often", collector=collector.name,
+                        duration_seconds=round(duration, 4), interval_seconds=collector.current_interval)  # fmt: skip
+        elif collector.quick_runs >= QUICK_RUNS and collector.stretch > 1:
+            self._set_stretch(collector, collector.stretch // 2)
+            log.info("a collector is quick again and runs twice as often", collector=collector.name,
+                     interval_seconds=collector.current_interval)  # fmt: skip
+
+    def _set_stretch(self, collector: Collector, stretch: int) -> None:
+        collector.stretch = stretch
+        collector.slow_runs = collector.quick_runs = 0
+        self._scheduler.set_interval(collector.name, collector.current_interval)
+        self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
+
+    def pause(self) -> None:
+        """Let the collectors that hold a driver rest, and forget what they gave: it is not current any more."""
+        self._paused = True
+        self._epoch += 1
+        for collector in self.collectors.values():
+            if collector.needs_release:
+                self._store.drop_group(collector.name)
+                self._forget_run(collector)
+
+    def _forget_run(self, collector: Collector) -> None:
+        """Say nothing of the last run of a collector that does not run now."""
+        collector.failing = frozenset()
+        collector.attempted = False
+        self._instruments.forget_run(collector.name, collector.source)
+
+    def resume(self) -> None:
+        """Run all collectors again."""
+        self._paused = False
+        self._epoch += 1
+
+    def follow_clock(self, step: float) -> None:
+        """Tell when collectors ran last by the wall clock of now, which was stepped by so many seconds."""
+        for collector in self.collectors.values():
+            if collector.last_success is not None:
+                collector.last_success += step
+                self._instruments.collector_last_success.labels(collector.name).set(round(collector.last_success, 3))
+        self._instruments.changed = True
+
+    def stop(self) -> None:
+        """Run nothing any more, and keep nothing of what is under way."""
+        self._stopped = True
+        self._epoch += 1
+
+
+def is_everywhere(absence: Absence) -> bool:
+    """Whether a device that failed so in one collector fails in all."""
+    return absence.reason == "deadline" or absence.reason in LOST_REASONS

@@ -1,0 +1,313 @@
+"""What one configuration runs: readers, collectors, analysis and probes; rebuilt when the configuration changes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from commwatch.config.settings import Config, Paths, source_settings
+from commwatch.config.thresholds import Thresholds
+from commwatch.errors import CommwatchError
+from commwatch.jobs.settings.plan import SOURCE as SETTINGS
+from commwatch.jobs.settings.plan import JobSettings, SettingsReader
+from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
+from commwatch.node.store import Store
+from commwatch.node.wrap_tracker import Wraps
+from commwatch.probes.node import ReadNode
+from commwatch.service.collection import Collection, Collector, Outcome
+from commwatch.service.collectors import COLLECTORS, READERS, CollectorPlan, ReaderPlan
+from commwatch.service.instruments import Instruments
+from commwatch.service.pipeline import Pipeline
+from commwatch.service.probing import Probing
+from commwatch.service.scheduler import Scheduler
+from commwatch.service.verdict import Verdict
+from commwatch.sources.presence import boot_identity, nvidia_driver_present, origin_absent
+from commwatch.state.directory import StateDirectory
+from commwatch.workers.process_state import held_devices
+from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.wire import SimulationPlan
+from commwatch_exporters.catalogue import OPT_IN
+
+log = structlog.get_logger("commwatch.engine")
+
+GPU_SOURCES = frozenset({"nvml", "kernel_log", SETTINGS})
+"""Read only where there are or should be GPUs."""
+FIRST_RUN_PATIENCE_SECONDS = 10.0
+"""The daemon is ready after so long, whatever has not answered by then."""
+
+
+class Engine:
+    """Everything that depends on the configuration."""
+
+    def __init__(
+        self,
+        config: Config,
+        thresholds: Thresholds,
+        state: StateDirectory,
+        simulation: SimulationPlan | None,
+        instruments: Instruments,
+        scheduler: Scheduler,
+    ) -> None:
+        self.config = config
+        self.store = Store(OPT_IN - set(config.metrics.opt_in))
+        self._instruments = instruments
+        self._scheduler = scheduler
+        self._simulation = simulation
+        self._procfs = Path(config.paths.procfs)
+        self._roots: SimulationPlan | Paths = simulation or config.paths
+        """Where the node shows itself."""
+        self._first_runs: set[asyncio.Task[None]] = set()
+        self.job_settings = JobSettings(self.store, self._own_ranks, partial(scheduler.run_in, SETTINGS))
+        self._readers = self._build_readers()
+        self.pipeline = Pipeline(config, state, self.store, instruments, self._suspects)
+        self._wraps = Wraps(state, boot_identity(self._roots.procfs))
+        self.collection = Collection(
+            self._build_collectors(),
+            self.store,
+            instruments,
+            scheduler,
+            self._after,
+            self._origin_absent,
+            self._wraps.correct,
+        )
+        self.verdict = Verdict(thresholds, state, self.store, instruments, self.collection)
+        self.probing = Probing(
+            config,
+            thresholds,
+            state,
+            self.store,
+            scheduler,
+            simulation,
+            ReadNode(
+                driver_expected=lambda: not self.driver_absent() or self._gpus_wanted(),
+                gpus=self._read_gpus,
+                processes=self._read_processes,
+                stuck_elsewhere=self._stuck_workers,
+            ),
+        )
+
+    # --- what is built ---
+
+    def _build_readers(self) -> dict[str, Reader]:
+        readers = {}
+        for plan in READERS:
+            enabled = {name: section for name in plan.sources if (section := self._section(name)).enabled}
+            if enabled:
+                readers[plan.name] = self._reader(plan, enabled)
+        return readers
+
+    def _section(self, source: str) -> Any:
+        return getattr(self.config.sources, source)
+
+    def _reader(self, plan: ReaderPlan, sections: Mapping[str, Any]) -> Reader:
+        deadline = max(section.deadline for section in sections.values())
+        settings = ReaderSettings(
+            name=plan.name,
+            sources=tuple(sections),
+            settings=source_settings(self.config.sources),
+            deadline=deadline,
+            start_deadline=max(getattr(section, "start_deadline", 2 * deadline) for section in sections.values()),
+            sysfs=self._roots.sysfs,
+            source_procfs=self._roots.procfs,
+            procfs=self._procfs,
+            simulation=self._simulation,
+            opt_in=self.config.metrics.opt_in,
+            resume=self._order if SETTINGS in sections else lambda: self.pipeline.job_logs.resume,
+            rest_when_unavailable=plan.holds_driver,
+        )
+        self._instruments.worker_stuck(plan.name, 0)
+        if SETTINGS in sections:
+            return SettingsReader(settings, self._instruments, self.job_settings.nothing)
+        if not plan.holds_driver:  # nothing stuck in a driver holds it back
+            return Reader(settings, self._instruments)
+        return Reader(settings, self._instruments, stuck_elsewhere=lambda: self.probing.stuck_count)
+
+    def _build_collectors(self) -> list[Collector]:
+        reader_of = {source: plan for plan in READERS for source in plan.sources}
+        return [
+            Collector(
+                name=plan.name,
+                key=plan.key,
+                source=plan.source,
+                reader=self._readers[reader_of[plan.source].name],
+                interval=getattr(self._section(plan.source), plan.interval),
+                needs_release=reader_of[plan.source].holds_driver or reader_of[plan.source].needs_driver,
+                is_ready=self.job_settings.is_ready if plan.source == SETTINGS else lambda: True,
+            )
+            for plan in COLLECTORS
+            if self._section(plan.source).enabled and self._wanted(plan)
+        ]
+
+    def _wanted(self, plan: CollectorPlan) -> bool:
+        return not plan.only_for or not set(plan.only_for).isdisjoint(self.config.metrics.opt_in)
+
+    # --- what the parts ask of each other ---
+
+    def _after(self, outcome: Outcome) -> None:
+        self.pipeline.after(outcome)
+        self.job_settings.after(outcome)
+
+    def _own_ranks(self) -> list[int]:
+        return self.probing.pids()
+
+    def _order(self) -> dict[str, bytes]:
+        return {SETTINGS: self.job_settings.order()}
+
+    def _suspects(self) -> frozenset[str]:
+        return frozenset().union(*(reader.suspects for reader in self._readers.values()))
+
+    def _driver_readers(self) -> list[Reader]:
+        """Those that hold a driver's device files open."""
+        return [self._readers[plan.name] for plan in READERS if plan.holds_driver and plan.name in self._readers]
+
+    def _driver_present(self) -> bool:
+        return self._simulation is not None or nvidia_driver_present(self._procfs)
+
+    def _stuck_workers(self) -> int:
+        """Processes of driver readers that hang; other readers hold no driver."""
+        return sum(reader.stuck_count for reader in self._driver_readers())
+
+    def driver_absent(self) -> bool:
+        """Whether this node has no NVIDIA driver that could be read."""
+        return not self._driver_present()
+
+    async def _read_gpus(self) -> None:
+        for name in GPU_COLLECTORS:
+            await self._read_now(name)
+
+    async def _read_processes(self) -> None:
+        await self._read_now(PROCESS_COLLECTOR)
+
+    async def _read_now(self, name: str) -> None:
+        collector = self.collection.collectors.get(name)
+        if collector is not None:
+            await self.collection.run(collector)
+
+    def _origin_absent(self, source: str) -> str | None:
+        """Why a source is not needed on this node; None where it is."""
+        if source in GPU_SOURCES:
+            return self._nvml_absent()
+        if source == "rdma" and self.pipeline.rdma_ports_expected():
+            return None  # ports that should be here and are not are a fault
+        return origin_absent(source, Path(self._roots.sysfs), Path(self._roots.procfs), self.config.sources)
+
+    def _nvml_absent(self) -> str | None:
+        if self._driver_present() or self._gpus_wanted():
+            return None
+        return "no NVIDIA driver is loaded and no GPU is on the PCI bus; to see a GPU node: --simulate h100x8"
+
+    def _gpus_wanted(self) -> bool:
+        """Whether this node has or should have GPUs, so that a missing driver is a fault."""
+        return self._simulation is not None or self.pipeline.gpus_on_bus() > 0 or self.pipeline.gpus_expected() > 0
+
+    # --- life ---
+
+    def take_over(self, earlier: Engine) -> None:
+        """Look after what hangs in a driver since an engine that was stopped: no process joins it."""
+        for name, reader in self._readers.items():
+            if name in earlier._readers:
+                reader.take_over(earlier._readers[name])
+        self.probing.take_over(earlier.probing)
+
+    async def start(self) -> None:
+        """Run every collector once, then plan them; returns when the first run is over or its time is."""
+        # The PCI bus tells whether a missing driver is a fault, so the host is read first.
+        first = [one for one in self.collection.collectors.values() if one.source not in GPU_SOURCES]
+        rest = [one for one in self.collection.collectors.values() if one.source in GPU_SOURCES]
+        together = self._driver_present()
+        for group in ([*first, *rest],) if together else (first, rest):
+            if group:
+                runs = [asyncio.create_task(self.collection.run(one)) for one in group]
+                # The event loop itself keeps no task alive, and some may go on past our patience.
+                self._first_runs.update(runs)
+                await asyncio.wait(runs, timeout=FIRST_RUN_PATIENCE_SECONDS)
+        self.pipeline.observe(time.monotonic())
+        self.collection.schedule()
+        self.job_settings.begin()
+        self.probing.schedule()
+
+    async def pause(self, reason: str) -> None:
+        """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""
+        self.collection.pause()
+        self.job_settings.look()
+        self.probing.pause(reason)
+        await asyncio.gather(self.probing.cancel("maintenance", reason), *(
+            reader.release() for reader in self._driver_readers()))  # fmt: skip
+        self.pipeline.rest()
+        log.warning("paused", reason=reason, released=self.released())
+
+    def resume(self) -> None:
+        """Read and probe again."""
+        self.collection.resume()
+        self.probing.resume()
+        for name, collector in self.collection.collectors.items():
+            if collector.needs_release:
+                self._scheduler.run_in(name, 0.0)
+        log.info("resumed")
+
+    def released(self) -> bool:
+        """Whether no process of ours that may hold a driver is left."""
+        return not any(reader.pids() for reader in self._driver_readers()) and not self.probing.pids()
+
+    def held(self) -> dict[int, list[str]]:
+        """Device files that our processes hold open, by process."""
+        pids = [pid for reader in self._readers.values() for pid in reader.pids()] + self.probing.pids()
+        return held_devices(self._procfs, pids)
+
+    def processes(self) -> list[tuple[str, list[int]]]:
+        """Our processes by name."""
+        return [(name, reader.pids()) for name, reader in self._readers.items()] + [("probe", self.probing.pids())]
+
+    def expire(self) -> None:
+        """Forget what has grown too old, and look after stuck processes."""
+        self.store.expire(time.monotonic())
+        for reader in self._readers.values():
+            reader.tend()
+
+    def refresh(self) -> None:
+        """Bring up to date what depends on the time alone."""
+        self._instruments.worker_stuck("probe", self.probing.stuck_count)
+        self.probing.refresh()
+
+    async def stop(self) -> None:
+        """Stop everything that answers; a stuck process is left behind."""
+        self.collection.stop()
+        self._scheduler.remove_all()
+        await asyncio.gather(self.probing.stop(), *(reader.stop() for reader in self._readers.values()))
+        await asyncio.to_thread(self.save, at_end=True)
+
+    def save(self, *, at_end: bool = False) -> None:
+        """Write what must survive a restart; all of it at the end, what is long and changes always seldom else."""
+        for what, save in (
+            ("inventory", self.pipeline.save),
+            ("wraps of counters", self._wraps.save),
+            ("findings", partial(self.verdict.save, at_end=at_end)),
+        ):
+            try:
+                save()
+            except OSError as error:
+                log.error("something cannot be saved; it is tried again later", what=what, error=str(error))
+        self.probing.save()
+
+    def inventory(self) -> dict[str, Any]:
+        """What ``commwatch inventory`` shows."""
+        return self.pipeline.describe_inventory()
+
+    async def accept_inventory(self) -> dict[str, Any]:
+        """Expect what is here now, and nothing more.
+
+        Raises:
+            CommwatchError: it cannot be accepted, or not be saved.
+        """
+        given_up = self.pipeline.accept()
+        try:
+            await asyncio.to_thread(self.pipeline.save)
+        except OSError as error:
+            raise CommwatchError(f"accepted, but lost at the next start: the state is not saved ({error})") from error
+        return {**self.inventory(), "given_up": given_up}

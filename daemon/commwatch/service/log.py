@@ -1,0 +1,63 @@
+"""The log: one event per change of state, JSON under systemd or in a pipe, readable on a terminal."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from commwatch.config.settings import Log
+
+_JOURNAL_LEVELS = {"debug": 7, "info": 6, "warning": 4, "warn": 4, "error": 3, "exception": 3, "critical": 2}
+
+
+def _wants_json(settings: Log, stream: TextIO) -> bool:
+    if settings.format == "auto":
+        return not stream.isatty()
+    return settings.format == "json"
+
+
+def _journal_prefix(logger: WrappedLogger, method: str, line: EventDict | str) -> str:
+    """Put the level where journald looks for it."""
+    return f"<{_JOURNAL_LEVELS.get(method, 6)}>{line}"
+
+
+def _level_first(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    head = {key: event.pop(key) for key in ("time", "level", "msg", "logger") if key in event}
+    return {**head, **event}
+
+
+def configure_logging(settings: Log, stream: TextIO = sys.stderr) -> None:
+    """Send our own records and those of third parties the same way; keys time, level, msg, logger, then the fields."""
+    shared: list[Processor] = [
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.format_exc_info,
+    ]
+    final: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if _wants_json(settings, stream):
+        final += [structlog.processors.EventRenamer("msg"), _level_first, structlog.processors.JSONRenderer()]
+    else:
+        colors = stream.isatty() and "NO_COLOR" not in os.environ
+        final += [structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="time")]
+    if "JOURNAL_STREAM" in os.environ and not stream.isatty():
+        final.append(_journal_prefix)
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=final))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.level.upper())
+    # The scheduler tells us of each failure, and we log it; its own records would say it twice, and each run besides.
+    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
+    structlog.configure(
+        processors=[*shared[:2], *shared[3:], structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )

@@ -1,0 +1,171 @@
+"""What the node's page says beside the snapshot: the node, verdict and findings, pairs, collectors and probes."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+from commwatch import __version__
+from commwatch.config.simulated import node_name
+from commwatch.findings.codes import CODES
+from commwatch.findings.documents import STALE_SECONDS
+from commwatch.findings.finding import SEVERITIES, Cause, Finding, Severity
+from commwatch.findings.score.model import Score
+from commwatch.service.collection import Collector
+from commwatch.service.engine import Engine
+from commwatch.service.verdict import Verdict
+from commwatch.units import format_seconds
+from commwatch_exporters.node_page.records import (
+    CollectorStatus,
+    Fact,
+    FindingStatus,
+    Mark,
+    PairsStatus,
+    ScorePart,
+    ScoreStatus,
+    Status,
+)
+from commwatch_exporters.snapshot import Snapshot
+
+NO_DRIVER = (
+    "No NVIDIA driver is loaded here, so there is no GPU to watch: interfaces, PCIe devices and a gloo probe remain. "
+    "To see a GPU node, start the daemon with --simulate h100x8."
+)
+_KINDS = {
+    "gpu": "GPUs here", "nvlink": "NVLinks up", "pcie_lane": "PCIe lanes of GPUs", "rdma_port": "RDMA ports up",
+    "ethernet_port": "Ethernet ports up",
+}  # fmt: skip
+_LOSS_SHOWN_FROM = 0.005
+
+
+def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Status:
+    """The status of a running engine."""
+    now = time.time()
+    verdict, settings = engine.verdict, engine.config
+    simulated = node_name(settings.simulation.preset) if settings.simulation.preset else ""
+    absent = engine.collection.absent_sources
+    return Status(
+        version=__version__,
+        name=simulated or socket.gethostname(),
+        simulated=simulated,
+        paused=maintenance,
+        facts=tuple(_facts(snapshot)),
+        notices=tuple(_notices(engine, maintenance)),
+        looked=verdict.looked_at is not None,
+        doubt=_doubt(verdict, now),
+        findings=[_finding(one, now) for one in verdict.findings],
+        marks=marks_of(verdict.findings),
+        score=None if verdict.looked_at is None else _score(verdict.score()),
+        pairs=_pairs(engine, now),
+        collectors=[
+            _collector(one, now) for one in engine.collection.collectors.values() if one.source not in absent
+        ],
+        probes=engine.probing.status(now),
+        documentation=settings.web.documentation,
+    )  # fmt: skip
+
+
+def _notices(engine: Engine, maintenance: str | None) -> Iterator[str]:
+    if maintenance is not None:
+        yield f"Paused for maintenance ({maintenance}): GPUs are neither read nor probed."
+    if engine.driver_absent():
+        yield NO_DRIVER
+    stuck = {one.source: one.reader.stuck_count for one in engine.collection.collectors.values()}
+    for source, count in stuck.items():
+        if count:
+            processes = "process is" if count == 1 else "processes are"
+            yield f"{count} worker {processes} stuck in the driver and left alone ({source})."
+    if failing := engine.verdict.failing_rules:
+        yield f"{_rules(failing)} failed, so that what they look for is not known: {', '.join(sorted(failing))}."
+
+
+def _doubt(verdict: Verdict, now: float) -> str:
+    if failing := verdict.failing_rules:
+        return f"{_rules(failing)} failed"
+    age = 0.0 if verdict.looked_at is None else now - verdict.looked_at
+    return f"the rules ran last {format_seconds(age)} ago" if age > STALE_SECONDS else ""
+
+
+def _rules(failing: Collection[str]) -> str:
+    return "1 rule" if len(failing) == 1 else f"{len(failing)} rules"
+
+
+def _facts(snapshot: Snapshot) -> Iterator[Fact]:
+    models = Counter(labels["name"] for labels, _ in snapshot.samples("commwatch_gpu_info"))
+    if models:
+        yield Fact("Model", ", ".join(f"{count} × {name}" for name, count in models.items()))
+    expected = {labels["kind"]: value for labels, value in snapshot.samples("commwatch_expected")}
+    for labels, value in snapshot.samples("commwatch_present"):
+        kind = labels["kind"]
+        wanted = f" of {expected[kind]}" if kind in expected else ""
+        is_short = value < expected.get(kind, 0)
+        yield Fact(_KINDS.get(kind, kind.replace("_", " ")), f"{value}{wanted}", is_short)
+    for labels, _ in snapshot.samples("commwatch_software_info"):
+        yield Fact("NVIDIA driver, NVML", f"{labels['driver_version']}, {labels['nvml_version']}")
+
+
+def marks_of(findings: list[Finding]) -> dict[str, Mark]:
+    """By identity of each component that a finding or one of its causes is about, the gravest that is said of it."""
+    said = [(one.severity, one.code, one.component.identity) for one in findings]
+    said += [
+        (CODES[cause.code].severity, cause.code, cause.component.identity) for one in findings for cause in one.causes
+    ]
+    said.sort(key=lambda one: SEVERITIES.index(one[0]), reverse=True)  # the gravest is written last
+    return {identity: Mark(severity, CODES[code].title) for severity, code, identity in said}
+
+
+def _finding(finding: Finding, now: float) -> FindingStatus:
+    """What a card says: what is wrong and why, or the cause first where that is as grave itself."""
+    code = CODES[finding.code]
+    causes = finding.causes
+    likeliest = causes[0] if causes else None
+    title, part, effect = _titled(finding), finding.component.words, ""
+    if likeliest is not None and _is_as_grave(CODES[likeliest.code].severity, finding.severity):
+        effect = f"{title} ({part})"
+        title, part, causes = _titled(likeliest), likeliest.component.words, causes[1:]
+    return FindingStatus(
+        severity=finding.severity,
+        title=title,
+        part=part,
+        age_seconds=max(0.0, now - finding.since),
+        effect=effect,
+        causes=[f"{CODES[cause.code].title}: {cause.component.words}" for cause in causes],
+        culprit="" if likeliest is None else likeliest.component.words,
+        next_step=(code if likeliest is None else CODES[likeliest.code]).next_step,
+        code=likeliest.code if likeliest is not None and effect else finding.code,
+    )
+
+
+def _titled(said: Finding | Cause) -> str:
+    return CODES[said.code].title + (f": {said.detail}" if said.detail else "")
+
+
+def _is_as_grave(severity: Severity, other: Severity) -> bool:
+    return SEVERITIES.index(severity) <= SEVERITIES.index(other)
+
+
+def _score(score: Score) -> ScoreStatus:
+    losses = [f"{one.part}: {one.subject}, {one.words}" for one in score.losses if one.lost >= _LOSS_SHOWN_FROM]
+    return ScoreStatus(score.ratio, score.word, [ScorePart(one.name, one.ratio) for one in score.parts], losses)
+
+
+def _pairs(engine: Engine, now: float) -> PairsStatus | None:
+    matrix = engine.probing.last_pairs(now)
+    if matrix is None:
+        return None
+    from commwatch.service.page_pairs import pairs_status  # at the first request: most daemons are only scraped
+
+    return pairs_status(matrix, engine.verdict.thresholds.probe_bandwidth_utilization_low_ratio)
+
+
+def _collector(collector: Collector, now: float) -> CollectorStatus:
+    errors = [f"{one.device} {one.detail}".strip() for one in sorted(collector.failing, key=lambda one: one.device)]
+    return CollectorStatus(
+        name=collector.name,
+        success=not collector.failing if collector.attempted else None,
+        age_seconds=None if collector.last_success is None else max(0.0, now - collector.last_success),
+        interval_seconds=collector.current_interval,
+        last_error="; ".join(errors[:3]),
+    )

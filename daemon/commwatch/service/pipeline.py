@@ -1,0 +1,220 @@
+"""The analysis that follows each run of a collector: use, inventory and the state of the GPUs, into the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from commwatch.config.settings import Config
+from commwatch.errors import CommwatchError
+from commwatch.jobs.logs.tracker import JobLogs
+from commwatch.node.anomaly_tracker import Anomalies
+from commwatch.node.gpu_state import gpu_states, not_working, state_block
+from commwatch.node.hardware_event_tracker import HardwareLog
+from commwatch.node.inventory import Inventory
+from commwatch.node.inventory_state import InventoryState
+from commwatch.node.link_share_tracker import Shares
+from commwatch.node.observation import Observation, observe_blocks
+from commwatch.node.pcie_tracker import PcieLinks
+from commwatch.node.port_flap_tracker import Flaps
+from commwatch.node.rate import ResetWatch
+from commwatch.node.store import Store
+from commwatch.node.utilisation_tracker import Uses
+from commwatch.service.collection import Collector, Outcome, is_everywhere
+from commwatch.service.instruments import Instruments
+from commwatch.sources.base import Absence
+from commwatch.state.directory import StateDirectory
+from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.snapshot import Block
+
+log = structlog.get_logger("commwatch.pipeline")
+
+STATE_NAME = "inventory"
+OBSERVE_SECONDS = 10.0
+"""Longest wait for the next look at the inventory while nothing fails."""
+OBSERVED = ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "rdma")
+"""Collectors that tell the inventory what is here."""
+_IDENTITY = "nvml_identity"
+_INTERFACES = ("network", "ethtool")
+"""Collectors of network interfaces, each the only one of its source."""
+_OWN_SUMS = frozenset({"nvml_gpm", "kernel_log", "nccl_logs"})
+"""Their counters are sums of the source's own, which begin anew with each worker: no reset of hardware."""
+STATE_NAMES = {1: "does not answer", 2: "is lost", 3: "needs a reset", 4: "is missing"}
+
+
+class Pipeline:
+    """Keeps what the analysis needs from run to run, and puts what it gives into the store."""
+
+    def __init__(
+        self,
+        config: Config,
+        state: StateDirectory,
+        store: Store,
+        instruments: Instruments,
+        suspects: Callable[[], frozenset[str]],
+    ) -> None:
+        self._state = state
+        self._store = store
+        self._instruments = instruments
+        self._suspects = suspects
+        kept = state.load(STATE_NAME, InventoryState) or InventoryState()
+        self._inventory = Inventory(kept, config.inventory.expected, config.inventory.learn_after)
+        self._uses = Uses(store, self._inventory)
+        self._shares = Shares(store)
+        self._flaps = Flaps(store)
+        self._pcie_links = PcieLinks(store, self._inventory)
+        self._hardware = HardwareLog(state, store, self._inventory)
+        self.job_logs = JobLogs(state, store)
+        self._anomalies = Anomalies(store)
+        self._resets: dict[tuple[str, str], ResetWatch] = {}
+        self._absences: dict[str, frozenset[Absence]] = {}
+        self._observe_seconds = min(OBSERVE_SECONDS, config.inventory.learn_after / 3)
+        self._observed_at = float("-inf")
+        self._states: dict[tuple[str, str], int] = {}
+
+    def after(self, outcome: Outcome) -> None:
+        """Analyse what one run of a collector gave."""
+        collector, blocks = outcome.collector, outcome.collected.blocks
+        failed = {absence.device for absence in outcome.collected.absences}
+        for device, block in blocks.items():
+            self._watch_resets(collector, device, block)
+            self._uses.after(collector, device, block)
+            self._shares.after(collector, device, block)
+            self._flaps.after(collector, device, block)
+            self._anomalies.after(collector, device, block, failed=device in failed)
+        self._pcie_links.after(outcome)
+        absences = frozenset(outcome.collected.absences)
+        changed = absences != self._absences.get(collector.name, frozenset())
+        self._absences[collector.name] = absences
+        identified = collector.name == _IDENTITY
+        if collector.source == "nvml" and not identified:
+            # Its identity was dropped at this word, so the word holds until the identity is read again.
+            told = frozenset(one for one in absences if one.device and is_everywhere(one))
+            self._absences[_IDENTITY] = self._absences.get(_IDENTITY, frozenset()) | told
+        if changed or identified or outcome.time - self._observed_at >= self._observe_seconds:
+            self.observe(outcome.time)
+        self._hardware.after(outcome)
+        self.job_logs.after(outcome)
+
+    def _watch_resets(self, collector: Collector, device: str, block: Block) -> None:
+        if collector.name in _OWN_SUMS:
+            return
+        if not any(CATALOGUE[family].type == "counter" for family in block.layout.families):
+            return
+        key = (collector.name, device)
+        watch = self._resets.get(key)
+        if watch is None:
+            watch = self._resets[key] = ResetWatch()
+            self._instruments.counter_resets.labels(collector.source, device)
+        if watch.update(block):
+            self._instruments.counter_resets.labels(collector.source, device).inc()
+            log.info("counters started again", collector=collector.name, device=device)
+
+    def observe(self, now: float) -> None:
+        """Compare what is here with what should be.
+
+        Args:
+            now: monotonic seconds.
+        """
+        self._observed_at = now
+        seen = self._seen()
+        absences = frozenset().union(*(these for name, these in self._absences.items() if name.startswith("nvml_")))
+        known = self._inventory.known_gpus()
+        self._states = gpu_states(known, seen, absences, self._suspects())
+        if learned := self._inventory.observe(seen.without(not_working(self._states)), now):
+            log.info("learned what to expect", what=learned)
+        self._store.put("inventory", "", self._inventory.block(now), float("inf"))
+        self._store.put("gpu_state", "", state_block(self._states, known, seen, now), float("inf"))
+        self._uses.drop_absent()
+        self._shares.drop_absent()
+        self._flaps.drop_absent()
+        self._pcie_links.drop_absent()
+        self._anomalies.drop_absent()
+        self._forget_interfaces()
+
+    def _forget_interfaces(self) -> None:
+        """Interfaces come and go by the thousand on some nodes; those that are gone leave nothing behind."""
+        here = {(name, device) for name in _INTERFACES for device in self._store.group(name)}
+        for key in [key for key in self._resets if key[0] in _INTERFACES and key not in here]:
+            del self._resets[key]
+            self._uses.forget(*key)
+            self._instruments.counter_resets.remove_by_labels({"source": key[0], "device": key[1]})
+
+    def _seen(self) -> Observation:
+        groups = {name: self._store.group(name) for name in OBSERVED}
+        # An empty batch leaves the driver's own block: without any block the driver lists nothing.
+        answered = {name.removeprefix("nvml_") for name, blocks in groups.items() if blocks}
+        return observe_blocks([block for blocks in groups.values() for block in blocks.values()], answered)
+
+    def rest(self) -> None:
+        """The driver is let go: what was read of it is not current any more."""
+        self._absences.clear()
+        self._uses.forget("nvml_nvlink")
+        self._uses.forget("nvml_gpm")
+        self.observe(time.monotonic())
+
+    def gpus_on_bus(self) -> int:
+        """NVIDIA GPUs that sysfs shows, driver or not."""
+        infos = [series for block in self._store.group("pci").values() for series in block.layout.series]
+        return sum(name == "commwatch_pcie_device_info" and labels[1] == "gpu" for name, labels in infos)
+
+    def rdma_ports_expected(self) -> int:
+        """RDMA ports that this node should have; 0 where nothing was learned."""
+        return self._inventory.expected()["rdma_port"] or 0
+
+    def gpus_expected(self) -> int:
+        """GPUs that this node should have; 0 where nothing was learned."""
+        return self._inventory.expected()["gpu"] or 0
+
+    def accept(self) -> list[str]:
+        """Expect what is here now; returns what is given up, in sentences.
+
+        Raises:
+            CommwatchError: a GPU cannot be judged now, or the acceptance cannot be saved.
+        """
+        silent = [pci_bus_id or f"index {gpu}" for (gpu, pci_bus_id), state in self._states.items() if state == 1]
+        if silent:
+            raise CommwatchError(f"GPU {', '.join(silent)} does not answer, which is not gone: nothing was accepted")
+        if self.gpus_expected() and self._inventory.present()["gpu"] is None:
+            raise CommwatchError("the GPUs are not read now (paused, or no driver): nothing was accepted")
+        given_up = self._inventory.accept()
+        for sentence in given_up:
+            log.warning("accepted", what=sentence)
+        self.observe(time.monotonic())
+        return given_up
+
+    def save(self) -> None:
+        """Write the inventory, the totals of hardware events and those of the logs of jobs.
+
+        Raises:
+            OSError: it cannot be written; what was written before is still there.
+        """
+        self._state.save(STATE_NAME, self._inventory.state)
+        self._hardware.save()
+        self.job_logs.save()
+
+    def describe_inventory(self) -> dict[str, Any]:
+        """Counts by kind, and what is missing in sentences."""
+        expected, present = self._inventory.expected(), self._inventory.present()
+        return {
+            "kinds": {kind: {"expected": expected[kind], "present": present[kind]} for kind in expected},
+            "missing": [*self._missing_gpus(), *self._missing_parts(expected, present)],
+        }
+
+    def _missing_gpus(self) -> list[str]:
+        return [
+            f"GPU {gpu or '?'} ({pci_bus_id or 'address not known'}) {STATE_NAMES[state]}"
+            for (gpu, pci_bus_id), state in self._states.items()
+            if state in STATE_NAMES
+        ]
+
+    def _missing_parts(self, expected: Any, present: Any) -> list[str]:
+        named = {"gpu": len(self._missing_gpus())}
+        return [
+            f"{kind.replace('_', ' ')}: {present[kind]} of {expected[kind]} expected"
+            for kind in expected
+            if None not in (expected[kind], present[kind]) and present[kind] < expected[kind] - named.get(kind, 0)
+        ]

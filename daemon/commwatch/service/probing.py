@@ -1,0 +1,345 @@
+"""Runs the probes of a configuration: when each is due, asks the gate, starts the ranks, keeps the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from commwatch.config.settings import Config
+from commwatch.config.thresholds import Thresholds
+from commwatch.node.store import Store
+from commwatch.node.topology.pair_matrix import PairMatrix
+from commwatch.probes.cycle.launch import Launcher, StuckRank
+from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
+from commwatch.probes.gate.budget import expected_gpu_seconds, fits
+from commwatch.probes.gate.decision import (
+    GPU_SKIPS,
+    SCHEDULER_SKIPS,
+    GateFacts,
+    SchedulerFacts,
+    Skip,
+    decide,
+    decide_before_asking,
+)
+from commwatch.probes.node import ProbeNode, Prospect, ReadNode
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped, YieldReason
+from commwatch.probes.results.pair_record import PairRecord
+from commwatch.probes.results.records import (
+    AnyRecord,
+    Known,
+    broken_off,
+    last_words,
+    load_record,
+    status_of,
+    take_outcome,
+)
+from commwatch.probes.schedule import ProbeSchedule, node_share
+from commwatch.service.scheduler import Scheduler
+from commwatch.state.directory import StateDirectory
+from commwatch.workers.wire import SimulationPlan
+from commwatch_exporters.node_page.records import ProbeStatus
+from commwatch_exporters.snapshot import Block, Layout
+
+log = structlog.get_logger("commwatch.probing")
+
+NODE_SKIP_HOLDS_SECONDS = 60.0
+"""For so long a node that was not free is not asked again for another seldom probe: they all try again together."""
+
+
+class Probing:
+    """All probes of a node; one cycle at a time."""
+
+    def __init__(
+        self,
+        settings: Config,
+        thresholds: Thresholds,
+        state: StateDirectory,
+        store: Store,
+        scheduler: Scheduler,
+        simulation: SimulationPlan | None,
+        read: ReadNode,
+    ) -> None:
+        """Nothing is planned or read.
+
+        Args:
+            settings: the whole configuration.
+            thresholds: in force.
+            state: where histories, the hold and the lock are.
+            store: takes what is known of the probes, and has what the collectors know.
+            scheduler: runs the cycles.
+            simulation: the simulated node; None on a real one.
+            read: asks the collectors for more than their cadence gives.
+        """
+        self._limits = settings.probes
+        self._thresholds = thresholds
+        self._state = state
+        self._store = store
+        self._scheduler = scheduler
+        self._node = ProbeNode(settings, store, state.path, simulation, read)
+        self._launcher = Launcher(procfs=Path(settings.paths.procfs), lock=ProbeLock(state.path / LOCK_FILE))
+        self._records: dict[str, AnyRecord] = {}
+        self._schedules: dict[str, ProbeSchedule] = {}
+        self._layouts: dict[str, Layout] = {}
+        self._last_skip: dict[str, Skip | None] = {}
+        self._last_result: dict[str, CycleResult] = {}
+        self._node_skip: tuple[float, Skip] | None = None
+        """The last skip that holds for every probe, and its monotonic time."""
+        self._known_stuck: tuple[StuckRank, ...] = ()
+        """At the last ``refresh``."""
+        self._turn = asyncio.Lock()
+        self._maintenance = ""
+        self._stopped = False
+
+    def schedule(self) -> None:
+        """Plan the first cycle of each probe, and show what is known of it from before."""
+        if not self._limits.enabled or self._limits.gate == "off":
+            return
+        for name, probe in self._limits.definitions.items():
+            record = self._record(name, self._node.prospect(name))
+            self._publish(name)
+            first = self._schedule(name).first(record.history.last_completion_at, time.time())
+            self._scheduler.add(_job(name), self._runner(name), probe.interval, delay=first)
+
+    def _runner(self, name: str) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            await self.run(name)
+
+        return run
+
+    def _schedule(self, name: str) -> ProbeSchedule:
+        if name not in self._schedules:
+            interval, host = self._limits.definitions[name].interval, socket.gethostname()
+            self._schedules[name] = ProbeSchedule(interval, self._limits.start_delay, node_share(host, name))
+        return self._schedules[name]
+
+    async def run(self, name: str) -> None:
+        """Run one cycle of a probe, or skip it, and keep the outcome."""
+        async with self._turn:
+            if self._stopped:
+                return
+            record = self._record(name, self._node.prospect(name))
+            outcome = await self._outcome(name, record)
+            if outcome is None:
+                return
+            if isinstance(outcome, Skip):
+                self._skipped(name, record, outcome)
+            self._publish(name)
+            self._plan_next(name, record, ran=isinstance(outcome, Measured | Failed))
+            await asyncio.to_thread(self.save)
+
+    async def _outcome(self, name: str, record: AnyRecord) -> Skip | CycleResult | None:
+        """What came of a probe's turn; None where the daemon stops meanwhile."""
+        try:
+            plan = self._node.prospect(name).plan
+            return (
+                decide_before_asking(self._limits.gate, plan, self._facts(name, record))
+                or self._not_free_a_moment_ago(name, plan)
+                or await self._cycle_if_free(name, record)
+            )
+        except Exception as error:  # one broken cycle must neither pass unseen nor be the last
+            log.exception("a probe broke off", probe=name)
+            result = broken_off(error, time.time())
+            self._last_result[name], self._last_skip[name] = result, None
+            record.apply(result, {}, (), time.time())
+            return result
+
+    def _facts(self, name: str, record: AnyRecord) -> GateFacts:
+        return self._node.facts(
+            name,
+            maintenance=self._maintenance,
+            other_backend=record.other_backend,
+            stuck_ranks=self._launcher.stuck_ranks,
+        )
+
+    def _not_free_a_moment_ago(self, name: str, plan: CyclePlan) -> Skip | None:
+        if self._node_skip is None or not self._schedule(name).seldom:
+            return None
+        asked_at, skip = self._node_skip
+        if plan.backend == "gloo" and skip.reason in GPU_SKIPS:
+            return None
+        return skip if time.monotonic() - asked_at < NODE_SKIP_HOLDS_SECONDS else None
+
+    async def _cycle_if_free(self, name: str, record: AnyRecord) -> Skip | CycleResult | None:
+        """Look at the node, and run a cycle where nothing speaks against it; None where the daemon stops meanwhile."""
+        gpus = await self._node.look_at_gpus() if self._node.prospect(name).labels else ()
+        scheduler = await self._node.ask_schedulers()
+        prospect = await self._node.joined_prospect(name)
+        record.adopt_plan(prospect.plan)
+        # From here to the start of the ranks nothing is awaited: a pause or a stop is either seen or can cancel.
+        if self._stopped:
+            return None
+        plan = prospect.plan
+        facts = replace(
+            self._facts(name, record),
+            scheduler=scheduler,
+            gpus=gpus,
+            within_budget=self._within_budget(name, record, plan),
+        )
+        skip = decide(self._limits.gate, plan, facts)
+        of_node = skip is not None and skip.reason in SCHEDULER_SKIPS | GPU_SKIPS
+        self._node_skip = (time.monotonic(), skip) if skip is not None and of_node else None
+        return skip or await self._cycle(name, prospect, record, scheduler)
+
+    async def _cycle(
+        self, name: str, prospect: Prospect, record: AnyRecord, scheduler: SchedulerFacts
+    ) -> Skip | CycleResult:
+        """Run the ranks, and take in what came of it; a skip where they found that they cannot run here."""
+        plan = prospect.plan
+        result = await self._run_ranks(name, plan, scheduler)
+        if isinstance(result, Skipped):
+            return Skip(result.reason, result.detail)
+        self._last_result[name] = result
+        self._last_skip[name] = None
+        take_outcome(record, result, prospect, self._limits.definitions[name], time.time())
+        if isinstance(result, Measured):
+            words = last_words(record, time.time())
+            log.info("probe measured", probe=name, backend=plan.backend, result=words,
+                     setup_seconds=round(result.setup_seconds, 3),
+                     occupied_seconds=round(result.occupied_seconds, 3))  # fmt: skip
+        elif isinstance(result, Failed):
+            log.warning("probe failed", probe=name, backend=plan.backend, reason=result.reason, phase=result.phase,
+                        rank=result.rank, device=result.device, category=result.nccl.category,
+                        detail=result.detail)  # fmt: skip
+        else:
+            log.info("probe gave way", probe=name, reason=result.reason, detail=result.detail)
+        return result
+
+    async def _run_ranks(self, name: str, plan: CyclePlan, scheduler: SchedulerFacts) -> CycleResult:
+        started = time.monotonic()
+        try:
+            return await self._launcher.run(plan, self._node.watch(plan, scheduler))
+        except Exception as error:  # as above; the ranks have ended, and count for the budget
+            log.exception("a probe's ranks broke off", probe=name)
+            return broken_off(error, time.time(), time.monotonic() - started)
+
+    def _skipped(self, name: str, record: AnyRecord, skip: Skip) -> None:
+        record.skip(skip.reason)
+        known = self._last_skip.get(name)
+        if known is None or known.reason != skip.reason:
+            log.info("probe skipped", probe=name, reason=skip.reason, detail=skip.detail)
+        self._last_skip[name] = skip
+
+    def _plan_next(self, name: str, record: AnyRecord, *, ran: bool) -> None:
+        if self._stopped:
+            return
+        schedule = self._schedule(name)
+        delay = schedule.after(ran=ran, suspicious=record.suspicious, now=time.monotonic(), wall=time.time())
+        if delay is not None:
+            self._scheduler.run_in(_job(name), delay)
+
+    def _record(self, name: str, prospect: Prospect) -> AnyRecord:
+        record = self._records.get(name)
+        if record is None:
+            probe = self._limits.definitions[name]
+            record = self._records[name] = load_record(self._state, prospect.plan, probe, self._thresholds)
+        else:
+            record.adopt_plan(prospect.plan)
+        return record
+
+    def _within_budget(self, name: str, record: AnyRecord, plan: CyclePlan) -> bool:
+        return fits(
+            [cycle for one in self._records.values() for cycle in one.history.occupied],
+            expected=expected_gpu_seconds(record.history.occupied, plan.gpus, len(plan.steps)),
+            limit=self._limits.occupancy_limit,
+            gpus=self._node.gpu_count() if plan.gpus else 0,
+            now=time.time(),
+            reserved=0.0 if self._schedule(name).seldom else self._waiting_for_budget(),
+        )
+
+    def _waiting_for_budget(self) -> float:
+        """GPU seconds of the seldom probes that were skipped for the budget: frequent ones leave room for them."""
+        waiting = [name for name, skip in self._last_skip.items() if skip is not None and skip.reason == "budget"]
+        seldom = [(self._records[name], self._node.prospect(name).plan) for name in waiting
+                  if self._schedule(name).seldom]  # fmt: skip
+        return sum(expected_gpu_seconds(one.history.occupied, plan.gpus, len(plan.steps)) for one, plan in seldom)
+
+    # --- what others see and ask ---
+
+    def _publish(self, name: str) -> None:
+        readings = self._records[name].readings(time.time())
+        series = tuple((metric, labels) for metric, labels, _ in readings)
+        layout = self._layouts.get(name)
+        if layout is None or layout.series != series:
+            layout = self._layouts[name] = Layout(series)
+        block = Block(layout, [value for _, _, value in readings], time.monotonic())
+        self._store.put("probes", name, block, float("inf"))
+
+    def refresh(self) -> None:
+        """Show what is known now: results age, and ranks come back from the kernel."""
+        for name in self._records:
+            self._publish(name)
+        stuck = self._launcher.stuck_ranks
+        for rank in set(self._known_stuck).difference(stuck):
+            log.info("a stuck rank has ended", pid=rank.pid, device=rank.device)
+        self._known_stuck = stuck
+
+    def pause(self, reason: str) -> None:
+        """Start no cycle until ``resume``."""
+        self._maintenance = reason
+
+    def resume(self) -> None:
+        """Cycles may start again."""
+        self._maintenance = ""
+
+    async def cancel(self, reason: YieldReason, detail: str) -> bool:
+        """Make a cycle under way give way within two seconds; False if a rank is stuck."""
+        return await self._launcher.cancel(reason, detail)
+
+    async def stop(self) -> None:
+        """Start no cycle any more, end the one under way, and keep what came of it."""
+        self._stopped = True
+        await self.cancel("stopping", "the daemon stops")
+        async with self._turn:
+            return
+
+    def pids(self) -> list[int]:
+        """Rank processes that are still there, stuck ones included."""
+        return [*self._launcher.pids, *self._launcher.stuck]
+
+    def take_over(self, earlier: Probing) -> None:
+        """Count the stuck rank processes of an earlier configuration among ours."""
+        self._launcher.take_over(earlier._launcher)
+
+    @property
+    def stuck_count(self) -> int:
+        """Rank processes of earlier cycles that sit in the kernel."""
+        return len(self._launcher.stuck)
+
+    def save(self) -> None:
+        """Write the histories; a failure is logged and tried again at the next time."""
+        for name, record in list(self._records.items()):
+            try:
+                self._state.save(f"probe-{name}", record.history)
+            except OSError as error:
+                log.error("a probe's history cannot be saved", probe=name, error=str(error))
+
+    def status(self, now: float) -> list[ProbeStatus]:
+        """The probes for the node's page.
+
+        Args:
+            now: wall clock seconds since 1970.
+        """
+        return [self._status(name, record, now) for name, record in self._records.items()]
+
+    def last_pairs(self, now: float) -> PairMatrix | None:
+        """The newest matrix of pairs, with its suspects; None before the first, or where it is too old.
+
+        Args:
+            now: wall clock seconds since 1970.
+        """
+        found = [one.current_matrix(now) for one in self._records.values() if isinstance(one, PairRecord)]
+        return max((one for one in found if one is not None), key=lambda one: one.taken_at, default=None)
+
+    def _status(self, name: str, record: AnyRecord, now: float) -> ProbeStatus:
+        known = Known(self._last_result.get(name), self._last_skip.get(name), self._scheduler.next_run(_job(name)))
+        return status_of(name, record, known, now)
+
+
+def _job(name: str) -> str:
+    return f"probe_{name}"

@@ -1,0 +1,363 @@
+"""The composition root: builds the daemon, runs it, and answers signals, systemd and the control socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from commwatch.config.settings import Config
+from commwatch.config.simulated import absolute, node_name
+from commwatch.config.thresholds import Thresholds, load_thresholds
+from commwatch.diagnosis.health.counts import read_counts
+from commwatch.errors import CommwatchError, StateError
+from commwatch.footprint import spare_the_garbage_collector
+from commwatch.service.api import Answers
+from commwatch.service.engine import Engine
+from commwatch.service.instruments import Instruments
+from commwatch.service.log import configure_logging
+from commwatch.service.notify import Notifier
+from commwatch.service.page import describe
+from commwatch.service.scheduler import Scheduler, every
+from commwatch.service.serving import open_endpoint
+from commwatch.service.textfile_writer import TextfileWriter
+from commwatch.simulation.find import find_preset
+from commwatch.simulation.node import SimulatedNode
+from commwatch.simulation.start import STATE_NAME, SimulationStart
+from commwatch.state.control import ControlServer
+from commwatch.state.directory import StateDirectory, state_path
+from commwatch.state.maintenance import MaintenanceFile
+from commwatch.workers.wire import SimulationPlan
+from commwatch_exporters.snapshot import Snapshot
+from commwatch_exporters.web import Endpoint, Status
+
+if TYPE_CHECKING:
+    from commwatch.service.web_access import WebAccess
+    from commwatch_exporters.node_page.records import ProbeStatus
+
+log = structlog.get_logger("commwatch.service")
+
+HEARTBEAT_SECONDS = 1.0
+PROGRESS_PATIENCE_SECONDS = 15.0
+"""A heartbeat after which no job has started for so long is no proof of progress."""
+LOOK_SECONDS = 10.0
+"""Between two looks of the daemon at itself and at what the rules find."""
+SAVE_SECONDS = 60.0
+STOP_SECONDS = 4.5
+SIMULATED_TREES = ("sysfs", "procfs")
+"""Folders of the state directory that hold the files of a simulated node."""
+
+
+class Service:
+    """The daemon."""
+
+    def __init__(self, config: Config, reload_config: Callable[[], Config]) -> None:
+        self._config = config
+        self._reload_config = reload_config
+        self._notifier = Notifier.from_environment()
+        self._instruments = Instruments()
+        self._scheduler = Scheduler(missed=lambda job: self._instruments.scheduler_missed.labels(job).inc())
+        self._state = StateDirectory(state_path(config))
+        self._maintenance_file = MaintenanceFile(self._state.path)
+        self._maintenance: str | None = None
+        self._stop = asyncio.Event()
+        self._reload = asyncio.Event()
+        self._ready = False
+        self._read_well = {"configuration": True, "web configuration": True}
+        self._web: WebAccess | None = None
+        self._instruments_due = 0.0
+        self._save_due = time.monotonic() + SAVE_SECONDS
+        self._answers = Answers(
+            lambda: self._config, lambda: self._engine.verdict, self.snapshot, lambda: self._maintenance,
+            lambda: self._engine.job_settings, self._probe_statuses,
+        )  # fmt: skip
+        self._textfile = TextfileWriter(lambda: self._config.textfile, self.snapshot)
+        self._changing = asyncio.Lock()
+        self._engine: Engine
+        self._endpoint: Endpoint
+
+    async def run(self) -> int:
+        """Run until TERM or INT.
+
+        Raises:
+            CommwatchError: what the daemon needs cannot be had: state directory, thresholds, listen address.
+        """
+        if self._config.simulation.preset:
+            find_preset(self._config.simulation.preset)  # before the state directory of such a node is made
+        self._state.open()
+        try:
+            self._handle_signals()
+            for name in SIMULATED_TREES if self._config.simulation.preset else ():
+                # An earlier version may have written another node.
+                shutil.rmtree(self._state.path / name, ignore_errors=True)
+            self._engine = self._build(self._config, self._prepare(self._config))
+            await self._start_endpoint()
+            control = ControlServer(self._state.path, {
+                "maintenance": self._control_maintenance,
+                "inventory": self._control_inventory,
+                "inventory-accept": self._control_accept,
+                **self._answers.operations(),
+            })  # fmt: skip
+            try:
+                await control.start()
+                await self._serve()
+            finally:
+                await self._shut_down(control)
+        finally:
+            self._state.close()
+        return 0
+
+    def _prepare(self, config: Config) -> tuple[Thresholds, SimulationPlan | None]:
+        """What an engine needs beside its configuration, and what may be wrong with it.
+
+        Raises:
+            CommwatchError: thresholds, preset or faults cannot be used.
+        """
+        thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+        return thresholds, self._simulation(config)
+
+    def _build(self, config: Config, prepared: tuple[Thresholds, SimulationPlan | None]) -> Engine:
+        thresholds, simulation = prepared
+        instruments = self._instruments
+        instruments.forget_engine()
+        instruments.thresholds_info.labels(thresholds.digest).set(1)
+        instruments.simulated.set(1 if config.simulation.preset else 0)
+        self._show_reload("configuration", True)
+        return Engine(config, thresholds, self._state, simulation, instruments, self._scheduler)
+
+    def _show_reload(self, what: str, succeeded: bool) -> None:
+        """Expose whether both configurations in force are those of the files."""
+        self._read_well[what] = succeeded
+        self._instruments.config_reload_successful.set(1 if all(self._read_well.values()) else 0)
+        if succeeded:
+            self._instruments.config_reload_time.set(round(time.time(), 3))
+        self._instruments.changed = True
+
+    def _simulation(self, config: Config) -> SimulationPlan | None:
+        settings = config.simulation
+        if not settings.preset:
+            return None
+        start = self._state.load(STATE_NAME, SimulationStart)
+        if start is None:
+            start = SimulationStart(time.time())
+            try:
+                self._state.save(STATE_NAME, start)
+            except OSError as error:
+                raise StateError(f"state directory {self._state.path}: {error.strerror}") from error
+        faults = Path(settings.faults).resolve() if settings.faults else None
+        preset = absolute(settings.preset)
+        node = SimulatedNode(preset, faults, start.started_at)  # says now what is wrong with preset or faults
+        sysfs, procfs = (self._state.path / name for name in SIMULATED_TREES)
+        # What is on the node is looked up before a worker keeps its part of the trees up to date.
+        node.write_sysfs(sysfs, ())
+        node.write_procfs(procfs)
+        return SimulationPlan(preset, str(faults or ""), start.started_at, str(sysfs), str(procfs))
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+
+    async def _start_endpoint(self) -> None:
+        web = self._config.web
+        self._endpoint = Endpoint(
+            snapshot=self.snapshot,
+            ready=self._readiness,
+            status=self._status,
+            documents=self._answers.pages(),
+            telemetry_path=web.telemetry_path,
+        )
+        if web.config_file:
+            from commwatch.service.web_access import WebAccess
+
+            self._web = WebAccess(
+                Path(web.config_file), self._endpoint, lambda read: self._show_reload("web configuration", read)
+            )
+        await open_endpoint(self._endpoint, web)
+
+    async def _serve(self) -> None:
+        self._scheduler.start()
+        stop = asyncio.create_task(self._stop.wait())
+        begin = asyncio.create_task(self._begin())
+        await asyncio.wait([begin, stop], return_when=asyncio.FIRST_COMPLETED)
+        if not begin.done():
+            begin.cancel()
+            return
+        begin.result()
+        heart = asyncio.create_task(every(HEARTBEAT_SECONDS, self._beat))
+        watch = asyncio.create_task(self._web.watch()) if self._web is not None else None
+        await stop
+        heart.cancel()
+        if watch is not None:
+            watch.cancel()
+
+    async def _begin(self) -> None:
+        """The first run of everything; then the daemon is ready."""
+        await self._look_at_maintenance()
+        await self._engine.start()
+        self._ready = True
+        self._refresh_instruments()
+        self._notifier.ready(self._status_line())
+        log.info("ready", status=self._status_line())
+        spare_the_garbage_collector()
+
+    async def _beat(self) -> None:
+        """Once a second, on the monotonic clock: what must go on whatever the wall clock does."""
+        try:
+            await self._beat_once()
+        except Exception:
+            # A defect of ours must be seen, and must not end the watching: without a whole beat the watchdog is not
+            # fed, and systemd starts the daemon anew.
+            log.exception("the heartbeat failed")
+
+    async def _beat_once(self) -> None:
+        step = self._scheduler.clock_step()
+        if step is not None:
+            self._instruments.clock_steps.inc()
+            self._engine.collection.follow_clock(step)
+        if self._reload.is_set():
+            self._reload.clear()
+            await self._reload_now()
+        await self._look_at_maintenance()
+        self._engine.expire()
+        self._refresh_instruments()
+        now = time.monotonic()
+        self._textfile.beat(now)
+        if now >= self._save_due:
+            self._save_due = now + SAVE_SECONDS
+            await asyncio.to_thread(self._engine.save)
+        if self._scheduler.makes_progress(PROGRESS_PATIENCE_SECONDS):
+            self._notifier.watchdog()
+        else:
+            log.error("no collector has run for too long", patience_seconds=PROGRESS_PATIENCE_SECONDS)
+
+    def _refresh_instruments(self) -> None:
+        now = time.monotonic()
+        if now >= self._instruments_due:
+            self._instruments_due = now + LOOK_SECONDS
+            processes = [("daemon", [os.getpid()]), *self._engine.processes()]
+            self._instruments.measure_processes(Path(self._config.paths.procfs), processes)
+            self._show_healthchecks()
+            self._engine.refresh()
+            self._engine.verdict.look(self.snapshot(), time.time())
+            self._notifier.status(self._status_line())
+
+    def _show_healthchecks(self) -> None:
+        """Expose what checks on this node have counted."""
+        try:
+            self._instruments.show_healthchecks(read_counts(self._state.path))
+        except OSError as error:
+            log.debug("the counts of healthcheck are not exposed", error=str(error))
+
+    def snapshot(self) -> Snapshot:
+        """What a scrape is given: all that is current, the same object until something changes."""
+        if self._instruments.changed:
+            now = time.monotonic()
+            self._engine.store.put("daemon", "", self._instruments.block(now), float("inf"))
+        return self._engine.store.snapshot()
+
+    async def _look_at_maintenance(self) -> None:
+        async with self._changing:
+            maintenance = self._maintenance_file.read(time.time())
+            reason = None if maintenance is None else maintenance.reason
+            if reason == self._maintenance:
+                return
+            was, self._maintenance = self._maintenance, reason
+            self._instruments.show_maintenance(reason)
+            if reason is not None and was is None:
+                await self._engine.pause(reason)
+            elif reason is None:
+                self._engine.resume()
+
+    async def _reload_now(self) -> None:
+        """Take a changed configuration into force; keep the old one when the new one cannot be used."""
+        self._notifier.reloading()
+        async with self._changing:
+            try:
+                config = await asyncio.to_thread(self._reload_config)
+                self._check_unchangeable(config)
+                prepared = await asyncio.to_thread(self._prepare, config)
+            except CommwatchError as error:
+                log.error("the new configuration is not used; the old one stays in force", error=str(error))
+                self._show_reload("configuration", False)
+            else:
+                await self._change_to(config, prepared)
+            if self._web is not None:
+                self._web.read_soon()
+        self._instruments.changed = True
+        self._notifier.ready(self._status_line())
+
+    def _check_unchangeable(self, config: Config) -> None:
+        for old, new, name in (
+            (state_path(self._config), state_path(config), "path.state and simulate"),
+            (self._config.web, config.web, "web"),
+        ):
+            if old != new:
+                raise CommwatchError(f"{name} cannot change while the daemon runs; restart it")
+
+    async def _change_to(self, config: Config, prepared: tuple[Thresholds, SimulationPlan | None]) -> None:
+        """Replace the engine; until the new one has read everything once, the page shows what the old one knew last."""
+        await self._engine.stop()
+        self._config = config
+        configure_logging(config.log)
+        engine = self._build(config, prepared)
+        engine.take_over(self._engine)
+        if self._maintenance is not None:
+            await engine.pause(self._maintenance)
+        self._notifier.watchdog()
+        await engine.start()
+        self._engine = engine
+        spare_the_garbage_collector()
+        log.info("the new configuration is in force")
+
+    async def _control_maintenance(self) -> dict[str, Any]:
+        await self._look_at_maintenance()
+        held = {str(pid): paths for pid, paths in self._engine.held().items()}
+        return {"daemon": True, "paused": self._maintenance, "released": self._engine.released(), "held": held}
+
+    async def _control_inventory(self) -> dict[str, Any]:
+        return self._engine.inventory()
+
+    async def _control_accept(self) -> dict[str, Any]:
+        return await self._engine.accept_inventory()
+
+    def _readiness(self) -> tuple[bool, list[str]]:
+        return self._ready, [] if self._ready else ["the first run of the collectors is not over"]
+
+    def _probe_statuses(self, now: float) -> list[ProbeStatus]:
+        return self._engine.probing.status(now)
+
+    def _status(self) -> Status:
+        return describe(self._engine, self._maintenance, self.snapshot())
+
+    def _status_line(self) -> str:
+        collectors = self._engine.collection.collectors.values()
+        failing = sorted(one.name for one in collectors if one.failing)
+        parts = [f"simulated {node_name(self._config.simulation.preset)}"] if self._config.simulation.preset else []
+        parts.append(f"{len(collectors)} collectors" + (f", failing: {', '.join(failing)}" if failing else ""))
+        if self._maintenance is not None:
+            parts.insert(0, f"paused ({self._maintenance})")
+        return "; ".join(parts)
+
+    async def _shut_down(self, control: ControlServer) -> None:
+        """Stop within five seconds, whatever hangs."""
+        self._notifier.stopping()
+        log.info("stopping")
+        work = asyncio.gather(control.stop(), self._endpoint.stop(), self._textfile.stop(), self._engine.stop())
+        _, late = await asyncio.wait([asyncio.ensure_future(work)], timeout=STOP_SECONDS)
+        if late:
+            # What is still running may never end, and the end of the event loop would wait for it.
+            log.error("not everything stopped in time; leaving", after_seconds=STOP_SECONDS)
+            os._exit(1)
+        self._scheduler.stop()
+        if self._web is not None:
+            self._web.close()
+        log.info("stopped")

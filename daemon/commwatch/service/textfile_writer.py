@@ -1,0 +1,109 @@
+"""Keeps the textfile current: a page at an interval, written where a directory that hangs holds nothing up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from commwatch.config.settings import Textfile
+from commwatch_exporters.snapshot import Snapshot
+from commwatch_exporters.textfile import replace_file, textfile_page
+
+log = structlog.get_logger("commwatch.textfile")
+
+_STOP_SECONDS = 1.0
+
+
+class TextfileWriter:
+    """Writes what a scrape would give, and takes the file away when the daemon stops.
+
+    A file that stays would be told as current for ever: node_exporter knows no age. Where the daemon was killed, the
+    time of the file is what shows it (``node_textfile_mtime_seconds``).
+    """
+
+    def __init__(self, settings: Callable[[], Textfile], snapshot: Callable[[], Snapshot]) -> None:
+        """
+        Args:
+            settings: in force; they may change.
+            snapshot: of now.
+        """
+        self._settings = settings
+        self._snapshot = snapshot
+        self._due = 0.0
+        self._file: Path | None = None
+        """What we write, until it is removed."""
+        self._thread: threading.Thread | None = None
+        """The last thing that was done to a file; it may hang there. Only one runs."""
+        self._trouble = ""
+        """What the log has been told is wrong; empty while nothing is."""
+
+    def beat(self, now: float) -> None:
+        """Write if it is time to; called about once a second.
+
+        Args:
+            now: monotonic seconds.
+        """
+        settings = self._settings()
+        file = Path(settings.path) if settings.path else None
+        moved = file != self._file
+        if not moved and (file is None or now < self._due):
+            return
+        if self._is_busy():
+            self._tell("the last write has not come back")
+            return
+        if moved and self._file is not None:
+            self._start(self._remove, self._file)
+            self._file = None
+        elif file is not None:
+            self._file, self._due = file, now + settings.interval
+            self._start(self._write, file, textfile_page(self._snapshot()))
+
+    async def stop(self) -> None:
+        """Take the file away, unless that hangs."""
+        if self._file is None:
+            return
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
+        if not self._is_busy():
+            removing = self._start(self._remove, self._file)
+            await asyncio.to_thread(removing.join, _STOP_SECONDS)
+        self._file = None
+
+    def _is_busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _start(self, work: Callable[..., None], *given: object) -> threading.Thread:
+        # Nobody waits for it at the end of the process, as for the threads of the event loop.
+        thread = threading.Thread(target=work, args=given, name="textfile", daemon=True)
+        self._thread = thread
+        thread.start()
+        return thread
+
+    # --- in the thread ---
+
+    def _write(self, file: Path, page: bytes) -> None:
+        try:
+            replace_file(file, page)
+        except OSError as error:
+            self._tell(error.strerror or str(error))
+        else:
+            if self._trouble:
+                self._trouble = ""
+                log.info("the textfile is written again", file=str(file))
+
+    def _remove(self, file: Path) -> None:
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("the textfile cannot be removed and will look old", file=str(file), error=error.strerror)
+
+    def _tell(self, trouble: str) -> None:
+        """Log once what is wrong, until it is well or something else is wrong."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            file = str(self._file)
+            log.warning("the textfile is not written; it is tried again at each interval", file=file, error=trouble)

@@ -1,0 +1,217 @@
+"""The verdict of the daemon: looks at its own metrics with the rules, keeps what is open, tells it and stores it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+import structlog
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.causes import join
+from commwatch.findings.codes import CODES, EVENTS, WATCHED
+from commwatch.findings.documents import FindingRecord, finding_record
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Finding, Sighting
+from commwatch.findings.history import CounterHistory, HistoryState
+from commwatch.findings.looking import Looking, LookingState
+from commwatch.findings.register import Change, Register, RegisterState
+from commwatch.findings.rules import RULE_SETS
+from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.score.model import Score
+from commwatch.findings.score.score import readings_of, score_of
+from commwatch.findings.words import format_evidence
+from commwatch.node.store import Store
+from commwatch.service.collection import Collection
+from commwatch.service.instruments import Instruments
+from commwatch.service.visibility import Observability
+from commwatch.state.directory import StateDirectory
+from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
+
+log = structlog.get_logger("commwatch.findings")
+
+GROUP: Final = "verdict"
+NAMED_MAX: Final = 200
+"""Findings that ``commwatch_finding`` names; a node with more of them is broken as a whole."""
+LOGGED_PER_LOOK: Final = 50
+SAVE_HISTORY_SECONDS: Final = 600.0
+"""The history of a busy node is 100 kB and more."""
+
+Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"
+"""Metric, label values, number."""
+Readings: TypeAlias = Callable[[Facts, Thresholds], Iterable[Reading]]
+"""Further metrics that are computed from what the rules read, once at each look."""
+
+
+def score_readings(facts: Facts, thresholds: Thresholds) -> Iterable[Reading]:
+    """The metrics of the communication score."""
+    return readings_of(score_of(facts, thresholds))
+
+
+READINGS: tuple[Readings, ...] = (score_readings,)
+
+
+class Verdict:
+    """What is wrong on this node, from look to look and over a restart."""
+
+    def __init__(
+        self,
+        thresholds: Thresholds,
+        state: StateDirectory,
+        store: Store,
+        instruments: Instruments,
+        collection: Collection,
+        rule_sets: Sequence[RuleSet] = RULE_SETS,
+        readings: Sequence[Readings] = READINGS,
+    ) -> None:
+        """
+        Args:
+            thresholds: in force.
+            state: where open findings and the history of counters are kept.
+            store: takes the findings as metrics.
+            instruments: count rules that failed.
+            collection: knows what was read lately.
+            rule_sets: what is looked for.
+            readings: what is computed beside it.
+        """
+        self.thresholds = thresholds
+        """In force."""
+        self._state = state
+        self._store = store
+        self._instruments = instruments
+        self._history = CounterHistory(WATCHED, EVENTS, state.load("counter_history", HistoryState))
+        self._looking = Looking(
+            rule_sets, thresholds, self._history, self._failed, state.load("finding_rules", LookingState)
+        )  # fmt: skip
+        self._register = Register(state.load("findings", RegisterState))
+        self._observability = Observability(store, collection)
+        self._readings = readings
+        self._layout = Layout(())
+        self._history_due = time.monotonic() + SAVE_HISTORY_SECONDS
+        self._saved: dict[str, bytes] = {}
+        """By name of the state: what was written last."""
+        self._told: set[tuple[str, type[Exception]]] = set()
+        self.looked_at: float | None = None
+        """When the rules ran last, seconds since 1970."""
+        self.findings: list[Finding] = join(self._register.open_findings())
+        """Open, with their causes, the gravest first."""
+
+    @property
+    def failing_rules(self) -> frozenset[str]:
+        """Rules that failed at the last look."""
+        return self._looking.failing
+
+    def look(self, snapshot: Snapshot, now: float) -> None:
+        """Run all rules once; what goes wrong is logged and counted, and the daemon goes on.
+
+        Args:
+            snapshot: all that is current.
+            now: seconds since 1970.
+        """
+        try:
+            self._look(snapshot, now)
+        except Exception as error:
+            # A defect of ours must be seen, and must not end the watching.
+            self._failed("engine", error)
+
+    def _look(self, snapshot: Snapshot, now: float) -> None:
+        sightings = self._looking.at(snapshot, now)
+        self._observability.take(snapshot)
+        changes = self._register.update(sightings, self._is_observable, now)
+        self.findings = join(self._register.open_findings())
+        self.looked_at = now
+        self._announce(changes, now)
+        self._publish(self._looking.facts)
+
+    def _is_observable(self, sighting: Sighting) -> bool:
+        metrics = self._looking.metrics_of(sighting.code)
+        if metrics is None or not self._observability.sees(sighting.component, metrics):
+            return False
+        return self._looking.is_judged(sighting)
+
+    def _failed(self, rule: str, error: Exception) -> None:
+        """Count a failure, and log it once for each rule and kind."""
+        self._instruments.finding_rule_errors.labels(rule).inc()
+        self._instruments.changed = True
+        kind = (rule, type(error))
+        if kind not in self._told:
+            self._told.add(kind)
+            log.error("a rule failed; what it sights is not known; further failures of this kind are only counted",
+                      rule=rule, error=repr(error), exc_info=error)  # fmt: skip
+
+    def _announce(self, changes: Sequence[Change], now: float) -> None:
+        for event, finding in changes[:LOGGED_PER_LOOK]:
+            code = CODES[finding.code]
+            words = {
+                "code": finding.code, "title": code.title, "severity": finding.severity,
+                "component": finding.component.identity, "name": finding.component.words,
+            }  # fmt: skip
+            if event == "closed":
+                log.info("finding closed", **words, open_seconds=round(now - finding.since, 1))
+                continue
+            say = {"critical": log.error, "warning": log.warning, "info": log.info}[finding.severity]
+            evidence = [format_evidence(one) for one in finding.evidence]
+            say("finding opened", **words, detail=finding.detail, evidence=evidence,
+                explains=self._explained_by(finding), next_step=code.next_step)  # fmt: skip
+        if len(changes) > LOGGED_PER_LOOK:
+            log.warning("more findings changed at this look", count=len(changes) - LOGGED_PER_LOOK)
+
+    def _explained_by(self, fault: Finding) -> list[str]:
+        """Open findings that a fault is a cause of."""
+        return [
+            f"{finding.code} {finding.component.identity}"
+            for finding in self.findings
+            if any((cause.code, cause.component.identity) == fault.key for cause in finding.causes)
+        ]
+
+    def _publish(self, facts: Facts) -> None:
+        readings: dict[Series, Value] = {
+            ("commwatch_finding", finding.key): 1 for finding in self.findings[:NAMED_MAX]
+        }  # fmt: skip
+        readings["commwatch_findings_left_out", ()] = max(0, len(self.findings) - NAMED_MAX)
+        for read in self._readings:
+            name = read.__name__
+            try:
+                more = {(metric, labels): value for metric, labels, value in read(facts, self.thresholds)}
+            except Exception as error:
+                # As of a rule: it must be seen, and must not take the findings with it.
+                self._failed(name, error)
+            else:
+                readings.update(more)
+        series, values = tuple(readings), list(readings.values())
+        known = self._store.get(GROUP, "")
+        if series == self._layout.series and known is not None and list(known.values) == values:
+            return  # the page keeps its text
+        if series != self._layout.series:
+            self._layout = Layout(series)
+        self._store.put(GROUP, "", Block(self._layout, values, time.monotonic()), float("inf"))
+
+    def score(self) -> Score:
+        """The communication score of what the rules read last."""
+        return score_of(self._looking.facts, self.thresholds)
+
+    def records(self) -> tuple[FindingRecord, ...]:
+        """The open findings as the API gives them."""
+        last_seen = self._register.last_seen()
+        return tuple(finding_record(finding, last_seen) for finding in self.findings)
+
+    def save(self, *, at_end: bool = False) -> None:
+        """Write what must survive a restart, where it changed; the history of counters seldom and at the end.
+
+        Raises:
+            OSError: it cannot be written; what was written before is still there.
+        """
+        self._save("findings", self._register.state)
+        self._save("finding_rules", self._looking.state)
+        now = time.monotonic()
+        if at_end or now >= self._history_due:
+            self._history_due = now + SAVE_HISTORY_SECONDS
+            self._save("counter_history", self._history.state)
+
+    def _save(self, name: str, record: msgspec.Struct) -> None:
+        content = msgspec.json.encode(record)
+        if content != self._saved.get(name):
+            self._state.save(name, record)
+            self._saved[name] = content

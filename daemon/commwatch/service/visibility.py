@@ -1,0 +1,129 @@
+"""Whether a fault could be seen now if it were there: whether what shows it was read lately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from commwatch.findings.finding import Component
+from commwatch.jobs.logs import tracker
+from commwatch.node import anomaly_tracker
+from commwatch.node.link_share_tracker import LINK_SHARES
+from commwatch.node.pcie_tracker import DEVICE_LINKS, GPU_LINKS
+from commwatch.node.store import Store
+from commwatch.service.collection import Collection, Collector
+from commwatch.service.pipeline import OBSERVED
+from commwatch_exporters.snapshot import Layout, Snapshot
+
+FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "nvlink_use": ("nvml_nvlink",),
+    LINK_SHARES: ("nvml_nvlink",),
+    "pcie_use": ("nvml_gpm",),
+    "ethernet_use": ("network",),
+    "rdma_use": ("rdma",),
+    "rdma_port_flaps": ("rdma",),
+    GPU_LINKS: ("nvml_pcie",),
+    DEVICE_LINKS: ("pci",),
+    "gpu_state": ("nvml_identity",),
+    "inventory": OBSERVED,
+    "hardware_events": (),
+    tracker.GROUP: (tracker.SOURCE,),
+    "daemon": (),
+    "verdict": (),
+}
+"""Collectors behind the groups of the analysis; none where what they hold is known without reading anything."""
+
+_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
+    "gpu": ("nvml",),
+    "nvlink": ("nvml",),
+    "nvswitch": ("nvml", "pci"),
+    "pcie_link": ("nvml", "pci"),
+    "rdma_port": ("rdma",),
+    "interface": ("network", "ethtool"),
+}
+"""Sources of the counters of a component: of an anomaly there is no series once it is over."""
+
+PROBES: Final = "probes"
+
+
+class Observability:
+    """Knows which collector reads what, from what the store has held."""
+
+    def __init__(self, store: Store, collection: Collection) -> None:
+        self._store = store
+        self._collection = collection
+        self._groups: dict[str, set[str]] = {}
+        """By metric: the groups of the store that have held it since the daemon started."""
+        self._layouts: set[Layout] = set()
+        """Those of the last look."""
+        self._snapshot = Snapshot(())
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Learn which groups hold which metrics."""
+        self._snapshot = snapshot
+        layouts = set()
+        for group, block in self._store.blocks():
+            layouts.add(block.layout)
+            if block.layout not in self._layouts:
+                for metric in block.layout.families:
+                    self._groups.setdefault(metric, set()).add(group)
+        self._layouts = layouts
+
+    def sees(self, component: Component, metrics: Iterable[str]) -> bool:
+        """Whether all that a rule reads was read lately of a component.
+
+        Args:
+            component: what a finding is about.
+            metrics: what its rule asks for; those that this node never had do not count.
+        """
+        known = [metric for metric in metrics if metric in self._groups]
+        return bool(known) and all(self._is_read(metric, component) for metric in known)
+
+    def _is_read(self, metric: str, component: Component) -> bool:
+        return self._is_shown(metric, component) or all(
+            self._may_be_told(group, component) for group in self._groups[metric]
+        )
+
+    def _is_shown(self, metric: str, component: Component) -> bool:
+        """Whether there is a series of this very component."""
+        device, _, part = component.key.partition("/")
+        for labels, _ in self._snapshot.samples(metric):
+            if not component.key:
+                return True
+            within = labels.get("link", labels.get("port", part))
+            if device in labels.values() and (not part or within == part):
+                return True
+        return False
+
+    def _may_be_told(self, group: str, component: Component) -> bool:
+        """Whether a group that holds no series of a component says by this that there is nothing to tell."""
+        if group == PROBES:
+            return not self._collection.is_paused
+        absent = self._collection.absent_sources
+        feeds = [one for one in self._feeding(group, component) if one.source not in absent]
+        return all(one.attempted and not _failed_on(one, component) for one in feeds)
+
+    def _feeding(self, group: str, component: Component) -> Iterator[Collector]:
+        collectors = self._collection.collectors
+        if group == anomaly_tracker.GROUP:
+            sources = _SOURCES.get(component.kind, ())
+            yield from [one for one in collectors.values() if one.source in sources]
+            return
+        for name in FEEDS.get(group, (group,)):
+            if name in collectors:
+                yield collectors[name]
+
+
+def _failed_on(collector: Collector, component: Component) -> bool:
+    """Whether the last run could not read a component, or nothing at all."""
+    return any(not absence.device or _is_of(absence.device, component) for absence in collector.failing)
+
+
+def _is_of(device: str, component: Component) -> bool:
+    """Whether a device, by its key in the store, belongs to a component; the whole node has all of them."""
+    names = {component.key, *component.parts} - {""}
+    if not names:
+        return True
+    if component.kind == "rdma_port":
+        names.add(component.key.replace("/", ":"))  # the store knows it as NCCL writes it: mlx5_0:1
+    return any(name == device or name.startswith(f"{device}/") or device.startswith(f"{name}/") for name in names)

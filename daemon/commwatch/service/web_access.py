@@ -1,0 +1,167 @@
+"""The web configuration in force: put before the endpoint, and read again when it or a certificate changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from commwatch.config.web import WebConfig, read_web_config
+from commwatch.config.web_file import look_of
+from commwatch.errors import ConfigError
+from commwatch_exporters.http_server import Access, HttpServer
+
+if TYPE_CHECKING:
+    from commwatch_exporters.passwords import Passwords
+    from commwatch_exporters.rate_limit import ClientRates
+
+log = structlog.get_logger("commwatch.web")
+
+LOOK_SECONDS = 5.0
+"""Between two looks whether a file has changed."""
+
+_CLIENT_CERTIFICATES = ("none", "if given", "required")  # each asks for more than the one before
+
+
+class WebAccess:
+    """Who comes in, and how.
+
+    Args:
+        path: The web configuration file.
+        server: What it stands before.
+        tell: Told after each reading whether the files could be used.
+
+    Raises:
+        ConfigError: the file, or one that it names, cannot be used.
+    """
+
+    def __init__(self, path: Path, server: HttpServer, tell: Callable[[bool], None]) -> None:
+        self._path = path
+        self._server = server
+        self._tell = tell
+        self._problem = ""
+        self._notes: tuple[str, ...] = ()
+        self._rate_limit: tuple[float, int] | None = None
+        self._rates: ClientRates | None = None
+        self._passwords: Passwords | None = None
+        self._asked = asyncio.Event()
+        self._config: WebConfig | None = None
+        self._take(read_web_config(path))
+
+    def read_soon(self) -> None:
+        """Have ``watch`` read again in any case; nobody waits for files that may be slow."""
+        self._asked.set()
+
+    async def watch(self) -> None:
+        """Look again and again until cancelled."""
+        while True:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), LOOK_SECONDS)
+            try:
+                await self.look()
+            except Exception:
+                log.exception("the look at the web configuration failed")  # a defect of ours; certificates go on
+
+    async def look(self) -> None:
+        """Read again if that was asked for, a file has changed since, or could not be used the last time."""
+        asked = self._asked.is_set()
+        self._asked.clear()
+        if asked or self._problem != "" or await asyncio.to_thread(self._have_changed):
+            await self.reread()
+
+    def _have_changed(self) -> bool:
+        return tuple(look_of(path) for path in self._files) != self._seen
+
+    async def reread(self) -> None:
+        """Read again; what cannot be used, or would open a door, changes nothing."""
+        try:
+            config = await asyncio.to_thread(read_web_config, self._path)
+            self._refuse_to_open(config)
+        except ConfigError as error:
+            if str(error) != self._problem:
+                log.error("the new web configuration is not used; the old one stays in force", error=str(error))
+            self._problem = str(error)
+            self._tell(False)
+        else:
+            log.info("the web configuration has been read again")
+            self._problem = ""
+            self._take(config)
+
+    def close(self) -> None:
+        """Compare no more passwords."""
+        if self._passwords is not None:
+            self._passwords.close()
+
+    def _refuse_to_open(self, config: WebConfig) -> None:
+        if self._config is not None and (key := _opened(self._config, config)):
+            problem = (
+                "asks less of clients than what is in force, as a file does of which only a part is written. "
+                "If it is meant, restart the daemon"
+            )
+            raise ConfigError(str(self._path), None, key, problem)
+
+    def _take(self, config: WebConfig) -> None:
+        access = self._access(config)  # first: where it fails, the files count as not yet seen
+        before, self._config = self._config, config
+        self._files, self._seen = config.files, config.seen
+        for note in config.notes:
+            if note not in self._notes:
+                log.warning("a setting of the web configuration has no effect", setting=note)
+        self._notes = config.notes
+        self._server.let_in(access)
+        if before is not None and _asked_by_tls(before) != _asked_by_tls(config):
+            self._server.hang_up()  # who was let in before might not be let in now
+        self._tell(True)
+
+    def _access(self, config: WebConfig) -> Access:
+        """What the server needs; modules that a plain endpoint can do without are loaded here."""
+        wrap, admit = None, None
+        if config.tls is not None:
+            from commwatch_exporters.tls_link import TlsEntry
+
+            wrap = TlsEntry(config.tls, config.allowed_names)
+        if config.rate_limit != self._rate_limit:
+            self._rate_limit, self._rates = config.rate_limit, _rates(config.rate_limit)
+        if config.users:
+            from commwatch_exporters.passwords import Passwords
+
+            # Kept over changes of the file: what has been found out about an unchanged hash stays true.
+            self._passwords = self._passwords or Passwords()
+            self._passwords.use(config.users)
+        if config.users or self._rates is not None:
+            from commwatch_exporters.gate import Gate
+
+            admit = Gate(self._passwords if config.users else None, self._rates)
+        return Access(wrap, admit, config.headers)
+
+
+def _rates(rate_limit: tuple[float, int] | None) -> ClientRates | None:
+    if rate_limit is None:
+        return None
+    from commwatch_exporters.rate_limit import ClientRates
+
+    return ClientRates(*rate_limit)
+
+
+def _opened(old: WebConfig, new: WebConfig) -> str:
+    """The key with which a new configuration would ask less of whoever comes in; empty where it asks no less."""
+    if old.tls is not None and new.tls is None:
+        return "tls_server_config"
+    if old.users and not new.users:
+        return "basic_auth_users"
+    if old.tls is None or new.tls is None:
+        return ""
+    asked_before, asked = (_CLIENT_CERTIFICATES.index(tls.client_certificates) for tls in (old.tls, new.tls))
+    if asked < asked_before:
+        return "tls_server_config.client_auth_type"
+    return "tls_server_config.client_allowed_sans" if old.allowed_names and not new.allowed_names else ""
+
+
+def _asked_by_tls(config: WebConfig) -> object:
+    """What a client shows once for all requests of its connection."""
+    tls = config.tls
+    return None if tls is None else (tls.client_certificates, tls.client_ca, config.allowed_names)

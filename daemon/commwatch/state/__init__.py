@@ -1,0 +1,1 @@
+"""What outlives the daemon or reaches it from outside: state directory, control socket, maintenance."""

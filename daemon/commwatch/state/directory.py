@@ -1,0 +1,124 @@
+"""The state directory: what must survive a restart, written atomically and read back, one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from commwatch.config.settings import Config
+from commwatch.config.simulated import node_name
+from commwatch.errors import StateError
+
+log = structlog.get_logger("commwatch.state")
+
+_Record = TypeVar("_Record", bound=msgspec.Struct)
+
+
+def default_state_path() -> Path:
+    """Where state is kept when nothing is said: systemd's folder, the system's for root, else the user's."""
+    if systemd := os.environ.get("STATE_DIRECTORY"):
+        return Path(systemd.split(":")[0])
+    if os.geteuid() == 0:
+        return Path("/var/lib/commwatch")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "commwatch"
+
+
+def state_path(config: Config) -> Path:
+    """The state directory in force; a simulated node keeps its own, so that it never mixes with the real one."""
+    path = Path(config.paths.state) if config.paths.state else default_state_path()
+    return path / f"simulated-{node_name(config.simulation.preset)}" if config.simulation.preset else path
+
+
+class StateDirectory:
+    """Named records in one folder, each a JSON file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+        self._saving = threading.Lock()
+
+    def open(self) -> None:
+        """Make the folder if needed and lock it for this process.
+
+        Raises:
+            StateError: it cannot be made or written, or another daemon uses it.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o750)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StateError(
+                f"state directory {self.path}: {error.strerror}; make it writable or choose another with --path.state"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StateError(
+                f"state directory {self.path}: another commwatch daemon uses it; stop that one, "
+                "or choose another directory with --path.state"
+            ) from error
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def load(self, name: str, kind: type[_Record]) -> _Record | None:
+        """A record; None where there is none. A damaged file is set aside with a warning.
+
+        Raises:
+            StateError: there is one and it cannot be read.
+        """
+        file = self.path / f"{name}.json"
+        try:
+            content = file.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StateError(f"state file {file}: {error.strerror}; make it readable for the daemon's user") from error
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except (ValueError, RecursionError) as error:  # msgspec's own errors, text that is not UTF-8, endless nesting
+            aside = file.with_suffix(f".damaged-{int(time.time())}")
+            log.warning("a state file is damaged and set aside", file=str(file), aside=str(aside), error=str(error))
+            try:
+                file.rename(aside)
+            except OSError as failure:
+                log.warning("the damaged state file stays where it is", file=str(file), error=str(failure))
+            return None
+
+    def save(self, name: str, record: msgspec.Struct) -> None:
+        """Write a record whole or not at all; blocks, so the daemon calls it in a thread.
+
+        Raises:
+            OSError: it could not be written; the earlier record is still there.
+        """
+        with self._saving:
+            write_atomically(self.path / f"{name}.json", msgspec.json.format(msgspec.json.encode(record)))
+
+
+def write_atomically(file: Path, content: bytes) -> None:
+    """Replace a file by another content, so that a reader or a crash sees either the old one or the new one.
+
+    What root writes belongs to the owner of the directory, whatever root's umask: the daemon must be able to read it.
+    """
+    temporary = file.with_suffix(".new")
+    # Root writes into a directory of the daemon's user: no link there may lead it to another file, no pipe may hold it.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(temporary, flags, 0o640), "wb") as stream:
+        os.fchmod(stream.fileno(), 0o640)
+        if os.geteuid() == 0:
+            directory = file.parent.stat()
+            os.fchown(stream.fileno(), directory.st_uid, directory.st_gid)
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(file)

@@ -1,0 +1,63 @@
+"""What ``commwatch probe`` prints: the table, the sentences below it, and the matrix of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import fill
+
+from commwatch.lines import WIDTH
+from commwatch.probes.by_hand.answer import Answer, Document, notes_of
+from commwatch.probes.plan import Measured
+from commwatch.views.heatmap.matrix_view import view_of
+from commwatch.views.heatmap.text import heatmap_lines
+from commwatch.views.probe_table import RIGHT, columns_of, table_rows
+from commwatch.views.terminal import print_lines, print_table, screen
+
+
+def print_answers(document: Document, low_ratio: float) -> None:
+    """Print the table of all probes, their sentences, and the matrix of those over pairs.
+
+    Args:
+        document: the answers.
+        low_ratio: a bandwidth below this share of the expected one is marked.
+    """
+    coloured, width = screen()
+    folded = min(WIDTH, width or WIDTH)
+    if document.simulated_node:
+        print(f"Simulated node {document.simulated_node}: none of this is real.\n")
+    for line in _versions(document.probes):
+        print(line)
+    print_table("Probes", columns_of(document.probes), table_rows(document.probes, low_ratio), right=RIGHT)
+    notes = list(_notes(document.probes))
+    if notes:
+        print()
+    for note in notes:
+        print(fill(note, folded, subsequent_indent="  ", break_on_hyphens=False))
+    for answer in document.probes:
+        if answer.pairs is not None:
+            print()
+            view = view_of(answer.pairs, "bandwidth", relative=False, low_ratio=low_ratio)
+            lines = list(heatmap_lines(view, coloured=coloured, width=width))
+            # What is simulated has been said above.
+            print_lines(lines[2:] if view.simulated else lines)
+
+
+def _versions(answers: Sequence[Answer]) -> list[str]:
+    """What the results were measured with, each combination once; nothing for what is simulated."""
+    found: dict[str, None] = {}
+    for answer in answers:
+        if isinstance(answer.result, Measured) and answer.backend != "simulated":
+            parts = [("NCCL", answer.result.nccl_version), ("torch", answer.result.torch_version)]
+            known = [f"{name} {version}" for name, version in parts if version]
+            found[f"Measured with {', '.join((answer.backend, *known))}."] = None
+    return list(found)
+
+
+def _notes(answers: Sequence[Answer]) -> Iterator[str]:
+    """The sentences with the names of the probes that they are about: what several share is said once."""
+    about: dict[str, dict[str, None]] = {}
+    for answer in answers:
+        for note in notes_of(answer):
+            about.setdefault(note, {})[answer.probe] = None
+    for note, names in about.items():
+        yield f"{', '.join(names)}: {note}"

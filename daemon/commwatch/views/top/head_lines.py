@@ -1,0 +1,97 @@
+"""The top of a screen: who this is, the verdict, the score, and the findings with their next steps; pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from commwatch.commands.healthcheck import LOOK_SECONDS
+from commwatch.config.thresholds import Thresholds
+from commwatch.diagnosis.health.check import report_of
+from commwatch.findings.documents import FindingRecord, FindingsDocument
+from commwatch.findings.finding import SEVERITIES
+from commwatch.findings.health import Asked, judge
+from commwatch.findings.score.model import word_of
+from commwatch.lines import Line, folded
+from commwatch.views.top.table import section
+from commwatch.views.top.view import Series, View
+from commwatch.views.top.words import BAD, DIM, DOUBTFUL, GOOD, HEADING, STYLE_OF_SEVERITY, age
+
+_VERDICT_STYLES = {"ok": GOOD, "problem": BAD, "unknown": DOUBTFUL}
+_INDENT = 10
+_PARTS = ("bandwidth", "latency", "balance", "stability")
+
+
+def title_lines(view: View, width: int, now: float) -> Iterator[Line]:
+    """The lines that stay in place while the rest is scrolled: who and when, and whether the daemon answers."""
+    moment = datetime.fromtimestamp(now, timezone.utc).strftime("%H:%M:%S UTC")
+    name = f"commwatch top  {view.source}"
+    yield [(name.ljust(width - len(moment) - 1) + " ", HEADING), (moment, "")]
+    if view.documents is not None and (simulated := view.documents.findings.simulated) is not None:
+        yield [(f"SIMULATED NODE {simulated}: no value here comes from hardware", DOUBTFUL)]
+    if view.trouble:
+        since = f"NO ANSWER for {age(view.trouble_seconds)}: "
+        yield from folded([(since, BAD), (view.trouble, "")], width, 2)
+        what = "asking again" if view.documents is None else "asking again; below is the last answer"
+        yield [(f"  {what}", "")]
+
+
+def node_lines(
+    series: Series, findings: FindingsDocument, thresholds: Thresholds, width: int, now: float
+) -> Iterator[Line]:
+    """What the node is, what healthcheck would say of it, and its score."""
+    yield from folded([(_identity(series, findings.version), DIM)], width, 2)
+    # Whether it is simulated stands above, and hides no verdict here.
+    report = replace(report_of(findings), simulated=None)
+    health = judge(report, Asked(now, LOOK_SECONDS))
+    yield from folded([(f"{health.verdict}: ", _VERDICT_STYLES[health.verdict]), (health.reason, "")], width, 2)
+    yield [(_score(series, thresholds), "")]
+
+
+def _identity(series: Series, version: str) -> str:
+    models = Counter(labels["name"] for labels, _ in series.samples("gpu_info"))
+    parts = [f"{number} x {name}" for name, number in models.items()] or ["no GPU is read"]
+    parts += [f"driver {labels['driver_version']}" for labels, _ in series.samples("software_info")]
+    return ", ".join([*parts, f"commwatch {version}"])
+
+
+def _score(series: Series, thresholds: Thresholds) -> str:
+    ratio = series.by("communication_score_ratio").get(())
+    word = word_of(ratio, thresholds.score_excellent_ratio, thresholds.score_good_ratio)
+    if ratio is None:
+        return f"score: {word}"
+    parts = series.by("communication_score_component_ratio", "component")
+    measured = ", ".join(f"{name} {parts[name,]:.2f}" for name in _PARTS if (name,) in parts)
+    return f"score {ratio:.2f}, {word}: {measured}"
+
+
+def finding_lines(document: FindingsDocument, width: int, now: float) -> Iterator[Line]:
+    """The open findings, the gravest first, each with since when, and where someone has to act, what to do."""
+    counts = Counter(finding.severity for finding in document.findings)
+    told = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity])
+    looked = "not looked yet" if document.looked_at is None else f"looked {age(now - document.looked_at)} ago"
+    yield from section("Findings", f"{told or 'none'}; {looked}")
+    if document.failing_rules:
+        yield from folded([(f"rules that fail: {', '.join(document.failing_rules)}", BAD)], width, 2)
+    for finding in document.findings:
+        yield from _finding(finding, width, now)
+
+
+def _finding(finding: FindingRecord, width: int, now: float) -> Iterator[Line]:
+    detail = f" ({finding.detail})" if finding.detail else ""
+    what = f"{finding.title}: {finding.component.component.words}{detail}, since {age(now - finding.since)}"
+    yield from folded(
+        [(f"{finding.severity:<{_INDENT}}", STYLE_OF_SEVERITY[finding.severity]), (what, "")], width, _INDENT
+    )
+    if finding.severity == "info":
+        return
+    for cause in finding.causes[:2]:
+        yield from _below("likely cause: ", f"{cause.title}: {cause.component.component.words}", width)
+    first = finding.causes[0] if finding.causes else finding
+    yield from _below("next: ", first.next_step, width)
+
+
+def _below(label: str, text: str, width: int) -> Iterator[Line]:
+    yield from folded([(" " * _INDENT + label, DIM), (text, "")], width, _INDENT + 2)

@@ -1,0 +1,223 @@
+"""The loop of ``commwatch top``: asks the daemon at an interval, obeys keys and signals, and draws."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.errors import CommwatchError
+from commwatch.views.top.keys import Key, keys
+from commwatch.views.top.remote import Refused
+from commwatch.views.top.screen import Place, screen
+from commwatch.views.top.terminal import Terminal
+from commwatch.views.top.view import Documents, View
+
+_REDRAW_SECONDS = 1.0
+"""Ages go on while nothing else happens."""
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Source(Protocol):
+    """A daemon that can be asked."""
+
+    name: str
+
+    def ask(self) -> Documents:
+        """What it says now.
+
+        Raises:
+            CommwatchError: it does not.
+        """
+
+    def close(self) -> None:
+        """Ask no more."""
+
+
+class Looking:
+    """What has been answered until now, as a view."""
+
+    def __init__(self, source: str, thresholds: Thresholds, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.view = View(source, thresholds)
+        self._monotonic = monotonic
+        self._answered_at = monotonic()
+
+    def answered(self, documents: Documents) -> None:
+        """Take an answer."""
+        self._answered_at = self._monotonic()
+        first = self.view.first or documents.snapshot
+        self.view = replace(self.view, documents=documents, first=first, trouble="")
+
+    def failed(self, error: CommwatchError) -> None:
+        """Take note that there was none; what was answered before stays."""
+        self.view = replace(self.view, trouble=str(error))
+
+    def moment(self) -> tuple[View, float]:
+        """The view of now, and the time by the daemon's clock, in seconds since 1970."""
+        passed = self._monotonic() - self._answered_at
+        documents = self.view.documents
+        now = time.time() if documents is None else documents.snapshot.time + passed
+        return replace(self.view, trouble_seconds=passed), now
+
+
+class Live:
+    """One session in a terminal."""
+
+    def __init__(self, source: Source, thresholds: Thresholds, terminal: Terminal, interval: float) -> None:
+        self._source = source
+        self._terminal = terminal
+        self._interval = interval
+        self._looking = Looking(source.name, thresholds)
+        self._place = Place()
+        self._page = 1
+        self._paused_moment: tuple[View, float] | None = None
+        self._typed = b""
+        self._is_asking = False
+        self._ask_due = 0.0
+        self._ending: asyncio.Future[int]
+        self._loop: asyncio.AbstractEventLoop
+
+    async def run(self) -> int:
+        """Until someone ends it.
+
+        Returns:
+            The exit code: 0 after ``q``, 128 and the signal's number after a signal.
+
+        Raises:
+            Refused: the daemon does not want to talk to us.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._ending = self._loop.create_future()
+        self._loop.set_exception_handler(lambda _, told: self._break_off(told.get("exception", RuntimeError(told))))
+        for number in _ENDING:
+            self._loop.add_signal_handler(number, self._end, 128 + number)
+        self._loop.add_signal_handler(signal.SIGWINCH, self._draw, True)
+        self._loop.add_signal_handler(signal.SIGTSTP, self._step_aside)
+        with self._terminal as terminal:  # only now: a signal before would end us without a way back
+            if terminal.keyboard is not None:
+                self._loop.add_reader(terminal.keyboard, self._read_keys, terminal.keyboard)
+            self._tick()
+            return await self._ending
+
+    def _end(self, code: int) -> None:
+        if not self._ending.done():
+            self._ending.set_result(code)
+
+    def _break_off(self, error: Exception) -> None:
+        if not self._ending.done():
+            self._ending.set_exception(error)
+
+    # --- asking ---
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        if now >= self._ask_due and not self._is_asking and not self._place.is_paused:
+            self._is_asking = True
+            self._ask_due = now + self._interval
+            # A thread that nobody waits for: the end must not hang on a daemon that does not answer.
+            threading.Thread(target=self._ask, name="ask", daemon=True).start()
+        self._draw()
+        left = self._ask_due - now
+        self._loop.call_later(left if 0 < left < _REDRAW_SECONDS else _REDRAW_SECONDS, self._tick)
+
+    def _ask(self) -> None:
+        """In the thread."""
+        answer: Documents | Exception
+        try:
+            answer = self._source.ask()
+        except Exception as error:
+            answer = error  # a defect of ours is raised where someone sees it
+        with contextlib.suppress(RuntimeError):  # the session is over
+            self._loop.call_soon_threadsafe(self._take, answer)
+
+    def _take(self, answer: Documents | Exception) -> None:
+        self._is_asking = False
+        if isinstance(answer, Documents):
+            self._looking.answered(answer)
+        elif isinstance(answer, CommwatchError) and not isinstance(answer, Refused):
+            self._looking.failed(answer)
+        else:
+            self._break_off(answer)
+        self._draw()
+
+    # --- the terminal ---
+
+    def _draw(self, anew: bool = False) -> None:
+        view, now = self._paused_moment or self._looking.moment()
+        shown = screen(view, self._place, self._terminal.size, now)
+        self._place, self._page = replace(self._place, offset=shown.offset), shown.page
+        try:
+            self._terminal.draw(shown.lines, anew=anew)
+        except OSError:
+            self._end(128 + signal.SIGHUP)  # the terminal is gone
+
+    def _step_aside(self) -> None:
+        """Ctrl-Z: the shell gets its terminal as it was; we go on when we are told to."""
+        self._terminal.leave()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._terminal.enter()
+        self._draw(True)
+
+    def _read_keys(self, keyboard: int) -> None:
+        try:
+            data = os.read(keyboard, 1024)
+        except OSError:
+            data = b""
+        if not data:
+            self._end(128 + signal.SIGHUP)
+            return
+        pressed, self._typed = keys(self._typed + data)
+        for key in pressed:
+            self._obey(key)
+        self._draw()
+
+    def _obey(self, key: Key) -> None:
+        place = self._place
+        if key == "quit":
+            self._end(0)
+        elif key == "redraw":
+            self._draw(True)
+        elif key == "help":
+            self._place = replace(place, shows_help=not place.shows_help, offset=0)
+        elif key == "pause":
+            self._paused_moment = None if place.is_paused else self._looking.moment()
+            self._place = replace(place, is_paused=not place.is_paused)
+        else:
+            moves = {"up": -1, "down": 1, "page_up": -self._page, "page_down": self._page}
+            far = {"home": 0, "end": 10**9}
+            offset = far[key] if key in far else place.offset + moves[key]
+            self._place = replace(place, offset=max(0, offset))
+
+
+def run_live(source: Source, thresholds: Thresholds, interval: float, *, coloured: bool) -> int:
+    """Draw until someone ends it; the terminal is as it was afterwards, however it ends.
+
+    Raises:
+        Refused: the daemon does not want to talk to us.
+    """
+    return asyncio.run(Live(source, thresholds, Terminal(coloured=coloured), interval).run())
+
+
+def run_plain(source: Source, thresholds: Thresholds, interval: float, write: Callable[[View, float], None]) -> None:
+    """One page after the other, for a terminal that cannot be drawn on; ends with KeyboardInterrupt.
+
+    Raises:
+        Refused: the daemon does not want to talk to us.
+    """
+    looking = Looking(source.name, thresholds)
+    while True:
+        try:
+            looking.answered(source.ask())
+        except Refused:
+            raise
+        except CommwatchError as error:
+            looking.failed(error)
+        write(*looking.moment())
+        time.sleep(interval)

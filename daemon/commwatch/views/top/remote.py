@@ -1,0 +1,194 @@
+"""A daemon asked over HTTP: TLS with certificates of one's own, basic authentication, and no way to another host."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import re
+import ssl
+import stat
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from commwatch.errors import CommwatchError
+from commwatch.findings.documents import FindingsDocument, ProbesDocument, SnapshotDocument
+from commwatch.state.control import DaemonAbsent
+from commwatch.views.top.view import Documents
+
+DEADLINE_SECONDS = 5.0
+"""For connecting, and for each wait for more of an answer."""
+_LARGEST_ANSWER = 2**26
+_DEFAULT_PORT = 28029
+_ABOUT_US = re.compile("ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE)")
+"""OpenSSL's names of what a server says that wants another certificate, or any."""
+_Document = TypeVar("_Document", bound=msgspec.Struct)
+
+
+class WrongUse(CommwatchError):
+    """The endpoint cannot be asked with these options."""
+
+    exit_code = 2
+
+
+class Refused(CommwatchError):
+    """The endpoint does not accept our name, password or certificate; asking again changes nothing."""
+
+
+class Endpoint:
+    """The endpoint of a daemon.
+
+    The connection is kept, so that one who looks every two seconds costs the daemon one handshake. Neither redirects
+    nor proxies are followed: the password goes to the named host alone.
+    """
+
+    def __init__(self, url: str, context: ssl.SSLContext | None = None, authorization: str = "") -> None:
+        """
+        Args:
+            url: ``http://HOST:PORT`` or ``https://HOST:PORT``, and behind a proxy a path.
+            context: for TLS; None: the authorities that the system trusts.
+            authorization: value of that header; empty for none.
+
+        Raises:
+            WrongUse: the address cannot be understood.
+        """
+        parts, port = _split(url)
+        self.name = parts.netloc
+        self._prefix = parts.path.rstrip("/")
+        self._headers = {"Accept": "application/json"} | ({"Authorization": authorization} if authorization else {})
+        if parts.scheme == "https":
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                parts.hostname or "", port, timeout=DEADLINE_SECONDS, context=context or ssl.create_default_context()
+            )
+        else:
+            self._connection = http.client.HTTPConnection(parts.hostname or "", port, timeout=DEADLINE_SECONDS)
+
+    def ask(self) -> Documents:
+        """What it says now.
+
+        Raises:
+            DaemonAbsent: nothing answers there.
+            Refused: it wants another name, password or certificate.
+            CommwatchError: it answers with something else.
+        """
+        return Documents(
+            findings=self._get("/api/v1/findings", FindingsDocument),
+            probes=self._get("/api/v1/probes", ProbesDocument),
+            snapshot=self._get("/api/v1/snapshot", SnapshotDocument),
+        )
+
+    def close(self) -> None:
+        """Give the connection up; the next question makes one anew."""
+        self._connection.close()
+
+    def _get(self, path: str, kind: type[_Document]) -> _Document:
+        status, body = self._answer(path)
+        if status in (401, 403):
+            raise Refused(f"{self.name}: {status} {http.client.responses[status]}: name, password or certificate is "
+                          "not accepted; see --user, --password-file and --cert-file")  # fmt: skip
+        if status != http.client.OK:
+            raise CommwatchError(f"{self.name}{path}: {status} {http.client.responses.get(status, '')}".rstrip())
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (ValueError, RecursionError) as error:  # msgspec's own errors, and text that is not UTF-8
+            raise CommwatchError(f"{self.name}{path}: no document of this version of commwatch: {error}") from error
+
+    def _answer(self, path: str) -> tuple[int, bytes]:
+        is_kept = self._connection.sock is not None
+        try:
+            return self._exchange(path)
+        except (http.client.HTTPException, OSError) as error:
+            self.close()
+            # The server ends what is idle for long; and one that was started anew has forgotten the connection.
+            if not is_kept or not isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
+                raise self._told(error) from error
+        try:
+            return self._exchange(path)
+        except (http.client.HTTPException, OSError) as error:
+            self.close()
+            raise self._told(error) from error
+
+    def _exchange(self, path: str) -> tuple[int, bytes]:
+        self._connection.request("GET", self._prefix + path, headers=self._headers)
+        answer = self._connection.getresponse()
+        body = answer.read(_LARGEST_ANSWER + 1)
+        if len(body) > _LARGEST_ANSWER:
+            raise http.client.HTTPException(f"the answer is larger than {_LARGEST_ANSWER >> 20} MiB")
+        return answer.status, body
+
+    def _told(self, error: Exception) -> CommwatchError:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Refused(f"{self.name}: its certificate is not trusted ({error.verify_message}); see --ca-file")
+        if isinstance(error, ssl.SSLError) and _ABOUT_US.search(error.reason or ""):
+            return Refused(f"{self.name}: our certificate is not accepted ({error.reason}); see --cert-file")
+        if isinstance(error, ssl.SSLError):
+            return CommwatchError(f"{self.name}: TLS failed: {error.reason or error}")
+        if isinstance(error, TimeoutError):
+            return CommwatchError(f"{self.name} did not answer within {DEADLINE_SECONDS:g} s")
+        if isinstance(error, OSError):
+            return DaemonAbsent(f"{self.name}: {error.strerror or error}")
+        return CommwatchError(f"{self.name}: no HTTP answer that can be read: {error!r}")
+
+
+def _split(url: str) -> tuple[SplitResult, int]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORT
+    except ValueError as error:
+        raise WrongUse(f"--url {url}: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise WrongUse(f"--url {url}: expected http://HOST:PORT or https://HOST:PORT")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise WrongUse(f"--url {parts.scheme}://...: no name, password, query or fragment here; see --user")
+    return parts, port
+
+
+def basic_authorization(user: str, password: str) -> str:
+    """The header's value for a name and a password."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def read_password(file: Path) -> str:
+    """The password in a file, without the line's end.
+
+    Raises:
+        WrongUse: it cannot be read, or everyone can read it.
+    """
+    try:
+        with file.open(encoding="utf-8") as stream:
+            if os.fstat(stream.fileno()).st_mode & stat.S_IROTH:
+                raise WrongUse(f"{file}: everyone can read this password; chmod o-r it")
+            return stream.read().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongUse(f"{file}: the password cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def tls_context(ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
+    """What is trusted, and who we are.
+
+    Args:
+        ca_file: of the authorities to trust; empty: those of the system.
+        cert_file: of our certificate; empty for none.
+        key_file: of its key; empty: it is in the same file.
+
+    Raises:
+        WrongUse: one of the files cannot be used.
+    """
+    named = ca_file
+    try:
+        context = ssl.create_default_context(cafile=ca_file or None)
+        if cert_file:
+            named = cert_file
+            context.load_cert_chain(cert_file, key_file or None, password=_no_password)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise WrongUse(f"{named}: this certificate or its key cannot be used: {reason}") from error
+    return context
+
+
+def _no_password() -> str:
+    """OpenSSL would ask at the terminal."""
+    raise ValueError("the key is encrypted; give one that is not")

@@ -1,0 +1,208 @@
+"""Reads the topology of this machine, or of a simulated one; whatever may hang is read in a child with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from commwatch.config.settings import Config, section_json
+from commwatch.errors import CommwatchError
+from commwatch.node.topology.build import build_node
+from commwatch.node.topology.model import Topology
+from commwatch.node.topology.nvlink import COLLECTORS, LINK_RATE, DriverFacts, driver_facts
+from commwatch.node.topology.sysfs import SysfsFacts
+from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.state.directory import state_path
+from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.wire import SimulationPlan
+from commwatch.workers.worker import Collected, package_roots
+from commwatch_exporters.snapshot import Series, Value
+
+if TYPE_CHECKING:
+    from commwatch.jobs.settings.node_network import NodeNetwork
+
+SYSFS_DEADLINE_SECONDS = 10.0
+_Facts = TypeVar("_Facts")
+_TRIES = 3
+"""Runs of a collector: each may find one more GPU that does not answer, and two may hang."""
+
+
+class _NoEvents:
+    """Nobody counts the workers of a command."""
+
+    def worker_restarted(self, worker: str, reason: str) -> None:
+        """A process is replaced."""
+
+    def worker_stuck(self, worker: str, count: int) -> None:
+        """A process hangs."""
+
+
+def read_topology(config: Config) -> tuple[Topology, tuple[str, ...]]:
+    """The topology of the machine that the configuration names, and what could not be read.
+
+    A driver that is missing or hangs leaves NVLink unknown; the PCIe tree is there all the same. Blocks.
+
+    Raises:
+        CommwatchError: sysfs gives no answer, or there is no such simulated node.
+    """
+    with simulated_files(config) as simulation:
+        sysfs, driver = asyncio.run(_read(config, simulation))
+    if sysfs.problems and not sysfs.devices and not driver.gpus:
+        raise CommwatchError("; ".join(sysfs.problems))
+    return Topology((build_node(sysfs, driver),)), (*sysfs.problems, *driver.problems)
+
+
+@contextmanager
+def simulated_files(config: Config) -> Iterator[SimulationPlan | None]:
+    """The files of the simulated node in a folder that is gone afterwards; None for the real machine.
+
+    It is the node of the daemon that has this state directory, under the faults that are named here; without one it
+    boots now.
+
+    Raises:
+        CommwatchError: there is no such simulated node.
+    """
+    if not config.simulation.preset:
+        yield None
+        return
+    from commwatch.config.simulated import absolute
+    from commwatch.simulation.node import SimulatedNode
+    from commwatch.simulation.start import booted_at
+
+    started_at = booted_at(state_path(config)) or time.time()
+    faults = Path(config.simulation.faults).resolve() if config.simulation.faults else None
+    node = SimulatedNode(config.simulation.preset, faults, started_at)
+    with tempfile.TemporaryDirectory(prefix="commwatch-topology-") as folder:
+        sysfs, procfs = Path(folder, "sys"), Path(folder, "proc")
+        for root in (sysfs, procfs):
+            root.mkdir()
+        node.write_sysfs(sysfs)
+        yield SimulationPlan(absolute(config.simulation.preset), str(faults or ""), started_at, str(sysfs), str(procfs))
+
+
+async def _read(config: Config, simulation: SimulationPlan | None) -> tuple[SysfsFacts, DriverFacts]:
+    sysfs, procfs = config.paths.sysfs, config.paths.procfs
+    if simulation is not None:
+        sysfs, procfs = simulation.sysfs, simulation.procfs
+    return await asyncio.gather(
+        asyncio.to_thread(ask_sysfs, sysfs, procfs, SYSFS_DEADLINE_SECONDS), read_driver(config, simulation)
+    )
+
+
+def ask_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
+    """Read sysfs in a child: the file of a device that is off its bus may keep its reader waiting.
+
+    Raises:
+        CommwatchError: no answer in time, or none that makes sense.
+    """
+    return _ask("commwatch.node.topology", SysfsFacts, sysfs, procfs, deadline)
+
+
+def ask_network(sysfs: str, procfs: str, deadline: float) -> NodeNetwork:
+    """Read interfaces and RDMA ports in a child: the firmware of an adapter may keep its reader waiting.
+
+    Raises:
+        CommwatchError: no answer in time, or none that makes sense.
+    """
+    from commwatch.jobs.settings.node_network import (
+        NodeNetwork,  # the daemon, which needs none of it, imports this module
+    )
+
+    return _ask("commwatch.jobs.settings.node_network", NodeNetwork, sysfs, procfs, deadline)
+
+
+def _ask(module: str, kind: type[_Facts], sysfs: str, procfs: str, deadline: float) -> _Facts:
+    """What a module prints as JSON, run in a process of its own."""
+    process = subprocess.Popen(
+        (sys.executable, "-X", "frozen_modules=on", "-m", module, sysfs, procfs),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(package_roots())},
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=deadline)
+        return msgspec.json.decode(output, type=kind)
+    except subprocess.TimeoutExpired as error:
+        # Not killed: it may sit in the kernel, and it ends by itself when its read returns and nobody takes its output.
+        if process.stdout is not None:
+            process.stdout.close()
+        raise CommwatchError(f"{sysfs}: no answer in {deadline:.0f} s; look at dmesg for the PCI bus") from error
+    except msgspec.DecodeError as error:
+        raise CommwatchError(f"{sysfs} could not be read: exit code {process.returncode}") from error
+
+
+def nvml_reader(config: Config, simulation: SimulationPlan | None) -> Reader:
+    """A reader of the driver for a command, with the deadlines of the configuration; starts nothing yet."""
+    settings = config.sources.nvml
+    return Reader(
+        ReaderSettings(
+            name="nvml",
+            sources=("nvml",),
+            settings={"nvml": section_json(settings)},
+            deadline=settings.deadline,
+            start_deadline=settings.start_deadline,
+            sysfs=simulation.sysfs if simulation else config.paths.sysfs,
+            procfs=Path(config.paths.procfs),
+            source_procfs=simulation.procfs if simulation else config.paths.procfs,
+            simulation=simulation,
+            opt_in=(LINK_RATE,),
+            quiet=True,
+        ),
+        _NoEvents(),
+    )
+
+
+async def read_driver(config: Config, simulation: SimulationPlan | None) -> DriverFacts:
+    """GPUs and NVLinks as NVML gives them, read in a worker process with the deadlines of the configuration.
+
+    A GPU that does not answer is left out by a second process; a driver that does not answer is a note.
+    """
+    if not config.sources.nvml.enabled:
+        return DriverFacts(note="sources.nvml is disabled in the configuration")
+    reader = nvml_reader(config, simulation)
+    samples: list[tuple[Series, Value]] = []
+    problems: dict[str, str] = {}
+    try:
+        for collector in COLLECTORS:
+            collected, absences = await collect_patiently(reader, collector)
+            samples += [
+                sample
+                for block in collected.blocks.values()
+                for sample in zip(block.layout.series, block.values, strict=True)
+            ]
+            problems.update({one.device: f"{one.device or 'driver'}: {one.reason}: {one.detail}" for one in absences})
+    except SourceUnavailable as error:
+        return DriverFacts(note=f"{error.reason}: {error.detail}")
+    finally:
+        await reader.stop()
+    facts = driver_facts(samples, problems.values())
+    if not facts.gpus and problems:
+        return DriverFacts(note="; ".join(problems.values()))
+    return facts
+
+
+async def collect_patiently(reader: Reader, collector: str) -> tuple[Collected, list[Absence]]:
+    """Run a collector until nothing new hangs; the last run, and what was absent in any of them.
+
+    Raises:
+        SourceUnavailable: the driver cannot be read at all.
+    """
+    absences: dict[str, Absence] = {}
+    for _ in range(_TRIES):
+        collected = await reader.collect(collector)
+        absences.update({one.device: one for one in collected.absences})
+        if collected.blocks or not any(one.reason == "deadline" for one in collected.absences):
+            break
+    return collected, list(absences.values())
