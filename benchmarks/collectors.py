@@ -19,12 +19,14 @@ from functools import partial
 from pathlib import Path
 
 from commwatch.config.settings import Config, source_settings
+from commwatch.config.simulated import SimulationPlan
+from commwatch.readings import Batch, SourceUnavailable
 from commwatch.service.collectors import COLLECTORS
+from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.presets import PRESETS
-from commwatch.sources.base import Batch, SourceUnavailable
 from commwatch.workers.child import SOURCES
-from commwatch.workers.wire import SimulationPlan, WorkerPlan
+from commwatch.workers.wire import WorkerPlan
 
 WARM_UP_RUNS = 3
 GPM_PAUSE_SECONDS = 0.11  # two samples must be 0.1 s apart
@@ -40,7 +42,7 @@ def measure(preset: str, runs: int) -> dict[str, dict[str, float]]:
         node = SimulatedNode(preset, None, started_at)
         node.write_sysfs(sysfs)
         node.write_procfs(procfs)
-        node.install_driver()
+        install(node)
         simulation = SimulationPlan(preset, "", started_at, str(sysfs), str(procfs))
         for name, make in SOURCES.items():
             settings = source_settings(Config().sources)

@@ -15,6 +15,7 @@ import time
 
 import pynvml  # noqa: TID251 - a clock is put between this binding and the library beneath it
 
+from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.presets import PRESETS
 from commwatch.sources.nvml import NvmlSource
@@ -43,7 +44,7 @@ class TimedLibrary:
 
 def measure(preset: str, passes: int) -> dict[str, float]:
     """CPU milliseconds per pass, with the library and without it."""
-    SimulatedNode(preset, None, time.time() - 3600).install_driver()
+    install(SimulatedNode(preset, None, time.time() - 3600))
     library = pynvml.nvmlLib = TimedLibrary(pynvml.nvmlLib)
     source = NvmlSource()
     source.open(lambda device: None, frozenset(), None)

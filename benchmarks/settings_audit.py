@@ -20,9 +20,9 @@ from pathlib import Path
 
 import msgspec
 
-from commwatch.jobs.settings.plan import SettingsReader
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
 from commwatch.service.instruments import Instruments
+from commwatch.service.settings_reader import SettingsReader
 from commwatch.workers.reader import ReaderSettings
 
 SETTINGS = {

@@ -11,8 +11,8 @@ from commwatch_exporters.http_messages import Limits, Request, Response
 from commwatch_exporters.http_server import Handler, HttpServer
 from commwatch_exporters.listen import EndpointError
 from commwatch_exporters.negotiation import accepts_gzip, choose_format
-from commwatch_exporters.node_page.records import Status
-from commwatch_exporters.node_page.served import STILL_PATH, ServedPage
+from commwatch_exporters.node_page.records import STILL_PATH, Status
+from commwatch_exporters.node_page.served import ServedPage
 from commwatch_exporters.prometheus import render
 from commwatch_exporters.snapshot import Snapshot
 

@@ -18,7 +18,7 @@ from commwatch.node.gpu_state import (
 )
 from commwatch.node.inventory import KnownGpu
 from commwatch.node.observation import Observation, SeenGpu
-from commwatch.sources.base import Absence, Reason
+from commwatch.readings import Absence, Reason
 
 SLOTS = ("0000:17:00.0", "0000:3d:00.0", "0000:60:00.0")
 NAMES = [(str(number), slot) for number, slot in enumerate(SLOTS)]

@@ -21,7 +21,7 @@ from commwatch.node.hardware_events import (
     HardwareEvents,
     HardwareEventsState,
 )
-from commwatch.sources.base import HardwareEvent
+from commwatch.readings import HardwareEvent
 
 GPU, OTHER_GPU, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:06:00.0"
 NOW = 1_700_000_000.0

@@ -6,7 +6,7 @@ import msgspec
 
 from commwatch.jobs.logs.counts import SPELL_SECONDS, NcclLogCounts, NcclLogCountsState
 from commwatch.jobs.logs.rules import SIDES
-from commwatch.sources.base import LogErrors
+from commwatch.readings import LogErrors
 
 NOW = 1.7e9
 ERRORS, INCIDENTS = "commwatch_nccl_log_errors_total", "commwatch_nccl_log_incidents_total"

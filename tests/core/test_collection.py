@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
+from commwatch.node.run import Collected, Collector, Outcome
 from commwatch.node.store import Store
+from commwatch.readings import Absence, Reason, SourceUnavailable
 from commwatch.service import collection as collection_module
-from commwatch.service.collection import LONGEST_STRETCH, Collection, Collector, Outcome
+from commwatch.service.collection import LONGEST_STRETCH, Collection
 from commwatch.service.instruments import Instruments
-from commwatch.sources.base import Absence, Reason, SourceUnavailable
-from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Value
 from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, collected, collector, in_loop, states
 

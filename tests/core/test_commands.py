@@ -20,11 +20,12 @@ from commwatch.__main__ import main
 from commwatch.commands import check_config, inventory
 from commwatch.config.settings import Config, NcclLogsSection, NetworkSection, Paths, Probes, Simulation, Sources, Web
 from commwatch.errors import CommwatchError, ConfigError
-from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.node.run import Collected
+from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.control import DaemonAbsent
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.views.terminal import print_json, print_table
-from commwatch.workers.worker import Collected, WorkerEnded, WorkerHung
+from commwatch.workers.worker import WorkerEnded, WorkerHung
 from support.core import block, collected
 
 Output = pytest.CaptureFixture[str]

@@ -13,13 +13,12 @@ from commwatch.node.hardware_events import FABRIC_SXIDS, FABRIC_XIDS, NVLINK5_XI
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.observation import Observation, SeenGpu
+from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch.node.xids import Meaning, meaning_of, meanings
-from commwatch.service.collection import Outcome
-from commwatch.sources.base import HardwareEvent
+from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import MESSAGES
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, block, collector
 

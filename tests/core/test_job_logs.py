@@ -10,11 +10,10 @@ from structlog.testing import capture_logs
 
 from commwatch.jobs.logs import tracker
 from commwatch.jobs.logs.tracker import JobLogs
+from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
-from commwatch.service.collection import Outcome
-from commwatch.sources.base import LogErrors, SourceUnavailable
+from commwatch.readings import LogErrors, SourceUnavailable
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Value
 from support.core import Clock, collector
 

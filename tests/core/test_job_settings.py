@@ -7,10 +7,9 @@ import pytest
 
 from commwatch.jobs.settings.plan import APART_SECONDS, OVERDUE_SECONDS, SOON_SECONDS, JobSettings
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord, RemarkRecord
+from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
-from commwatch.service.collection import Outcome
-from commwatch.sources.base import Absence
-from commwatch.workers.worker import Collected
+from commwatch.readings import Absence
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, Clock, block, collected, collector

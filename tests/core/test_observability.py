@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from commwatch.findings.finding import Component
+from commwatch.node.run import Collector
 from commwatch.node.store import Store
-from commwatch.service.collection import Collection, Collector
+from commwatch.readings import Absence
+from commwatch.service.collection import Collection
 from commwatch.service.collectors import COLLECTORS
 from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import FEEDS, PROBES, Observability
-from commwatch.sources.base import Absence
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, PlannedJobs, block, collector
 from support.whole_node import whole_node

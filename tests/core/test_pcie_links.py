@@ -9,15 +9,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Duration, Inventory
+from commwatch.node.run import Collected
 from commwatch.node.store import Store
+from commwatch.readings import Absence
 from commwatch.service import collection as collection_module
 from commwatch.service import pipeline as pipeline_module
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
-from commwatch.sources.base import Absence
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import Clock, PlannedJobs, ScriptedReader, collected, collector, in_loop
 

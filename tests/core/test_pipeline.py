@@ -10,15 +10,15 @@ from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Duration, Inventory
 from commwatch.errors import CommwatchError
+from commwatch.node.run import Collected, Collector
 from commwatch.node.store import Store
+from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service import collection as collection_module
 from commwatch.service import pipeline as pipeline_module
-from commwatch.service.collection import Collection, Collector
+from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
-from commwatch.sources.base import Absence, SourceUnavailable
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, block, collected, collector, in_loop
 

@@ -10,11 +10,11 @@ from commwatch.config.settings import Config, Duration, Inventory, Paths
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node.store import Store
 from commwatch.node.wrap_tracker import Wraps
+from commwatch.readings import Absence
 from commwatch.service.collection import Collection
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
-from commwatch.sources.base import Absence
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout, Value
 from support.core import PlannedJobs, ScriptedReader, collected, collector, in_loop

@@ -13,17 +13,17 @@ from commwatch.config.settings import Config, Paths
 from commwatch.config.thresholds import load_thresholds
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Finding
+from commwatch.node.run import Collected
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
+from commwatch.readings import Absence
 from commwatch.service import engine
 from commwatch.service import page as status
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.service.page import NO_DRIVER, describe, marks_of
 from commwatch.service.verdict import Verdict
-from commwatch.sources.base import Absence
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.reader import Reader
-from commwatch.workers.worker import Collected
 from commwatch_exporters.node_page.records import CollectorStatus, Fact, Mark, Status
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.core import Clock, PlannedJobs, block, collected, in_loop

@@ -17,14 +17,14 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.register import RegisterState
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import Look, RuleSet
+from commwatch.node.run import Collected
 from commwatch.node.store import Store
+from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service import verdict as verdict_module
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.verdict import NAMED_MAX, Readings, Verdict
-from commwatch.sources.base import Absence, SourceUnavailable
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, collected, collector, in_loop
 

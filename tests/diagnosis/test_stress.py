@@ -14,7 +14,8 @@ import pytest
 from commwatch.config.settings import Config, Paths, Probe, Probes, Size
 from commwatch.diagnosis import stress_run
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.stress import Rise, Stress, rises_between, stress
+from commwatch.diagnosis.known import Rise, Stress
+from commwatch.diagnosis.stress import rises_between, stress
 from commwatch.diagnosis.stress_run import BadStress, seen_by, stress_seconds, sustained, under_load
 from commwatch.errors import CommwatchError
 from commwatch.probes.by_hand.answer import Answer, Row

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from commwatch.sources.base import Batch, Source
+from commwatch.readings import Batch
+from commwatch.sources.base import Source
 from commwatch.sources.nvml import NvmlSource
 from commwatch_exporters.snapshot import Layout, Value
 from nvml.library import Library

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from commwatch.sources.base import Absence, HardwareEvent, SourceUnavailable
+from commwatch.readings import Absence, HardwareEvent, SourceUnavailable
 from nvml.harness import Opened
 from nvml.library import LOST, NO_PERMISSION, NOT_SUPPORTED, UNKNOWN, hopper
 from nvml.listening import GPU_UNAVAILABLE, RECOVERY_ACTION, XID, Listening

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.readings import Absence, SourceUnavailable
 from commwatch.sources.nvml import NvmlSource
 from nvml.harness import Opened, values_of
 from nvml.library import (

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from commwatch.sources.base import SourceUnavailable
+from commwatch.readings import SourceUnavailable
 from nvml.harness import Opened
 from nvml.library import INVALID_ARGUMENT, hopper
 from nvml.listening import Listening

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from commwatch.sources.base import SourceUnavailable
+from commwatch.readings import SourceUnavailable
 from nvml.harness import Opened
 from nvml.library import LOST, NOT_SUPPORTED, UNKNOWN, hopper
 from nvml.listening import Listening

@@ -9,9 +9,10 @@ from typing import TypeAlias
 import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding after each test
 import pytest
 
+from commwatch.readings import Batch
+from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.presets import PRESETS
-from commwatch.sources.base import Batch
 from commwatch.sources.nvml import NvmlSource
 from commwatch_exporters.snapshot import Value
 from nvml.harness import values_of
@@ -26,7 +27,7 @@ class Simulated:
     def __init__(self, preset: str, faults: Path | None) -> None:
         self.now = 0.0
         """Seconds since the node started."""
-        SimulatedNode(preset, faults, STARTED_AT, lambda: STARTED_AT + self.now).install_driver()
+        install(SimulatedNode(preset, faults, STARTED_AT, lambda: STARTED_AT + self.now))
         self.source = NvmlSource(lambda: self.now)
 
     def open(self) -> Simulated:

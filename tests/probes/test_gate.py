@@ -8,10 +8,10 @@ from typing import Any, get_args
 import pytest
 
 from commwatch.config.settings import Probe, Probes
+from commwatch.node.gpus_now import GpuFacts
 from commwatch.probes.gate.decision import (
     Gate,
     GateFacts,
-    GpuFacts,
     SchedulerAnswer,
     SchedulerFacts,
     Skip,

@@ -11,6 +11,7 @@ from typing import TypeAlias, get_args
 import pytest
 
 from commwatch.config.settings import DEFAULT_PROBES, Config, Duration, Probe, Probes
+from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node import gpus_now
 from commwatch.node.gpus_now import GPU_COLLECTORS, GpuView
@@ -20,7 +21,6 @@ from commwatch.probes.plan import Collective, Measure, Phase
 from commwatch.service.probing import Probing
 from commwatch.simulation.presets import PRESETS
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.wire import SimulationPlan
 from commwatch_exporters.snapshot import Value
 from probes.cycles import hurry
 from support.core import PlannedJobs, in_loop

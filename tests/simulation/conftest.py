@@ -8,6 +8,7 @@ from pathlib import Path
 import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding after each test
 import pytest
 
+from commwatch.simulation.library import install
 from simulation.harness import Rehearsal
 
 
@@ -25,7 +26,7 @@ def driver(monkeypatch: pytest.MonkeyPatch, rehearse: Callable[..., Rehearsal]) 
 
     def make(preset: str, faults: str = "", now: float = 100.0) -> Rehearsal:
         rehearsal = rehearse(preset, faults, now)
-        rehearsal.node.install_driver()
+        install(rehearsal.node)
         pynvml.nvmlInit()
         return rehearsal
 

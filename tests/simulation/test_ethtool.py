@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from commwatch.config import settings
+from commwatch.readings import Batch
 from commwatch.simulation.ethtool import SimulatedEthtool
-from commwatch.sources.base import Batch
 from commwatch.sources.ethtool import EthtoolSource
 from commwatch_exporters.snapshot import Value
 from simulation.harness import Rehearsal

@@ -161,8 +161,9 @@ HANGING_PROCESS = """
 import sys, time
 from pathlib import Path
 import pynvml
+from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
-SimulatedNode("h100x8", Path(sys.argv[1]), float(sys.argv[2])).install_driver()
+install(SimulatedNode("h100x8", Path(sys.argv[1]), float(sys.argv[2])))
 pynvml.nvmlInit()
 pynvml.nvmlDeviceGetHandleByIndex(1)
 print("healthy", flush=True)

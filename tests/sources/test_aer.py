@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.readings import Batch, DeviceReadings
 from commwatch.sources import aer
 from commwatch.sources.aer import ERROR_NAMES, OTHER, AerDevice, Counts, parse_counts, parse_messages
-from commwatch.sources.base import Batch, DeviceReadings
 from commwatch.sources.kept_file import KeptFiles
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.config import settings
-from commwatch.sources.base import Batch, SourceUnavailable
+from commwatch.readings import Batch, SourceUnavailable
 from commwatch.sources.ethtool import EthtoolSource
 from commwatch.sources.ethtool.abi import MOST_STATISTICS, parse_names
 from commwatch.sources.ethtool.table import DRIVERS

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from commwatch.readings import Batch, SourceUnavailable
 from commwatch.sources import kernel_log
-from commwatch.sources.base import Batch, SourceUnavailable
 from commwatch.sources.kernel_log import KernelLogDevice, KernelLogSource
 from commwatch_exporters.snapshot import Layout, Value
 

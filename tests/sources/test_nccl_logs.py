@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from commwatch.jobs.logs import source
 from commwatch.jobs.logs.rules import SIDES
 from commwatch.jobs.logs.source import LOOK_SECONDS, LogsPosition, NcclLogsSource
-from commwatch.sources.base import Batch
+from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
 

@@ -17,7 +17,7 @@ from commwatch.jobs.settings.audit import AUDIT_SECONDS, audit_environment, audi
 from commwatch.jobs.settings.process_environment import UnreadReason
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
 from commwatch.jobs.settings.source import NODE, READ, UNREAD, NcclSettingsSource
-from commwatch.sources.base import Batch
+from commwatch.readings import Batch
 from support.processes import ProcessTable
 
 PROCESSES = "commwatch_nccl_setting_processes"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.config import settings
-from commwatch.sources.base import Batch, DeviceReadings, SourceUnavailable
+from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.network import NetworkSource
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples

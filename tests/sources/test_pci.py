@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.sources.base import Batch, SourceUnavailable
+from commwatch.readings import Batch, SourceUnavailable
 from commwatch.sources.pci import PciSource, parse_generation, parse_width
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.sources.base import Absence, Batch, DeviceReadings, SourceUnavailable
+from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.kept_file import KeptFile
 from commwatch.sources.rdma import RdmaSource
 from commwatch.sources.rdma.counters import COUNTERS

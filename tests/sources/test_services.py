@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.readings import Batch, SourceUnavailable
 from commwatch.sources import presence
-from commwatch.sources.base import Batch, SourceUnavailable
 from commwatch.sources.services import ServicesSource
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples

@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from commwatch.service.collection import Collector
+from commwatch.node.run import Collected, Collector
+from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service.instruments import Instruments
 from commwatch.service.scheduler import Scheduler
-from commwatch.sources.base import Absence, SourceUnavailable
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.waiting import PATIENCE_SECONDS
 

@@ -13,23 +13,24 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from commwatch.config.simulated import SimulationPlan
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
-from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
+from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR, GpuFacts
+from commwatch.node.run import Collected
 from commwatch.probes import node as probe_node
-from commwatch.probes.gate.decision import GateFacts, GpuFacts
+from commwatch.probes.gate.decision import GateFacts
 from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult
+from commwatch.readings import SourceUnavailable
 from commwatch.service import collection, pipeline, probing, verdict
 from commwatch.service.collectors import READERS
 from commwatch.service.probing import Probing
 from commwatch.service.scheduler import Scheduler
 from commwatch.simulation.hardware import Epoch, Hardware
 from commwatch.simulation.presets import Preset
-from commwatch.sources.base import Source, SourceUnavailable
+from commwatch.sources.base import Source
 from commwatch.sources.kernel_log import KernelLogSource
 from commwatch.sources.nvml import NvmlSource
-from commwatch.workers.wire import SimulationPlan
-from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Snapshot
 from support import rehearsed_daemon
 from support.core import ScriptedReader

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from commwatch.sources.base import Batch
+from commwatch.readings import Batch
 from commwatch.sources.pci import PciSource
 
 GPU = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330"}

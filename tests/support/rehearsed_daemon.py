@@ -20,25 +20,25 @@ from structlog.testing import capture_logs
 import commwatch.service.log
 from commwatch import __main__
 from commwatch.config.settings import Config, NcclLogsSection, Paths, Simulation, Sources
-from commwatch.config.simulated import absolute
+from commwatch.config.simulated import SimulationPlan, absolute
 from commwatch.jobs.logs import source as nccl_logs
 from commwatch.jobs.logs.event import time_of
+from commwatch.node.run import Collected, Collector
 from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
 from commwatch.node.wrap_tracker import Wraps
 from commwatch.probes import topology
 from commwatch.probes.node import ProbeNode, ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed
 from commwatch.probes.results.records import AnyRecord, load_record, take_outcome
+from commwatch.readings import SourceUnavailable
 from commwatch.service import collection, pipeline, verdict
 from commwatch.service.api import Answers
-from commwatch.service.collection import Collection, Collector
+from commwatch.service.collection import Collection
 from commwatch.service.verdict import Verdict
-from commwatch.sources.base import Source, SourceUnavailable
+from commwatch.sources.base import Source
 from commwatch.sources.presence import boot_identity, origin_absent
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import state_path
-from commwatch.workers.wire import SimulationPlan
-from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Block, Layout
 from support.core import PlannedJobs, ScriptedReader
 from support.facts import shipped

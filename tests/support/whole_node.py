@@ -11,20 +11,22 @@ import pynvml  # noqa: TID251 - the simulated library is taken from beneath this
 import pytest
 
 from commwatch.config.settings import Config, Paths, source_settings
+from commwatch.config.simulated import SimulationPlan
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.jobs.settings.plan import JobSettings
+from commwatch.node.run import Collected, Collector, Outcome
 from commwatch.node.store import Store
-from commwatch.service.collection import Collector, Outcome
+from commwatch.readings import Batch, SourceUnavailable
 from commwatch.service.collectors import COLLECTORS, CollectorPlan
 from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
+from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
-from commwatch.sources.base import Batch, Source, SourceUnavailable
+from commwatch.sources.base import Source
 from commwatch.sources.nvml import NvmlSource
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.workers.child import SOURCES
-from commwatch.workers.wire import SimulationPlan, WorkerPlan
-from commwatch.workers.worker import Collected
+from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot
 from support.core import ScriptedReader
@@ -58,7 +60,7 @@ class WholeNode:
         self._layouts: dict[tuple[Series, ...], Layout] = {}
         self.node.write_sysfs(self._sysfs)
         self.node.write_procfs(self._procfs)
-        self.node.install_driver()
+        install(self.node)
         self.job_settings = JobSettings(self.store, tuple, self._plan_audit, lambda: self.time)
         self._audit_at = float("inf")
         self._sources = {name: self._open(name, tuple(opt_in)) for name in SOURCES}

@@ -8,9 +8,9 @@ import signal
 from pathlib import Path
 
 from commwatch.config.settings import NcclLogsSection, section_json
+from commwatch.node.run import Collected
 from commwatch.service.instruments import Instruments
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.worker import Collected
 from support.waiting import PATIENCE_SECONDS
 
 CUDA = "node7:41:77 [0] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'\n"

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from commwatch.config.settings import NetworkSection, section_json
-from commwatch.sources.base import SourceUnavailable
+from commwatch.config.simulated import SimulationPlan
+from commwatch.node.run import Collected
+from commwatch.readings import SourceUnavailable
 from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
 from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings, _Slot
 from commwatch.workers.stuck import KILL_AFTER_SECONDS, SIGNAL_AFTER_SECONDS
-from commwatch.workers.wire import SimulationPlan
-from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Block, Layout
 from support.waiting import PATIENCE_SECONDS
 

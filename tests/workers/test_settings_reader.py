@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from commwatch.jobs.settings.plan import SettingsReader
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
+from commwatch.node.run import Collected
 from commwatch.service.instruments import Instruments
+from commwatch.service.settings_reader import SettingsReader
 from commwatch.workers.reader import ReaderSettings
-from commwatch.workers.worker import Collected
 from support.core import in_loop
 from support.processes import ProcessTable
 

@@ -15,9 +15,9 @@ from commwatch.config.settings import Config, source_settings
 from commwatch.config.thresholds import load_thresholds
 from commwatch.config.web import read_web_config
 from commwatch.errors import CommwatchError
+from commwatch.readings import SourceUnavailable
 from commwatch.service.collectors import COLLECTORS
 from commwatch.simulation.node import SimulatedNode
-from commwatch.sources.base import SourceUnavailable
 from commwatch.sources.presence import nvidia_driver_present, origin_absent
 from commwatch.state.control import DaemonAbsent, ask_daemon
 from commwatch.state.directory import StateDirectory, state_path

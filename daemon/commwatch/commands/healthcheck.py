@@ -6,10 +6,9 @@ import argparse
 
 from commwatch.commands.profile_options import PROFILE_NAMES, positive_duration, step_time_option
 from commwatch.config.settings import Config
+from commwatch.findings.health_report import LOOK_SECONDS
 from commwatch.views.terminal import json_option
 
-LOOK_SECONDS = 60.0
-"""A look of the daemon that is older is unknown; it looks every 10 s."""
 RESULT_SECONDS = 3600.0
 """The same of the results that a profile is judged by; on a free node all_reduce is measured every 15 min."""
 

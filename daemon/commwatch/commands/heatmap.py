@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.probe import ignore_scheduler_option, pair_probes, parse_gpus
+from commwatch.commands.probe import ignore_scheduler_option, parse_gpus
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
+from commwatch.probes.by_hand.pairs import pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import json_option, print_json, print_lines, screen
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from commwatch.config.settings import Config, Probe
 from commwatch.errors import CommwatchError
+from commwatch.probes.by_hand.pairs import _of_measure, pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import json_option, print_json
 
@@ -99,16 +100,6 @@ def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:
     if args.scaling:
         wanted |= _of_measure(config, Probe(measure="scaling"))
     return wanted or dict(defined)
-
-
-def pair_probes(config: Config) -> dict[str, Probe]:
-    """The probes over pairs that are configured; without one, one with the default settings."""
-    return _of_measure(config, Probe(measure="pairs"))
-
-
-def _of_measure(config: Config, otherwise: Probe) -> dict[str, Probe]:
-    found = {name: probe for name, probe in config.probes.definitions.items() if probe.measure == otherwise.measure}
-    return found or {otherwise.measure: otherwise}
 
 
 def parse_gpus(text: str) -> tuple[int, ...]:

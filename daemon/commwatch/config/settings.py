@@ -10,7 +10,7 @@ from msgspec import Meta, field
 from commwatch.units import parse_duration, parse_rate, parse_size
 from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.listen import EndpointError, split_address
-from commwatch_exporters.node_page.served import STILL_PATH
+from commwatch_exporters.node_page.records import STILL_PATH
 
 
 class Duration(float):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
+
 
 def names_a_file(preset: str) -> bool:
     """Whether what ``--simulate`` names is a file, not a preset."""
@@ -19,3 +21,16 @@ def node_name(preset: str) -> str:
 def absolute(preset: str) -> str:
     """The same node for a process with another working directory."""
     return str(Path(preset).absolute()) if names_a_file(preset) else preset
+
+
+class SimulationPlan(msgspec.Struct, array_like=True, frozen=True):
+    """Which simulated node a process works on; the same for all processes of one daemon."""
+
+    preset: str
+    faults_file: str
+    started_at: float
+    """Wall clock seconds since 1970 at which the node booted."""
+    sysfs: str
+    """Folder of the generated tree of ``/sys``."""
+    procfs: str
+    """Folder of the generated tree of ``/proc``; the daemon's own processes are not in it."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,7 +21,6 @@ from commwatch.state.control import DaemonAbsent, ask_daemon, document_of
 from commwatch.state.directory import state_path
 
 if TYPE_CHECKING:
-    from commwatch.diagnosis.stress import Stress
     from commwatch.node.topology.pair_matrix import PairMatrix
     from commwatch.probes.by_hand.answer import Answer
 
@@ -34,6 +34,36 @@ class NothingKnown(CommwatchError):
     """The daemon is there and does not say what it knows: neither a fault of the node nor its health."""
 
     exit_code = 3
+
+
+class Rise(NamedTuple):
+    """A counter that rose while the load ran."""
+
+    metric: str
+    where: str
+    """``GPU3``, ``GPU3 link 2``, a PCI address."""
+    what: str
+    """The policy, of what held the clocks; else empty."""
+    by: float
+    """In the metric's unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stress:
+    """One stress run."""
+
+    seconds: float
+    """Asked for."""
+    answer: Answer
+    """Its rows are the slices of the run, each a bandwidth of its own."""
+    rises: tuple[Rise, ...] | None
+    """None where the daemon did not answer afterwards."""
+    looks: int
+    """How often the daemon was asked while the load ran, and answered."""
+    held: Mapping[str, tuple[str, ...]]
+    """By GPU what held its clocks down at one of these looks."""
+    slow_links: tuple[str, ...]
+    """``PCIe link of GPU2``: seen below its generation at one of these looks, under load."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
-from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
+from commwatch.diagnosis.outcomes import OWN_FAILURES, why_not
+from commwatch.probes.plan import Failed, Measured
 
 if TYPE_CHECKING:
     from commwatch.probes.by_hand.answer import Answer
 
 _WHAT = "fresh probe"
-OWN_FAILURES = frozenset({"start", "internal"})
-"""Reasons of failures that come before any GPU is touched: a lock or a process of ours, and no fault of the node."""
 _BAD = frozenset({"low", "slow", "failed"})
 """Verdicts that ``commwatch probe`` ends with exit code 1 for."""
 
@@ -60,14 +59,6 @@ def _lost(why: str) -> Check:
         detail=f"{why}: counters, settings, score and findings that are not of this scan are from before it",
         next_step="Read the log of the daemon, start it, and scan again.",
     )
-
-
-def why_not(result: CycleResult) -> str:
-    """Why there is no result, as a sentence begins: ``Skipped: gpu_busy: GPU1 has a process``."""
-    if isinstance(result, Measured):
-        return "Several ranks share a GPU: times say nothing"
-    word = "Skipped" if isinstance(result, Skipped) else "Gave way" if isinstance(result, Yielded) else "Could not run"
-    return f"{word}: {result.reason}: {result.detail}"
 
 
 def _failed(name: str, answers: Sequence[Answer], last: Failed) -> Check:

@@ -10,8 +10,8 @@ import msgspec
 from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.outcomes import OWN_FAILURES
 from commwatch.diagnosis.overlay import overlaid
-from commwatch.diagnosis.pattern_scan import OWN_FAILURES
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
 from commwatch.findings.documents import CauseRecord, FindingRecord, finding_record

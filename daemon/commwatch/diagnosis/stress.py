@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.pattern_scan import OWN_FAILURES, why_not
+from commwatch.diagnosis.known import Known, Rise, Stress
+from commwatch.diagnosis.outcomes import OWN_FAILURES, why_not
 from commwatch.findings.documents import SnapshotDocument
 from commwatch.probes.plan import Failed
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from commwatch.probes.by_hand.answer import Answer
+    pass
 
 _LIMITED = "commwatch_gpu_performance_limited_seconds_total"
 _LIMITED_MIN_SECONDS = 0.1
@@ -45,36 +44,6 @@ _POLICIES: Mapping[str, str] = {
     "reliability": "reliability",
 }  # fmt: skip
 _MOST_TOLD = 4
-
-
-class Rise(NamedTuple):
-    """A counter that rose while the load ran."""
-
-    metric: str
-    where: str
-    """``GPU3``, ``GPU3 link 2``, a PCI address."""
-    what: str
-    """The policy, of what held the clocks; else empty."""
-    by: float
-    """In the metric's unit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stress:
-    """One stress run."""
-
-    seconds: float
-    """Asked for."""
-    answer: Answer
-    """Its rows are the slices of the run, each a bandwidth of its own."""
-    rises: tuple[Rise, ...] | None
-    """None where the daemon did not answer afterwards."""
-    looks: int
-    """How often the daemon was asked while the load ran, and answered."""
-    held: Mapping[str, tuple[str, ...]]
-    """By GPU what held its clocks down at one of these looks."""
-    slow_links: tuple[str, ...]
-    """``PCIe link of GPU2``: seen below its generation at one of these looks, under load."""
 
 
 def rises_between(before: SnapshotDocument, after: SnapshotDocument) -> tuple[Rise, ...]:

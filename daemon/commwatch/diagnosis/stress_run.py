@@ -11,7 +11,8 @@ import msgspec
 
 from commwatch.config.settings import Config, Probe, Size
 from commwatch.config.thresholds import Thresholds
-from commwatch.diagnosis.stress import Stress, rises_between
+from commwatch.diagnosis.known import Stress
+from commwatch.diagnosis.stress import rises_between
 from commwatch.errors import CommwatchError
 from commwatch.findings.documents import SnapshotDocument
 from commwatch.findings.facts import Facts

@@ -10,7 +10,7 @@ import msgspec
 from commwatch.findings.finding import Severity
 from commwatch.findings.rules.kernel import FABRIC_FAILED, SWITCH_FAILED
 from commwatch.node.pcie_tree import Node, port_above
-from commwatch.sources.base import HardwareEvent
+from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import is_nonfatal
 from commwatch_exporters.snapshot import Series, Value
 

@@ -9,8 +9,8 @@ from itertools import groupby
 import structlog
 
 from commwatch.node.anomaly import BLANK, CounterWatch, FedWatch
+from commwatch.node.run import Collector
 from commwatch.node.store import Store
-from commwatch.service.collection import Collector
 from commwatch_exporters.snapshot import Block, Layout
 
 log = structlog.get_logger("commwatch.anomalies")

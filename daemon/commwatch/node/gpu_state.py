@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from commwatch.node.inventory import KnownGpu
 from commwatch.node.observation import Observation
-from commwatch.sources.base import Absence, Reason
+from commwatch.readings import Absence, Reason
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 OK, NOT_ANSWERING, LOST, RESET_REQUIRED, MISSING = range(5)

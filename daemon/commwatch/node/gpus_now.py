@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from commwatch.node.store import Store
-from commwatch.probes.gate.decision import GpuFacts
 from commwatch_exporters.snapshot import Block
 
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
@@ -123,3 +122,21 @@ def _either(later: GpuFacts, earlier: GpuFacts | None) -> bool | None:
     """Whether a GPU was busy at one of two looks; None where one of them said nothing and the other "no"."""
     looks = (later.busy, earlier.busy if earlier is not None else None)
     return True if True in looks else None if None in looks else False
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """What is known of one GPU; None for what was not read, which never counts as free."""
+
+    device: str
+    """PCI address, for the message."""
+    busy: bool | None = None
+    compute_processes: int | None = None
+    memory_used_bytes: int | None = None
+    """Without the driver's own reserve."""
+    compute_mode: str | None = None
+    """``default``, ``exclusive_process``, ``exclusive_thread`` or ``prohibited``."""
+    mig: bool | None = None
+    memory_size_bytes: int | None = None
+    processes: tuple[int, ...] | None = None
+    """Ids of the compute processes."""

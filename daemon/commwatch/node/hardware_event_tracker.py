@@ -9,10 +9,10 @@ import structlog
 
 from commwatch.node.hardware_events import HardwareEvents, HardwareEventsState
 from commwatch.node.inventory import Inventory
+from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.xids import meaning_of
-from commwatch.service.collection import Outcome
-from commwatch.sources.base import HardwareEvent
+from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import details
 from commwatch.state.directory import StateDirectory
 

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from commwatch.sources.base import HardwareEvent
+from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import is_nonfatal
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 

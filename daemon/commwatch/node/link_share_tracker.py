@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from commwatch.node.link_shares import SHARE_SECONDS, LinkShares
+from commwatch.node.run import Collector
 from commwatch.node.store import Store
-from commwatch.service.collection import Collector
 from commwatch_exporters.snapshot import Block, Layout
 
 LINK_SHARES: Final = "nvlink_shares"

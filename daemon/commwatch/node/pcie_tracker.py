@@ -9,8 +9,8 @@ import structlog
 from commwatch.node.inventory import Inventory
 from commwatch.node.pcie import GpuLinkWatch, LinkReading, is_loaded, of_both_ends
 from commwatch.node.pcie_tree import DeviceLinkWatch, port_above
+from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
-from commwatch.service.collection import Collector, Outcome
 from commwatch_exporters.snapshot import Block, Value
 
 log = structlog.get_logger("commwatch.pcie_links")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from commwatch.node.port_flaps import PortFlaps
+from commwatch.node.run import Collector
 from commwatch.node.store import Store
-from commwatch.service.collection import Collector
 from commwatch_exporters.snapshot import Block
 
 GROUP = "rdma_port_flaps"

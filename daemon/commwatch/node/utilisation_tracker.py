@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar, cast
 
 from commwatch.node.inventory import Inventory
+from commwatch.node.run import Collector
 from commwatch.node.store import Store
 from commwatch.node.utilisation import EthernetUse, NvlinkUse, PcieUse, RdmaUse
-from commwatch.service.collection import Collector
 from commwatch_exporters.snapshot import Block
 
 

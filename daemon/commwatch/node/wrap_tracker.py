@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from commwatch.node.run import Collector
 from commwatch.node.wrap import Unwrap, Wrapped
-from commwatch.service.collection import Collector
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout
 

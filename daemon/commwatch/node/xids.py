@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 import yaml
 
-from commwatch.sources.base import HardwareEvent
+from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import FALLEN_OFF_BUS, GSP_ERRORS_LIMITED, NVLINK_DETECTION_FAILED
 
 _DATA = Path(__file__).resolve().parents[1] / "data"

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commwatch.config.settings import Config, Probe
-from commwatch.node.gpus_now import GpuView
+from commwatch.config.simulated import SimulationPlan
+from commwatch.node.gpus_now import GpuFacts, GpuView
 from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.reach import GpuPaths
 from commwatch.probes.cycle.launch import StuckRank
-from commwatch.probes.gate.decision import GateFacts, GpuFacts, SchedulerFacts
+from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.node_watch import NodeWatch, job_cgroup_root
 from commwatch.probes.gate.schedulers import initial_pid_namespace, scheduler_facts
@@ -23,7 +24,6 @@ from commwatch.probes.results.expected import Expected, expected_of_step
 from commwatch.probes.results.history import GpuName
 from commwatch.probes.topology import ProbeTopology
 from commwatch.probes.workload import choose_backend, plan_cycle
-from commwatch.workers.wire import SimulationPlan
 
 
 @dataclass(frozen=True, slots=True)

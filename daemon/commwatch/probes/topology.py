@@ -12,24 +12,14 @@ from commwatch.errors import CommwatchError
 from commwatch.node.store import Store
 from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import Topology
-from commwatch.node.topology.nvlink import COLLECTORS, DriverFacts, driver_facts
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
+from commwatch.node.topology.stored import stored_driver
 from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.workers.by_hand import ask_sysfs
 
 log = structlog.get_logger("commwatch.probing")
 
 SYSFS_DEADLINE_SECONDS = 10.0
-
-
-def stored_driver(store: Store) -> DriverFacts:
-    """GPUs and NVLinks as the collectors of the driver read them last."""
-    return driver_facts(
-        sample
-        for collector in COLLECTORS
-        for block in store.group(f"nvml_{collector}").values()
-        for sample in zip(block.layout.series, block.values, strict=True)
-    )
 
 
 class ProbeTopology:

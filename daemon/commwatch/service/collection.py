@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import structlog
 
+from commwatch.node.run import Collected, Collector, Outcome, is_everywhere
 from commwatch.node.store import Store
+from commwatch.readings import WORKER_REASONS, Absence, SourceUnavailable
 from commwatch.service.instruments import Instruments
 from commwatch.service.scheduler import Scheduler
-from commwatch.sources.base import Absence, SourceUnavailable
-from commwatch.workers.reader import LOST_REASONS, Reader
-from commwatch.workers.worker import Collected
 from commwatch_exporters.snapshot import Block
 
 log = structlog.get_logger("commwatch.collection")
@@ -25,58 +24,8 @@ SLOW_RUNS = 3
 QUICK_RUNS = 60
 LONGEST_STRETCH = 16
 AFTER_FAILURE_SECONDS = 2.0
-WORKER_REASONS = frozenset({"deadline", "crashed"})
 SOON_SECONDS = 1.0
 """After a device went or came, the slow collectors of its source run so soon, not only when it is their turn."""
-
-
-@dataclass
-class Collector:
-    """One group of counters with its cadence, and how its last runs went."""
-
-    name: str
-    """As on the metrics: ``nvml_nvlink``."""
-    key: str
-    """As the source calls it: ``nvlink``."""
-    source: str
-    reader: Reader
-    interval: float
-    """Seconds, as configured."""
-    needs_release: bool
-    """Whether it holds a driver or device file, or needs one that does, and so rests during maintenance."""
-    is_ready: Callable[[], bool] = lambda: True
-    """Whether what it is to read is known; while not, it rests too."""
-    stretch: int = 1
-    slow_runs: int = 0
-    quick_runs: int = 0
-    failing: frozenset[Absence] = frozenset()
-    """What could not be read at the last run; a change of it is an event of the log."""
-    last_success: float | None = None
-    """Wall clock seconds since 1970."""
-    attempted: bool = False
-    seen: tuple[frozenset[str], frozenset[str]] | None = None
-    """Devices that the last run read, and those that it found gone or silent; an empty name is the source itself."""
-
-    @property
-    def current_interval(self) -> float:
-        """Seconds between two runs now."""
-        return self.interval * self.stretch
-
-    @property
-    def lifetime(self) -> float:
-        """Seconds for which a reading counts as current."""
-        return 3 * self.current_interval + self.reader.settings.deadline
-
-
-@dataclass
-class Outcome:
-    """What a run gave, for the analysis that follows."""
-
-    collector: Collector
-    collected: Collected
-    unavailable: SourceUnavailable | None = None
-    time: float = field(default=0.0)
-    """Monotonic seconds at the end of the run."""
 
 
 class Collection:
@@ -301,8 +250,3 @@ class Collection:
         """Run nothing any more, and keep nothing of what is under way."""
         self._stopped = True
         self._epoch += 1
-
-
-def is_everywhere(absence: Absence) -> bool:
-    """Whether a device that failed so in one collector fails in all."""
-    return absence.reason == "deadline" or absence.reason in LOST_REASONS

@@ -12,26 +12,28 @@ from typing import Any
 import structlog
 
 from commwatch.config.settings import Config, Paths, source_settings
+from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
-from commwatch.jobs.settings.plan import JobSettings, SettingsReader
+from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
+from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
 from commwatch.node.wrap_tracker import Wraps
 from commwatch.probes.node import ReadNode
-from commwatch.service.collection import Collection, Collector, Outcome
+from commwatch.service.collection import Collection
 from commwatch.service.collectors import COLLECTORS, READERS, CollectorPlan, ReaderPlan
 from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
 from commwatch.service.probing import Probing
 from commwatch.service.scheduler import Scheduler
+from commwatch.service.settings_reader import SettingsReader
 from commwatch.service.verdict import Verdict
 from commwatch.sources.presence import boot_identity, nvidia_driver_present, origin_absent
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.process_state import held_devices
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.wire import SimulationPlan
 from commwatch_exporters.catalogue import OPT_IN
 
 log = structlog.get_logger("commwatch.engine")

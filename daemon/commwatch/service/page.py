@@ -13,7 +13,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.documents import STALE_SECONDS
 from commwatch.findings.finding import SEVERITIES, Cause, Finding, Severity
 from commwatch.findings.score.model import Score
-from commwatch.service.collection import Collector
+from commwatch.node.run import Collector
 from commwatch.service.engine import Engine
 from commwatch.service.verdict import Verdict
 from commwatch.units import format_seconds

@@ -21,11 +21,11 @@ from commwatch.node.observation import Observation, observe_blocks
 from commwatch.node.pcie_tracker import PcieLinks
 from commwatch.node.port_flap_tracker import Flaps
 from commwatch.node.rate import ResetWatch
+from commwatch.node.run import Collector, Outcome, is_everywhere
 from commwatch.node.store import Store
 from commwatch.node.utilisation_tracker import Uses
-from commwatch.service.collection import Collector, Outcome, is_everywhere
+from commwatch.readings import Absence
 from commwatch.service.instruments import Instruments
-from commwatch.sources.base import Absence
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block

@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from commwatch.config.settings import Config
+from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.node.store import Store
 from commwatch.node.topology.pair_matrix import PairMatrix
@@ -42,7 +43,6 @@ from commwatch.probes.results.records import (
 from commwatch.probes.schedule import ProbeSchedule, node_share
 from commwatch.service.scheduler import Scheduler
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.wire import SimulationPlan
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Block, Layout
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from commwatch.config.settings import Config
-from commwatch.config.simulated import absolute, node_name
+from commwatch.config.simulated import SimulationPlan, absolute, node_name
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.diagnosis.health.counts import read_counts
 from commwatch.errors import CommwatchError, StateError
@@ -34,7 +34,6 @@ from commwatch.simulation.start import STATE_NAME, SimulationStart
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
-from commwatch.workers.wire import SimulationPlan
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
 

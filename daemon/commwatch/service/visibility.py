@@ -10,8 +10,9 @@ from commwatch.jobs.logs import tracker
 from commwatch.node import anomaly_tracker
 from commwatch.node.link_share_tracker import LINK_SHARES
 from commwatch.node.pcie_tracker import DEVICE_LINKS, GPU_LINKS
+from commwatch.node.run import Collector
 from commwatch.node.store import Store
-from commwatch.service.collection import Collection, Collector
+from commwatch.service.collection import Collection
 from commwatch.service.pipeline import OBSERVED
 from commwatch_exporters.snapshot import Layout, Snapshot
 

@@ -61,12 +61,6 @@ class SimulatedNode:
             self._look_at_file(self._faults_file)
         return self._hardware, max(0.0, now - self.started_at)
 
-    def install_driver(self) -> None:
-        """Put the simulated library beneath ``pynvml`` in this process."""
-        from commwatch.simulation.library import install
-
-        install(self)
-
     def write_sysfs(self, root: Path, parts: Collection[str] = tuple(PARTS)) -> None:
         """Bring parts of the tree of ``--path.sysfs`` up to date.
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from commwatch.readings import Absence, Reason
 from commwatch.sources import files
-from commwatch.sources.base import Absence, Reason
 from commwatch.sources.kept_file import KeptFile, KeptFiles
 from commwatch_exporters.snapshot import Series, Value
 

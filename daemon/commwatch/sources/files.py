@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from commwatch.sources.base import Reason
+from commwatch.readings import Reason
 
 _PAGE_BYTES = 4096
 """No attribute of sysfs is longer than one page."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commwatch.config.settings import NetworkSection
+from commwatch.readings import SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import SourceUnavailable
 
 _ETHERNET_TYPE = 1
 """ARPHRD_ETHER of linux/if_arp.h, as ``/sys/class/net/*/type`` gives it."""

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from commwatch.readings import Batch, DeviceReadings, HardwareEvent, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import Batch, DeviceReadings, HardwareEvent, Report, SourceUnavailable
+from commwatch.sources.base import Report
 from commwatch.sources.kernel_log_lines import parse_record, parse_report
 from commwatch_exporters.snapshot import Series
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from commwatch.sources.base import EventKind
+from commwatch.readings import EventKind
 
 LONGEST_TEXT: Final = 1024
 """Characters of a report that are kept; a record of the kernel has at most 2,048 or 8,192 bytes."""

@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from commwatch.config.settings import NetworkSection
+from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.sources import files, interfaces
-from commwatch.sources.base import Absence, Batch, DeviceReadings, Report
+from commwatch.sources.base import Report
 from commwatch_exporters.snapshot import Series, Value
 
 _BYTES_PER_SECOND_PER_MBIT = 125_000

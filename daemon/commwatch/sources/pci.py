@@ -12,9 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
 from commwatch.sources.aer import DEVICE_FILES, ROOT_PORT_FILES, AerDevice
-from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.sources.base import Report
 from commwatch.sources.kept_file import KeptFiles
 from commwatch_exporters.snapshot import Series, Value
 

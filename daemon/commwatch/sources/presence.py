@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from commwatch.config.settings import NetworkSection, Sources
+from commwatch.readings import SourceUnavailable
 from commwatch.sources import files, interfaces
-from commwatch.sources.base import SourceUnavailable
 from commwatch.sources.ethtool.table import DRIVERS
 from commwatch.sources.services import node_processes_visible
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.sources.base import Report
 from commwatch.sources.gpudirect import WAYS, read_gpudirect
 from commwatch.sources.pci import endpoint_role
 from commwatch_exporters.snapshot import Series, Value

@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from commwatch.config.settings import Config, section_json
+from commwatch.config.simulated import SimulationPlan
 from commwatch.errors import CommwatchError
+from commwatch.node.run import Collected
 from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import COLLECTORS, LINK_RATE, DriverFacts, driver_facts
 from commwatch.node.topology.sysfs import SysfsFacts
-from commwatch.sources.base import Absence, SourceUnavailable
+from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.directory import state_path
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.wire import SimulationPlan
-from commwatch.workers.worker import Collected, package_roots
+from commwatch.workers.worker import package_roots
 from commwatch_exporters.snapshot import Series, Value
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ import msgspec
 
 from commwatch.config.settings import KernelLogSection, NcclLogsSection, NetworkSection, decode_quantity
 from commwatch.footprint import spare_the_garbage_collector
-from commwatch.sources.base import Batch, DeviceReadings, Source, SourceUnavailable
+from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
+from commwatch.sources.base import Source
 from commwatch.workers.wire import (
     ProgressMark,
     Reply,
@@ -230,7 +231,9 @@ def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
     if simulation is None or node is None:
         return lambda _source: None
     if "nvml" in plan.sources:
-        node.install_driver()
+        from commwatch.simulation.library import install
+
+        install(node)
         return lambda _source: None
     sysfs, procfs = Path(simulation.sysfs), Path(simulation.procfs)
 

@@ -11,10 +11,12 @@ from typing import Protocol
 
 import structlog
 
-from commwatch.sources.base import Absence, Reason, SourceUnavailable
+from commwatch.config.simulated import SimulationPlan
+from commwatch.node.run import Collected
+from commwatch.readings import LOST_REASONS, Absence, Reason, SourceUnavailable
 from commwatch.workers.stuck import StuckProcesses
-from commwatch.workers.wire import SimulationPlan, WorkerPlan
-from commwatch.workers.worker import Collected, Layouts, Worker, WorkerEnded, WorkerHung
+from commwatch.workers.wire import WorkerPlan
+from commwatch.workers.worker import Layouts, Worker, WorkerEnded, WorkerHung
 
 log = structlog.get_logger("commwatch.workers")
 
@@ -27,7 +29,6 @@ REJOIN_SECONDS = 600.0
 """A suspect that has answered for so long is served with the others again: alone it has no peers."""
 RENEW_SECONDS = (30.0, 600.0)
 """Between new processes while a device is lost."""
-LOST_REASONS = frozenset({"lost", "reset_required", "not_found"})
 END_SECONDS = 0.2
 """A process that has closed its connection is over in so long, or it hangs at its end."""
 
@@ -144,6 +145,11 @@ class Reader:
     def suspects(self) -> frozenset[str]:
         """Devices that did not answer and whose process has not come back."""
         return frozenset(self._aliases.get(device, device) for device in self._stuck.devices)
+
+    @property
+    def deadline(self) -> float:
+        """Seconds that a run may take."""
+        return self.settings.deadline
 
     @property
     def stuck_count(self) -> int:

@@ -9,21 +9,9 @@ import struct
 
 import msgspec
 
-from commwatch.sources.base import HardwareEvent, LogErrors, Reason
+from commwatch.config.simulated import SimulationPlan
+from commwatch.readings import HardwareEvent, LogErrors, Reason
 from commwatch_exporters.snapshot import Series, Value
-
-
-class SimulationPlan(msgspec.Struct, array_like=True, frozen=True):
-    """Which simulated node a process works on; the same for all processes of one daemon."""
-
-    preset: str
-    faults_file: str
-    started_at: float
-    """Wall clock seconds since 1970 at which the node booted."""
-    sysfs: str
-    """Folder of the generated tree of ``/sys``."""
-    procfs: str
-    """Folder of the generated tree of ``/proc``; the daemon's own processes are not in it."""
 
 
 class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):

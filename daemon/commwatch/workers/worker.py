@@ -9,13 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
-from commwatch.sources.base import Absence, HardwareEvent, LogErrors, SourceUnavailable
+from commwatch.node.run import Collected
+from commwatch.readings import Absence, SourceUnavailable
 from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, take_frames
 from commwatch_exporters.snapshot import Block, Layout, Series
 
@@ -24,24 +24,6 @@ Layouts: TypeAlias = "dict[tuple[str, str], Layout]"
 
 _LOOKS = 4
 _REPLIES = msgspec.msgpack.Decoder(Reply)
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """What one run of a collector gave, as blocks by device."""
-
-    blocks: dict[str, Block]
-    absences: list[Absence]
-    duration: float
-    """Seconds that the run took in the worker process."""
-    events: list[HardwareEvent] = field(default_factory=list)
-    occupants: dict[str, tuple[int, ...]] | None = None
-    """Processes on the GPUs, as ``Batch.occupants``."""
-    log_errors: list[LogErrors] = field(default_factory=list)
-    resume: bytes | None = None
-    """See ``Batch.resume``."""
-    audit: bytes | None = None
-    """See ``Batch.audit``."""
 
 
 class WorkerHung(Exception):

@@ -9,9 +9,8 @@ from commwatch_exporters.node_page.drawing import draw
 from commwatch_exporters.node_page.fabric import Adapter, Fabric, Gpu, fabric_of
 from commwatch_exporters.node_page.markup import GLYPHS, section, text
 from commwatch_exporters.node_page.matrix import pairs_section
-from commwatch_exporters.node_page.records import Fact, Status
+from commwatch_exporters.node_page.records import STILL_PATH, Fact, Status
 from commwatch_exporters.node_page.running import collector_table, probe_table
-from commwatch_exporters.node_page.served import STILL_PATH
 from commwatch_exporters.node_page.style import STYLE
 from commwatch_exporters.node_page.tables import gpu_table, interface_table, rdma_table, signs_table
 from commwatch_exporters.node_page.verdict import SIGNS, findings_section, headline, verdict_card

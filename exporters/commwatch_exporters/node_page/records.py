@@ -172,3 +172,7 @@ class Status:
     probes: Sequence[ProbeStatus] = ()
     documentation: str = ""
     """URL of the folder docs/; empty where the site has not said."""
+
+
+STILL_PATH = "/still"
+"""The same page, which does not load itself again."""

@@ -10,8 +10,6 @@ from typing import NamedTuple
 from commwatch_exporters.node_page.records import Status
 from commwatch_exporters.snapshot import Snapshot
 
-STILL_PATH = "/still"
-"""The same page, which does not load itself again."""
 KEPT_SECONDS = 1.0
 """For so long everybody gets the same page: readers, however many or hostile, take little from the scrapes."""
 _GZIP_LEVEL, _GZIP_WRAPPER = 1, 31

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from commwatch.config.settings import Config, Duration, Paths, Probe, Probes
+from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node.store import Store
 from commwatch.probes.cycle.launch import Launcher, Progress, StuckRank
@@ -15,7 +16,6 @@ from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, StepOutcome
 from commwatch.service.probing import Probing
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.wire import SimulationPlan
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, Clock, PlannedJobs, block, in_loop

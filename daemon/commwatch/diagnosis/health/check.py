@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,10 +18,9 @@ from commwatch.diagnosis.health.answer import (
 )
 from commwatch.diagnosis.health.kernel import SOURCES, KernelLook, ask_kernel
 from commwatch.errors import CommwatchError
-from commwatch.findings.documents import CauseRecord, FindingRecord, FindingsDocument, SnapshotDocument
+from commwatch.findings.documents import FindingsDocument, SnapshotDocument
 from commwatch.findings.health import (
     Asked,
-    Fault,
     Health,
     Preflight,
     Report,
@@ -33,6 +31,7 @@ from commwatch.findings.health import (
     unknown,
     with_preflight,
 )  # fmt: skip
+from commwatch.findings.health_report import report_of
 from commwatch.probes.gate.schedulers import find_daemons
 from commwatch.probes.gate.slurm import node_name
 from commwatch.probes.gate.slurm_drain import drain
@@ -154,52 +153,6 @@ def _preflight(options: Options, state: Path, now: float) -> PreflightRecord:
     answer, checks = preflight(facts, profile, now, options.result_age)
     return PreflightRecord(
         profile=options.require, verdict=answer.verdict, reason=one_line(answer.reason), checks=checks
-    )
-
-
-def report_of(document: FindingsDocument, preset: str = "") -> Report:
-    """What is judged of the daemon's document.
-
-    Args:
-        document: its answer.
-        preset: the simulated node that was asked for; the answer of one is simulated, whatever it says of itself.
-    """
-    return Report(
-        looked_at=document.looked_at,
-        simulated=document.simulated or preset or None,
-        maintenance=document.maintenance,
-        failing_rules=document.failing_rules,
-        faults=tuple(_faults(document)),
-    )
-
-
-def _faults(document: FindingsDocument) -> Iterator[Fault]:
-    """Findings, then the causes that stand below them, each once."""
-    for one in document.findings:
-        yield _fault(one, since=one.since)
-    causes = {
-        (cause.code, cause.component.identity): cause for one in document.findings for cause in one.causes
-    }  # fmt: skip
-    for cause in causes.values():
-        yield _fault(cause)
-
-
-def _fault(record: FindingRecord | CauseRecord, since: float | None = None) -> Fault:
-    """One record as it is judged.
-
-    Args:
-        record: of the daemon.
-        since: of a finding; None of a cause.
-    """
-    return Fault(
-        code=record.code,
-        title=record.title,
-        severity=record.severity,
-        where=record.component.component.words,
-        since=since,
-        last_seen=record.last_seen,
-        is_cause=since is None,
-        facts=tuple(fact.what for fact in record.evidence),
     )
 
 

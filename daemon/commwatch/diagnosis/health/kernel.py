@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 from commwatch.findings.kernel_facts import KernelFact, PortState, kernel_facts
+from commwatch.readings import HardwareEvent, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import HardwareEvent, Source, SourceUnavailable
+from commwatch.sources.base import Source
 from commwatch.sources.kernel_log import KernelLogDevice, KernelLogSource, LogDevice
 from commwatch.sources.pci import PciSource
 from commwatch.sources.rdma.attributes import parse_code

@@ -8,7 +8,7 @@ import msgspec
 
 from commwatch.jobs.logs.lines import Finding, first_culprit
 from commwatch.jobs.logs.rules import SIDES, Category
-from commwatch.sources.base import LogErrors
+from commwatch.readings import LogErrors
 from commwatch_exporters.snapshot import Block, Layout
 
 SPELL_SECONDS = 60.0

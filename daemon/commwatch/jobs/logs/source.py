@@ -18,8 +18,9 @@ from commwatch.jobs.logs.files import LogFile, find_logs, short_host, stat_log
 from commwatch.jobs.logs.lines import parse_line, telling_lines
 from commwatch.jobs.logs.rules import Category
 from commwatch.jobs.logs.tail import LogTail, Position
+from commwatch.readings import Absence, Batch, DeviceReadings, LogErrors
 from commwatch.sources import files
-from commwatch.sources.base import Absence, Batch, DeviceReadings, LogErrors, Report
+from commwatch.sources.base import Report
 from commwatch_exporters.snapshot import Series
 
 BUSY_SECONDS = 0.25

@@ -9,8 +9,8 @@ import structlog
 
 from commwatch.jobs.logs.counts import Incident, NcclLogCounts, NcclLogCountsState
 from commwatch.jobs.logs.rules import SIDES
+from commwatch.node.run import Outcome
 from commwatch.node.store import Store
-from commwatch.service.collection import Outcome
 from commwatch.state.directory import StateDirectory
 
 log = structlog.get_logger("commwatch.job_logs")

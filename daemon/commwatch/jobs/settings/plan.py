@@ -9,11 +9,10 @@ import msgspec
 
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
 from commwatch.node.gpus_now import PROCESS_COLLECTOR, GpuView
+from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
-from commwatch.probes.topology import stored_driver
-from commwatch.service.collection import WORKER_REASONS, Outcome
-from commwatch.workers.reader import Reader, ReaderEvents, ReaderSettings
-from commwatch.workers.worker import Collected
+from commwatch.node.topology.stored import stored_driver
+from commwatch.readings import WORKER_REASONS
 from commwatch_exporters.snapshot import Block, Layout
 
 SOURCE = "nccl_settings"
@@ -131,22 +130,3 @@ class JobSettings:
     def record(self) -> AuditRecord | None:
         """The last audit; None where there is none that is current."""
         return msgspec.json.decode(self._audit, type=AuditRecord) if self._audit else None
-
-
-class SettingsReader(Reader):
-    """A reader whose process lives for one audit: what it needs is much for what is done so seldom."""
-
-    def __init__(self, settings: ReaderSettings, events: ReaderEvents, nothing: Callable[[], Collected | None]) -> None:
-        """Args:
-        nothing: what a run gives without a process; None where one is needed.
-        """
-        super().__init__(settings, events)
-        self._nothing = nothing
-
-    async def collect(self, collector: str) -> Collected:
-        """See ``Reader.collect``."""
-        if (nothing := self._nothing()) is not None:
-            return nothing
-        collected = await super().collect(collector)
-        await self.rest()
-        return collected

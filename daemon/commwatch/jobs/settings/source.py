@@ -14,7 +14,8 @@ from commwatch.jobs.settings import NodeFacts, remark_counts
 from commwatch.jobs.settings.audit import Audit, audit_processes, audit_record, read_facts
 from commwatch.jobs.settings.process_environment import UnreadProcess
 from commwatch.jobs.settings.records import AuditOrder
-from commwatch.sources.base import Absence, Batch, DeviceReadings, Report
+from commwatch.readings import Absence, Batch, DeviceReadings
+from commwatch.sources.base import Report
 from commwatch_exporters.snapshot import Series
 
 READ, UNREAD = "commwatch_nccl_setting_read_processes", "commwatch_nccl_setting_unread_processes"

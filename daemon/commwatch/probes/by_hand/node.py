@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from commwatch.config.settings import Config
+from commwatch.config.simulated import SimulationPlan
 from commwatch.errors import CommwatchError
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR, GpuView
 from commwatch.node.store import Store
@@ -23,13 +24,12 @@ from commwatch.probes.gate.node_watch import NodeWatch, job_cgroup_root
 from commwatch.probes.gate.schedulers import initial_pid_namespace, scheduler_facts
 from commwatch.probes.plan import CyclePlan, SimulatedNodePlan
 from commwatch.probes.topology import ProbeTopology
-from commwatch.sources.base import SourceUnavailable
+from commwatch.readings import SourceUnavailable
 from commwatch.sources.presence import nvidia_driver_present
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.workers.by_hand import collect_patiently, nvml_reader, simulated_files
 from commwatch.workers.reader import Reader
-from commwatch.workers.wire import SimulationPlan
 
 _SOURCE = "nvml_"
 """A collector's name is that of its source and the source's own name for it."""

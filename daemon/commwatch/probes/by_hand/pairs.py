@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from commwatch.config.settings import Config, Probe
 from commwatch.node.topology.elements import ways_of
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.pair_matrix import PairEndpoint, PairMatrix
@@ -67,3 +68,13 @@ def first_sight(result: Measured, plan: CyclePlan, around: PairSurroundings) -> 
     found = find_suspects([matrix], parts_of(around), firm_expected=firm, fewest=1)
     suspects = tuple(msgspec.structs.replace(one, words=f"{one.words.rstrip('.')}. {FIRST_SIGHT}") for one in found)
     return msgspec.structs.replace(matrix, suspects=suspects)
+
+
+def pair_probes(config: Config) -> dict[str, Probe]:
+    """The probes over pairs that are configured; without one, one with the default settings."""
+    return _of_measure(config, Probe(measure="pairs"))
+
+
+def _of_measure(config: Config, otherwise: Probe) -> dict[str, Probe]:
+    found = {name: probe for name, probe in config.probes.definitions.items() if probe.measure == otherwise.measure}
+    return found or {otherwise.measure: otherwise}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
+from commwatch.node.gpus_now import GpuFacts
 from commwatch.probes.plan import CyclePlan, SkipReason
 
 Gate: TypeAlias = Literal["auto", "slurm", "kubernetes", "idle", "off"]
@@ -12,24 +13,6 @@ Gate: TypeAlias = Literal["auto", "slurm", "kubernetes", "idle", "off"]
 MEMORY_LIMIT_BYTES = 2**30
 MEMORY_LIMIT_SHARE = 0.02
 """Below either of these a GPU counts as free: what a display server takes, and less than a job does (nccl.md 2.3)."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuFacts:
-    """What is known of one GPU; None for what was not read, which never counts as free."""
-
-    device: str
-    """PCI address, for the message."""
-    busy: bool | None = None
-    compute_processes: int | None = None
-    memory_used_bytes: int | None = None
-    """Without the driver's own reserve."""
-    compute_mode: str | None = None
-    """``default``, ``exclusive_process``, ``exclusive_thread`` or ``prohibited``."""
-    mig: bool | None = None
-    memory_size_bytes: int | None = None
-    processes: tuple[int, ...] | None = None
-    """Ids of the compute processes."""
 
 
 class SchedulerAnswer(NamedTuple):

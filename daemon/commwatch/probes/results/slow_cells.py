@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from commwatch.node.topology.pair_matrix import PairEndpoint, PairMatrix, Quantity
+from commwatch.probes.rounds import Pair
 from commwatch.units import format_rate
-from commwatch.views.heatmap.view import Pair
 
 
 def name_of(endpoint: PairEndpoint) -> str:

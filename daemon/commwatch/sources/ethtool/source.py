@@ -12,8 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from commwatch.config.settings import NetworkSection
+from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files, interfaces
-from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.sources.base import Report
 from commwatch.sources.ethtool.abi import Ioctl, StatisticsCalls, parse_names
 from commwatch.sources.ethtool.table import DRIVERS, Driver, Row
 from commwatch_exporters.snapshot import Series, Value

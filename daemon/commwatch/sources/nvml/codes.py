@@ -6,7 +6,7 @@ from typing import Final
 
 import pynvml
 
-from commwatch.sources.base import Reason
+from commwatch.readings import Reason
 
 SUCCESS: Final = 0
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pynvml
 
-from commwatch.sources.base import Absence, HardwareEvent, Report, SourceUnavailable
+from commwatch.readings import Absence, HardwareEvent, SourceUnavailable
+from commwatch.sources.base import Report
 from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.gpu import Gpu, GpuGone, handle_number, pci_bus_id
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from commwatch.sources.base import Absence, Reason, SourceUnavailable
+from commwatch.readings import Absence, Reason, SourceUnavailable
 from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.field_values import FieldBatch
 from commwatch_exporters.snapshot import Value

@@ -7,7 +7,7 @@ from typing import Final
 
 import pynvml
 
-from commwatch.sources.base import DeviceReadings
+from commwatch.readings import DeviceReadings
 from commwatch.sources.nvml import codes, confidential
 from commwatch.sources.nvml.fabric import fabric_labels
 from commwatch.sources.nvml.fields import COUNTERS

@@ -7,7 +7,8 @@ from typing import Final
 
 import pynvml
 
-from commwatch.sources.base import DeviceReadings, Report
+from commwatch.readings import DeviceReadings
+from commwatch.sources.base import Report
 from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.gpu import Gpu
 from commwatch_exporters.snapshot import Series, Value

@@ -10,7 +10,8 @@ from typing import Final
 
 import pynvml
 
-from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
+from commwatch.sources.base import Report
 from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.events import EventWatch
 from commwatch.sources.nvml.gpu import Gpu, GpuGone, pci_bus_id

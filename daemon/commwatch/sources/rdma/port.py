@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from commwatch.readings import Absence, DeviceReadings
 from commwatch.sources import files
-from commwatch.sources.base import Absence, DeviceReadings
 from commwatch.sources.kept_file import KeptFile, KeptFiles
 from commwatch.sources.rdma import attributes
 from commwatch.sources.rdma.counters import COUNTERS, RdmaCounter

@@ -9,8 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import Absence, Batch, DeviceReadings, Report, SourceUnavailable
+from commwatch.sources.base import Report
 from commwatch.sources.kept_file import KeptFiles
 from commwatch.sources.rdma.counters import COUNTERS
 from commwatch.sources.rdma.places import bound_to, places

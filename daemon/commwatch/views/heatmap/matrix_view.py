@@ -9,8 +9,9 @@ from statistics import median
 
 from commwatch.node.topology.pair_matrix import PairMatrix, Quantity, Suspect
 from commwatch.probes.results.slow_cells import low_cells, names_of, slow_cells
+from commwatch.probes.rounds import Pair
 from commwatch.units import format_bytes
-from commwatch.views.heatmap.view import LOW, TICKS, Pair, View, round_step
+from commwatch.views.heatmap.view import LOW, TICKS, View, round_step
 
 QUANTITIES: Mapping[Quantity, str] = {
     "latency": "Latency",

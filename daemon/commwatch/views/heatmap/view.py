@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from commwatch.probes.rounds import Pair
+
 NO_REFERENCE = "?"
 """A cell that was measured, and of which is not known what it should be."""
 LOW = "!"
@@ -15,8 +17,6 @@ TICKS = 6
 """Steps of a linear scale, at most."""
 _END_TICK_GAP = 0.05
 """A round number nearer to an end of the scale than this share of it would be written over the end's own."""
-
-Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from commwatch.commands.healthcheck import LOOK_SECONDS
 from commwatch.config.thresholds import Thresholds
-from commwatch.diagnosis.health.check import report_of
 from commwatch.findings.documents import FindingRecord, FindingsDocument
 from commwatch.findings.finding import SEVERITIES
 from commwatch.findings.health import Asked, judge
+from commwatch.findings.health_report import LOOK_SECONDS, report_of
 from commwatch.findings.score.model import word_of
 from commwatch.lines import Line, folded
 from commwatch.views.top.table import section

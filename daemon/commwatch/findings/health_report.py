@@ -1,0 +1,60 @@
+"""What a health check judges: the findings of the daemon as faults; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commwatch.findings.documents import CauseRecord, FindingRecord, FindingsDocument
+from commwatch.findings.health import (
+    Fault,
+    Report,
+)  # fmt: skip
+
+LOOK_SECONDS = 60.0
+"""A look of the daemon that is older is unknown; it looks every 10 s."""
+
+
+def report_of(document: FindingsDocument, preset: str = "") -> Report:
+    """What is judged of the daemon's document.
+
+    Args:
+        document: its answer.
+        preset: the simulated node that was asked for; the answer of one is simulated, whatever it says of itself.
+    """
+    return Report(
+        looked_at=document.looked_at,
+        simulated=document.simulated or preset or None,
+        maintenance=document.maintenance,
+        failing_rules=document.failing_rules,
+        faults=tuple(_faults(document)),
+    )
+
+
+def _faults(document: FindingsDocument) -> Iterator[Fault]:
+    """Findings, then the causes that stand below them, each once."""
+    for one in document.findings:
+        yield _fault(one, since=one.since)
+    causes = {
+        (cause.code, cause.component.identity): cause for one in document.findings for cause in one.causes
+    }  # fmt: skip
+    for cause in causes.values():
+        yield _fault(cause)
+
+
+def _fault(record: FindingRecord | CauseRecord, since: float | None = None) -> Fault:
+    """One record as it is judged.
+
+    Args:
+        record: of the daemon.
+        since: of a finding; None of a cause.
+    """
+    return Fault(
+        code=record.code,
+        title=record.title,
+        severity=record.severity,
+        where=record.component.component.words,
+        since=since,
+        last_seen=record.last_seen,
+        is_cause=since is None,
+        facts=tuple(fact.what for fact in record.evidence),
+    )
