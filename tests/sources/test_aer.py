@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.readings import Batch, DeviceReadings
-from commwatch.sources import aer
-from commwatch.sources.aer import ERROR_NAMES, OTHER, AerDevice, Counts, parse_counts, parse_messages
 from commwatch.sources.kept_file import KeptFiles
+from commwatch.sources.pci import aer
+from commwatch.sources.pci.aer import ERROR_NAMES, OTHER, AerDevice, Counts, parse_counts, parse_messages
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
 from support.pci import BRIDGE, GPU, LINK, NIC, add_device, opened

@@ -9,10 +9,11 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
-from commwatch.sources import aer, network
+from commwatch.sources import network
 from commwatch.sources.ethtool.table import DRIVERS
 from commwatch.sources.nvml.fields import COUNTERS
 from commwatch.sources.nvml.fields.row import CallReport, Counter, FieldCounter, GpmCounter
+from commwatch.sources.pci import aer
 from commwatch.sources.rdma import counters as rdma
 from commwatch_exporters.catalogue import CATALOGUE
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.readings import Batch, SourceUnavailable
-from commwatch.sources.pci import PciSource, parse_generation, parse_width
+from commwatch.sources.pci.source import PciSource
+from commwatch.sources.pci_attributes import parse_generation, parse_width
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
 from support.pci import BRIDGE, GPU, LINK, NIC, NVSWITCH, add_device, infos, opened

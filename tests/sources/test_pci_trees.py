@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.node.pcie_tree import Node, device_links, port_above
-from commwatch.sources.pci import PciSource
+from commwatch.sources.pci.source import PciSource
 from support.examples import examples
 from support.pci import BRIDGE, GPU, LINK, NIC, NVSWITCH, add_device, infos, opened
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from commwatch.readings import Batch
-from commwatch.sources.pci import PciSource
+from commwatch.sources.pci.source import PciSource
 
 GPU = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330"}
 NIC = {"class": "0x020700", "vendor": "0x15b3", "device": "0x1021"}

@@ -13,7 +13,7 @@ from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
 from commwatch.sources.base import Report
 from commwatch.sources.gpudirect import WAYS, read_gpudirect
-from commwatch.sources.pci import endpoint_role
+from commwatch.sources.pci_attributes import endpoint_role
 from commwatch_exporters.snapshot import Series, Value
 
 _RUNS_UNTIL_FULL_SCAN = 20

@@ -76,7 +76,7 @@ def _services(plan: WorkerPlan, node: Node) -> Source:
 
 
 def _pci(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.sources.pci import PciSource
+    from commwatch.sources.pci.source import PciSource
 
     return PciSource(Path(plan.sysfs))
 

@@ -14,7 +14,7 @@ from commwatch.readings import HardwareEvent, SourceUnavailable
 from commwatch.sources import files
 from commwatch.sources.base import Source
 from commwatch.sources.kernel_log import KernelLogDevice, KernelLogSource, LogDevice
-from commwatch.sources.pci import PciSource
+from commwatch.sources.pci.source import PciSource
 from commwatch.sources.rdma.attributes import parse_code
 from commwatch.sources.rdma.places import places
 from commwatch.workers.one_shot import NoAnswer, ask, clean_environment

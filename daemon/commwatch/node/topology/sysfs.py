@@ -11,7 +11,7 @@ from typing import Literal
 
 from commwatch.node.topology.model import Cpu, NumaNode, PcieLink
 from commwatch.sources import files
-from commwatch.sources.pci import ancestors_of, endpoint_role, parse_generation, parse_width
+from commwatch.sources.pci_attributes import ancestors_of, endpoint_role, parse_generation, parse_width
 
 _NUMA_NODE = re.compile(r"node([0-9]{1,6})")
 _CPU_LIST = re.compile(rb"[0-9,\-]*")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,19 +13,17 @@ from typing import Final, NamedTuple
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.aer import DEVICE_FILES, ROOT_PORT_FILES, AerDevice
 from commwatch.sources.base import Report
 from commwatch.sources.kept_file import KeptFiles
+from commwatch.sources.pci.aer import DEVICE_FILES, ROOT_PORT_FILES, AerDevice
+from commwatch.sources.pci_attributes import (
+    ancestors_of,
+    bridge_roles,
+    endpoint_role,
+    parse_generation,
+    parse_width,
+)
 from commwatch_exporters.snapshot import Series, Value
-
-_NVIDIA = "0x10de"
-_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-"""PCIe generation by transfer rate, GT/s."""
-_WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})
-"""The widths that PCIe has. The kernel gives 0 or 255 for unknown, 63 for a device that is off its bus."""
-
-_NUMBER = re.compile(rb"\s*([0-9]{1,3}(?:\.[0-9]{1,2})?)(?![0-9.])")
-_HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 
 _LOOK_SECONDS: Final = 60.0
 """Between two looks at what should not change: a device that was off its bus has other maxima when it is back."""
@@ -46,29 +43,6 @@ def _states(names: Iterable[str]) -> tuple[Series, ...]:
 _LINK_STATES: Final = _states(_LINK_FILES)
 _AER_STATES: Final = _states(_AER_FILES)
 """A counter is named as the kernel names its file; one that no device of the node has is not supported."""
-
-
-def parse_generation(data: bytes) -> int | None:
-    """The generation of a link speed such as ``32.0 GT/s PCIe``; None for ``Unknown`` and all else."""
-    match = _NUMBER.match(data)
-    return _GENERATIONS.get(float(match[1])) if match else None
-
-
-def parse_width(data: bytes) -> int | None:
-    """The lanes of a link; None where the kernel does not know them."""
-    lanes = files.parse_integer(data)
-    return lanes if lanes in _WIDTHS else None
-
-
-def endpoint_role(pci_class: str, vendor: str) -> str | None:
-    """``gpu``, ``nic`` or ``nvswitch`` by PCI class (``0x030200``) and vendor (``0x10de``); None for all else."""
-    if pci_class.startswith("0x03") and vendor == _NVIDIA:
-        return "gpu"
-    if pci_class.startswith(("0x0200", "0x0207")):
-        return "nic"
-    if pci_class.startswith("0x0680") and vendor == _NVIDIA:
-        return "nvswitch"
-    return None
 
 
 class _Facts(NamedTuple):
@@ -286,27 +260,6 @@ class PciSource:
         for position, content in enumerate(device.facts.contents[_MAXIMA:], 2):
             has_file[position] |= content is not None
         batch.readings.append(DeviceReadings(device.address, now, device.series, [*values, *device.fixed]))
-
-
-def ancestors_of(chain: Iterable[str]) -> list[str]:
-    """The bridges in a device's path, nearest first, up to and with the host bridge.
-
-    Args:
-        chain: the names on the way from the device to the root, the device first.
-    """
-    above = []
-    for name in list(chain)[1:]:
-        if files.is_pci_address(name):
-            above.append(name)
-        elif _HOST_BRIDGE.fullmatch(name):
-            return [*above, name]
-    return above
-
-
-def bridge_roles(ancestors: Sequence[str]) -> dict[str, str]:
-    """The role of each bridge above a device: the last before the host bridge is the root port."""
-    bridges = [name for name in ancestors if files.is_pci_address(name)]
-    return {bridge: "root_port" if bridge == bridges[-1] else "switch_port" for bridge in bridges}
 
 
 def _ignore(_device: str) -> None:
