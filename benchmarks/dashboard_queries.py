@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "daemon"), str(ROOT / "exporters
 from benchmarks.healthy_day import write_report  # noqa: E402 - the checkout need not be installed
 
 from commwatch.generate.dashboards import DASHBOARDS  # noqa: E402 - as above
-from commwatch.generate.dashboards.model import Column, Dashboard, Heat, Row  # noqa: E402 - as above
+from commwatch.generate.dashboards.panels import Column, Dashboard, Heat, PanelRow  # noqa: E402 - as above
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds  # noqa: E402 - as above
 from support.dashboard_answers import Answer, Answers  # noqa: E402 - as above
 from support.dashboard_nodes import FAULTY, HEALTHY, NVLINK_5, prometheus_with_nodes  # noqa: E402 - as above
@@ -45,7 +45,7 @@ def _section(dashboard: Dashboard, answers: Answers) -> str:
     return "\n".join([head, *tables])
 
 
-def _table(row: Row, asked: Iterator[Question], answers: Answers) -> str:
+def _table(row: PanelRow, asked: Iterator[Question], answers: Answers) -> str:
     lines = []
     for panel in row.panels:
         for _ in getattr(panel, "columns", ()) or panel.queries:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commwatch.service.scheduler import Scheduler, every
+from commwatch.service.timetable import Timetable, every
 from support.waiting import PATIENCE_SECONDS
 
 
@@ -45,7 +45,7 @@ def test_a_job_runs_at_its_interval() -> None:
 
     async def body() -> None:
         times: list[float] = []
-        scheduler = Scheduler(missed=lambda job: None)
+        scheduler = Timetable(missed=lambda job: None)
         scheduler.add("job", counting(times), interval=0.05, delay=0)
         scheduler.start()
         await until(lambda: len(times) >= 5)
@@ -62,7 +62,7 @@ def test_a_stepped_clock_is_noticed_and_jobs_are_planned_anew(step: float) -> No
     async def body() -> None:
         clocks = Clocks()
         times: list[float] = []
-        scheduler = Scheduler(missed=lambda job: None, wall=clocks.wall)
+        scheduler = Timetable(missed=lambda job: None, wall=clocks.wall)
         scheduler.add("job", counting(times), interval=100.0, delay=60.0)
         scheduler.start()
         clocks.step = step
@@ -84,7 +84,7 @@ def test_a_small_adjustment_of_the_clock_is_no_step() -> None:
 
     async def body() -> None:
         clocks = Clocks()
-        scheduler = Scheduler(missed=lambda job: None, wall=clocks.wall)
+        scheduler = Timetable(missed=lambda job: None, wall=clocks.wall)
         clocks.step = 1.9
         assert scheduler.clock_step() is None
 
@@ -102,7 +102,7 @@ def test_a_job_that_is_still_running_is_not_started_again_but_counted() -> None:
         async def hung() -> None:
             await hang.wait()
 
-        scheduler = Scheduler(missed=missed.append)
+        scheduler = Timetable(missed=missed.append)
         scheduler.add("hung", hung, interval=0.03, delay=0)
         scheduler.add("other", counting(others), interval=0.03, delay=0)
         scheduler.start()
@@ -119,7 +119,7 @@ def test_progress_is_a_started_job() -> None:
 
     async def body() -> None:
         now = [100.0]
-        scheduler = Scheduler(missed=lambda job: None, monotonic=lambda: now[0], wall=lambda: now[0])
+        scheduler = Timetable(missed=lambda job: None, monotonic=lambda: now[0], wall=lambda: now[0])
         assert scheduler.makes_progress(5)
         scheduler.add("job", counting([]), interval=10)
         now[0] += 15
@@ -154,7 +154,7 @@ def test_a_job_that_is_brought_forward_runs_at_once() -> None:
 
     async def body() -> None:
         times: list[float] = []
-        scheduler = Scheduler(missed=lambda job: None)
+        scheduler = Timetable(missed=lambda job: None)
         scheduler.add("job", counting(times), interval=50.0)
         scheduler.start()
         started = time.monotonic()

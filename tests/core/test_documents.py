@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from commwatch.findings.codes import CODES
-from commwatch.findings.documents import (
+from commwatch.findings.api_documents import (
     FindingRecord,
     FindingsDocument,
     SnapshotDocument,
@@ -13,6 +12,7 @@ from commwatch.findings.documents import (
     metric_records,
     probe_record,
 )
+from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Cause, Component, Evidence, Finding
 from commwatch.findings.history import CounterHistory

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from commwatch.node.gpus_now import GPU_COLLECTORS, GpuView
+from commwatch.node.gpus_now import GPU_COLLECTORS, GpusNow
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout, Value
 
@@ -31,7 +31,7 @@ def _store(use_at: float, processes_at: float) -> Store:
 
 def test_facts_come_from_the_collectors_that_are_read_before_a_probe() -> None:
     """Use and memory from one, processes and modes from the other."""
-    (facts,) = GpuView(_store(JUST_NOW, JUST_NOW)).facts(JUST_NOW)
+    (facts,) = GpusNow(_store(JUST_NOW, JUST_NOW)).facts(JUST_NOW)
 
     assert GPU_COLLECTORS == ("nvml_gpu", "nvml_processes")
     assert facts.device == GPU[1]
@@ -50,7 +50,7 @@ def test_facts_come_from_the_collectors_that_are_read_before_a_probe() -> None:
 )
 def test_what_is_older_does_not_say_that_a_gpu_is_free_now(use_at: float, processes_at: float, known: set[str]) -> None:
     """Each of the two for itself."""
-    (facts,) = GpuView(_store(use_at, processes_at)).facts(JUST_NOW)
+    (facts,) = GpusNow(_store(use_at, processes_at)).facts(JUST_NOW)
 
     names = ("busy", "memory_used_bytes", "memory_size_bytes", "compute_processes", "compute_mode", "mig", "processes")
     assert {name for name in names if getattr(facts, name) is not None} == known
@@ -59,7 +59,7 @@ def test_what_is_older_does_not_say_that_a_gpu_is_free_now(use_at: float, proces
 def test_processes_are_known_as_long_as_their_block() -> None:
     """Ids that were read before say nothing of now, and neither do those of a GPU that was given up."""
     store = _store(JUST_NOW, JUST_NOW)
-    view = GpuView(store)
+    view = GpusNow(store)
     assert view.occupants(JUST_NOW) == {GPU[1]: (4711, 4712)}
     assert view.occupants(JUST_NOW + 0.1) == {GPU[1]: None}
 
@@ -85,7 +85,7 @@ def test_the_busy_test_looks_twice(looks: tuple[int | None, int | None], busy: b
         waits.append(seconds)
         now[0] += seconds
 
-    (facts,) = asyncio.run(GpuView(store).look_twice(read, lambda: now[0], sleep))
+    (facts,) = asyncio.run(GpusNow(store).look_twice(read, lambda: now[0], sleep))
 
     assert facts.busy is busy
     assert waits == [1.0]

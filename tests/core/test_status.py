@@ -20,8 +20,8 @@ from commwatch.service import engine
 from commwatch.service import page as status
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
+from commwatch.service.judge import Judge
 from commwatch.service.page import NO_DRIVER, describe, marks_of
-from commwatch.service.verdict import Verdict
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.reader import Reader
 from commwatch_exporters.node_page.records import CollectorStatus, Fact, Mark, Status
@@ -251,7 +251,7 @@ def test_nothing_wrong_is_said_too(running: Engine, clock: Clock) -> None:
 
 def test_rules_that_failed_are_named(running: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """What they look for is not known, whatever the findings say."""
-    monkeypatch.setattr(Verdict, "failing_rules", frozenset({"nvlink_down", "gpu_lost"}))
+    monkeypatch.setattr(Judge, "failing_rules", frozenset({"nvlink_down", "gpu_lost"}))
 
     said = told(running)
     assert said.notices == ("2 rules failed, so that what they look for is not known: gpu_lost, nvlink_down.",)

@@ -118,5 +118,7 @@ def test_a_directory_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: py
         assert sum(one.name == "textfile" for one in threading.enumerate()) == 1
         asyncio.run(kept.writer.stop())
     hang.set()
+    assert kept.writer._thread is not None
+    kept.writer._thread.join()  # it logs, and would do so into the next test
 
     assert [one["error"] for one in logged] == ["the last write has not come back"]

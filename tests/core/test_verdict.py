@@ -20,10 +20,10 @@ from commwatch.findings.rules.rule_set import Look, RuleSet
 from commwatch.node.run import Collected
 from commwatch.node.store import Store
 from commwatch.readings import Absence, SourceUnavailable
-from commwatch.service import verdict as verdict_module
+from commwatch.service import judge as verdict_module
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
-from commwatch.service.verdict import NAMED_MAX, Readings, Verdict
+from commwatch.service.judge import NAMED_MAX, Judge, Readings
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, collected, collector, in_loop
@@ -55,7 +55,7 @@ class Node:
         )  # fmt: skip
         expected: dict[Series, Value] = {(EXPECTED, (str(index), slot, "0")): 1 for index, slot in enumerate(SLOTS)}
         self.store.put("inventory", "", self.block(expected), float("inf"))
-        self.verdict = Verdict(
+        self.verdict = Judge(
             load_thresholds(None), self.state, self.store, self.instruments, self.collection, tuple(rule_sets),
             tuple(readings),
         )  # fmt: skip

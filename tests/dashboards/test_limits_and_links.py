@@ -9,7 +9,7 @@ import pytest
 
 from commwatch.config.assets import asset
 from commwatch.generate.dashboards import DASHBOARDS
-from commwatch.generate.dashboards.model import SEVERITY_COLOURS, Panel, Scale, Table
+from commwatch.generate.dashboards.panels import SEVERITY_COLOURS, Panel, Scale, Table
 from commwatch.generate.dashboards.words import FIRING
 from support.dashboards import all_questions, models, panels_of
 from support.facts import shipped

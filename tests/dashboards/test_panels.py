@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from commwatch.generate.dashboards import DASHBOARDS
-from commwatch.generate.dashboards.model import Matrix, Stat, Table
+from commwatch.generate.dashboards.panels import Matrix, Stat, Table
 from support.dashboards import MACROS, models, panels_of
 from support.passes import in_one_pass
 

@@ -8,7 +8,7 @@ from typing import Any
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.host_limits import HostLimits
 from commwatch.diagnosis.known import Known
-from commwatch.findings.documents import (
+from commwatch.findings.api_documents import (
     CauseRecord,
     ComponentRecord,
     FindingRecord,
@@ -19,7 +19,7 @@ from commwatch.findings.documents import (
     metric_records,
 )
 from commwatch.findings.finding import Evidence, Severity
-from commwatch.findings.score.model import Score
+from commwatch.findings.score.records import Score
 from commwatch.jobs.settings.records import AuditRecord
 from support.facts import NOW, Numbers, shipped
 from support.pages import snapshot_of

@@ -12,7 +12,7 @@ from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.overlay import overlaid
 from commwatch.diagnosis.scan_findings import with_scan
-from commwatch.findings.documents import ComponentRecord, FindingRecord
+from commwatch.findings.api_documents import ComponentRecord, FindingRecord
 from commwatch.findings.finding import Component
 from commwatch.findings.rules.components import pcie_link_of
 from commwatch.probes.by_hand.answer import Answer

@@ -18,7 +18,7 @@ from commwatch.diagnosis.known import Rise, Stress
 from commwatch.diagnosis.stress import rises_between, stress
 from commwatch.diagnosis.stress_run import BadStress, seen_by, stress_seconds, sustained, under_load
 from commwatch.errors import CommwatchError
-from commwatch.probes.by_hand.answer import Answer, Row
+from commwatch.probes.by_hand.answer import Answer, StepRow
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.workload import plan_cycle
@@ -34,7 +34,7 @@ HELD, CLOCKS, LINKS = "bandwidth under load", "clocks and PCIe generation under 
 def answer(rates: Sequence[float], result: CycleResult = MEASURED) -> Answer:
     """A run whose slices had these bus bandwidths, bytes per second."""
     rows = tuple(
-        Row(
+        StepRow(
             operation="all_reduce", purpose="sustained", size_bytes=256 * MIB, members=tuple(range(8)),
             seconds=bus_bandwidth("all_reduce", 8, 256 * MIB, 1.0) / rate, median_seconds=1.0, slowest_rank=None,
             balance_ratio=1.0, algorithm_bandwidth_bytes_per_second=rate / 1.75,

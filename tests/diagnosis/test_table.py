@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.table import Row, branch_rows, counted, notes_of
+from commwatch.diagnosis.table import TableRow, branch_rows, counted, notes_of
 
 
 def checks(measured: Sequence[str], verdict: CheckVerdict = "passed", required: str = "at least 8") -> list[Check]:
@@ -17,7 +17,7 @@ def checks(measured: Sequence[str], verdict: CheckVerdict = "passed", required: 
     ]
 
 
-def rows(found: Sequence[Check]) -> list[Row]:
+def rows(found: Sequence[Check]) -> list[TableRow]:
     [(_, only)] = branch_rows(found)
     return only
 

@@ -8,8 +8,8 @@ import pytest
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Verdict
-from commwatch.diagnosis.verdict import verdict_of
-from commwatch.findings.documents import STALE_SECONDS, FindingRecord, FindingsDocument
+from commwatch.diagnosis.overall import verdict_of
+from commwatch.findings.api_documents import STALE_SECONDS, FindingRecord, FindingsDocument
 from commwatch.findings.finding import Severity
 from diagnosis.exposed import cause, finding
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from commwatch.drill.catalogue import UnknownDrill, choose, load_drills, without_alert
-from commwatch.drill.model import Drill
+from commwatch.drill.drill import Drill
 from commwatch.drill.node import fault_file
 from commwatch.drill.rehearsal import ALWAYS
 from commwatch.findings.codes import CODES

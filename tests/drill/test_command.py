@@ -13,7 +13,7 @@ from commwatch.commands.drill import left_out
 from commwatch.config.settings import Duration
 from commwatch.drill.catalogue import load_drills
 from commwatch.drill.course import Outcome
-from commwatch.drill.model import Drill
+from commwatch.drill.drill import Drill
 from commwatch.drill.pace import FAST, SHIPPED
 from commwatch.drill.report import catalogue_rows, document, intervals, is_passed, markdown, rows
 

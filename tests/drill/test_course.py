@@ -9,7 +9,7 @@ import pytest
 from commwatch.config.settings import Duration
 from commwatch.drill.configuration import RECEIVER
 from commwatch.drill.course import Course, Outcome, Phase
-from commwatch.drill.model import Drill
+from commwatch.drill.drill import Drill
 from commwatch.drill.pace import SHIPPED
 from commwatch.drill.receiver import Notice
 

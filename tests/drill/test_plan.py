@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commwatch.config.settings import Duration
-from commwatch.drill.model import Drill
+from commwatch.drill.drill import Drill
 from commwatch.drill.pace import FAST, SHIPPED
 from commwatch.drill.plan import Running, may_start, ordered
 

@@ -11,7 +11,7 @@ import pytest
 
 from commwatch.drill import rehearsal
 from commwatch.drill.course import Outcome
-from commwatch.drill.model import Drill
+from commwatch.drill.drill import Drill
 from commwatch.drill.pace import Pace
 from commwatch.drill.programs import DrillError
 from commwatch.drill.receiver import Notice

@@ -12,7 +12,7 @@ import pytest
 from commwatch.__main__ import main
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis
-from commwatch.findings.documents import CauseRecord, FindingRecord
+from commwatch.findings.api_documents import CauseRecord, FindingRecord
 from health.reports import answering
 from support.daemon import command, running
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from commwatch.findings.api_documents import FindingsDocument, finding_record
 from commwatch.findings.codes import CODES
-from commwatch.findings.documents import FindingsDocument, finding_record
 from commwatch.findings.finding import Cause, Component, Evidence, Finding
 from commwatch.findings.health import Fault, Report
 from commwatch.state.control import SOCKET_NAME, _short_path

@@ -15,7 +15,7 @@ import pytest
 
 from commwatch.__main__ import main
 from commwatch.diagnosis.health.counts import read_counts
-from commwatch.findings.documents import MetricRecord, SeriesRecord, SnapshotDocument
+from commwatch.findings.api_documents import MetricRecord, SeriesRecord, SnapshotDocument
 from commwatch.findings.health import Asked, Health, Preflight, Verdict, judge, with_preflight
 from commwatch_exporters.catalogue import CATALOGUE
 from diagnosis.measured import Numbers, gpus, merged, probe

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from commwatch.node.topology.pair_matrix import PairMatrix, Quantity
 from commwatch.probes.results.slow_cells import name_of, slow_cells
 from commwatch.views.heatmap.colours import colour, ink, luminance
+from commwatch.views.heatmap.grid import LOW, View, scale_ticks
 from commwatch.views.heatmap.matrix_view import view_of
-from commwatch.views.heatmap.view import LOW, View, scale_ticks
 from heatmap.matrices import matrix, of_gpu, slow_gpu
 
 

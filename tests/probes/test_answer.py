@@ -8,7 +8,7 @@ import pytest
 
 from commwatch.node.topology.pair_matrix import Suspect
 from commwatch.probes.by_hand.answer import Answer, Member, answer_of, notes_of
-from commwatch.probes.cycle.verdict import Problem, failed
+from commwatch.probes.cycle.outcome import Problem, failed
 from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yielded
 from commwatch.probes.results.expected import Expected, ExpectedSource
 from commwatch.views.probe_table import columns_of, table_rows

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from commwatch.config.settings import Config, Paths, Probes
-from commwatch.node.gpus_now import GpuView
+from commwatch.node.gpus_now import GpusNow
 from commwatch.node.store import Store
 from commwatch.probes.gate.decision import Gate, SchedulerFacts
 from commwatch.probes.gate.hold import HoldFile
@@ -63,7 +63,7 @@ class Node:
     def watch(self, *, gpus: bool = True, slurm: bool = False) -> NodeWatch:
         return NodeWatch(
             self.hold,
-            gpus=GpuView(self.store) if gpus else None,
+            gpus=GpusNow(self.store) if gpus else None,
             read_processes=self.read,
             cgroups=self.folder / "cgroup" if slurm else None,
             procfs=self.folder / "proc",

@@ -14,7 +14,7 @@ from commwatch.config.settings import DEFAULT_PROBES, Config, Duration, Probe, P
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node import gpus_now
-from commwatch.node.gpus_now import GPU_COLLECTORS, GpuView
+from commwatch.node.gpus_now import GPU_COLLECTORS, GpusNow
 from commwatch.probes import node as probe_node
 from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import Collective, Measure, Phase
@@ -49,7 +49,7 @@ class Node:
 
     async def _read(self) -> None:
         self._whole.run(*GPU_COLLECTORS)
-        self.store.occupants = {labels["pci_bus_id"]: () for labels in GpuView(self.store).identities()}
+        self.store.occupants = {labels["pci_bus_id"]: () for labels in GpusNow(self.store).identities()}
 
     def monotonic(self) -> float:
         """The clock of the readings."""

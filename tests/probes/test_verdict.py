@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from commwatch.probes.cycle.verdict import Problem, Timeout, failed, failure_of, measured, stuck_problem
+from commwatch.probes.cycle.outcome import Problem, Timeout, failed, failure_of, measured, stuck_problem
 from commwatch.probes.plan import (
     CyclePlan,
     ErrorEvent,

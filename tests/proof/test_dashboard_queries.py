@@ -9,8 +9,8 @@ import pytest
 
 from commwatch.generate.dashboards import DASHBOARDS
 from commwatch.generate.dashboards.fleet import FLEET
-from commwatch.generate.dashboards.model import Dashboard, Due, Query
 from commwatch.generate.dashboards.node import NODE
+from commwatch.generate.dashboards.panels import Dashboard, Due, Query
 from support.dashboard_answers import Answers, bad_values, variable_values
 from support.dashboard_nodes import FAULTY, HEALTHY, NVLINK_5, WEST, prometheus_with_nodes
 from support.dashboards import all_expressions, models, questions

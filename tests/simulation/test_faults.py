@@ -7,7 +7,7 @@ import math
 import pytest
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.presets import PRESETS
 

@@ -12,7 +12,7 @@ from typing import Any
 from commwatch.node.run import Collected, Collector
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service.instruments import Instruments
-from commwatch.service.scheduler import Scheduler
+from commwatch.service.timetable import Timetable
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.waiting import PATIENCE_SECONDS
@@ -36,7 +36,7 @@ class Clock:
         return self.WALL_START + self.now
 
 
-class PlannedJobs(Scheduler):
+class PlannedJobs(Timetable):
     """A scheduler that runs nothing by itself and remembers what was asked of it."""
 
     def __init__(self) -> None:

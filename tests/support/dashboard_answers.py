@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from commwatch.generate.alert_rules import Site
 from commwatch.generate.dashboards.grafana import Renderer
 from commwatch.generate.dashboards.link import LINK
-from commwatch.generate.dashboards.model import Column, Names, Scale
+from commwatch.generate.dashboards.panels import Column, Names, Scale
 from support.dashboard_nodes import ONE_GPU
 from support.dashboards import RANGE_SECONDS, Question, all_questions, filled
 from support.facts import shipped

@@ -11,7 +11,7 @@ from typing import Any
 
 from commwatch.config.assets import asset
 from commwatch.generate.dashboards import DASHBOARDS
-from commwatch.generate.dashboards.model import Column, Dashboard, Due, Panel, Query, Table
+from commwatch.generate.dashboards.panels import Column, Dashboard, Due, Panel, Query, Table
 
 RANGE_SECONDS = 3000
 """Of the time that is shown."""

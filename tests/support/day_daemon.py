@@ -22,10 +22,11 @@ from commwatch.probes.gate.decision import GateFacts
 from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult
 from commwatch.readings import SourceUnavailable
-from commwatch.service import collection, pipeline, probing, verdict
+from commwatch.service import collection, pipeline, probing
+from commwatch.service import judge as verdict
 from commwatch.service.collectors import READERS
 from commwatch.service.probing import Probing
-from commwatch.service.scheduler import Scheduler
+from commwatch.service.timetable import Timetable
 from commwatch.simulation.hardware import Epoch, Hardware
 from commwatch.simulation.presets import Preset
 from commwatch.sources.base import Source
@@ -50,7 +51,7 @@ class _Job:
     due: float
 
 
-class StepScheduler(Scheduler):
+class StepScheduler(Timetable):
     """Runs what is due when it is told the time, in the order in which it was added."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

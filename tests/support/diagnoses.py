@@ -8,8 +8,7 @@ from typing import Any
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis, Verdict
 from commwatch.diagnosis.known import Known
-from commwatch.findings.code import Role
-from commwatch.findings.documents import (
+from commwatch.findings.api_documents import (
     CauseRecord,
     ComponentRecord,
     FindingRecord,
@@ -18,8 +17,9 @@ from commwatch.findings.documents import (
     SnapshotDocument,
     metric_records,
 )
+from commwatch.findings.code import Role
 from commwatch.findings.finding import Evidence, Severity
-from commwatch.findings.score.model import PartReadings, Reading, Score, weighted
+from commwatch.findings.score.records import PartReadings, Reading, Score, weighted
 from commwatch_exporters.snapshot import Series, Value
 from heatmap.matrices import matrix, slow_gpu
 from support.facts import shipped

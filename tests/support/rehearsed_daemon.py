@@ -31,10 +31,11 @@ from commwatch.probes.node import ProbeNode, ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed
 from commwatch.probes.results.records import AnyRecord, load_record, take_outcome
 from commwatch.readings import SourceUnavailable
-from commwatch.service import collection, pipeline, verdict
+from commwatch.service import collection, pipeline
+from commwatch.service import judge as verdict
 from commwatch.service.api import Answers
 from commwatch.service.collection import Collection
-from commwatch.service.verdict import Verdict
+from commwatch.service.judge import Judge
 from commwatch.sources.base import Source
 from commwatch.sources.presence import boot_identity, origin_absent
 from commwatch.state.control import ControlServer
@@ -109,7 +110,7 @@ class RehearsedDaemon(WholeNode):
             self._collectors, self.store, self.instruments, PlannedJobs(), self._after,
             self._absent, self._wraps.correct,
         )  # fmt: skip
-        self.verdict = Verdict(shipped(), self.state, self.store, self.instruments, self._collection)
+        self.verdict = Judge(shipped(), self.state, self.store, self.instruments, self._collection)
         self._records: dict[str, AnyRecord] = {}
         self._prober = self._probe_node()
         probe_by_hand(self, monkeypatch)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pytest
 
 from commwatch.config.settings import Config
-from commwatch.node.gpus_now import GpuView
+from commwatch.node.gpus_now import GpusNow
 from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.probes.by_hand import cycles
@@ -41,7 +41,7 @@ def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
     class Node(NodeByHand):
         def __init__(self, config: Config) -> None:
             super().__init__(config)
-            self._store, self.view = node.store, GpuView(node.store)
+            self._store, self.view = node.store, GpusNow(node.store)
             self.driver = True
             self.simulation = SimulatedNodePlan(preset=node.preset, faults_file=None, started_at=node.started_at)
 

@@ -8,11 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.findings.documents import FindingsDocument, MetricRecord, ProbesDocument, SeriesRecord, SnapshotDocument
+from commwatch.findings.api_documents import (
+    FindingsDocument,
+    MetricRecord,
+    ProbesDocument,
+    SeriesRecord,
+    SnapshotDocument,
+)
 from commwatch.probes.gate.decision import Skip
 from commwatch.probes.results.records import Known, status_of
 from commwatch.service.api import Answers
-from commwatch.views.top.view import Documents
+from commwatch.views.top.frame import Documents
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node_page.records import ProbeStatus
 from support.rehearsed_daemon import RehearsedDaemon, rehearsed

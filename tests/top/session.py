@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from commwatch.state.control import ControlServer
-from commwatch.views.top.view import Documents
+from commwatch.views.top.frame import Documents
 from support.daemon import environment
 from support.waiting import until, words
 

@@ -17,8 +17,8 @@ import pytest
 
 from commwatch.errors import CommwatchError
 from commwatch.state.control import DaemonAbsent
+from commwatch.views.top.frame import Documents
 from commwatch.views.top.remote import Endpoint, Refused, WrongUse, basic_authorization, read_password, tls_context
-from commwatch.views.top.view import Documents
 from support.certificates import Authority
 from top.documents import made
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.findings.documents import ProbeRecord
+from commwatch.findings.api_documents import ProbeRecord
 from commwatch.lines import Line, plain
+from commwatch.views.top.frame import Documents, View
 from commwatch.views.top.screen import Place, page_lines, screen
-from commwatch.views.top.view import Documents, View
 from support.facts import shipped
 from top.documents import BUSY, faulty, healthy, made
 

@@ -16,7 +16,7 @@ from commwatch.units import parse_duration
 from commwatch.views.terminal import json_option, print_json, print_table
 
 if TYPE_CHECKING:
-    from commwatch.drill.model import Drill
+    from commwatch.drill.drill import Drill
     from commwatch.drill.pace import Pace
     from commwatch.drill.stage import Given
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from commwatch.commands.probe import ignore_scheduler_option, parse_gpus
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
-from commwatch.probes.by_hand.pairs import pair_probes
+from commwatch.probes.by_hand.pair_matrix import pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import json_option, print_json, print_lines, screen
 
 if TYPE_CHECKING:
     from commwatch.node.topology.pair_matrix import PairMatrix, Quantity
-    from commwatch.views.heatmap.view import View
+    from commwatch.views.heatmap.grid import View
 
 DRAWN, NOTHING, WRONG_USE, NOT_MEASURED = 0, 1, 2, 3
 QUANTITIES = ("bandwidth", "latency", "both-ways")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from commwatch.config.settings import Config, Probe
 from commwatch.errors import CommwatchError
-from commwatch.probes.by_hand.pairs import _of_measure, pair_probes
+from commwatch.probes.by_hand.pair_matrix import _of_measure, pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import json_option, print_json
 

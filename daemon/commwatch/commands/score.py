@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from commwatch.config.settings import Config
-from commwatch.findings.documents import ScoreDocument
-from commwatch.findings.score.model import Loss, Part
+from commwatch.findings.api_documents import ScoreDocument
+from commwatch.findings.score.records import Loss, Part
 from commwatch.state.control import ask_daemon, document_of
 from commwatch.state.directory import state_path
 from commwatch.units import format_percent

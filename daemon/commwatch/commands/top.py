@@ -16,8 +16,8 @@ from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
     from commwatch.config.thresholds import Thresholds
+    from commwatch.views.top.frame import View
     from commwatch.views.top.live import Source
-    from commwatch.views.top.view import View
 
 INTERVAL_SECONDS = 2.0
 SHORTEST_SECONDS = 0.5

@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 
 from commwatch.diagnosis.check import Check
-from commwatch.findings.documents import About, FindingRecord
-from commwatch.findings.score.model import Score
+from commwatch.findings.api_documents import About, FindingRecord
+from commwatch.findings.score.records import Score
 from commwatch.node.topology.pair_matrix import PairMatrix
 
 DIAGNOSIS_SCHEMA: Literal["commwatch-diagnosis/1"] = "commwatch-diagnosis/1"

@@ -20,7 +20,7 @@ from commwatch.diagnosis.stress_run import run_stress
 from commwatch.errors import CommwatchError
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.by_hand.cycles import run_cycles
-from commwatch.probes.by_hand.pairs import pair_probes
+from commwatch.probes.by_hand.pair_matrix import pair_probes
 from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
 from commwatch.probes.results.history import ProbeHistory

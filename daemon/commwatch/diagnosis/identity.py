@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from commwatch.findings.documents import SnapshotDocument
-from commwatch_exporters.signs import GPU_STATES
+from commwatch.findings.api_documents import SnapshotDocument
+from commwatch_exporters.state_words import GPU_STATES
 
 
 class GpuIdentity(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
 from commwatch.diagnosis.marks.profiles import ALL_PROFILES, Asked
 from commwatch.errors import CommwatchError
-from commwatch.findings.documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
+from commwatch.findings.api_documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.state.control import DaemonAbsent, ask_daemon, document_of

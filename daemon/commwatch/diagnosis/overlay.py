@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from commwatch.diagnosis.fresh import FreshProbe
-from commwatch.findings.documents import MetricRecord, SeriesRecord, SnapshotDocument
+from commwatch.findings.api_documents import MetricRecord, SeriesRecord, SnapshotDocument
 from commwatch.probes.results.record import Reading
 from commwatch_exporters.catalogue import CATALOGUE
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rdma_ports import PortFacts
-from commwatch.findings.documents import CauseRecord, FindingRecord
+from commwatch.findings.api_documents import CauseRecord, FindingRecord
 from commwatch.findings.words import format_evidence
 
 _PORT = "commwatch_rdma_port"

@@ -10,9 +10,9 @@ from commwatch.diagnosis.document import Diagnosis, Word
 from commwatch.diagnosis.identity import Identity
 from commwatch.diagnosis.report_matrix import matrix_html
 from commwatch.diagnosis.report_style import STYLE
-from commwatch.diagnosis.table import BRANCH_NAMES, Row, branch_rows, counted, finding_groups, notes_of
-from commwatch.findings.documents import CauseRecord, FindingRecord
-from commwatch.findings.score.model import Score
+from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, branch_rows, counted, finding_groups, notes_of
+from commwatch.findings.api_documents import CauseRecord, FindingRecord
+from commwatch.findings.score.records import Score
 from commwatch.findings.words import format_evidence
 from commwatch.lines import printable
 from commwatch.node.topology.pair_matrix import Quantity
@@ -168,7 +168,7 @@ def _checks(checks: Sequence[Check]) -> Iterator[str]:
         yield "</details>"
 
 
-def _check_table(branches: Iterable[tuple[Branch, list[Row]]], *, notes: bool = True) -> Iterator[str]:
+def _check_table(branches: Iterable[tuple[Branch, list[TableRow]]], *, notes: bool = True) -> Iterator[str]:
     headings = ("Verdict", "What", "Where", "Measured", "Required")
     yield '<div class="framed"><table class="checks stacked"><thead><tr>'
     yield "".join(f'<th scope="col">{heading}</th>' for heading in headings)

@@ -7,7 +7,7 @@ from html import escape
 
 from commwatch.lines import printable
 from commwatch.views.heatmap.colours import Colour, colour, ink
-from commwatch.views.heatmap.view import NO_REFERENCE, View, scale_steps
+from commwatch.views.heatmap.grid import NO_REFERENCE, View, scale_steps
 
 _SCALE_STEPS = 7
 

@@ -12,9 +12,9 @@ from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.outcomes import OWN_FAILURES
 from commwatch.diagnosis.overlay import overlaid
+from commwatch.findings.api_documents import CauseRecord, FindingRecord, finding_record
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
-from commwatch.findings.documents import CauseRecord, FindingRecord, finding_record
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Finding, Sighting
 from commwatch.findings.rules import pairs, probe

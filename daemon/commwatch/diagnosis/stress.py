@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known, Rise, Stress
 from commwatch.diagnosis.outcomes import OWN_FAILURES, why_not
-from commwatch.findings.documents import SnapshotDocument
+from commwatch.findings.api_documents import SnapshotDocument
 from commwatch.probes.plan import Failed
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 

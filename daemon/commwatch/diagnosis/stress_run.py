@@ -14,7 +14,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.known import Stress
 from commwatch.diagnosis.stress import rises_between
 from commwatch.errors import CommwatchError
-from commwatch.findings.documents import SnapshotDocument
+from commwatch.findings.api_documents import SnapshotDocument
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules import pcie

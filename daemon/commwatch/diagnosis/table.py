@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from commwatch.diagnosis.check import BRANCHES, VERDICTS, Branch, Check, CheckVerdict
-from commwatch.findings.documents import FindingRecord
+from commwatch.findings.api_documents import FindingRecord
 
 BRANCH_NAMES: Mapping[Branch, str] = MappingProxyType({
     "topology": "Topology", "bandwidth": "Bandwidth", "pattern": "Pattern", "infiniband": "InfiniBand",
@@ -24,7 +24,7 @@ _ALIKE = 3
 _NUMBER = re.compile(r"\D*?([0-9]+(?:\.[0-9]+)?)(?![0-9])")
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One line of the table."""
 
     verdict: CheckVerdict
@@ -37,7 +37,7 @@ class Row(NamedTuple):
     """What it stands for."""
 
 
-def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tuple[Branch, list[Row]]]:
+def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tuple[Branch, list[TableRow]]]:
     """The rows of each branch that has any, what matters most first.
 
     Args:
@@ -52,7 +52,7 @@ def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tup
             yield branch, _rows(sorted(own, key=lambda check: VERDICTS.index(check.verdict)), every)
 
 
-def notes_of(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
+def notes_of(rows: Iterable[TableRow]) -> Iterator[tuple[TableRow, str]]:
     """What is to be said beneath the table, each thing once: what failed and what to do, why nothing was measured."""
     said: set[str] = set()
     for row in rows:
@@ -113,7 +113,7 @@ def finding_groups(findings: Iterable[FindingRecord], *, every: bool = False) ->
     ]
 
 
-def _rows(checks: Sequence[Check], every: bool) -> list[Row]:
+def _rows(checks: Sequence[Check], every: bool) -> list[TableRow]:
     groups: dict[tuple[str, ...], list[Check]] = {}
     for check in checks:
         groups.setdefault((check.verdict, check.what, check.source), []).append(check)
@@ -126,12 +126,12 @@ def _rows(checks: Sequence[Check], every: bool) -> list[Row]:
     return rows
 
 
-def _row(group: Sequence[Check]) -> Row:
+def _row(group: Sequence[Check]) -> TableRow:
     first, last = group[0], group[-1]
     where = first.where
     if len(group) > 1:
         where = f"{len(group)} parts, {first.where} to {last.where}" if first.where and last.where else f"{len(group)}"
-    return Row(
+    return TableRow(
         verdict=first.verdict,
         what=first.what,
         where=where,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis, Word
-from commwatch.diagnosis.table import BRANCH_NAMES, Row, branch_rows, counted, finding_groups, notes_of
-from commwatch.findings.documents import CauseRecord, FindingRecord
+from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, branch_rows, counted, finding_groups, notes_of
+from commwatch.findings.api_documents import CauseRecord, FindingRecord
 from commwatch.findings.words import format_evidence
 from commwatch.lines import HEADING, WIDTH, Line, Segment, fitted_widths, folded, printable, row_lines
 from commwatch.units import format_seconds
@@ -152,7 +152,7 @@ def _table(checks: Sequence[Check], width: int, every: bool) -> Iterator[Line]:
         yield from folded([(hint, "dim")], width)
 
 
-def _unmeasured(rows: Sequence[Row]) -> dict[str, list[str]]:
+def _unmeasured(rows: Sequence[TableRow]) -> dict[str, list[str]]:
     """By the reason what was not measured; of many parts the first one's reason stands for all."""
     found: dict[str, list[str]] = {}
     for row in rows:
@@ -166,7 +166,7 @@ def _unmeasured(rows: Sequence[Row]) -> dict[str, list[str]]:
     return found
 
 
-def _cells(row: Row) -> list[Segment]:
+def _cells(row: TableRow) -> list[Segment]:
     return [
         (row.verdict, CHECK_STYLES.get(row.verdict, "dim")),
         (f"{row.what}: {row.where}" if row.where else row.what, ""),

@@ -10,13 +10,13 @@ from commwatch.diagnosis.check import BRANCHES, Branch, Check
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.infiniband import infiniband
 from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.overall import verdict_of
 from commwatch.diagnosis.pattern import pattern
 from commwatch.diagnosis.profile import profile_checks
 from commwatch.diagnosis.settings import settings
 from commwatch.diagnosis.stress import stress
 from commwatch.diagnosis.topology import topology_checks
-from commwatch.diagnosis.verdict import verdict_of
-from commwatch.findings.documents import FindingRecord
+from commwatch.findings.api_documents import FindingRecord
 from commwatch.findings.finding import SEVERITIES
 from commwatch.findings.rules.gpu_ways import gpus_of
 

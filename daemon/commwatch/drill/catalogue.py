@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from commwatch.config.settings import decode_quantity
-from commwatch.drill.model import Drill
+from commwatch.drill.drill import Drill
 from commwatch.drill.programs import DrillError
 
 FILE = Path(__file__).resolve().parents[1] / "data/drills.yaml"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from commwatch.drill.model import SILENT_SECONDS, Drill
+from commwatch.drill.drill import SILENT_SECONDS, Drill
 from commwatch.drill.pace import Pace
 from commwatch.drill.receiver import Notice
 from commwatch.findings.codes import CODES

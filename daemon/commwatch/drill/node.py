@@ -16,7 +16,7 @@ import yaml
 
 import commwatch
 import commwatch_exporters
-from commwatch.drill.model import Drill
+from commwatch.drill.drill import Drill
 from commwatch.drill.pace import Pace, collector_intervals
 from commwatch.drill.programs import Program
 from commwatch.state.directory import write_atomically

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from commwatch.drill.course import PATIENCE_SECONDS
-from commwatch.drill.model import Drill
+from commwatch.drill.drill import Drill
 from commwatch.drill.pace import Pace
 
 _SAME_AT_ONCE = 2

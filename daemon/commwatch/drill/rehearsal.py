@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from commwatch.drill.course import START_SECONDS, Course, Outcome, Phase
+from commwatch.drill.drill import Drill
 from commwatch.drill.ending import pause
-from commwatch.drill.model import Drill
 from commwatch.drill.node import INSTANCES, Node
 from commwatch.drill.pace import Pace
 from commwatch.drill.plan import Running, may_start, ordered

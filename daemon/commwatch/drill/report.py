@@ -8,7 +8,7 @@ from typing import Any
 
 from commwatch.drill.catalogue import without_alert
 from commwatch.drill.course import Outcome
-from commwatch.drill.model import Drill
+from commwatch.drill.drill import Drill
 from commwatch.drill.pace import Pace
 from commwatch.units import format_seconds
 

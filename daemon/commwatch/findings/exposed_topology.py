@@ -36,7 +36,7 @@ def _samples(facts: Facts) -> Iterator[tuple[Series, Value]]:
             yield (metric, tuple(labels.values())), number
 
 
-class _Row(NamedTuple):
+class _ElementRow(NamedTuple):
     role: str
     parent: str
     numa_node: str
@@ -44,7 +44,7 @@ class _Row(NamedTuple):
 
 def _devices(facts: Facts) -> Iterator[PciFacts]:
     rows = {
-        labels["device"]: _Row(labels["role"], labels["parent"], labels["numa_node"])
+        labels["device"]: _ElementRow(labels["role"], labels["parent"], labels["numa_node"])
         for labels, _ in facts.series("commwatch_pcie_device_info")
     }
     links = {
@@ -67,7 +67,7 @@ def _devices(facts: Facts) -> Iterator[PciFacts]:
         )
 
 
-def _above(address: str, rows: Mapping[str, _Row]) -> tuple[str, ...]:
+def _above(address: str, rows: Mapping[str, _ElementRow]) -> tuple[str, ...]:
     """The bridges above a device, nearest first, the host bridge last."""
     found: list[str] = []
     while address in rows and (address := rows[address].parent) and address not in found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commwatch.findings.documents import CauseRecord, FindingRecord, FindingsDocument
+from commwatch.findings.api_documents import CauseRecord, FindingRecord, FindingsDocument
 from commwatch.findings.health import (
     Fault,
     Report,

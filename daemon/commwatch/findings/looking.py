@@ -12,7 +12,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Sighting
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules.rule_set import Look, RuleSet
-from commwatch.findings.view import SeriesView
+from commwatch.findings.series import SeriesView
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 
 TIDY_SECONDS = 3600.0

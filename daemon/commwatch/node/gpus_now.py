@@ -26,7 +26,7 @@ _METRICS = tuple(
 )
 
 
-class GpuView:
+class GpusNow:
     """Identities, links and current use of the GPUs, as the collectors read them."""
 
     def __init__(self, store: Store) -> None:

@@ -76,7 +76,7 @@ def is_loaded(utilisation: float | None, *rates: float | None, performance_state
     return busy or any(rate is not None and rate >= LOAD_BYTES_PER_SECOND for rate in rates)
 
 
-class _Verdict:
+class _LinkVerdict:
     """What is known of one aspect, and for how long it was bad."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class GpuLinkWatch:
             for suffix in ("", "_seconds_total")
             for aspect in ASPECTS
         )
-        self._width, self._generation = _Verdict(), _Verdict()
+        self._width, self._generation = _LinkVerdict(), _LinkVerdict()
         self._waiting: list[tuple[float, bool | None]] = []
         """Time and verdict of the readings whose load afterwards is not known yet."""
         self._loads: dict[str, tuple[float, bool, bool]] = {}

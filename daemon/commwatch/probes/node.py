@@ -10,7 +10,7 @@ from pathlib import Path
 
 from commwatch.config.settings import Config, Probe
 from commwatch.config.simulated import SimulationPlan
-from commwatch.node.gpus_now import GpuFacts, GpuView
+from commwatch.node.gpus_now import GpuFacts, GpusNow
 from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.reach import GpuPaths
@@ -86,7 +86,7 @@ class ProbeNode:
         self._settings = settings
         self._simulation = simulation
         self._read = read
-        self._view = GpuView(store)
+        self._view = GpusNow(store)
         self._procfs = Path(settings.paths.procfs)
         self._sysfs = Path(settings.paths.sysfs)
         roots = simulation or settings.paths

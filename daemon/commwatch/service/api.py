@@ -12,7 +12,7 @@ import msgspec
 from commwatch import __version__
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
-from commwatch.findings.documents import (
+from commwatch.findings.api_documents import (
     FindingsDocument,
     ProbesDocument,
     ScoreDocument,
@@ -22,7 +22,7 @@ from commwatch.findings.documents import (
     probe_record,
 )
 from commwatch.jobs.settings.plan import JobSettings
-from commwatch.service.verdict import Verdict
+from commwatch.service.judge import Judge
 from commwatch.state.control import Handler
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Snapshot
@@ -43,7 +43,7 @@ class Answers:
     def __init__(
         self,
         config: Callable[[], Config],
-        verdict: Callable[[], Verdict],
+        verdict: Callable[[], Judge],
         snapshot: Callable[[], Snapshot],
         maintenance: Callable[[], str | None],
         settings: Callable[[], JobSettings | None] = lambda: None,

@@ -12,7 +12,7 @@ from commwatch.node.run import Collected, Collector, Outcome, is_everywhere
 from commwatch.node.store import Store
 from commwatch.readings import WORKER_REASONS, Absence, SourceUnavailable
 from commwatch.service.instruments import Instruments
-from commwatch.service.scheduler import Scheduler
+from commwatch.service.timetable import Timetable
 from commwatch_exporters.snapshot import Block
 
 log = structlog.get_logger("commwatch.collection")
@@ -36,7 +36,7 @@ class Collection:
         collectors: Iterable[Collector],
         store: Store,
         instruments: Instruments,
-        scheduler: Scheduler,
+        scheduler: Timetable,
         analyse: Callable[[Outcome], None],
         origin_absent: Callable[[str], str | None],
         correct: Callable[[Collector, dict[str, Block]], dict[str, Block]] = lambda collector, blocks: blocks,

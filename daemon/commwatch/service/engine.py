@@ -25,11 +25,11 @@ from commwatch.probes.node import ReadNode
 from commwatch.service.collection import Collection
 from commwatch.service.collectors import COLLECTORS, READERS, CollectorPlan, ReaderPlan
 from commwatch.service.instruments import Instruments
+from commwatch.service.judge import Judge
 from commwatch.service.pipeline import Pipeline
 from commwatch.service.probing import Probing
-from commwatch.service.scheduler import Scheduler
 from commwatch.service.settings_reader import SettingsReader
-from commwatch.service.verdict import Verdict
+from commwatch.service.timetable import Timetable
 from commwatch.sources.presence import boot_identity, nvidia_driver_present, origin_absent
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.process_state import held_devices
@@ -54,7 +54,7 @@ class Engine:
         state: StateDirectory,
         simulation: SimulationPlan | None,
         instruments: Instruments,
-        scheduler: Scheduler,
+        scheduler: Timetable,
     ) -> None:
         self.config = config
         self.store = Store(OPT_IN - set(config.metrics.opt_in))
@@ -78,7 +78,7 @@ class Engine:
             self._origin_absent,
             self._wraps.correct,
         )
-        self.verdict = Verdict(thresholds, state, self.store, instruments, self.collection)
+        self.verdict = Judge(thresholds, state, self.store, instruments, self.collection)
         self.probing = Probing(
             config,
             thresholds,

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator
 
 from commwatch import __version__
 from commwatch.config.simulated import node_name
+from commwatch.findings.api_documents import STALE_SECONDS
 from commwatch.findings.codes import CODES
-from commwatch.findings.documents import STALE_SECONDS
 from commwatch.findings.finding import SEVERITIES, Cause, Finding, Severity
-from commwatch.findings.score.model import Score
+from commwatch.findings.score.records import Score
 from commwatch.node.run import Collector
 from commwatch.service.engine import Engine
-from commwatch.service.verdict import Verdict
+from commwatch.service.judge import Judge
 from commwatch.units import format_seconds
 from commwatch_exporters.node_page.records import (
     CollectorStatus,
@@ -81,7 +81,7 @@ def _notices(engine: Engine, maintenance: str | None) -> Iterator[str]:
         yield f"{_rules(failing)} failed, so that what they look for is not known: {', '.join(sorted(failing))}."
 
 
-def _doubt(verdict: Verdict, now: float) -> str:
+def _doubt(verdict: Judge, now: float) -> str:
     if failing := verdict.failing_rules:
         return f"{_rules(failing)} failed"
     age = 0.0 if verdict.looked_at is None else now - verdict.looked_at

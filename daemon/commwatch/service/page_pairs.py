@@ -5,8 +5,8 @@ from __future__ import annotations
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.rounds import Pair
 from commwatch.views.heatmap.colours import Colour, colour, ink
+from commwatch.views.heatmap.grid import NO_REFERENCE, View, scale_steps
 from commwatch.views.heatmap.matrix_view import view_of
-from commwatch.views.heatmap.view import NO_REFERENCE, View, scale_steps
 from commwatch_exporters.node_page.records import PairCell, PairsStatus
 
 _SCALE_STEPS = 7

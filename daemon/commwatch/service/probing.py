@@ -41,7 +41,7 @@ from commwatch.probes.results.records import (
     take_outcome,
 )
 from commwatch.probes.schedule import ProbeSchedule, node_share
-from commwatch.service.scheduler import Scheduler
+from commwatch.service.timetable import Timetable
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Block, Layout
@@ -61,7 +61,7 @@ class Probing:
         thresholds: Thresholds,
         state: StateDirectory,
         store: Store,
-        scheduler: Scheduler,
+        scheduler: Timetable,
         simulation: SimulationPlan | None,
         read: ReadNode,
     ) -> None:

@@ -25,9 +25,9 @@ from commwatch.service.instruments import Instruments
 from commwatch.service.log import configure_logging
 from commwatch.service.notify import Notifier
 from commwatch.service.page import describe
-from commwatch.service.scheduler import Scheduler, every
 from commwatch.service.serving import open_endpoint
 from commwatch.service.textfile_writer import TextfileWriter
+from commwatch.service.timetable import Timetable, every
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.start import STATE_NAME, SimulationStart
@@ -62,7 +62,7 @@ class Service:
         self._reload_config = reload_config
         self._notifier = Notifier.from_environment()
         self._instruments = Instruments()
-        self._scheduler = Scheduler(missed=lambda job: self._instruments.scheduler_missed.labels(job).inc())
+        self._scheduler = Timetable(missed=lambda job: self._instruments.scheduler_missed.labels(job).inc())
         self._state = StateDirectory(state_path(config))
         self._maintenance_file = MaintenanceFile(self._state.path)
         self._maintenance: str | None = None

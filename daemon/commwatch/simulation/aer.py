@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 
 from commwatch.simulation.aer_errors import SEVERITIES
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.pace import happened
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 from commwatch.simulation.abi import INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.faults.nvidia_kinds import PCIE_COUNTERS
 from commwatch.simulation.hardware import Epoch, Flow, GpuCondition, Hardware
 from commwatch.simulation.presets import NVLinkModel

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.faults.nvidia_kinds import RECOVERY_ACTIONS, THROTTLE_REASONS
 from commwatch.simulation.pace import phase_of, warped
 from commwatch.simulation.presets import Preset

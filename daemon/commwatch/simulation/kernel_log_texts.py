@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from commwatch.simulation.aer_errors import SEVERITIES
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.job_processes import job_process
 from commwatch.simulation.presets import Preset

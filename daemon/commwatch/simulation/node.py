@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.presets import Preset

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.faults.nvidia_kinds import PACKET_COUNTERS
 from commwatch.simulation.field_answers import (
     ALL_LINKS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 
 _NOISE_PERIOD_SECONDS = 37.0
 _NOISE_SHARE = 0.05

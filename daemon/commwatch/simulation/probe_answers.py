@@ -13,7 +13,7 @@ from commwatch.simulation.collective import (
     copy_cost,
     send_recv_cost,
 )
-from commwatch.simulation.faults.model import Fault, SimulatedProbeFailure
+from commwatch.simulation.faults.fault import Fault, SimulatedProbeFailure
 from commwatch.simulation.hardware import Epoch, Hardware
 from commwatch.simulation.pace import happened
 from commwatch.simulation.transfer import Ways

@@ -9,7 +9,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.gpu_conditions import Flow
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.pace import happened, phase_of

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.pace import happened
 
 _RESET_KINDS = frozenset({"counter_reset", "gpu_lost", "gpu_reset_required", "driver_reload"})

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.hardware import Epoch
 from commwatch.simulation.presets import Preset
 from commwatch.simulation.unrest import lot

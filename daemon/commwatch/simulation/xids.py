@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from commwatch.simulation.faults.model import Fault
+from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.presets import NVLINK_5
 

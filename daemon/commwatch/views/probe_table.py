@@ -7,9 +7,9 @@ from statistics import median
 from typing import TypeAlias
 
 from commwatch.node.topology.pair_matrix import PairCell, PairMatrix
-from commwatch.probes.by_hand.answer import Answer, Row
+from commwatch.probes.by_hand.answer import Answer, StepRow
 from commwatch.units import format_bytes, format_seconds
-from commwatch.views.heatmap.view import figures
+from commwatch.views.heatmap.grid import figures
 
 RIGHT = frozenset({1, 2, 3, 4, 5, 6})
 """Columns of numbers."""
@@ -65,7 +65,7 @@ def _rows_of(answer: Answer, factor: float, low_ratio: float) -> Iterator[Cells]
         )
 
 
-def _what(answer: Answer, row: Row) -> str:
+def _what(answer: Answer, row: StepRow) -> str:
     if row.operation in _COPIES:
         return f"{answer.probe}: {_COPIES[row.operation].format(answer.gpus[row.members[0]].gpu)}"
     ranks = f"×{len(row.members)}"

@@ -10,6 +10,7 @@ from commwatch_exporters.catalogue import (
     daemon,
     ethernet,
     fabric,
+    findings,
     gpu,
     honesty,
     inventory,
@@ -21,7 +22,6 @@ from commwatch_exporters.catalogue import (
     probe,
     rdma,
     utilisation,
-    verdict,
 )
 from commwatch_exporters.catalogue.metric import Metric, MetricType
 
@@ -41,7 +41,7 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = MappingProxyType(
         "Probe": probe.ROWS,
         "Pairs": pairs.ROWS,
         "Jobs": jobs.ROWS,
-        "Verdict": verdict.ROWS,
+        "Verdict": findings.ROWS,
         "Honesty": honesty.ROWS,
         "Daemon": daemon.ROWS,
     }

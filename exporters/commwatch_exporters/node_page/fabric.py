@@ -9,8 +9,8 @@ from commwatch_exporters.node_page.marks import LEVELS, Marks, port_mark, worst_
 from commwatch_exporters.node_page.markup import level_of
 from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.node_page.tables import LINK_UP_STATES, by_gpu, gpu_keys, pcie_words
-from commwatch_exporters.signs import GPU_STATES, RDMA_STATES
 from commwatch_exporters.snapshot import Snapshot
+from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES
 
 _RDMA_ACTIVE = 4
 _DEEPEST = 64

@@ -7,13 +7,13 @@ from typing import Final
 
 from commwatch_exporters.node_page.drawing import draw
 from commwatch_exporters.node_page.fabric import Adapter, Fabric, Gpu, fabric_of
+from commwatch_exporters.node_page.headline import SIGNS, findings_section, headline, verdict_card
 from commwatch_exporters.node_page.markup import GLYPHS, section, text
 from commwatch_exporters.node_page.matrix import pairs_section
 from commwatch_exporters.node_page.records import STILL_PATH, Fact, Status
 from commwatch_exporters.node_page.running import collector_table, probe_table
 from commwatch_exporters.node_page.style import STYLE
 from commwatch_exporters.node_page.tables import gpu_table, interface_table, rdma_table, signs_table
-from commwatch_exporters.node_page.verdict import SIGNS, findings_section, headline, verdict_card
 from commwatch_exporters.snapshot import Snapshot
 
 REFRESH_SECONDS: Final = 10

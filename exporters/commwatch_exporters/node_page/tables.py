@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from commwatch_exporters.node_page.marks import Marks, port_mark, worst_mark
 from commwatch_exporters.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, text
 from commwatch_exporters.node_page.records import Mark
-from commwatch_exporters.signs import GPU_STATES, RDMA_STATES, signs
+from commwatch_exporters.node_page.signs import signs
 from commwatch_exporters.snapshot import Snapshot, Value
+from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES
 
 LINK_UP_STATES = (1, 2)
 """Active and asleep."""

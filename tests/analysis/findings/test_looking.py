@@ -17,7 +17,7 @@ from commwatch.findings.history import CounterHistory
 from commwatch.findings.looking import TIDY_SECONDS, Basis, Looking, LookingState, rule_name
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import RuleSet
-from commwatch.findings.view import SeriesView
+from commwatch.findings.series import SeriesView
 from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.facts import NOW, shipped

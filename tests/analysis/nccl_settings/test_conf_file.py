@@ -18,7 +18,7 @@ from commwatch.jobs.settings import (
     kept_name,
     parse_conf_file,
 )
-from commwatch.jobs.settings.view import read_number
+from commwatch.jobs.settings.process import read_number
 
 
 def parsed(content: bytes) -> ConfFile:

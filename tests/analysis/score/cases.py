@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from commwatch.findings.score.model import Part, PartName, Score
+from commwatch.findings.score.records import Part, PartName, Score
 from commwatch.findings.score.score import score_of
 from support.facts import before, facts_of, shipped
 

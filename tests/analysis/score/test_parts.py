@@ -37,7 +37,7 @@ from analysis.score.cases import (
     part,
     score,
 )
-from commwatch.findings.score.model import PartName
+from commwatch.findings.score.records import PartName
 
 
 def ratio(

@@ -10,7 +10,7 @@ from analysis.score.cases import part
 from commwatch.findings.codes import WATCHED
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
-from commwatch.findings.score.model import Score
+from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import score_of
 from commwatch.simulation.presets import PRESETS
 from support.facts import NOW, shipped

@@ -25,7 +25,7 @@ from analysis.score.cases import (
     part,
     score,
 )
-from commwatch.findings.score.model import WEIGHTS, PartName, PartReadings, Reading, Score, weighted
+from commwatch.findings.score.records import WEIGHTS, PartName, PartReadings, Reading, Score, weighted
 from commwatch.findings.score.score import readings_of
 from commwatch_exporters.catalogue import CATALOGUE
 

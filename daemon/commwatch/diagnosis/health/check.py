@@ -18,7 +18,7 @@ from commwatch.diagnosis.health.answer import (
 )
 from commwatch.diagnosis.health.kernel import SOURCES, KernelLook, ask_kernel
 from commwatch.errors import CommwatchError
-from commwatch.findings.documents import FindingsDocument, SnapshotDocument
+from commwatch.findings.api_documents import FindingsDocument, SnapshotDocument
 from commwatch.findings.health import (
     Asked,
     Health,

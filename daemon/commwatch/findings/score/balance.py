@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
-from commwatch.findings.score.model import PartReadings, Reading
 from commwatch.findings.score.probes import Rates, Reached, at_most_one, fabric_series
+from commwatch.findings.score.records import PartReadings, Reading
 from commwatch.units import format_percent, format_rate
 
 _NEEDS = "a current result of a probe over two or more GPUs"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from commwatch.findings.facts import Facts
-from commwatch.findings.score.model import PartReadings, Reading
 from commwatch.findings.score.probes import Rates, Reached, at_most_one, by_probe, fabric_series
+from commwatch.findings.score.records import PartReadings, Reading
 from commwatch.units import format_percent, format_rate
 
 _NEEDS = "a current result of a probe of which is known what it should give"

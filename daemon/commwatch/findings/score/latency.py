@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
-from commwatch.findings.score.model import PartReadings, Reading
 from commwatch.findings.score.probes import at_most_one, by_probe, fabric_series
+from commwatch.findings.score.records import PartReadings, Reading
 from commwatch.units import format_seconds
 
 

@@ -10,8 +10,8 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.score.balance import balance
 from commwatch.findings.score.bandwidth import bandwidth
 from commwatch.findings.score.latency import latency
-from commwatch.findings.score.model import Score, weighted
 from commwatch.findings.score.probes import rates_of
+from commwatch.findings.score.records import Score, weighted
 from commwatch.findings.score.stability import stability
 from commwatch_exporters.snapshot import Value
 

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
-from commwatch.findings.score.model import PartReadings, Reading
 from commwatch.findings.score.probes import at_most_one, by_probe
+from commwatch.findings.score.records import PartReadings, Reading
 
 DAY = 86400.0
 

@@ -14,7 +14,7 @@ from commwatch.errors import CommwatchError
 from commwatch.generate.alert_rules import Site, shipped_alerts
 from commwatch.generate.dashboards import DASHBOARDS
 from commwatch.generate.dashboards.grafana import Renderer
-from commwatch.generate.dashboards.model import INSTANCE
+from commwatch.generate.dashboards.panels import INSTANCE
 from commwatch.generate.site import SiteFile, read_site_file
 
 

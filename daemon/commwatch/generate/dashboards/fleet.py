@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from commwatch.generate.dashboards.model import (
+from commwatch.generate.dashboards.panels import (
     CLUSTER,
     INSTANCES,
     JOB,
     Column,
     Dashboard,
+    PanelRow,
     Query,
-    Row,
     Series,
     Stat,
     Table,
@@ -57,7 +57,7 @@ def _counted(severity: str) -> tuple[Query, Query]:
     )
 
 
-_IS_ANYTHING_WRONG = Row("Is anything wrong?", (
+_IS_ANYTHING_WRONG = PanelRow("Is anything wrong?", (
     Stat(title="Pages", description="Alerts of severity critical that fire now. Those of simulated nodes page no one.",
          queries=_counted("critical"), scale=any_is_bad("critical"), no_data=STAT_RULES),
     Stat(title="Tickets", description="Alerts of severity warning that fire now. Those of simulated nodes page no one.",
@@ -95,7 +95,7 @@ _IS_ANYTHING_WRONG = Row("Is anything wrong?", (
          queries=(Query("avg(commwatch_gpu_busy{@node@})"),), unit="percentunit", no_data=STAT_DAEMON),
 ))  # fmt: skip
 
-_WHAT = Row("What is wrong, and since when", (
+_WHAT = PanelRow("What is wrong, and since when", (
     Table(title="Alerts",
           description="Alerts of severity critical and warning that fire, and since when their sign was there.",
           first=("since",),
@@ -148,7 +148,7 @@ _WHAT = Row("What is wrong, and since when", (
           no_data="No part is suspected. It needs three pair matrices in a row that show the same part as slow."),
 ))  # fmt: skip
 
-_NODES = Row("Nodes", (
+_NODES = PanelRow("Nodes", (
     Table(title="Nodes", description="Each node with what is wrong on it; a click on a name leads to the node.",
           labels=("instance", "cluster", "job"),
           columns=(
@@ -211,7 +211,7 @@ _NODES = Row("Nodes", (
            unit="percentunit", maximum=1, scale=SCORE, no_data=NEEDS_SCORE, width=12, height=9),
 ))  # fmt: skip
 
-_PEERS = Row("Against equal nodes", (
+_PEERS = PanelRow("Against equal nodes", (
     Series(title="Bus bandwidth against equal nodes",
            description="Bus bandwidth of a probe over the median of nodes with equal GPUs, probe, size, ranks and"
                        " NCCL; the lowest ten.",
@@ -235,7 +235,7 @@ _PEERS = Row("Against equal nodes", (
           alerts=("CommwatchSoftwareVersionsDiffer",), width=8, height=8, no_data=NEEDS_RULES),
 ))  # fmt: skip
 
-_TRAFFIC = Row("Traffic", (
+_TRAFFIC = PanelRow("Traffic", (
     Series(title="NVLink, sent", description="Payload that all NVLinks of a node sent; the ten highest.",
            queries=(Query("topk(10, instance:commwatch_nvlink_transmit_bytes:rate5m{@node@})", "{{instance}}"),),
            unit="Bps", no_data="Needs GPUs with NVLink and the recording rules of alerts/rules."),
@@ -247,7 +247,7 @@ _TRAFFIC = Row("Traffic", (
            queries=(Query("topk(10, instance:commwatch_gpu_busy:sum{@node@})", "{{instance}}"),), no_data=NEEDS_RULES),
 ), collapsed=True)  # fmt: skip
 
-_OURSELVES = Row("commwatch itself", (
+_OURSELVES = PanelRow("commwatch itself", (
     Series(title="Nodes not answering over time", description="Nodes whose daemon a scrape did not reach.",
            queries=(Query(f"count by (job) ({UP} == 0) or 0 * count by (job) ({UP})", "{{job}}"),),
            scale=any_is_bad("warning", "CommwatchDaemonDown"), alerts=("CommwatchDaemonAbsent",), no_data=NEEDS_RULES),

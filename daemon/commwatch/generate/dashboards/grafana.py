@@ -8,19 +8,6 @@ from dataclasses import asdict
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.generate.alert_rules import Site, format_duration
-from commwatch.generate.dashboards.model import (
-    Column,
-    Dashboard,
-    Heat,
-    Matrix,
-    Panel,
-    Query,
-    Scale,
-    Series,
-    Stat,
-    Table,
-    Variable,
-)
 from commwatch.generate.dashboards.page_json import (
     ALERT_BEGAN,
     PAGE_BEGAN,
@@ -41,6 +28,19 @@ from commwatch.generate.dashboards.panel_json import (
     override,
     places,
     reference,
+)
+from commwatch.generate.dashboards.panels import (
+    Column,
+    Dashboard,
+    Heat,
+    Matrix,
+    Panel,
+    Query,
+    Scale,
+    Series,
+    Stat,
+    Table,
+    Variable,
 )
 
 SCHEMA = 39

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from commwatch.generate.dashboards.model import (
+from commwatch.generate.dashboards.node_links import CRC_ERRORS
+from commwatch.generate.dashboards.panels import (
     CLUSTER,
     GPU,
     INSTANCE,
@@ -10,8 +11,8 @@ from commwatch.generate.dashboards.model import (
     LINKS,
     Column,
     Dashboard,
+    PanelRow,
     Query,
-    Row,
     Series,
     Stat,
     States,
@@ -19,7 +20,6 @@ from commwatch.generate.dashboards.model import (
     any_is_bad,
     high_is_bad,
 )
-from commwatch.generate.dashboards.node_links import CRC_ERRORS
 from commwatch.generate.dashboards.words import (
     GPU_STATE,
     LINK_STATE,
@@ -52,7 +52,7 @@ def _within_an_hour(title: str, description: str, *counters: str, scale_key: str
     )  # fmt: skip
 
 
-_STATE = Row("State", (
+_STATE = PanelRow("State", (
     Stat(title="Data", description="Whether the values on this page come from hardware or from a simulated node.",
          queries=(Query("commwatch_simulated{@node@}"),), names=SIMULATED, no_data=STAT_DAEMON, width=4),
     Stat(title="GPU", description="State of the GPU.", queries=(Query("max(commwatch_gpu_state{@gpu@})"),),
@@ -87,7 +87,7 @@ _STATE = Row("State", (
           no_data=NEEDS_NVLINK, width=12, height=10),
 ))  # fmt: skip
 
-_TRAFFIC = Row("Traffic", (
+_TRAFFIC = PanelRow("Traffic", (
     Series(title="Sent", description="Payload that each link sent.",
            queries=(Query("max by (link) (rate(commwatch_nvlink_transmit_bytes_total{@link@}[$__rate_interval]))",
                           "link {{link}}"),),
@@ -102,7 +102,7 @@ _TRAFFIC = Row("Traffic", (
            no_data="Needs links with siblings: two or more that lead to the same place."),
 ))  # fmt: skip
 
-_ERRORS = Row("Errors and recoveries", (
+_ERRORS = PanelRow("Errors and recoveries", (
     Series(title="CRC errors", description="Flits and data that failed their checksum, per second.",
            queries=(Query(highest_rate("link", "@link@", CRC_ERRORS), "link {{link}}", due="up to NVLink 4"),),
            unit="cps", scale=high_is_bad("nvlink_crc_errors_per_second", "warning", "CommwatchNvlinkBitErrors"),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from commwatch.generate.dashboards.model import (
+from commwatch.generate.dashboards.node_fabric import FABRIC
+from commwatch.generate.dashboards.node_links import NVLINK, PCIE
+from commwatch.generate.dashboards.node_network import NETWORK
+from commwatch.generate.dashboards.node_probes import PROBES
+from commwatch.generate.dashboards.panels import (
     CLUSTER,
     GPUS,
     INSTANCE,
     JOB,
     Column,
     Dashboard,
+    PanelRow,
     Query,
-    Row,
     Series,
     Stat,
     States,
@@ -19,10 +23,6 @@ from commwatch.generate.dashboards.model import (
     high_is_bad,
     more_is_bad,
 )
-from commwatch.generate.dashboards.node_fabric import FABRIC
-from commwatch.generate.dashboards.node_links import NVLINK, PCIE
-from commwatch.generate.dashboards.node_network import NETWORK
-from commwatch.generate.dashboards.node_probes import PROBES
 from commwatch.generate.dashboards.words import (
     AGE,
     ALERT_TABLE_LINKS,
@@ -61,7 +61,7 @@ def _missing(title: str, kind: str, severity: str, alert: str, needs: str) -> St
     )  # fmt: skip
 
 
-_VERDICT = Row("Verdict", (
+_VERDICT = PanelRow("Verdict", (
     Stat(title="Daemon",
          description="Whether the last scrape reached the daemon of this node, or node_exporter where that passes on a"
                      " file of the daemon.",
@@ -113,7 +113,7 @@ _VERDICT = Row("Verdict", (
            unit="percentunit", maximum=1, scale=SCORE, no_data=NEEDS_SCORE, width=12),
 ))  # fmt: skip
 
-_GPUS = Row("GPUs, clocks and Xids", (
+_GPUS = PanelRow("GPUs, clocks and Xids", (
     Table(title="GPUs", description="Identity and state of each GPU that is or was here.",
           labels=("gpu", "pci_bus_id", "name", "uuid", "serial"),
           columns=(
@@ -158,7 +158,7 @@ _GPUS = Row("GPUs, clocks and Xids", (
            no_data="Needs the NVIDIA driver."),
 ))  # fmt: skip
 
-_JOBS = Row("Jobs", (
+_JOBS = PanelRow("Jobs", (
     Series(title="Errors in the logs of jobs",
            description="Errors within @nccl_log_errors_window_seconds:duration@ by what they are about;"
                        " docs/nccl-logs.md.",
@@ -179,7 +179,7 @@ _JOBS = Row("Jobs", (
           no_data="Nothing is to be said. It needs a job on the node."),
 ), collapsed=True)  # fmt: skip
 
-_OURSELVES = Row("commwatch on this node", (
+_OURSELVES = PanelRow("commwatch on this node", (
     Table(title="Collectors", description="What the daemon reads, how old it is, and what it takes.",
           labels=("collector",),
           columns=(

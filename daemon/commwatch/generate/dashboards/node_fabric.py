@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from commwatch.generate.dashboards.model import Column, Query, Row, Series, States, Table
+from commwatch.generate.dashboards.panels import Column, PanelRow, Query, Series, States, Table
 from commwatch.generate.dashboards.words import NOT_SEEN, new_events
 
 _NEEDS_FABRIC = "Needs GPUs behind NVSwitches and a driver that tells of the fabric."
 
-FABRIC = Row("Fabric and switches", (
+FABRIC = PanelRow("Fabric and switches", (
     States(title="Health", description="The driver's verdict on the fabric behind each GPU.",
            queries=(Query("max by (gpu) (commwatch_fabric_health{@gpu@})", "GPU {{gpu}}", due="with NVLink 5"),),
            names={1: ("healthy", "green"), 2: ("unhealthy", "red"), 3: ("limited", "orange")},

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from commwatch.generate.dashboards.model import Column, Query, Row, Series, Table, any_is_bad, high_is_bad, low_is_bad
+from commwatch.generate.dashboards.panels import (
+    Column,
+    PanelRow,
+    Query,
+    Series,
+    Table,
+    any_is_bad,
+    high_is_bad,
+    low_is_bad,
+)
 from commwatch.generate.dashboards.words import (
     DEGRADED,
     EXPECTED,
@@ -34,7 +43,7 @@ _BEHIND = (
     " @nvlink_sibling_in_use_ratio@ * gpu:commwatch_nvlink_link_capacity_bytes_per_second:mean{@gpu@}))"
 )
 
-NVLINK = Row("NVLink", (
+NVLINK = PanelRow("NVLink", (
     Table(title="Links",
           description="Each NVLink: state, use of its nominal rate, errors and recoveries. A click on a link leads"
                       " to it.",
@@ -103,7 +112,7 @@ NVLINK = Row("NVLink", (
 ))  # fmt: skip
 
 _GPU = "gpu, pci_bus_id"
-PCIE = Row("PCIe", (
+PCIE = PanelRow("PCIe", (
     Table(title="Paths of GPUs",
           description="The PCIe link of each GPU. Its generation falls while it is idle, which is normal.",
           labels=("gpu", "pci_bus_id"),

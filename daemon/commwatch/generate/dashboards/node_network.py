@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from commwatch.generate.dashboards.model import Column, Query, Row, Series, Table, any_is_bad, high_is_bad, more_is_bad
+from commwatch.generate.dashboards.panels import (
+    Column,
+    PanelRow,
+    Query,
+    Series,
+    Table,
+    any_is_bad,
+    high_is_bad,
+    more_is_bad,
+)
 from commwatch.generate.dashboards.words import CARRIER, EXPECTED, NEEDS_ETHERNET, NEEDS_RDMA, PORT_STATE
 
 _PORT = "device, port"
@@ -46,7 +55,7 @@ def _each(calls: Mapping[str, str]) -> str:
     return f"max by (counter) ({' or '.join(parts)})"
 
 
-NETWORK = Row("RDMA and Ethernet", (
+NETWORK = PanelRow("RDMA and Ethernet", (
     Table(title="RDMA ports", description="Each port: state, speed, use, and what went wrong within an hour.",
           labels=("device", "port", "link_layer", "netdev"),
           columns=(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from commwatch.generate.dashboards.model import Column, Heat, Query, Row, Series, Table, high_is_bad, low_is_bad
+from commwatch.generate.dashboards.panels import Column, Heat, PanelRow, Query, Series, Table, high_is_bad, low_is_bad
 from commwatch.generate.dashboards.words import NEEDS_PROBES
 
 _PROBE = "probe, backend"
 
-PROBES = Row("Probes", (
+PROBES = PanelRow("Probes", (
     Table(title="Probes",
           description="The last result of each probe, what it is held against, and how often it was bad in a row.",
           labels=("probe", "backend", "collective", "ranks", "expected_source", "nccl_version"),

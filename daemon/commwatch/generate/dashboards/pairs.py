@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from commwatch.generate.dashboards.model import (
+from commwatch.generate.dashboards.panels import (
     CLUSTER,
     INSTANCE,
     JOB,
     Column,
     Dashboard,
     Matrix,
+    PanelRow,
     Query,
-    Row,
     Series,
     Stat,
     Table,
@@ -27,7 +27,7 @@ _EXPECTED = f"commwatch_pair_expected_bandwidth_bytes_per_second{_SELECTED}"
 _SHARE = f"{_MEASURED} / {_EXPECTED}"
 _SLOW = low_is_bad("probe_bandwidth_utilization_low_ratio", "warning", "CommwatchPairSlow")
 
-_NOW = Row("Now", (
+_NOW = PanelRow("Now", (
     Stat(title="Data", description="Whether the values on this page come from hardware or from a simulated node.",
          queries=(Query("commwatch_simulated{@node@}"),), names=SIMULATED, no_data=STAT_DAEMON, width=6),
     Stat(title="Slowest pair", description="Lowest share of what the way between two GPUs should give.",
@@ -53,7 +53,7 @@ _NOW = Row("Now", (
            no_data=NEEDS_PAIRS),
 ))  # fmt: skip
 
-_SLOWEST = Row("What is slow, and why", (
+_SLOWEST = PanelRow("What is slow, and why", (
     Table(title="Slowest pairs", description="The pairs with the lowest share of what is expected.",
           labels=("src", "dst", "backend"),
           columns=(

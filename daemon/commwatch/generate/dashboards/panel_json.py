@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from commwatch.generate.dashboards.model import Heat, LabelNames, Matrix, Names, Panel, Series, Stat, States, Table
+from commwatch.generate.dashboards.panels import Heat, LabelNames, Matrix, Names, Panel, Series, Stat, States, Table
 
 Json: TypeAlias = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from commwatch.generate.dashboards.model import LabelNames, Names, Order, Scale
+from commwatch.generate.dashboards.panels import LabelNames, Names, Order, Scale
 
 # --- what a panel needs ---
 

@@ -1,8 +1,7 @@
 """NCCL settings of processes judged against the node that they run on; pure."""
 
 from commwatch.jobs.settings.conf_file import ConfFile, effective_settings, parse_conf_file
-from commwatch.jobs.settings.judge import joined_remarks, judge_process, judge_settings
-from commwatch.jobs.settings.model import (
+from commwatch.jobs.settings.facts import (
     CODES,
     SEVERITIES,
     Job,
@@ -15,6 +14,7 @@ from commwatch.jobs.settings.model import (
     SettingRemark,
     SettingSeverity,
 )
+from commwatch.jobs.settings.judge import joined_remarks, judge_process, judge_settings
 from commwatch.jobs.settings.names import kept_name, secret_name
 from commwatch.jobs.settings.published import remark_counts
 from commwatch.jobs.settings.ranks import judge_ranks

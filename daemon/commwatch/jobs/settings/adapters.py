@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commwatch.jobs.settings.model import RdmaPort
+from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.jobs.settings.network import NameList, parse_names
-from commwatch.jobs.settings.view import Said, View
+from commwatch.jobs.settings.process import Said, View
 
 _SHORTEST_TIMEOUT = 18
 _LONG_TIMEOUT = 22

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from commwatch.jobs.settings.model import Origin, Setting
+from commwatch.jobs.settings.facts import Origin, Setting
 
 _LONGEST = 1023
 """NCCL cuts names and values after so many bytes."""

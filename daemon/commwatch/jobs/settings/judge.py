@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from commwatch.jobs.settings.adapters import judge_adapters
-from commwatch.jobs.settings.model import SEVERITIES, NodeFacts, ProcessSettings, SettingRemark
+from commwatch.jobs.settings.facts import SEVERITIES, NodeFacts, ProcessSettings, SettingRemark
 from commwatch.jobs.settings.names import judge_names
 from commwatch.jobs.settings.network import judge_network
+from commwatch.jobs.settings.process import View
 from commwatch.jobs.settings.ranks import judge_ranks
 from commwatch.jobs.settings.tuning import judge_tuning
 from commwatch.jobs.settings.values import judge_origins, judge_values
 from commwatch.jobs.settings.variables import KnownVariables
-from commwatch.jobs.settings.view import View
 from commwatch.jobs.settings.within_node import judge_within_node
 
 _RULES = (judge_names, judge_origins, judge_values, judge_within_node, judge_network, judge_adapters, judge_tuning)

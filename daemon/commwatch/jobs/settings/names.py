@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from commwatch.jobs.settings.process import Said, View
 from commwatch.jobs.settings.variables import KnownVariables
-from commwatch.jobs.settings.view import Said, View
 
 _PREFIXES = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_")
 _EXACT = frozenset({

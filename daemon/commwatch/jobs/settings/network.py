@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from commwatch.jobs.settings.model import Level, SettingSeverity
+from commwatch.jobs.settings.facts import Level, SettingSeverity
+from commwatch.jobs.settings.process import Said, View
 from commwatch.jobs.settings.values import level_reached, within
-from commwatch.jobs.settings.view import Said, View
 
 _NEAR: frozenset[Level] = frozenset({"PIX", "PXB"})
 """How far an adapter may be by default; from a Grace processor NCCL_NET_GDR_C2C decides."""

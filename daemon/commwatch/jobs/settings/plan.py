@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
-from commwatch.node.gpus_now import PROCESS_COLLECTOR, GpuView
+from commwatch.node.gpus_now import PROCESS_COLLECTOR, GpusNow
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch.node.topology.stored import stored_driver
@@ -47,7 +47,7 @@ class JobSettings:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._gpus = GpuView(store)
+        self._gpus = GpusNow(store)
         self._own = own
         self._run_in = run_in
         self._monotonic = monotonic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from commwatch.jobs.settings.model import SEVERITIES, RemarkCode, SettingRemark, SettingSeverity
+from commwatch.jobs.settings.facts import SEVERITIES, RemarkCode, SettingRemark, SettingSeverity
 
 MOST_COUNTS = 64
 """Of more, the gravest are given."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from commwatch.jobs.settings.model import RemarkCode, SettingSeverity
+from commwatch.jobs.settings.facts import RemarkCode, SettingSeverity
+from commwatch.jobs.settings.process import Said, View
 from commwatch.jobs.settings.values import chosen
-from commwatch.jobs.settings.view import Said, View
 
 _SMALL_BUFFER = 2**20
 _FEW_CHANNELS = 4

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from commwatch.jobs.settings.model import Level, Origin
-from commwatch.jobs.settings.view import Said, View, read_number
+from commwatch.jobs.settings.facts import Level, Origin
+from commwatch.jobs.settings.process import Said, View, read_number
 
 _INNER_LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 """All that NCCL tells apart, the nearest first; what is not documented is accepted too."""

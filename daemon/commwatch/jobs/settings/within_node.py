@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from commwatch.jobs.settings.model import Level
+from commwatch.jobs.settings.facts import Level
+from commwatch.jobs.settings.process import Said, View
 from commwatch.jobs.settings.values import level_reached, within
-from commwatch.jobs.settings.view import Said, View
 
 _DIRECT: frozenset[Level] = frozenset({"NVL", "PIX", "PXB"})
 """The ways that NCCL takes by itself on any processor."""

@@ -47,7 +47,7 @@ ExpectedOf: TypeAlias = Callable[[Step], Expected | None]
 """What a step should give, bus bandwidth."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     """One step: an operation at a size over some ranks."""
 
     operation: Operation
@@ -101,7 +101,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     verdict: CycleVerdict
     shares_gpus: bool
     """More ranks than GPUs: what arrived was right, but its times say nothing, so there are no rows."""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[StepRow, ...] = ()
     """Of pairs there are none: see ``pairs``."""
     pairs: PairMatrix | None = None
     pairs_expected_source: Literal["configured", "model"] | None = None
@@ -163,7 +163,7 @@ def answer_of(
         firm_pairs: what is expected of pairs is configured, not of a model.
         notes: further sentences.
     """
-    rows: tuple[Row, ...] = ()
+    rows: tuple[StepRow, ...] = ()
     scaling = None
     if isinstance(result, Measured) and not plan.shares_gpus and plan.measure != "pairs":
         rows = tuple(_row(one, expected_of(one.step), low_ratio, latency_limit) for one in result.outcomes)
@@ -189,7 +189,7 @@ def answer_of(
     )
 
 
-def _row(outcome: StepOutcome, expected: Expected | None, low_ratio: float, latency_limit: float | None) -> Row:
+def _row(outcome: StepOutcome, expected: Expected | None, low_ratio: float, latency_limit: float | None) -> StepRow:
     step, seconds = outcome.step, outcome.slowest_seconds
     balance = balance_of(outcome.seconds)
     uneven = balance is not None and balance.ratio < UNEVEN_RATIO
@@ -206,7 +206,7 @@ def _row(outcome: StepOutcome, expected: Expected | None, low_ratio: float, late
             used = bus / expected.bytes_per_second
             low: Verdict = "below model" if expected.source == "model" else "low"
             verdict = low if used < low_ratio else "good"
-    return Row(
+    return StepRow(
         operation=step.operation,
         purpose=step.purpose,
         size_bytes=step.size_bytes,
@@ -223,7 +223,7 @@ def _row(outcome: StepOutcome, expected: Expected | None, low_ratio: float, late
     )
 
 
-def _scaling(rows: Sequence[Row]) -> Scaling | None:
+def _scaling(rows: Sequence[StepRow]) -> Scaling | None:
     seconds = {len(row.members): row.seconds for row in rows}
     if not seconds:
         return None

@@ -18,7 +18,7 @@ from commwatch.errors import CommwatchError
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.probes.by_hand.answer import Answer, Member, answer_of
 from commwatch.probes.by_hand.node import NodeByHand, ProbeGpu
-from commwatch.probes.by_hand.pairs import first_sight, surroundings_of
+from commwatch.probes.by_hand.pair_matrix import first_sight, surroundings_of
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
 from commwatch.probes.gate.decision import decide

@@ -12,7 +12,7 @@ from types import TracebackType
 from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan
 from commwatch.errors import CommwatchError
-from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR, GpuView
+from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR, GpusNow
 from commwatch.node.store import Store
 from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import Topology
@@ -64,7 +64,7 @@ class NodeByHand:
         """The simulated node; None on a real one."""
         self.driver = False
         """Whether an NVIDIA driver is here, real or simulated."""
-        self.view = GpuView(self._store)
+        self.view = GpusNow(self._store)
         """What was read of the GPUs."""
         self.problems: tuple[str, ...] = ()
         """What could not be read of driver and topology, for the operator."""

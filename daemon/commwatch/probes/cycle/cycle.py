@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from commwatch.probes.cycle.environment import given_nccl_settings, rank_environment
 from commwatch.probes.cycle.folder import PrivateFolder
 from commwatch.probes.cycle.lock import ProbeLock
+from commwatch.probes.cycle.outcome import Problem, Timeout, failed, failure_of, measured, stuck_problem
 from commwatch.probes.cycle.process import ASK_SECONDS, RankProcess
-from commwatch.probes.cycle.verdict import Problem, Timeout, failed, failure_of, measured, stuck_problem
 from commwatch.probes.gate.watch import Halt, Lookout, Watch
 from commwatch.probes.plan import (
     PHASES,

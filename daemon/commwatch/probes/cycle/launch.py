@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from commwatch.probes.cycle.cycle import Cycle, Progress, Surroundings
 from commwatch.probes.cycle.lock import ProbeLock
+from commwatch.probes.cycle.outcome import device_of
 from commwatch.probes.cycle.process import RankProcess
-from commwatch.probes.cycle.verdict import device_of
 from commwatch.probes.gate.watch import Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, YieldReason
 

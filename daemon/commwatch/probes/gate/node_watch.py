@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from commwatch.config.settings import Config
-from commwatch.node.gpus_now import GpuView
+from commwatch.node.gpus_now import GpusNow
 from commwatch.probes.gate.decision import SchedulerFacts, asks_slurm
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.slurm import job_cgroups
@@ -27,7 +27,7 @@ class NodeWatch:
         self,
         hold: HoldFile,
         *,
-        gpus: GpuView | None,
+        gpus: GpusNow | None,
         read_processes: Callable[[], Awaitable[None]],
         cgroups: Path | None,
         procfs: Path,
@@ -81,7 +81,7 @@ class NodeWatch:
             return Halt("requested", "commwatch yield asked for the GPUs")
         return None
 
-    async def _strangers(self, gpus: GpuView) -> Halt | None:
+    async def _strangers(self, gpus: GpusNow) -> Halt | None:
         started = self._monotonic()
         await self._read_processes()
         occupants = gpus.occupants(started)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from commwatch.simulation.aer_errors import ERRORS, SEVERITIES
 from commwatch.simulation.faults.checks import counter_of_port, error_of_severity
-from commwatch.simulation.faults.model import Kind
+from commwatch.simulation.faults.fault import Kind
 from commwatch.simulation.faults.values import RATE, one_of, optional, whole_number
 from commwatch.simulation.rdma_counters import COUNTER_NAMES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from commwatch.simulation.faults.fault import Kind
 from commwatch.simulation.faults.host_kinds import AER, HOST, RDMA
-from commwatch.simulation.faults.model import Kind
 from commwatch.simulation.faults.nvidia_kinds import DRIVER, GPU, NVLINK, PCIE
 from commwatch.simulation.faults.probe_kinds import PROBES
 from commwatch.simulation.faults.values import RATE

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from commwatch.simulation.faults.checks import needs_nvlink_5, needs_switches
-from commwatch.simulation.faults.model import Kind
+from commwatch.simulation.faults.fault import Kind
 from commwatch.simulation.faults.values import (
     GENERATION,
     LANES,

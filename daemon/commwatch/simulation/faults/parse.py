@@ -12,8 +12,8 @@ from typing import TypeVar
 import yaml
 
 from commwatch.errors import ConfigError
+from commwatch.simulation.faults.fault import TARGET_KEYS, Fault, Kind, Target
 from commwatch.simulation.faults.kinds import KINDS
-from commwatch.simulation.faults.model import TARGET_KEYS, Fault, Kind, Target
 from commwatch.simulation.faults.values import whole
 from commwatch.simulation.presets import Preset
 from commwatch.units import parse_duration

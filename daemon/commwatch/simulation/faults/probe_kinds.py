@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from commwatch.simulation.faults.checks import rank_of_node
-from commwatch.simulation.faults.model import Kind
+from commwatch.simulation.faults.fault import Kind
 from commwatch.simulation.faults.values import (
     DURATION,
     FACTOR,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from commwatch.simulation.faults.model import Setting
+from commwatch.simulation.faults.fault import Setting
 from commwatch.units import parse_duration
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")

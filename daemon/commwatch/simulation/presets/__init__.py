@@ -10,7 +10,7 @@ from commwatch.simulation.presets.a100 import a100x4
 from commwatch.simulation.presets.b200 import b200x8
 from commwatch.simulation.presets.h100 import h100x8, h100x8ndr
 from commwatch.simulation.presets.h200 import h200x1
-from commwatch.simulation.presets.model import (
+from commwatch.simulation.presets.parts import (
     NVIDIA,
     NVLINK_5,
     EthernetInterface,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from commwatch.simulation.presets.model import NVIDIA, Gpu, GpuModel, PciDevice
+from commwatch.simulation.presets.parts import NVIDIA, Gpu, GpuModel, PciDevice
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch.simulation.presets.model import EthernetInterface, GpuModel, NVLinkModel, Preset
+from commwatch.simulation.presets.parts import EthernetInterface, GpuModel, NVLinkModel, Preset
 from commwatch.simulation.presets.platform import Part, Platform, gpu_part, gpus_in_slots
 
 

@@ -16,7 +16,7 @@ from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files, interfaces
 from commwatch.sources.base import Report
 from commwatch.sources.ethtool.abi import Ioctl, StatisticsCalls, parse_names
-from commwatch.sources.ethtool.table import DRIVERS, Driver, Row
+from commwatch.sources.ethtool.table import DRIVERS, CounterRow, Driver
 from commwatch_exporters.snapshot import Series, Value
 
 _RUNS_WITH_THE_SAME_NAMES = 4
@@ -53,7 +53,7 @@ class _Interface:
     """``everything``, or less of it while no pause of a priority was seen."""
     hidden: tuple[int, ...] = ()
     """Positions of ``everything`` that ``shown`` lacks."""
-    found: frozenset[Row] = frozenset()
+    found: frozenset[CounterRow] = frozenset()
     runs_left: int = 0
     """Until the names are read again."""
 

@@ -14,7 +14,7 @@ _LANES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CounterRow:
     """One statistic of a driver."""
 
     name: str
@@ -38,7 +38,7 @@ class Row:
 class Statistic:
     """One series of an interface."""
 
-    row: Row
+    row: CounterRow
     labels: tuple[str, ...]
     """After the interface."""
 
@@ -47,14 +47,14 @@ class Statistic:
 class Driver:
     """What is read of the interfaces of one driver."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[CounterRow, ...]
     statistics: Mapping[str, Statistic]
     """By the driver's name for it."""
     names_every_priority: bool
     """It lists all eight priorities whether priority flow control is on or not."""
 
 
-def driver(rows: Iterable[Row], names_every_priority: bool = False) -> Driver:
+def driver(rows: Iterable[CounterRow], names_every_priority: bool = False) -> Driver:
     """A driver by its rows; where one series has several names, the first of them that the driver knows is read."""
     rows = tuple(rows)
     statistics: dict[str, Statistic] = {}
@@ -68,66 +68,66 @@ def driver(rows: Iterable[Row], names_every_priority: bool = False) -> Driver:
     return Driver(rows, MappingProxyType(statistics), names_every_priority)
 
 
-def _priority(name: str, metric: str, divisor: int = 1) -> Row:
-    return Row(name, f"ethernet_pfc_{metric}", numbers=_PRIORITIES, divisor=divisor)
+def _priority(name: str, metric: str, divisor: int = 1) -> CounterRow:
+    return CounterRow(name, f"ethernet_pfc_{metric}", numbers=_PRIORITIES, divisor=divisor)
 
 
 # Names as in the kernel: Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst.
 # A priority's pauses are named only while priority flow control is on for it, the global ones only while those are on.
 _MLX5 = driver((
-    Row("rx_bytes_phy", "ethernet_phy_receive_bytes_total"),
-    Row("tx_bytes_phy", "ethernet_phy_transmit_bytes_total"),
-    Row("rx_packets_phy", "ethernet_phy_receive_packets_total"),
-    Row("tx_packets_phy", "ethernet_phy_transmit_packets_total"),
-    Row("rx_vport_rdma_unicast_bytes", "ethernet_rdma_receive_bytes_total"),
-    Row("tx_vport_rdma_unicast_bytes", "ethernet_rdma_transmit_bytes_total"),
-    Row("rx_symbol_err_phy", "ethernet_phy_symbol_errors_total"),
-    Row("rx_pcs_symbol_err_phy", "ethernet_phy_pcs_symbol_errors_total"),
-    Row("rx_crc_errors_phy", "ethernet_phy_crc_errors_total"),
-    Row("rx_err_lane_N_phy", "ethernet_phy_lane_errors_total", numbers=_LANES),
-    Row("rx_corrected_bits_phy", "ethernet_phy_corrected_bit_errors_total"),
-    Row("rx_bits_phy", "ethernet_phy_line_bytes_total", divisor=_BITS),
-    Row("link_down_events_phy", "ethernet_phy_link_down_total"),
-    Row("module_unplug", "ethernet_module_events_total", "unplugged"),
-    Row("module_bus_stuck", "ethernet_module_events_total", "bus_stuck"),
-    Row("module_high_temp", "ethernet_module_events_total", "high_temperature"),
-    Row("module_bad_shorted", "ethernet_module_events_total", "shorted"),
+    CounterRow("rx_bytes_phy", "ethernet_phy_receive_bytes_total"),
+    CounterRow("tx_bytes_phy", "ethernet_phy_transmit_bytes_total"),
+    CounterRow("rx_packets_phy", "ethernet_phy_receive_packets_total"),
+    CounterRow("tx_packets_phy", "ethernet_phy_transmit_packets_total"),
+    CounterRow("rx_vport_rdma_unicast_bytes", "ethernet_rdma_receive_bytes_total"),
+    CounterRow("tx_vport_rdma_unicast_bytes", "ethernet_rdma_transmit_bytes_total"),
+    CounterRow("rx_symbol_err_phy", "ethernet_phy_symbol_errors_total"),
+    CounterRow("rx_pcs_symbol_err_phy", "ethernet_phy_pcs_symbol_errors_total"),
+    CounterRow("rx_crc_errors_phy", "ethernet_phy_crc_errors_total"),
+    CounterRow("rx_err_lane_N_phy", "ethernet_phy_lane_errors_total", numbers=_LANES),
+    CounterRow("rx_corrected_bits_phy", "ethernet_phy_corrected_bit_errors_total"),
+    CounterRow("rx_bits_phy", "ethernet_phy_line_bytes_total", divisor=_BITS),
+    CounterRow("link_down_events_phy", "ethernet_phy_link_down_total"),
+    CounterRow("module_unplug", "ethernet_module_events_total", "unplugged"),
+    CounterRow("module_bus_stuck", "ethernet_module_events_total", "bus_stuck"),
+    CounterRow("module_high_temp", "ethernet_module_events_total", "high_temperature"),
+    CounterRow("module_bad_shorted", "ethernet_module_events_total", "shorted"),
     _priority("rx_prioN_pause", "receive_pauses_total"),
     _priority("tx_prioN_pause", "transmit_pauses_total"),
     _priority("rx_prioN_pause_duration", "receive_pause_seconds_total", _MICROSECONDS),
     _priority("tx_prioN_pause_duration", "transmit_pause_seconds_total", _MICROSECONDS),
-    Row("rx_global_pause", "ethernet_global_receive_pauses_total"),
-    Row("tx_global_pause", "ethernet_global_transmit_pauses_total"),
-    Row("rx_global_pause_duration", "ethernet_global_receive_pause_seconds_total", divisor=_MICROSECONDS),
-    Row("tx_global_pause_duration", "ethernet_global_transmit_pause_seconds_total", divisor=_MICROSECONDS),
-    Row("tx_pause_storm_warning_events", "ethernet_pause_storms_total", "warning"),
-    Row("tx_pause_storm_error_events", "ethernet_pause_storms_total", "error"),
-    Row("rx_discards_phy", "ethernet_phy_discards_total"),
-    Row("tx_discards_phy", "ethernet_phy_transmit_discards_total"),
-    Row("rx_out_of_buffer", "ethernet_out_of_buffer_total"),
-    Row("rx_pci_signal_integrity", "ethernet_pci_receive_recoveries_total"),
-    Row("tx_pci_signal_integrity", "ethernet_pci_transmit_recoveries_total"),
+    CounterRow("rx_global_pause", "ethernet_global_receive_pauses_total"),
+    CounterRow("tx_global_pause", "ethernet_global_transmit_pauses_total"),
+    CounterRow("rx_global_pause_duration", "ethernet_global_receive_pause_seconds_total", divisor=_MICROSECONDS),
+    CounterRow("tx_global_pause_duration", "ethernet_global_transmit_pause_seconds_total", divisor=_MICROSECONDS),
+    CounterRow("tx_pause_storm_warning_events", "ethernet_pause_storms_total", "warning"),
+    CounterRow("tx_pause_storm_error_events", "ethernet_pause_storms_total", "error"),
+    CounterRow("rx_discards_phy", "ethernet_phy_discards_total"),
+    CounterRow("tx_discards_phy", "ethernet_phy_transmit_discards_total"),
+    CounterRow("rx_out_of_buffer", "ethernet_out_of_buffer_total"),
+    CounterRow("rx_pci_signal_integrity", "ethernet_pci_receive_recoveries_total"),
+    CounterRow("tx_pci_signal_integrity", "ethernet_pci_transmit_recoveries_total"),
 ))  # fmt: skip
 
 # Port statistics of drivers/net/ethernet/broadcom/bnxt/bnxt_ethtool.c. Not read, because their meaning is not written
 # down there: continuous_pause_events, rx_stat_discard, and the discards by class of service.
 _BNXT = driver(
     (
-        Row("rx_bytes", "ethernet_phy_receive_bytes_total"),
-        Row("tx_bytes", "ethernet_phy_transmit_bytes_total"),
-        Row("rx_good_frames", "ethernet_phy_receive_packets_total"),
-        Row("tx_good_frames", "ethernet_phy_transmit_packets_total"),
-        Row("rx_pcs_symbol_err", "ethernet_phy_pcs_symbol_errors_total"),
-        Row("rx_fcs_err_frames", "ethernet_phy_crc_errors_total"),
-        Row("rx_corrected_bits", "ethernet_phy_corrected_bit_errors_total"),
-        Row("rx_bits", "ethernet_phy_line_bytes_total", divisor=_BITS),
-        Row("link_down_events", "ethernet_phy_link_down_total"),
+        CounterRow("rx_bytes", "ethernet_phy_receive_bytes_total"),
+        CounterRow("tx_bytes", "ethernet_phy_transmit_bytes_total"),
+        CounterRow("rx_good_frames", "ethernet_phy_receive_packets_total"),
+        CounterRow("tx_good_frames", "ethernet_phy_transmit_packets_total"),
+        CounterRow("rx_pcs_symbol_err", "ethernet_phy_pcs_symbol_errors_total"),
+        CounterRow("rx_fcs_err_frames", "ethernet_phy_crc_errors_total"),
+        CounterRow("rx_corrected_bits", "ethernet_phy_corrected_bit_errors_total"),
+        CounterRow("rx_bits", "ethernet_phy_line_bytes_total", divisor=_BITS),
+        CounterRow("link_down_events", "ethernet_phy_link_down_total"),
         _priority("rx_pfc_ena_frames_priN", "receive_pauses_total"),
         _priority("tx_pfc_ena_frames_priN", "transmit_pauses_total"),
         _priority("pfc_priN_rx_duration_us", "receive_pause_seconds_total", _MICROSECONDS),
         _priority("pfc_priN_tx_duration_us", "transmit_pause_seconds_total", _MICROSECONDS),
-        Row("rx_pause_frames", "ethernet_global_receive_pauses_total"),
-        Row("tx_pause_frames", "ethernet_global_transmit_pauses_total"),
+        CounterRow("rx_pause_frames", "ethernet_global_receive_pauses_total"),
+        CounterRow("tx_pause_frames", "ethernet_global_transmit_pauses_total"),
     ),
     names_every_priority=True,
 )
@@ -135,31 +135,31 @@ _BNXT = driver(
 # Port statistics of drivers/net/ethernet/intel/{ice,i40e}: only the packets that stop a queue (XOFF) count as pauses.
 _ICE = driver(
     (
-        Row("rx_bytes.nic", "ethernet_phy_receive_bytes_total"),
-        Row("tx_bytes.nic", "ethernet_phy_transmit_bytes_total"),
-        Row("rx_crc_errors.nic", "ethernet_phy_crc_errors_total"),
+        CounterRow("rx_bytes.nic", "ethernet_phy_receive_bytes_total"),
+        CounterRow("tx_bytes.nic", "ethernet_phy_transmit_bytes_total"),
+        CounterRow("rx_crc_errors.nic", "ethernet_phy_crc_errors_total"),
         _priority("rx_priority_N_xoff.nic", "receive_pauses_total"),
         _priority("tx_priority_N_xoff.nic", "transmit_pauses_total"),
-        Row("link_xoff_rx.nic", "ethernet_global_receive_pauses_total"),
-        Row("link_xoff_tx.nic", "ethernet_global_transmit_pauses_total"),
-        Row("rx_dropped.nic", "ethernet_phy_discards_total"),
+        CounterRow("link_xoff_rx.nic", "ethernet_global_receive_pauses_total"),
+        CounterRow("link_xoff_tx.nic", "ethernet_global_transmit_pauses_total"),
+        CounterRow("rx_dropped.nic", "ethernet_phy_discards_total"),
     ),
     names_every_priority=True,
 )
 _I40E = driver(
     (
-        Row("port.rx_bytes", "ethernet_phy_receive_bytes_total"),
-        Row("port.tx_bytes", "ethernet_phy_transmit_bytes_total"),
-        Row("port.rx_crc_errors", "ethernet_phy_crc_errors_total"),
+        CounterRow("port.rx_bytes", "ethernet_phy_receive_bytes_total"),
+        CounterRow("port.tx_bytes", "ethernet_phy_transmit_bytes_total"),
+        CounterRow("port.rx_crc_errors", "ethernet_phy_crc_errors_total"),
         # The kernel has renamed these: the first spelling is the newer one.
         _priority("port.rx_priority_N_xoff_rx", "receive_pauses_total"),
         _priority("port.rx_priority_N_xoff", "receive_pauses_total"),
         _priority("port.tx_priority_N_xoff_tx", "transmit_pauses_total"),
         _priority("port.tx_priority_N_xoff", "transmit_pauses_total"),
-        Row("port.link_xoff_rx", "ethernet_global_receive_pauses_total"),
-        Row("port.link_xoff_tx", "ethernet_global_transmit_pauses_total"),
-        Row("port.rx_discards", "ethernet_phy_discards_total"),
-        Row("port.rx_dropped", "ethernet_phy_discards_total"),
+        CounterRow("port.link_xoff_rx", "ethernet_global_receive_pauses_total"),
+        CounterRow("port.link_xoff_tx", "ethernet_global_transmit_pauses_total"),
+        CounterRow("port.rx_discards", "ethernet_phy_discards_total"),
+        CounterRow("port.rx_dropped", "ethernet_phy_discards_total"),
     ),
     names_every_priority=True,
 )
@@ -167,11 +167,11 @@ _I40E = driver(
 # struct ena_admin_eni_stats of drivers/net/ethernet/amazon/ena: packets held back or dropped because the instance went
 # over what it may use.
 _ENA = driver((
-    Row("bw_in_allowance_exceeded", "ethernet_allowance_exceeded_total", "receive_bandwidth"),
-    Row("bw_out_allowance_exceeded", "ethernet_allowance_exceeded_total", "transmit_bandwidth"),
-    Row("pps_allowance_exceeded", "ethernet_allowance_exceeded_total", "packet_rate"),
-    Row("conntrack_allowance_exceeded", "ethernet_allowance_exceeded_total", "tracked_connections"),
-    Row("linklocal_allowance_exceeded", "ethernet_allowance_exceeded_total", "local_services"),
+    CounterRow("bw_in_allowance_exceeded", "ethernet_allowance_exceeded_total", "receive_bandwidth"),
+    CounterRow("bw_out_allowance_exceeded", "ethernet_allowance_exceeded_total", "transmit_bandwidth"),
+    CounterRow("pps_allowance_exceeded", "ethernet_allowance_exceeded_total", "packet_rate"),
+    CounterRow("conntrack_allowance_exceeded", "ethernet_allowance_exceeded_total", "tracked_connections"),
+    CounterRow("linklocal_allowance_exceeded", "ethernet_allowance_exceeded_total", "local_services"),
 ))  # fmt: skip
 
 DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType(

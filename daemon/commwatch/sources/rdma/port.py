@@ -48,7 +48,7 @@ class PortReading(NamedTuple):
     """Why the counters should be left alone for a while; empty where they need not."""
 
 
-class _Row(NamedTuple):
+class _PortCounter(NamedTuple):
     position: int
     counter: RdmaCounter
     file: KeptFile
@@ -89,7 +89,7 @@ class Port:
             name: KeptFile(f"{place.path}/{name}", kept) for name in ("state", "phys_state", "rate")
         }  # fmt: skip
         self._files: dict[str, KeptFile] = {}
-        self._rows: tuple[_Row, ...] = ()
+        self._rows: tuple[_PortCounter, ...] = ()
         self._series: tuple[Series, ...] = ()
         self._refused: set[str] = set()
         self._refused_until = 0.0
@@ -231,11 +231,11 @@ class Port:
         counters = self._find_counters()
         for path in self._files.keys() - {path for path, _ in counters}:
             self._files.pop(path).close()
-        rows: list[_Row] = []
+        rows: list[_PortCounter] = []
         series: list[Series] = [(name, self._labels) for name in _GAUGES]
         for path, counter in counters:
             file = self._files.setdefault(path, KeptFile(path, self._kept))
-            rows.append(_Row(len(series), counter, file, counter.scale, counter.stuck_at))
+            rows.append(_PortCounter(len(series), counter, file, counter.scale, counter.stuck_at))
             kind = (counter.kind,) if counter.kind else ()
             series.append((counter.metric, (*self._labels, *kind)))
         series += self._gid_series(now)

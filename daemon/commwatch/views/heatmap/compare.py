@@ -12,8 +12,8 @@ import msgspec
 from commwatch.node.topology.pair_matrix import PairEndpoint, PairMatrix, Quantity
 from commwatch.probes.results.slow_cells import name_of, names_of
 from commwatch.units import format_bytes, format_rate, format_seconds
+from commwatch.views.heatmap.grid import View
 from commwatch.views.heatmap.matrix_view import QUANTITIES, facts_of
-from commwatch.views.heatmap.view import View
 
 SMALLEST_CHANGE = 0.05
 """A smaller change is noise."""

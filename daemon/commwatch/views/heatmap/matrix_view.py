@@ -11,7 +11,7 @@ from commwatch.node.topology.pair_matrix import PairMatrix, Quantity, Suspect
 from commwatch.probes.results.slow_cells import low_cells, names_of, slow_cells
 from commwatch.probes.rounds import Pair
 from commwatch.units import format_bytes
-from commwatch.views.heatmap.view import LOW, TICKS, View, round_step
+from commwatch.views.heatmap.grid import LOW, TICKS, View, round_step
 
 QUANTITIES: Mapping[Quantity, str] = {
     "latency": "Latency",

@@ -9,7 +9,7 @@ from typing import Any
 
 from commwatch.errors import CommwatchError
 from commwatch.views.heatmap.colours import colour, ink
-from commwatch.views.heatmap.view import LOW, NO_REFERENCE, View, scale_steps, scale_ticks
+from commwatch.views.heatmap.grid import LOW, NO_REFERENCE, View, scale_steps, scale_ticks
 
 FORMATS = (".png", ".svg")
 

@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from commwatch.lines import HEADING, WIDTH, Line, Segment
 from commwatch.views.heatmap.colours import Colour, colour, ink
-from commwatch.views.heatmap.view import NO_REFERENCE, View, scale_steps
+from commwatch.views.heatmap.grid import NO_REFERENCE, View, scale_steps
 
 _SCALE_STEPS = 24
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commwatch.lines import Line, Segment
+from commwatch.views.top.frame import Series
 from commwatch.views.top.table import section, table
-from commwatch.views.top.view import Series
 from commwatch.views.top.words import BAD, age
 
 _LATE_INTERVALS = 3.0

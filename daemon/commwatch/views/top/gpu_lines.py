@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commwatch.lines import Line, Segment
+from commwatch.views.top.frame import Series
 from commwatch.views.top.table import section, table
-from commwatch.views.top.view import Series
 from commwatch.views.top.words import ABSENT, BAD, DOUBTFUL, both_ways, errors
-from commwatch_exporters.signs import GPU_STATES
+from commwatch_exporters.state_words import GPU_STATES
 
 _GPU = ("gpu", "pci_bus_id")
 _WIDE = 100

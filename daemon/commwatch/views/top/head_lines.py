@@ -8,14 +8,14 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.documents import FindingRecord, FindingsDocument
+from commwatch.findings.api_documents import FindingRecord, FindingsDocument
 from commwatch.findings.finding import SEVERITIES
 from commwatch.findings.health import Asked, judge
 from commwatch.findings.health_report import LOOK_SECONDS, report_of
-from commwatch.findings.score.model import word_of
+from commwatch.findings.score.records import word_of
 from commwatch.lines import Line, folded
+from commwatch.views.top.frame import Series, View
 from commwatch.views.top.table import section
-from commwatch.views.top.view import Series, View
 from commwatch.views.top.words import BAD, DIM, DOUBTFUL, GOOD, HEADING, STYLE_OF_SEVERITY, age
 
 _VERDICT_STYLES = {"ok": GOOD, "problem": BAD, "unknown": DOUBTFUL}

@@ -14,11 +14,11 @@ from typing import Protocol
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
+from commwatch.views.top.frame import Documents, View
 from commwatch.views.top.keys import Key, keys
 from commwatch.views.top.remote import Refused
 from commwatch.views.top.screen import Place, screen
 from commwatch.views.top.terminal import Terminal
-from commwatch.views.top.view import Documents, View
 
 _REDRAW_SECONDS = 1.0
 """Ages go on while nothing else happens."""

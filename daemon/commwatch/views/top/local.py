@@ -7,11 +7,11 @@ from pathlib import Path
 
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
-from commwatch.findings.documents import FindingsDocument, ProbesDocument, SnapshotDocument
+from commwatch.findings.api_documents import FindingsDocument, ProbesDocument, SnapshotDocument
 from commwatch.state.control import ask_daemon, document_of
 from commwatch.state.directory import state_path
+from commwatch.views.top.frame import Documents
 from commwatch.views.top.remote import Endpoint
-from commwatch.views.top.view import Documents
 
 DEADLINE_SECONDS = 5.0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commwatch.lines import Line, Segment
+from commwatch.views.top.frame import Series
 from commwatch.views.top.table import section, table
-from commwatch.views.top.view import Series
 from commwatch.views.top.words import ABSENT, BAD, both_ways, count, errors, gigabits
-from commwatch_exporters.signs import RDMA_STATES
+from commwatch_exporters.state_words import RDMA_STATES
 
 _PORT = ("device", "port")
 _ACTIVE = 4

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.documents import ProbeRecord, ProbesDocument
+from commwatch.findings.api_documents import ProbeRecord, ProbesDocument
 from commwatch.lines import Line, Segment, folded
 from commwatch.units import format_percent, format_rate, format_seconds
+from commwatch.views.top.frame import Series
 from commwatch.views.top.table import section, table
-from commwatch.views.top.view import Series
 from commwatch.views.top.words import ABSENT, BAD, DIM, DOUBTFUL, age
 
 _PROBE = ("probe", "backend")

@@ -15,9 +15,9 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from commwatch.errors import CommwatchError
-from commwatch.findings.documents import FindingsDocument, ProbesDocument, SnapshotDocument
+from commwatch.findings.api_documents import FindingsDocument, ProbesDocument, SnapshotDocument
 from commwatch.state.control import DaemonAbsent
-from commwatch.views.top.view import Documents
+from commwatch.views.top.frame import Documents
 
 DEADLINE_SECONDS = 5.0
 """For connecting, and for each wait for more of an answer."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from commwatch.node.topology.findings.groups import gpu_groups, nics
 from commwatch.node.topology.findings.links import below_siblings, narrowed_links, nvlink, peer_access
+from commwatch.node.topology.findings.machine import FindingCode, NodeView, TopologyFinding
 from commwatch.node.topology.findings.measured import contradictions
 from commwatch.node.topology.findings.unknown import unknown
-from commwatch.node.topology.findings.view import FindingCode, NodeView, TopologyFinding
 from commwatch.node.topology.measured import Measured
 from commwatch.node.topology.model import Topology
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, classes, have, named
 from commwatch.node.topology.findings.measured import nearer_is_slower
-from commwatch.node.topology.findings.view import NodeView, TopologyFinding, classes, have, named
 from commwatch.node.topology.model import Endpoint
 from commwatch.node.topology.paths import NEAR, THROUGH_CPU, PathClass, all_paths, nearest_nics, rank
 

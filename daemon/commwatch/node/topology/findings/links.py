@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from commwatch.node.topology.findings.view import NodeView, TopologyFinding, have, label_of, named
+from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, have, label_of, named
 from commwatch.node.topology.model import Endpoint, Gpu
 from commwatch.node.topology.paths import Path, narrowed, nvlinks_between, uplink
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TypeAlias
 
-from commwatch.node.topology.findings.view import NodeView, TopologyFinding, named
+from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, named
 from commwatch.node.topology.measured import Measured, median_of_others
 from commwatch.node.topology.model import Endpoint
 from commwatch.node.topology.paths import PathClass, rank

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commwatch.node.topology.findings.view import NodeView, TopologyFinding, have, named
+from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, have, named
 from commwatch.node.topology.model import NodeTopology
 from commwatch.node.topology.paths import all_paths, numa_of
 from commwatch.sources.files import is_pci_address

@@ -20,7 +20,7 @@ CLOCK_STEP_SECONDS = 2.0
 """A wall clock that moves this much against the monotonic one was stepped."""
 
 
-class Scheduler:
+class Timetable:
     """Runs coroutines at intervals; keeps going when the wall clock is stepped."""
 
     def __init__(

@@ -10,9 +10,9 @@ import msgspec
 import structlog
 
 from commwatch.config.thresholds import Thresholds
+from commwatch.findings.api_documents import FindingRecord, finding_record
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES, EVENTS, WATCHED
-from commwatch.findings.documents import FindingRecord, finding_record
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding, Sighting
 from commwatch.findings.history import CounterHistory, HistoryState
@@ -20,7 +20,7 @@ from commwatch.findings.looking import Looking, LookingState
 from commwatch.findings.register import Change, Register, RegisterState
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import RuleSet
-from commwatch.findings.score.model import Score
+from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import readings_of, score_of
 from commwatch.findings.words import format_evidence
 from commwatch.node.store import Store
@@ -53,7 +53,7 @@ def score_readings(facts: Facts, thresholds: Thresholds) -> Iterable[Reading]:
 READINGS: tuple[Readings, ...] = (score_readings,)
 
 
-class Verdict:
+class Judge:
     """What is wrong on this node, from look to look and over a restart."""
 
     def __init__(

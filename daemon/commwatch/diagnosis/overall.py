@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Verdict
-from commwatch.findings.documents import STALE_SECONDS, CauseRecord, FindingRecord, FindingsDocument
+from commwatch.findings.api_documents import STALE_SECONDS, CauseRecord, FindingRecord, FindingsDocument
 from commwatch.units import format_seconds
 
 

@@ -19,8 +19,6 @@ _RECOVERY_ACTIONS: Final = {
     6: "bus reset",
     7: "system reboot",
 }
-GPU_STATES: Final = {0: "ok", 1: "not answering", 2: "lost", 3: "reset required", 4: "missing"}
-RDMA_STATES: Final = {0: "no change", 1: "down", 2: "initialising", 3: "armed", 4: "active", 5: "deferred"}
 _ANOMALIES: Final = {2: "blank", 3: "stale", 4: "saturated"}
 _RIGHT_CONFIGURATION: Final = 1
 

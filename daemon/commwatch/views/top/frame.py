@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.documents import FindingsDocument, ProbesDocument, SnapshotDocument
+from commwatch.findings.api_documents import FindingsDocument, ProbesDocument, SnapshotDocument
 
 
 class Documents(msgspec.Struct, frozen=True):

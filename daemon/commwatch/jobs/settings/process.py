@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from commwatch.jobs.settings.model import (
+from commwatch.jobs.settings.facts import (
     NodeFacts,
     ProcessSettings,
     RemarkCode,

@@ -10,7 +10,7 @@ import msgspec
 from commwatch.findings.code import Role
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Evidence, Finding, Severity
-from commwatch.findings.score.model import Score
+from commwatch.findings.score.records import Score
 from commwatch.jobs.settings.records import AuditRecord
 from commwatch_exporters.catalogue import CATALOGUE, MetricType
 from commwatch_exporters.snapshot import Snapshot

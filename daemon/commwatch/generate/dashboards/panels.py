@@ -175,7 +175,7 @@ class Table(Panel):
 
 
 @dataclass(frozen=True)
-class Row:
+class PanelRow:
     """Panels under a heading."""
 
     title: str
@@ -203,7 +203,7 @@ class Dashboard:
     title: str
     description: str
     variables: Sequence[Variable]
-    rows: Sequence[Row]
+    rows: Sequence[PanelRow]
     time_from: str = "now-6h"
     annotated_node: bool = True
     """Whether Xids are marked; over many nodes they would cover everything."""
