@@ -49,9 +49,10 @@ mutants: $(BIN)/.dev  ## make 80 small mistakes in the code, one at a time, and 
 	@scripts/install-test-programs
 	PYTHONPATH=tests $(BIN)/python -m mutation --work "$$(mktemp -d)" $(ARGS)
 
-lint: $(BIN)/.dev  ## check style
+lint: $(BIN)/.dev  ## check style, and that imports run as the rooms allow
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 
 types: $(BIN)/.dev  ## check types
 	$(BIN)/mypy

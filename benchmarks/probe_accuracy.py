@@ -45,8 +45,8 @@ LOOP_CALLS = {"latency": 200, "bandwidth": 50}
 
 def plain_loop(step: Step, rank: int) -> float:
     """Median seconds of one call on this rank, each call timed by itself; of a small send half of there and back."""
-    import torch  # noqa: TID251 - the yardstick is a plain torch loop, in a process of its own
-    import torch.distributed as dist  # noqa: TID251 - as above
+    import torch
+    import torch.distributed as dist
 
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor

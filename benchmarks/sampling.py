@@ -13,7 +13,7 @@ import json
 import statistics
 import time
 
-import pynvml  # noqa: TID251 - a clock is put between this binding and the library beneath it
+import pynvml
 
 from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode

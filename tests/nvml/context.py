@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import pynvml  # noqa: TID251 - sizes of structures that the library fills
+import pynvml
 
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, VERSION_MISMATCH = 0, 2, 3, 25
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import pynvml  # noqa: TID251 - the library is a double of what this binding loads
+import pynvml
 import pytest
 
 from nvml.context import FUNCTIONS, Fabric, Gpm, GpmFunctions

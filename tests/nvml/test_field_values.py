@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import pynvml  # noqa: TID251 - the binding is what the batch is held against
+import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

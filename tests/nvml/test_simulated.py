@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding after each test
+import pynvml
 import pytest
 
 from commwatch.readings import Batch

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import torch  # noqa: TID251 - a rank, in a process of its own
-import torch.distributed as dist  # noqa: TID251 - as above
+import torch
+import torch.distributed as dist
 
 from commwatch.config import settings
 from commwatch.probes.cycle.measure import measure

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-import torch  # noqa: TID251 - a rank, in a process of its own
-import torch.distributed as dist  # noqa: TID251 - as above
+import torch
+import torch.distributed as dist
 
 from commwatch.probes.cycle.measure import RankError, measure
 from commwatch.probes.cycle.rank_calls import Call

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc  # noqa: TID251 - the stand-in of the kubelet serves by it
+import grpc
 
 LIST = "/v1.PodResourcesLister/List"
 

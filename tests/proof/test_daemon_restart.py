@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding
+import pynvml
 import pytest
 
 from commwatch.config.assets import asset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding after each test
+import pynvml
 import pytest
 
 from commwatch.simulation.library import install

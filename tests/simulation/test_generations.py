@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import TypeAlias
 
-import pynvml  # noqa: TID251 - the real binding is what these tests ask
+import pynvml
 import pytest
 
 from simulation.asking import ALL_LINKS, code_of, count, field, handle

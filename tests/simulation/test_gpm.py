@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import pynvml  # noqa: TID251 - the real binding is what these tests ask
+import pynvml
 import pytest
 
 from simulation.asking import code_of, handle

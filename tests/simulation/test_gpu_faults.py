@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import pynvml  # noqa: TID251 - the real binding is what these tests ask
+import pynvml
 import pytest
 
 from commwatch.errors import ConfigError

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pynvml  # noqa: TID251 - the binding is what the simulated library is held against
+import pynvml
 import pytest
 
 from commwatch.simulation.presets import PRESETS

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pynvml  # noqa: TID251 - the binding is what faults are seen through
+import pynvml
 import pytest
 
 from commwatch.errors import ConfigError

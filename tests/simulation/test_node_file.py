@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pynvml  # noqa: TID251 - the real binding is what these tests ask
+import pynvml
 import pytest
 
 from commwatch.config.simulated import absolute, names_a_file, node_name

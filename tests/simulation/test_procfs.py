@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pynvml  # noqa: TID251 - the driver's list of processes is held against the tree
+import pynvml
 import pytest
 
 from simulation.harness import Rehearsal

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding
+import pynvml
 import pytest
 
 from commwatch.simulation.presets import PRESETS

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding
+import pynvml
 import pytest
 
 from commwatch.findings.codes import CODES

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding afterwards
+import pynvml
 import pytest
 from structlog.testing import capture_logs
 

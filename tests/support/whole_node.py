@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import pynvml  # noqa: TID251 - the simulated library is taken from beneath this binding afterwards
+import pynvml
 import pytest
 
 from commwatch.config.settings import Config, Paths, source_settings
