@@ -49,7 +49,7 @@ def test_a_wrong_sum_fails_the_cycle(tmp_path: Path) -> None:
     script = tmp_path / "flip.py"
     script.write_text(
         "import torch, torch.distributed as dist\n"
-        "from commwatch.probes import rank\n"
+        "from commwatch.probes.cycle import rank\n"
         "whole = dist.all_reduce\n"
         "def flipped(tensor, *args, **options):\n"
         "    whole(tensor, *args, **options)\n"

@@ -232,7 +232,7 @@ sys.exit(args.run(args, config_from(args)))
 
 def test_a_sysfs_that_gives_no_answer_is_an_error(tmp_path: Path) -> None:
     """After the deadline, with a word on what to look at; nothing on standard output."""
-    hurry = "from commwatch.node.topology import gather\ngather.SYSFS_DEADLINE_SECONDS = 0.0\n"
+    hurry = "from commwatch.workers import by_hand\nby_hand.SYSFS_DEADLINE_SECONDS = 0.0\n"
     command = [sys.executable, "-c", hurry + _RUN, "--path.sysfs", str(rtx3090x4(tmp_path).root)]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)

@@ -119,10 +119,10 @@ def below_maximum(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for labels, _ in facts.series("commwatch_gpu_info"):
         address = labels["pci_bus_id"]
         evidence = []
-        most = max(both.get(address, 0.0), alone.get(address, 0.0))
+        most = max(both.get(address, -math.inf), alone.get(address, -math.inf))
         if lanes.get(address, math.inf) < most:
             evidence.append(Evidence("lanes", lanes[address], "lanes", most, "what the GPU can use"))
-        if generations.get(address, math.inf) < own.get(address, 0.0):
+        if generations.get(address, math.inf) < own.get(address, -math.inf):
             evidence.append(Evidence("generation", generations[address], "", own[address], "what the GPU can use"))
         if evidence:
             yield Sighting("pcie_below_maximum", pcie_link_of(labels), tuple(evidence))
