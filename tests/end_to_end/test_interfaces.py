@@ -30,8 +30,8 @@ import json, sys
 from pathlib import Path
 from commwatch.config.settings import NetworkSection as Settings
 from commwatch.sources.ethtool import EthtoolSource
-from commwatch.sources.ethtool.table import Row, driver
-table = {"": driver([Row("peer_ifindex", "peer"), Row("rx_queue_N_drops", "drops", numbers=2)])}
+from commwatch.sources.ethtool.table import CounterRow, driver
+table = {"": driver([CounterRow("peer_ifindex", "peer"), CounterRow("rx_queue_N_drops", "drops", numbers=2)])}
 source = EthtoolSource(Path("/sys"), Settings(physical_only=False), drivers=table)
 source.open(lambda device: None, frozenset(), None)
 batch = source.collect("ethtool")

@@ -250,7 +250,7 @@ def test_all_waits_together_fit_into_five_seconds() -> None:
 
 def test_a_look_may_be_as_old_as_asked_for(node: Node) -> None:
     """--max-age takes a duration."""
-    assert node.told(document(LISTED, age=61.0), "--slurm", "--max-age", "2m") == 1
+    assert node.told(document(LISTED, age=61.0), "--slurm", "--max-age", "2h") == 1
 
 
 def test_json_holds_everything(node: Node, capsys: Output) -> None:
@@ -264,7 +264,7 @@ def test_json_holds_everything(node: Node, capsys: Output) -> None:
         (LISTED, True, True),
     ]
     assert printed["drain"] == {"drained": True, "detail": f"node {NODE} is drained"}
-    assert printed["time"] - printed["looked_at"] == pytest.approx(4, abs=5)
+    assert printed["time"] >= printed["looked_at"] + 4
     assert (printed["because"], printed["counted"]) == (None, None)
 
 
