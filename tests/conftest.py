@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from commwatch.probes.cycle import process
 
 # No example has a deadline, and none is too slow to be made: a busy machine is no defect.
-# The examples are the same each time, so that a run says of a change what the last run said; new ones are tried on request.
+# The examples are the same each time, so that two runs of the same code agree; new ones are tried on request.
 settings.register_profile(
     "usual",
     deadline=None,

@@ -1,10 +1,62 @@
-"""What the codes of states mean, in one word each."""
+"""One word for each state that a metric gives as a number: for findings, page, terminal, logs and dashboards alike."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-GPU_STATES: Final = {0: "ok", 1: "not answering", 2: "lost", 3: "reset required", 4: "missing"}
+GPU_STATES: Final[Mapping[int, str]] = {
+    0: "ok", 1: "not answering", 2: "lost", 3: "reset required", 4: "missing",
+}  # fmt: skip
+"""``commwatch_gpu_state``."""
+
+RECOVERY_ACTIONS: Final[Mapping[int, str]] = {
+    0: "nothing", 1: "GPU reset", 2: "node reboot", 3: "drain P2P", 4: "drain and reset", 5: "recover the IMEX domain",
+    6: "bus reset", 7: "system reboot",
+}  # fmt: skip
+"""``commwatch_gpu_recovery_action``, NVML field 230."""
+
+NVLINK_STATES: Final[Mapping[int, str]] = {
+    0: "inactive", 1: "active", 2: "sleep", 3: "active with traffic disabled",
+}  # fmt: skip
+"""``commwatch_nvlink_link_state``, NVML field 165; 1 and 2 carry traffic."""
+
+NVLINK_BANDWIDTH_MODES: Final[Mapping[int, str]] = {
+    0: "full", 1: "off", 2: "minimum", 3: "half", 4: "three quarters",
+}  # fmt: skip
+"""``commwatch_nvlink_bandwidth_mode``."""
+
+FABRIC_STATES: Final[Mapping[int, str]] = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
+"""``commwatch_fabric_state``: how far a GPU is with joining its fabric."""
+
+FABRIC_HEALTH: Final[Mapping[int, str]] = {1: "healthy", 2: "unhealthy", 3: "limited capacity"}
+"""``commwatch_fabric_health``."""
+
+FABRIC_CONFIGURATIONS: Final[Mapping[int, str]] = {
+    1: "correct", 2: "wrong system GUID", 3: "wrong chassis serial number", 4: "no partition",
+    5: "insufficient NVLinks", 6: "incompatible GPU firmware", 7: "invalid location", 8: "invalid state of the GPU",
+}  # fmt: skip
+"""``commwatch_fabric_incorrect_configuration``."""
+
+P2P_STATES: Final[Mapping[int, str]] = {
+    0: "ok", 1: "chipset", 2: "GPU", 3: "topology", 4: "a setting of the driver", 5: "not supported", 6: "unknown",
+}  # fmt: skip
+"""``commwatch_gpu_p2p_status``: 0, or why a GPU does not reach another one."""
+
+RDMA_STATES: Final[Mapping[int, str]] = {
+    0: "no change", 1: "down", 2: "initialising", 3: "armed", 4: "active", 5: "deferred",
+}  # fmt: skip
+"""``commwatch_rdma_port_state``."""
+
+RDMA_PHYSICAL_STATES: Final[Mapping[int, str]] = {
+    1: "sleep", 2: "polling", 3: "disabled", 4: "training", 5: "link up", 6: "error recovery", 7: "test",
+}  # fmt: skip
+"""``commwatch_rdma_port_phys_state``."""
+
+COUNTER_ANOMALIES: Final[Mapping[int, str]] = {2: "blank", 3: "stale", 4: "saturated"}
+"""``commwatch_counter_anomaly``: why a counter cannot be believed."""
 
 
-RDMA_STATES: Final = {0: "no change", 1: "down", 2: "initialising", 3: "armed", 4: "active", 5: "deferred"}
+def word_of(words: Mapping[int, str], code: float) -> str:
+    """The word for a state; ``unknown (7)`` for one that has none."""
+    return words.get(int(code), f"unknown ({code:g})")

@@ -287,7 +287,7 @@ def test_what_was_learned_survives_a_restart(node: Node) -> None:
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 4}
     assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (2, 1)
     assert node.pipeline.describe_inventory()["missing"] == [
-        f"GPU 1 ({SLOTS[1]}) is missing", "nvlink: 1 of 2 expected",
+        f"GPU1 ({SLOTS[1]}): missing", "nvlink: 1 of 2 expected",
     ]  # fmt: skip
 
 
@@ -366,7 +366,7 @@ def test_a_lost_gpu_is_not_present_although_the_driver_lists_it(node: Node) -> N
 
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 2}
     assert node.value("commwatch_present", "gpu") == 1
-    assert node.pipeline.describe_inventory()["missing"][0] == f"GPU 1 ({SLOTS[1]}) is lost"
+    assert node.pipeline.describe_inventory()["missing"][0] == f"GPU1 ({SLOTS[1]}): lost"
 
 
 def test_evidence_of_one_collector_stands_until_that_collector_succeeds(node: Node) -> None:

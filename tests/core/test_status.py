@@ -211,8 +211,8 @@ def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -
     }
 
 
-def test_a_cause_that_is_less_grave_stays_below_what_it_explains(running: Engine, clock: Clock) -> None:
-    """Nobody is told of a warning in the place of what is critical."""
+def test_a_cause_that_is_less_severe_leads_too(running: Engine, clock: Clock) -> None:
+    """The card keeps the severity of what it explains, and names the part to act on first."""
     name, code = next((name, code) for name, code in CODES.items() if code.severity == "warning")
     cause = Cause(name, Component("gpu", "0000:17:00.0", "GPU0"), (), 0.9, "It may be.")
     probe = Component("probe", "all_reduce", "probe all_reduce")
@@ -220,9 +220,22 @@ def test_a_cause_that_is_less_grave_stays_below_what_it_explains(running: Engine
 
     (slow,) = told(running).findings
 
-    assert (slow.title, slow.part, slow.effect) == (CODES["probe_bandwidth_low"].title, "probe all_reduce", "")
-    assert slow.causes == [f"{code.title}: GPU0 (0000:17:00.0)"]
-    assert (slow.culprit, slow.next_step) == ("GPU0 (0000:17:00.0)", code.next_step)
+    assert (slow.severity, slow.title, slow.part) == ("critical", code.title, "GPU0 (0000:17:00.0)")
+    assert slow.effect == f"{CODES['probe_bandwidth_low'].title} (probe all_reduce)"
+    assert (slow.causes, slow.next_step) == ([], code.next_step)
+
+
+def test_a_fault_leads_itself(running: Engine, clock: Clock) -> None:
+    """A lost GPU is named before the Xid that came with it."""
+    gpu = Component("gpu", "0000:17:00.0", "GPU0")
+    cause = Cause("xid_fabric", gpu, (), 0.8, "The driver reported it.")
+    running.verdict.findings = [Finding("gpu_lost", gpu, "critical", clock.time(), (), "", (cause,))]
+
+    (lost,) = told(running).findings
+
+    assert (lost.title, lost.part, lost.effect) == (CODES["gpu_lost"].title, "GPU0 (0000:17:00.0)", "")
+    assert lost.causes == [f"{CODES['xid_fabric'].title}: GPU0 (0000:17:00.0)"]
+    assert lost.next_step == CODES["gpu_lost"].next_step
 
 
 def test_a_part_is_marked_with_the_gravest_that_is_said_of_it() -> None:

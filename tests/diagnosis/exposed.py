@@ -18,6 +18,7 @@ from commwatch.findings.api_documents import (
     SnapshotDocument,
     metric_records,
 )
+from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Evidence, Severity
 from commwatch.findings.score.records import Score
 from commwatch.jobs.settings.records import AuditRecord
@@ -73,7 +74,7 @@ def finding(
 ) -> FindingRecord:
     """An open finding of a component such as ``rdma_port/mlx5_0/1``."""
     return FindingRecord(
-        code, f"title of {code}", severity, "fault", _component(component), NOW - 60, NOW, "",
+        code, f"title of {code}", severity, CODES[code].role, _component(component), NOW - 60, NOW, "",
         (Evidence("rise", 12.0, "", 10.0, "rdma_packet_errors_per_hour"),), causes, "meaning", "do this", "",
     )  # fmt: skip
 

@@ -79,7 +79,7 @@ def test_gpus_are_counted(present: float, expected: float | None, state: float, 
     check = of(changed(numbers), "GPUs")
 
     assert check.verdict == verdict
-    assert ("is lost" in check.detail) == (state == 2.0)
+    assert (": lost" in check.detail) == (state == 2.0)
 
 
 def test_gpus_without_a_driver_are_not_counted() -> None:

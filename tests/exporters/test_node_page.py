@@ -249,59 +249,35 @@ def test_a_pcie_link_below_its_best_is_marked_before_anything_was_learned() -> N
     assert page_of(values).count("td", "bad") == 0
 
 
-def test_signs_of_trouble() -> None:
-    """Each kind of sign in words; the links of a GPU with the same trouble are one line."""
+def test_driver_events() -> None:
+    """Xids of a GPU in one line with the time of the last one; SXids by switch."""
     gpu, slot = GPU
     values: dict[Series, Value] = {
-        ("commwatch_gpu_recovery_action", GPU): 1,
-        ("commwatch_fabric_fault", (*GPU, "degraded_bandwidth")): 1,
-        ("commwatch_fabric_incorrect_configuration", GPU): 4,
-        ("commwatch_service_running", ("nvidia-fabricmanager",)): 0,
-        ("commwatch_pcie_link_degraded", (*GPU, "width")): 1,
-        ("commwatch_pcie_device_link_degraded", ("0000:19:00.0", "nic", "generation")): 1,
-        ("commwatch_counter_anomaly", ("rdma", "mlx5_2/1", "symbol_errors")): 4,
-        **{("commwatch_counter_anomaly", ("nvml", f"{slot}/{link}", "nvlink_bytes")): 2 for link in range(18)},
         ("commwatch_gpu_xid_events_total", (*GPU, "79")): 1,
         ("commwatch_gpu_xid_events_total", (*GPU, "94")): 3,
         ("commwatch_gpu_last_xid_timestamp_seconds", GPU): 1_900_000_000.5,
         ("commwatch_nvswitch_sxid_events_total", ("0000:08:00.0", "12028")): 2,
     }
-    part = f"GPU {gpu} ({slot})"
 
-    assert page_of(values).tables["Signs of trouble"][1:] == [
-        [part, "the driver asks for: GPU reset"],
-        [part, "fabric: degraded bandwidth"],
-        [part, "fabric: configured wrongly (code 4)"],
-        ["nvidia-fabricmanager", "does not run"],
-        [part, "PCIe link below its best: width"],
-        ["nic 0000:19:00.0", "PCIe link below its best: generation"],
-        [slot, "counter cannot be believed: nvlink_bytes is blank on 18 links"],
-        ["mlx5_2/1", "counter cannot be believed: symbol_errors is saturated"],
-        [part, "Xid 79 (1 ×), 94 (3 ×), last 2030-03-17 17:46:40 UTC"],
+    assert page_of(values).tables["Driver events"][1:] == [
+        [f"GPU{gpu} ({slot})", "Xid 79 (1 ×), 94 (3 ×), last 2030-03-17 17:46:40 UTC"],
         ["NVSwitch 0000:08:00.0", "SXid 12028 (2 ×)"],
     ]
 
 
-def test_a_healthy_node_shows_no_signs() -> None:
-    """Where all is well the heading is left out too."""
-    values: dict[Series, Value] = {
-        ("commwatch_gpu_recovery_action", GPU): 0,
-        ("commwatch_fabric_fault", (*GPU, "route_unhealthy")): 0,
-        ("commwatch_fabric_incorrect_configuration", GPU): 1,
-        ("commwatch_service_running", ("nvidia-persistenced",)): 1,
-        ("commwatch_pcie_link_degraded", (*GPU, "width")): 0,
-        ("commwatch_gpu_xid_events_total", (*GPU, "74")): 0,
-    }
+def test_a_healthy_node_shows_no_driver_events() -> None:
+    """Codes that are exposed with 0 are none, and the heading is left out too."""
+    values: dict[Series, Value] = {("commwatch_gpu_xid_events_total", (*GPU, "74")): 0}
 
-    assert "Signs of trouble" not in page_of(values).texts
+    assert "Driver events" not in page_of(values).texts
 
 
-def test_many_signs_are_cut_short() -> None:
+def test_many_driver_events_are_cut_short() -> None:
     """The page stays readable; the last line counts the others."""
     values: dict[Series, Value] = {
-        ("commwatch_counter_anomaly", ("rdma", f"mlx5_{device:03}/1", "symbol_errors")): 4 for device in range(32)
+        ("commwatch_nvswitch_sxid_events_total", (f"0000:{switch:02x}:00.0", "12028")): 1 for switch in range(32)
     }
-    rows = page_of(values).tables["Signs of trouble"]
+    rows = page_of(values).tables["Driver events"]
 
     assert len(rows) == 1 + 30 + 1
     assert rows[-1] == ["others", "and 2 more, among the metrics"]

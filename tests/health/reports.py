@@ -23,11 +23,13 @@ LOOKED = NOW - 4.0
 LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
 
 
-def fault(code: str, *, last_seen: float | None = LOOKED, is_cause: bool = False, facts: tuple[str, ...] = ()) -> Fault:
+def fault(
+    code: str, *, last_seen: float | None = LOOKED, is_cause: bool = False, events: tuple[str, ...] = ()
+) -> Fault:
     """A finding of a code at link 3 of GPU0, seen at the last look."""
     known = CODES[code]
     since = None if is_cause else NOW - 300
-    return Fault(code, known.title, known.severity, LINK.words, since, last_seen, is_cause, facts)
+    return Fault(code, known.title, known.severity, LINK.words, since, last_seen, is_cause, events=events)
 
 
 def report(*faults: Fault, **changes: Any) -> Report:

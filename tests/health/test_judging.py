@@ -12,7 +12,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.health import (
     BLIND,
     DRAIN_LIST,
-    PROGRAM_XIDS,
+    PROGRAM_EVENTS,
     Asked,
     Fault,
     Report,
@@ -142,10 +142,10 @@ def xid_fault(*xids: str) -> Fault:
     counts = {("0", "0000:17:00.0", xid): 1.0 for xid in xids}
     facts = facts_of({name: counts}, {60.0: {name: dict.fromkeys(counts, 0.0)}})
     [sighting] = [one for one in seen_by(driver_errors, facts) if one.code == "xid_fabric"]
-    return fault("xid_fabric", facts=tuple(fact.what for fact in sighting.evidence))
+    return fault("xid_fabric", events=tuple(fact.event for fact in sighting.evidence))
 
 
-@pytest.mark.parametrize("xid", sorted(PROGRAM_XIDS))
+@pytest.mark.parametrize("xid", sorted(event.removeprefix("xid ") for event in PROGRAM_EVENTS))
 def test_an_xid_that_a_program_can_bring_about_drains_nothing(xid: str) -> None:
     """A job with a wrong address would drain one node after another."""
     health = judge(report(xid_fault(xid)), SLURM)

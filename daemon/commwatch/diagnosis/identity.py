@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from commwatch.findings.api_documents import SnapshotDocument
-from commwatch_exporters.state_words import GPU_STATES
+from commwatch_exporters.state_words import GPU_STATES, word_of
 
 
 class GpuIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ def _gpus(snapshot: SnapshotDocument) -> tuple[GpuIdentity, ...]:
                 model=info.get("name", ""),
                 uuid=info.get("uuid", ""),
                 serial=info.get("serial", ""),
-                state="" if state is None else GPU_STATES.get(int(state), f"{state:g}"),
+                state="" if state is None else word_of(GPU_STATES, state),
             )
         )
     return tuple(found)

@@ -11,7 +11,7 @@ from commwatch.diagnosis.rdma_ports import ACTIVE, BEST_MTU, LINK_UP, PortFacts,
 from commwatch.diagnosis.rdma_troubles import troubles
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.ports import all_read
-from commwatch.findings.rules.rdma import PHYSICAL_STATES, STATES
+from commwatch_exporters.state_words import RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
 _STABLE = "the fastest that was stable here"
 _SIBLINGS = "the fastest port of the same adapter model"
@@ -67,8 +67,8 @@ def _state(facts: Facts, port: PortFacts) -> Check:
         return _check(port, what, "not measured", detail="its state was not read")
     if port.state == ACTIVE:
         return _check(port, what, "passed", "active", "active")
-    physical = "" if port.physical_state is None else PHYSICAL_STATES.get(port.physical_state, "")
-    measured = STATES.get(port.state, f"{port.state}")
+    physical = "" if port.physical_state is None else word_of(RDMA_PHYSICAL_STATES, port.physical_state)
+    measured = word_of(RDMA_STATES, port.state)
     detail = f"physical state: {physical}" if physical else ""
     if port.is_expected:
         return _check(

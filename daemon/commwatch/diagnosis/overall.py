@@ -53,12 +53,11 @@ def _blind(told: FindingsDocument, *, has_gpus: bool) -> str:
 
 
 def _of_findings(findings: Sequence[FindingRecord]) -> str:
-    """The part to look at first: that of the likeliest cause where a finding has one, else its own."""
+    """The part to look at first."""
     first = findings[0]
     said = f"{first.title}{_at(first)}"
-    if first.causes:
-        cause = first.causes[0]
-        said = f"{cause.title}{_at(cause)}, the likeliest cause of: {said}"
+    if first.lead is not first:
+        said = f"{first.lead.title}{_at(first.lead)}, the likeliest cause of: {said}"
     others = sum(one.severity != "info" for one in findings) - 1
     return f"{said}; and {others} more" if others else said
 

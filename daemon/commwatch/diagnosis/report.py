@@ -121,8 +121,7 @@ def _finding(group: Sequence[FindingRecord], now: float) -> Iterator[str]:
         yield f"<p>Likely because of{order}:</p><ol>"
         yield "".join(map(_cause, finding.causes))
         yield "</ol>"
-    step = finding.causes[0].next_step if finding.causes else finding.next_step
-    yield f'<p class="next"><strong>Next:</strong> {_text(step)}</p></article>'
+    yield f'<p class="next"><strong>Next:</strong> {_text(finding.lead.next_step)}</p></article>'
 
 
 def _since(finding: FindingRecord, now: float) -> str:

@@ -89,7 +89,7 @@ def _finding_lines(group: Sequence[FindingRecord], now: float) -> Iterator[tuple
             yield [(f"  {format_evidence(fact)}", "")], 4
     for place, cause in enumerate(finding.causes, start=1):
         yield from _cause_lines(place, cause)
-    yield _next(finding.causes[0].next_step if finding.causes else finding.next_step)
+    yield _next(finding.lead.next_step)
 
 
 def _age(finding: FindingRecord, now: float) -> str:

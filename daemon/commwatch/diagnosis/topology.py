@@ -14,8 +14,8 @@ from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured, laid_over
 from commwatch.node.topology.model import Gpu, Nic, NodeTopology, Topology
 from commwatch.node.topology.paths import NEAR, THROUGH_CPU, Path, all_paths, nearest_nics, numa_of, rank
+from commwatch_exporters.state_words import GPU_STATES, word_of
 
-_STATES = {1: "does not answer", 2: "is lost", 3: "waits for a reset", 4: "is missing"}
 _P2P_UNKNOWN = 6
 _STABLE = "the most that was stable here"
 _GPUDIRECT = (
@@ -78,7 +78,7 @@ def _gpus(facts: Facts, node: NodeTopology) -> Check:
         return _check("GPUs", "not measured", detail="the driver was not read")
     least, source = (on_bus, "GPUs on the PCI bus") if expected is None else (int(expected), _STABLE)
     wrong = [
-        f"GPU{labels['gpu']} ({labels['pci_bus_id']}) {_STATES.get(int(state), f'is in state {state:g}')}"
+        f"GPU{labels['gpu']} ({labels['pci_bus_id']}): {word_of(GPU_STATES, state)}"
         for labels, state in facts.series("commwatch_gpu_state")
         if state
     ]

@@ -93,6 +93,11 @@ class FindingRecord(msgspec.Struct, frozen=True):
     next_step: str
     alert: str
 
+    @property
+    def lead(self) -> FindingRecord | CauseRecord:
+        """What every face names first: the likeliest cause, unless the finding is a fault itself."""
+        return self.causes[0] if self.role != "fault" and self.causes else self
+
 
 class FindingsDocument(About, frozen=True, kw_only=True):
     """Answer of ``/api/v1/findings`` and of the control operation ``findings``."""

@@ -69,6 +69,8 @@ class Evidence(msgspec.Struct, frozen=True):
     """In the same unit; None where any such fact is a fault."""
     threshold_origin: str = ""
     """Key in ``thresholds.yaml``, or in words where the threshold is not a number of ours."""
+    event: str = ""
+    """What was counted, where it is an event with a number: ``xid 74``, ``sxid 12028``."""
 
 
 class Sighting(msgspec.Struct, frozen=True):

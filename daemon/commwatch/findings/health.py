@@ -41,11 +41,9 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
 """Codes for which a node is taken from its scheduler, and why: critical faults of the node's own hardware that do not
 go away by themselves. A symptom has many causes; a fault of a shared network is on many nodes at once."""
 
-PROGRAM_XIDS: Final = frozenset({"108", "137", "145"})
+PROGRAM_EVENTS: Final = frozenset({"xid 108", "xid 137", "xid 145"})
 """Xids of the fabric that a program's access to a wrong address shows as well: a job that does so would drain one node
 after another. They drain nothing where no other fact stands beside them."""
-_XID: Final = re.compile(r"Xid (\d+)\b")
-"""As the rules of the kernel log word their evidence."""
 
 BLIND: Final = frozenset({"collector_failing", "collector_stale", "worker_stuck", "rule_failing"})
 """Findings about commwatch itself by which something on the node is not seen."""
@@ -71,25 +69,22 @@ class Fault:
     """When a rule saw it last, seconds since 1970; None where that is not known."""
     is_cause: bool = False
     """It explains a finding and is not one of its own."""
-    facts: tuple[str, ...] = ()
-    """What its evidence is about: ``Xid 74 (NVLink error) in the last hour``."""
+    lead: str = ""
+    """The likeliest cause with its component, where that is named first; empty where the fault itself is."""
+    events: tuple[str, ...] = ()
+    """The event of each fact that it stands on: ``xid 74``; empty for a fact that is none."""
 
     @property
     def calls_for_drain(self) -> bool:
         """Whether it is on the drain list, and not by facts alone that a program can bring about."""
         if self.code not in DRAIN_LIST:
             return False
-        return not self.facts or not all(_is_of_program(fact) for fact in self.facts)
+        return not self.events or not PROGRAM_EVENTS.issuperset(self.events)
 
     @property
     def words(self) -> str:
         """``NVLink is down: GPU0 link 3 (0000:17:00.0/3)``."""
-        return f"{self.title}: {self.where}"
-
-
-def _is_of_program(fact: str) -> bool:
-    xid = _XID.match(fact)
-    return xid is not None and xid[1] in PROGRAM_XIDS
+        return self.lead or f"{self.title}: {self.where}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,9 @@ def report_of(document: FindingsDocument, preset: str = "") -> Report:
 def _faults(document: FindingsDocument) -> Iterator[Fault]:
     """Findings, then the causes that stand below them, each once."""
     for one in document.findings:
-        yield _fault(one, since=one.since)
+        lead = one.lead
+        words = "" if lead is one else f"{lead.title}: {lead.component.component.words}"
+        yield _fault(one, since=one.since, lead=words)
     causes = {
         (cause.code, cause.component.identity): cause for one in document.findings for cause in one.causes
     }  # fmt: skip
@@ -41,12 +43,13 @@ def _faults(document: FindingsDocument) -> Iterator[Fault]:
         yield _fault(cause)
 
 
-def _fault(record: FindingRecord | CauseRecord, since: float | None = None) -> Fault:
+def _fault(record: FindingRecord | CauseRecord, since: float | None = None, lead: str = "") -> Fault:
     """One record as it is judged.
 
     Args:
         record: of the daemon.
         since: of a finding; None of a cause.
+        lead: see ``Fault``.
     """
     return Fault(
         code=record.code,
@@ -56,5 +59,6 @@ def _fault(record: FindingRecord | CauseRecord, since: float | None = None) -> F
         since=since,
         last_seen=record.last_seen,
         is_cause=since is None,
-        facts=tuple(fact.what for fact in record.evidence),
+        lead=lead,
+        events=tuple(fact.event for fact in record.evidence),
     )

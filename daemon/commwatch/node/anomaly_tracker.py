@@ -12,13 +12,13 @@ from commwatch.node.anomaly import BLANK, CounterWatch, FedWatch
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout
+from commwatch_exporters.state_words import COUNTER_ANOMALIES
 
 log = structlog.get_logger("commwatch.anomalies")
 
 LOOK_SECONDS = 10.0
 """Between two looks at the counters of one device: none of the anomalies comes and goes quickly."""
 GROUP = "counter_anomaly"
-_NAMES = {2: "blank", 3: "stale", 4: "saturated"}
 _PCIE_BYTES = ("pcie_transmit_bytes_total", "pcie_receive_bytes_total")
 
 
@@ -95,7 +95,7 @@ class Anomalies:
         # A GPU in trouble has it on all its links at once: one line for each counter.
         for (counter, code), parts in groupby(sorted(new), key=lambda one: one[:2]):
             places = [part for _, _, part in parts]
-            log.warning("a counter cannot be believed", devices=places, counter=counter, state=_NAMES[code])
+            log.warning("a counter cannot be believed", devices=places, counter=counter, state=COUNTER_ANOMALIES[code])
         name = f"{collector.name} {device}"
         if not found:
             self._store.drop(GROUP, name)

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator
 
 from commwatch import __version__
 from commwatch.config.simulated import node_name
-from commwatch.findings.api_documents import STALE_SECONDS
+from commwatch.findings.api_documents import STALE_SECONDS, CauseRecord, FindingRecord, finding_record
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import SEVERITIES, Cause, Finding, Severity
+from commwatch.findings.finding import SEVERITIES, Finding
 from commwatch.findings.score.records import Score
 from commwatch.node.run import Collector
 from commwatch.service.engine import Engine
@@ -55,7 +55,7 @@ def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Sta
         notices=tuple(_notices(engine, maintenance)),
         looked=verdict.looked_at is not None,
         doubt=_doubt(verdict, now),
-        findings=[_finding(one, now) for one in verdict.findings],
+        findings=[finding_status(finding_record(one, {}), now) for one in verdict.findings],
         marks=marks_of(verdict.findings),
         score=None if verdict.looked_at is None else _score(verdict.score()),
         pairs=_pairs(engine, now),
@@ -116,34 +116,26 @@ def marks_of(findings: list[Finding]) -> dict[str, Mark]:
     return {identity: Mark(severity, CODES[code].title) for severity, code, identity in said}
 
 
-def _finding(finding: Finding, now: float) -> FindingStatus:
-    """What a card says: what is wrong and why, or the cause first where that is as grave itself."""
-    code = CODES[finding.code]
-    causes = finding.causes
-    likeliest = causes[0] if causes else None
-    title, part, effect = _titled(finding), finding.component.words, ""
-    if likeliest is not None and _is_as_grave(CODES[likeliest.code].severity, finding.severity):
-        effect = f"{title} ({part})"
-        title, part, causes = _titled(likeliest), likeliest.component.words, causes[1:]
+def finding_status(finding: FindingRecord, now: float) -> FindingStatus:
+    """What a card says: what is wrong and why, or the cause first where that leads."""
+    lead, causes = finding.lead, finding.causes
     return FindingStatus(
         severity=finding.severity,
-        title=title,
-        part=part,
+        title=_titled(lead),
+        part=lead.component.component.words,
         age_seconds=max(0.0, now - finding.since),
-        effect=effect,
-        causes=[f"{CODES[cause.code].title}: {cause.component.words}" for cause in causes],
-        culprit="" if likeliest is None else likeliest.component.words,
-        next_step=(code if likeliest is None else CODES[likeliest.code]).next_step,
-        code=likeliest.code if likeliest is not None and effect else finding.code,
+        effect="" if lead is finding else f"{_titled(finding)} ({finding.component.component.words})",
+        causes=[
+            f"{cause.title}: {cause.component.component.words}" for cause in (causes if lead is finding else causes[1:])
+        ],
+        culprit=causes[0].component.component.words if causes else "",
+        next_step=lead.next_step,
+        code=lead.code,
     )
 
 
-def _titled(said: Finding | Cause) -> str:
-    return CODES[said.code].title + (f": {said.detail}" if said.detail else "")
-
-
-def _is_as_grave(severity: Severity, other: Severity) -> bool:
-    return SEVERITIES.index(severity) <= SEVERITIES.index(other)
+def _titled(said: FindingRecord | CauseRecord) -> str:
+    return said.title + (f": {said.detail}" if said.detail else "")
 
 
 def _score(score: Score) -> ScoreStatus:

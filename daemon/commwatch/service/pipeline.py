@@ -29,6 +29,7 @@ from commwatch.service.instruments import Instruments
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block
+from commwatch_exporters.state_words import GPU_STATES, word_of
 
 log = structlog.get_logger("commwatch.pipeline")
 
@@ -42,7 +43,6 @@ _INTERFACES = ("network", "ethtool")
 """Collectors of network interfaces, each the only one of its source."""
 _OWN_SUMS = frozenset({"nvml_gpm", "kernel_log", "nccl_logs"})
 """Their counters are sums of the source's own, which begin anew with each worker: no reset of hardware."""
-STATE_NAMES = {1: "does not answer", 2: "is lost", 3: "needs a reset", 4: "is missing"}
 
 
 class Pipeline:
@@ -206,9 +206,9 @@ class Pipeline:
 
     def _missing_gpus(self) -> list[str]:
         return [
-            f"GPU {gpu or '?'} ({pci_bus_id or 'address not known'}) {STATE_NAMES[state]}"
+            f"GPU{gpu or '?'} ({pci_bus_id or 'address not known'}): {word_of(GPU_STATES, state)}"
             for (gpu, pci_bus_id), state in self._states.items()
-            if state in STATE_NAMES
+            if state
         ]
 
     def _missing_parts(self, expected: Any, present: Any) -> list[str]:

@@ -10,7 +10,7 @@ from commwatch_exporters.node_page.markup import level_of
 from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.node_page.tables import LINK_UP_STATES, by_gpu, gpu_keys, pcie_words
 from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES
+from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES, word_of
 
 _RDMA_ACTIVE = 4
 _DEEPEST = 64
@@ -179,7 +179,7 @@ def _gpus(snapshot: Snapshot, marks: Marks) -> list[Gpu]:
         index, address = key
         state = snapshot.value("commwatch_gpu_state", *key)
         wrong = worst_mark(marks, f"gpu/{address}", f"part/gpu/GPU{index}")
-        words = "state unknown" if state is None else GPU_STATES.get(int(state), f"unknown state {state}")
+        words = "state unknown" if state is None else word_of(GPU_STATES, state)
         level = "unknown" if state is None else "bad" if state else level_of(wrong.severity) if wrong else "good"
         pcie, degraded = pcie_words(snapshot, *key)
         pcie_wrong = worst_mark(marks, f"pcie_link/{address}", f"part/pcie_link/{address}")
@@ -230,7 +230,7 @@ def _adapters(snapshot: Snapshot, marks: Marks) -> list[Adapter]:
     for found, _ in snapshot.samples("commwatch_rdma_port_info"):
         key = (found["device"], found["port"])
         state = snapshot.value("commwatch_rdma_port_state", *key)
-        words = "state unknown" if state is None else RDMA_STATES.get(int(state), f"unknown state {state}")
+        words = "state unknown" if state is None else word_of(RDMA_STATES, state)
         up = None if state is None else state == _RDMA_ACTIVE
         name = found["device"] if found["port"] == "1" else f"{found['device']}/{found['port']}"
         wrong = port_mark(marks, *key, found["netdev"])

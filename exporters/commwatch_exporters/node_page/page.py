@@ -13,7 +13,7 @@ from commwatch_exporters.node_page.matrix import pairs_section
 from commwatch_exporters.node_page.records import STILL_PATH, Fact, Status
 from commwatch_exporters.node_page.running import collector_table, probe_table
 from commwatch_exporters.node_page.style import STYLE
-from commwatch_exporters.node_page.tables import gpu_table, interface_table, rdma_table, signs_table
+from commwatch_exporters.node_page.tables import events_table, gpu_table, interface_table, rdma_table
 from commwatch_exporters.snapshot import Snapshot
 
 REFRESH_SECONDS: Final = 10
@@ -46,7 +46,7 @@ def render_node_page(snapshot: Snapshot, status: Status, telemetry_path: str, *,
             verdict_card(status, said),
             _facts(status.facts),
             findings_section(status.findings, status.documentation),
-            signs_table(snapshot),
+            events_table(snapshot),
             f'<div class="two">{_picture(fabric)}{pairs_section(status.pairs)}</div>',
             probe_table(status.probes),
             gpu_table(snapshot),

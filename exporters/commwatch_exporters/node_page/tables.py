@@ -1,22 +1,22 @@
-"""The tables of the parts: GPUs, RDMA ports and network interfaces, and the signs of trouble among the readings."""
+"""The tables of the parts: GPUs, RDMA ports and network interfaces, and the events of the driver."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from commwatch_exporters.node_page.driver_events import driver_events
 from commwatch_exporters.node_page.marks import Marks, port_mark, worst_mark
 from commwatch_exporters.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, text
 from commwatch_exporters.node_page.records import Mark
-from commwatch_exporters.node_page.signs import signs
 from commwatch_exporters.snapshot import Snapshot, Value
-from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES
+from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES, word_of
 
 LINK_UP_STATES = (1, 2)
 """Active and asleep."""
 _GPU_FAMILIES = ("commwatch_gpu_info", "commwatch_gpu_state")
 _RDMA = ("commwatch_rdma_port_info", "commwatch_rdma_port_state")
 _ETHERNET = ("commwatch_ethernet_info", "commwatch_ethernet_carrier")
-_MOST_SIGNS = 30
+_MOST_EVENTS = 30
 
 
 def gpu_keys(snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -36,15 +36,15 @@ def interface_names(snapshot: Snapshot) -> list[str]:
     return sorted({found["device"] for family in _ETHERNET for found, _ in snapshot.samples(family)})
 
 
-def signs_table(snapshot: Snapshot) -> str:
-    """What the readings themselves say is wrong; nothing where nothing is."""
-    found = signs(snapshot)
+def events_table(snapshot: Snapshot) -> str:
+    """Xids and SXids by device; nothing where none came."""
+    found = list(driver_events(snapshot))
     if not found:
         return ""
-    rows = [[cell(sign.part), f'<td class="text">{text(sign.text)}</td>'] for sign in found[:_MOST_SIGNS]]
-    if len(found) > _MOST_SIGNS:
-        rows.append([cell("others"), f'<td class="text">and {len(found) - _MOST_SIGNS} more, among the metrics</td>'])
-    return table("signs", "Signs of trouble", ("Part", "What is seen"), rows, "")
+    rows = [[cell(part), f'<td class="text">{text(words)}</td>'] for part, words in found[:_MOST_EVENTS]]
+    if len(found) > _MOST_EVENTS:
+        rows.append([cell("others"), f'<td class="text">and {len(found) - _MOST_EVENTS} more, among the metrics</td>'])
+    return table("events", "Driver events", ("Part", "Xids and SXids"), rows, "")
 
 
 def gpu_table(snapshot: Snapshot) -> str:
@@ -146,7 +146,7 @@ def _marked(words: str, mark: Mark | None) -> str:
 def _gpu_state(value: Value) -> str:
     if value is None:
         return cell("")
-    return judged("bad" if value else "good", GPU_STATES.get(int(value), f"unknown ({value})"))
+    return judged("bad" if value else "good", word_of(GPU_STATES, value))
 
 
 def _links(states: Mapping[str, float], wanted: Mapping[str, float]) -> str:
@@ -165,7 +165,7 @@ def _pcie(snapshot: Snapshot, gpu: str, slot: str) -> str:
 
 
 def _port_state(value: Value) -> str:
-    return "" if value is None else RDMA_STATES.get(int(value), f"unknown ({value})")
+    return "" if value is None else word_of(RDMA_STATES, value)
 
 
 def _count(value: Value) -> str:

@@ -42,7 +42,7 @@ def test_gpus_of_which_little_is_known_stay_apart() -> None:
 
 def test_what_the_driver_asks_for_is_told_in_words() -> None:
     """A number of a newer driver is told as the number; 0 asks for nothing."""
-    for action, words in ((1, "GPU reset"), (4, "drain and reset"), (9, "action 9")):
+    for action, words in ((1, "GPU reset"), (4, "drain and reset"), (9, "unknown (9)")):
         [sighting] = seen_by(recovery, facts_of({"commwatch_gpu_recovery_action": {GPU0: action}}))
         assert (sighting.code, sighting.detail) == ("gpu_recovery_needed", words)
     assert seen_by(recovery, facts_of({"commwatch_gpu_recovery_action": {GPU0: 0}})) == []

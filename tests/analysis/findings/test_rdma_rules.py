@@ -45,7 +45,7 @@ def port(state: float | None = 4.0, physical: float = 5.0, is_expected: bool = T
         (1, 3, ("down", "disabled"), "switched off"),
         (2, 5, ("initialising", "link up"), "subnet manager"),
         (1, 4, ("down", "training"), ""),
-        (0, 9, ("no change", "9"), ""),
+        (0, 9, ("no change", "unknown (9)"), ""),
     ],
 )
 def test_a_port_that_was_active_and_is_not_is_down(

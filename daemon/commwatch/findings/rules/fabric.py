@@ -10,6 +10,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, service_of
 from commwatch.findings.rules.rule_set import RuleSet
+from commwatch_exporters.state_words import FABRIC_CONFIGURATIONS, FABRIC_HEALTH, FABRIC_STATES, P2P_STATES, word_of
 
 _UNHEALTHY, _LIMITED = 2, 3
 """Of ``commwatch_fabric_health``."""
@@ -23,30 +24,10 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
 """What each check of ``commwatch_fabric_fault`` says; the two on partition and fabric manager are looked at apart."""
 
 _NOT_STARTED, _IN_PROGRESS, _COMPLETED = 1, 2, 3
-_STATES: Mapping[float, str] = {_NOT_STARTED: "not started", _IN_PROGRESS: "in progress"}
 
 _NOTHING_WRONG = 1
-_CONFIGURATION: Mapping[float, str] = {
-    2: "wrong system GUID",
-    3: "wrong chassis serial number",
-    4: "no partition",
-    5: "insufficient NVLinks",
-    6: "incompatible GPU firmware",
-    7: "invalid location",
-    8: "invalid state of the GPU",
-}
-
 _FABRIC_MANAGER = "nvidia-fabricmanager"
 _FABRIC_SERVICES = ("nvidia-imex", "nvlsm")
-
-_P2P: Mapping[float, str] = {
-    1: "chipset",
-    2: "GPU",
-    3: "topology",
-    4: "a setting of the driver",
-    5: "not supported",
-    6: "unknown",
-}
 
 _JOIN_TAKES = 60.0
 """Seconds for which a GPU may be joining after a start or a reset before that is a finding."""
@@ -58,7 +39,7 @@ def health(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for labels, verdict in facts.series("commwatch_fabric_health"):
         code = {_UNHEALTHY: "fabric_unhealthy", _LIMITED: "fabric_limited"}.get(int(verdict))
         if code is not None:
-            words = "unhealthy" if code == "fabric_unhealthy" else "limited capacity"
+            words = word_of(FABRIC_HEALTH, verdict)
             told[code, labels["gpu"], labels["pci_bus_id"]] = [Evidence("the driver's verdict", words)]
     for labels, flag in facts.series("commwatch_fabric_fault"):
         if flag == 1 and labels["check"] in _FAULTS:
@@ -78,8 +59,9 @@ def not_joined(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     if not _has_peers(facts):
         return
     for labels, state in facts.series("commwatch_fabric_state"):
-        if state in _STATES:
-            yield Sighting("fabric_not_joined", gpu_of(labels), (Evidence("joining the fabric", _STATES[state]),))
+        if state in (_NOT_STARTED, _IN_PROGRESS):
+            evidence = Evidence("joining the fabric", word_of(FABRIC_STATES, state))
+            yield Sighting("fabric_not_joined", gpu_of(labels), (evidence,))
     for labels, status in facts.series("commwatch_fabric_status"):
         if status:
             evidence = Evidence("NVML return code of joining the fabric", status)
@@ -93,7 +75,7 @@ def misconfigured(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     told: dict[tuple[str, str], list[Evidence]] = {}
     for labels, reason in facts.series("commwatch_fabric_incorrect_configuration"):
         if reason > _NOTHING_WRONG:
-            words = _CONFIGURATION.get(reason, f"reason {reason:g}")
+            words = word_of(FABRIC_CONFIGURATIONS, reason)
             told.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(Evidence("configuration", words))
     for labels, flag in facts.series("commwatch_fabric_fault"):
         if flag == 1 and labels["check"] == "partition_not_assigned":
@@ -132,7 +114,7 @@ def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for labels, status in facts.series("commwatch_gpu_p2p_status"):
         pair = frozenset((labels["pci_bus_id"], labels["peer_pci_bus_id"]))
         if status and labels["capability"] == "nvlink" and pair <= wired:
-            refused[pair] = _P2P.get(status, f"status {status:g}")
+            refused[pair] = word_of(P2P_STATES, status)
             names |= {labels["pci_bus_id"]: labels["gpu"], labels["peer_pci_bus_id"]: labels["peer"]}
     while refused:
         culprit = max(sorted(names), key=lambda gpu: sum(gpu in pair for pair in refused))

@@ -11,24 +11,15 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.node.gpu_state import LOST, MISSING, NOT_ANSWERING, RESET_REQUIRED
+from commwatch_exporters.state_words import GPU_STATES, RECOVERY_ACTIONS, word_of
 
-_STATES: Mapping[float, tuple[str, str]] = {
-    NOT_ANSWERING: ("gpu_not_answering", "not answering"),
-    LOST: ("gpu_lost", "lost"),
-    RESET_REQUIRED: ("gpu_reset_required", "reset required"),
-    MISSING: ("gpu_missing", "missing"),
+_CODES: Mapping[float, str] = {
+    NOT_ANSWERING: "gpu_not_answering",
+    LOST: "gpu_lost",
+    RESET_REQUIRED: "gpu_reset_required",
+    MISSING: "gpu_missing",
 }
-
-_ACTIONS: Mapping[float, str] = {
-    1: "GPU reset",
-    2: "node reboot",
-    3: "drain P2P",
-    4: "drain and reset",
-    5: "recover the IMEX domain",
-    6: "bus reset",
-    7: "system reboot",
-}
-"""Of NVML field 230; 0 is nothing."""
+"""By state of the GPU."""
 
 SLOWDOWNS: Mapping[str, str] = {
     "hw_slowdown": "hardware slowdown",
@@ -48,16 +39,15 @@ _TRAFFIC = tuple(
 def states(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs that are not as the driver should find them."""
     for labels, state in facts.series("commwatch_gpu_state"):
-        if state in _STATES:
-            code, words = _STATES[state]
-            yield Sighting(code, gpu_of(labels), (Evidence("GPU state", words),))
+        if state in _CODES:
+            yield Sighting(_CODES[state], gpu_of(labels), (Evidence("GPU state", word_of(GPU_STATES, state)),))
 
 
 def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs for which the driver asks that something be done."""
     for labels, action in facts.series("commwatch_gpu_recovery_action"):
         if action:
-            words = _ACTIONS.get(action, f"action {action:g}")
+            words = word_of(RECOVERY_ACTIONS, action)
             yield Sighting("gpu_recovery_needed", gpu_of(labels), (Evidence("what the driver asks for", words),), words)
 
 

@@ -86,9 +86,10 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         code = "xid_gpu" if xid in GPU_FAILED else "xid_fabric"
         what = f"Xid {xid} ({FABRIC_FAILED.get(xid) or GPU_FAILED[xid]})"
         if count > nonfatal:
-            told.setdefault((code, gpu_of(labels)), []).append(Evidence(f"{what} in the last hour", count - nonfatal))
+            evidence = Evidence(f"{what} in the last hour", count - nonfatal, event=f"xid {xid}")
+            told.setdefault((code, gpu_of(labels)), []).append(evidence)
         if nonfatal:
-            evidence = Evidence(f"{what}, not fatal, in the last hour", nonfatal)
+            evidence = Evidence(f"{what}, not fatal, in the last hour", nonfatal, event=f"xid {xid}")
             told.setdefault(("xid_nonfatal", gpu_of(labels)), []).append(evidence)
     for labels, count in facts.increases(_MESSAGES, HOUR):
         if labels["message"] in _MESSAGE_CODES:
@@ -127,10 +128,10 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         nonfatal = min(harmless.get((labels["device"], sxid), 0.0), count)
         fatal = count - nonfatal if sxid in SWITCH_FAILED else 0.0
         if fatal:
-            evidence = Evidence(f"SXid {sxid} in the last hour", fatal)
+            evidence = Evidence(f"SXid {sxid} in the last hour", fatal, event=f"sxid {sxid}")
             told.setdefault(("sxid_fatal", switch), []).append(evidence)
         if (sxid in SWITCH_FAILED or sxid in SWITCH_WARNS) and count > fatal:
-            evidence = Evidence(f"SXid {sxid}, not fatal, in the last hour", count - fatal)
+            evidence = Evidence(f"SXid {sxid}, not fatal, in the last hour", count - fatal, event=f"sxid {sxid}")
             told.setdefault(("sxid_warning", switch), []).append(evidence)
     for (code, component), evidences in told.items():
         yield Sighting(code, component, tuple(evidences))

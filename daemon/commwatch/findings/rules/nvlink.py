@@ -11,12 +11,10 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, nvlink_of
 from commwatch.findings.rules.rule_set import RuleSet
+from commwatch_exporters.state_words import NVLINK_BANDWIDTH_MODES, NVLINK_STATES, word_of
 
-_STATES = {0: "inactive", 3: "active with traffic disabled"}
-"""Of NVML field 165; 1 and 2 (sleep) carry traffic."""
-
-_MODES = {1: "off", 2: "minimum", 3: "half", 4: "three quarters"}
-"""Of ``commwatch_nvlink_bandwidth_mode``; 0 is full."""
+_DOWN = (0, 3)
+"""States of a link that carries no traffic."""
 
 _SLOWEST = "commwatch_nvlink_slowest_link"
 _SLOWEST_RATE = "commwatch_nvlink_slowest_link_bytes_per_second"
@@ -39,8 +37,8 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that were active for the learning time and are not now."""
     expected = facts.derived(_expected)
     for labels, state in facts.series("commwatch_nvlink_link_state"):
-        if state in _STATES and _place(labels) in expected:
-            words = _STATES[int(state)]
+        if state in _DOWN and _place(labels) in expected:
+            words = word_of(NVLINK_STATES, state)
             yield Sighting("nvlink_down", nvlink_of(labels), (Evidence("link state", words),), f"the link is {words}")
 
 
@@ -61,7 +59,7 @@ def reduced(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs whose links are set to less than their full bandwidth."""
     for labels, mode in facts.series("commwatch_nvlink_bandwidth_mode"):
         if mode:
-            words = _MODES.get(int(mode), f"mode {mode:g}")
+            words = word_of(NVLINK_BANDWIDTH_MODES, mode)
             yield Sighting("nvlink_reduced", gpu_of(labels), (Evidence("bandwidth mode", words),), words)
 
 

@@ -11,14 +11,9 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.ports import all_read, by_labels, port_at
 from commwatch.findings.rules.rule_set import HOUR, RuleSet
+from commwatch_exporters.state_words import RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
 _ACTIVE = 4
-STATES = {0: "no change", 1: "down", 2: "initialising", 3: "armed", 5: "deferred"}
-"""Words for the logical states of a port but for that of one that is active."""
-PHYSICAL_STATES = {
-    1: "sleep", 2: "polling", 3: "disabled", 4: "training", 5: "link up", 6: "error recovery", 7: "test"
-}  # fmt: skip
-"""Words for the physical states of a port."""
 _WAITS_FOR_SUBNET_MANAGER = frozenset({2, 3})
 _LINK_UP = 5
 _WHY = {
@@ -45,10 +40,10 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         state, physical = states.get(port), physical_states.get(port)
         if state is None or state == _ACTIVE:
             continue
-        evidence = [Evidence("state", STATES.get(int(state), f"{state:g}"))]
+        evidence = [Evidence("state", word_of(RDMA_STATES, state))]
         why = ""
         if physical is not None:
-            evidence.append(Evidence("physical state", PHYSICAL_STATES.get(int(physical), f"{physical:g}")))
+            evidence.append(Evidence("physical state", word_of(RDMA_PHYSICAL_STATES, physical)))
             why = _WHY.get(int(physical), "")
             if physical == _LINK_UP and state in _WAITS_FOR_SUBNET_MANAGER:
                 why = "the link is up, and no subnet manager has set the port up"

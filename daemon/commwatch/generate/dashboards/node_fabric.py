@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from commwatch.generate.dashboards.panels import Column, PanelRow, Query, Series, States, Table
-from commwatch.generate.dashboards.words import NOT_SEEN, new_events
+from commwatch.generate.dashboards.words import HEALTH, JOINING, NOT_SEEN, REFUSED, new_events
 
 _NEEDS_FABRIC = "Needs GPUs behind NVSwitches and a driver that tells of the fabric."
 
 FABRIC = PanelRow("Fabric and switches", (
     States(title="Health", description="The driver's verdict on the fabric behind each GPU.",
            queries=(Query("max by (gpu) (commwatch_fabric_health{@gpu@})", "GPU {{gpu}}", due="with NVLink 5"),),
-           names={1: ("healthy", "green"), 2: ("unhealthy", "red"), 3: ("limited", "orange")},
+           names=HEALTH,
            alerts=("CommwatchFabricUnhealthy", "CommwatchFabricDegraded"), no_data=_NEEDS_FABRIC),
     States(title="Joining", description="How far each GPU is with joining the fabric.",
            queries=(Query("max by (gpu) (commwatch_fabric_state{@gpu@})", "GPU {{gpu}}"),),
-           names={0: ("not supported", "text"), 1: ("not started", "orange"), 2: ("in progress", "orange"),
-                  3: ("joined", "green")},
+           names=JOINING,
            alerts=("CommwatchFabricNotJoined",), no_data=_NEEDS_FABRIC),
     States(title="Services",
            description="Services of the driver: the fabric manager where there are NVSwitches, persistence.",
@@ -31,9 +30,7 @@ FABRIC = PanelRow("Fabric and switches", (
           labels=("gpu", "peer", "capability"),
           columns=(Column("because of", "max by (gpu, peer, capability) (commwatch_gpu_p2p_status{@gpu@} != 0)",
                           due="with a fault",
-                          names={1: ("chipset", "orange"), 2: ("GPU", "orange"), 3: ("topology", "orange"),
-                                 4: ("a setting of the driver", "orange"), 5: ("not supported", "text"),
-                                 6: ("unknown", "text")}),),
+                          names=REFUSED),),
           alerts=("CommwatchNvlinkP2pRefused",), width=8, no_data="No pair of GPUs is refused. It needs two GPUs."),
     Series(title="SXids", description="Errors of NVSwitches by code, counted within an hour.",
            queries=(Query(new_events("commwatch_nvswitch_sxid_events_total", "@node@", "device, sxid"),

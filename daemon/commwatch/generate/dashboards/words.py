@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from commwatch.generate.dashboards.panels import LabelNames, Names, Order, Scale
+from commwatch.generate.dashboards.panels import Colour, LabelNames, Names, Order, Scale
+from commwatch_exporters.state_words import (
+    COUNTER_ANOMALIES,
+    FABRIC_HEALTH,
+    FABRIC_STATES,
+    GPU_STATES,
+    NVLINK_BANDWIDTH_MODES,
+    NVLINK_STATES,
+    P2P_STATES,
+    RDMA_STATES,
+    RECOVERY_ACTIONS,
+)
 
 # --- what a panel needs ---
 
@@ -29,22 +40,25 @@ NOT_SEEN = "None was seen. Needs the collector of the kernel log or the events o
 
 # --- names of numbers ---
 
+
+def named(words: Mapping[int, str], colour: Colour, good: Collection[int] = ()) -> dict[float, tuple[str, Colour]]:
+    """The words of a state in one colour; those of good states in green."""
+    return {code: (word, "green" if code in good else colour) for code, word in words.items()}
+
+
 SIMULATED: Names = {0: ("real", "text"), 1: ("SIMULATED", "purple")}
 SEEN: Names = {0: ("not answering", "orange"), 1: ("answers", "green")}
-GPU_STATE: Names = {
-    0: ("ok", "green"), 1: ("not answering", "red"), 2: ("lost", "red"), 3: ("reset required", "red"),
-    4: ("missing", "red"),
+GPU_STATE = named(GPU_STATES, "red", good=(0,))
+LINK_STATE = named(NVLINK_STATES, "red", good=(1, 2))
+PORT_STATE: Names = named(RDMA_STATES, "orange", good=(4,)) | {
+    0: (RDMA_STATES[0], "blue"), 1: (RDMA_STATES[1], "red"), 5: (RDMA_STATES[5], "blue"),
 }  # fmt: skip
-LINK_STATE: Names = {0: ("down", "red"), 1: ("active", "green"), 2: ("sleep", "green"), 3: ("no traffic", "red")}
-PORT_STATE: Names = {
-    0: ("no change", "blue"), 1: ("down", "red"), 2: ("initialising", "orange"), 3: ("armed", "orange"),
-    4: ("active", "green"), 5: ("deferred", "blue"),
-}  # fmt: skip
-RECOVERY: Names = {
-    0: ("nothing", "green"), 1: ("GPU reset", "orange"), 2: ("node reboot", "orange"), 3: ("drain P2P", "orange"),
-    4: ("drain and reset", "orange"), 5: ("IMEX domain", "orange"), 6: ("bus reset", "orange"),
-    7: ("system reboot", "orange"),
-}  # fmt: skip
+RECOVERY = named(RECOVERY_ACTIONS, "orange", good=(0,))
+BANDWIDTH_MODE = named(NVLINK_BANDWIDTH_MODES, "orange", good=(0,))
+HEALTH: Names = named(FABRIC_HEALTH, "orange", good=(1,)) | {2: (FABRIC_HEALTH[2], "red")}
+JOINING: Names = named(FABRIC_STATES, "orange", good=(3,)) | {0: (FABRIC_STATES[0], "text")}
+REFUSED: Names = named(P2P_STATES, "orange") | {5: (P2P_STATES[5], "text"), 6: (P2P_STATES[6], "text")}
+ANOMALY = named(COUNTER_ANOMALIES, "orange")
 CARRIER: Names = {0: ("no link", "orange"), 1: ("link", "green")}
 DEGRADED: Names = {0: ("as expected", "green"), 1: ("degraded", "red")}
 ON_OFF: Names = {0: ("no", "text"), 1: ("yes", "orange")}

@@ -8,7 +8,7 @@ from commwatch.lines import Line, Segment
 from commwatch.views.top.frame import Series
 from commwatch.views.top.table import section, table
 from commwatch.views.top.words import ABSENT, BAD, DOUBTFUL, both_ways, errors
-from commwatch_exporters.state_words import GPU_STATES
+from commwatch_exporters.state_words import GPU_STATES, word_of
 
 _GPU = ("gpu", "pci_bus_id")
 _WIDE = 100
@@ -101,7 +101,7 @@ class _Gpus:
         state = self._state.get(slot)
         if state is None:
             return ABSENT, ""
-        return GPU_STATES.get(int(state), f"state {state:g}"), BAD if state else ""
+        return word_of(GPU_STATES, state), BAD if state else ""
 
     def _work(self, slot: tuple[str, str]) -> Segment:
         busy, use = self._busy.get(slot), self._use.get(slot)

@@ -79,17 +79,20 @@ def finding_lines(document: FindingsDocument, width: int, now: float) -> Iterato
 
 
 def _finding(finding: FindingRecord, width: int, now: float) -> Iterator[Line]:
-    detail = f" ({finding.detail})" if finding.detail else ""
-    what = f"{finding.title}: {finding.component.component.words}{detail}, since {age(now - finding.since)}"
+    lead, causes = finding.lead, finding.causes
+    detail = f" ({lead.detail})" if lead.detail else ""
+    what = f"{lead.title}: {lead.component.component.words}{detail}, since {age(now - finding.since)}"
     yield from folded(
         [(f"{finding.severity:<{_INDENT}}", STYLE_OF_SEVERITY[finding.severity]), (what, "")], width, _INDENT
     )
     if finding.severity == "info":
         return
-    for cause in finding.causes[:2]:
+    if lead is not finding:
+        yield from _below("explains: ", f"{finding.title}: {finding.component.component.words}", width)
+        causes = causes[1:]
+    for cause in causes[:2]:
         yield from _below("likely cause: ", f"{cause.title}: {cause.component.component.words}", width)
-    first = finding.causes[0] if finding.causes else finding
-    yield from _below("next: ", first.next_step, width)
+    yield from _below("next: ", lead.next_step, width)
 
 
 def _below(label: str, text: str, width: int) -> Iterator[Line]:

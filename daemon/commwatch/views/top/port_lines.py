@@ -8,7 +8,7 @@ from commwatch.lines import Line, Segment
 from commwatch.views.top.frame import Series
 from commwatch.views.top.table import section, table
 from commwatch.views.top.words import ABSENT, BAD, both_ways, count, errors, gigabits
-from commwatch_exporters.state_words import RDMA_STATES
+from commwatch_exporters.state_words import RDMA_STATES, word_of
 
 _PORT = ("device", "port")
 _ACTIVE = 4
@@ -77,7 +77,7 @@ def interface_lines(series: Series, first: Series | None, width: int) -> Iterato
 def _state(state: float | None, *, is_expected: bool) -> Segment:
     if state is None:
         return ABSENT, ""
-    return RDMA_STATES.get(int(state), f"state {state:g}"), BAD if is_expected and state != _ACTIVE else ""
+    return word_of(RDMA_STATES, state), BAD if is_expected and state != _ACTIVE else ""
 
 
 def _carrier(carrier: float | None, *, is_expected: bool) -> Segment:

@@ -1,0 +1,94 @@
+"""One fault, one name and one word: findings, page, top, diagnosis and healthcheck say the same of the same part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from commwatch.findings.api_documents import finding_record
+from commwatch.findings.codes import CODES
+from commwatch.findings.finding import Finding
+from commwatch.generate.dashboards.words import GPU_STATE
+from commwatch.service.page import finding_status, marks_of
+from commwatch_exporters.node_page.page import render_node_page
+from commwatch_exporters.node_page.records import Status
+from commwatch_exporters.state_words import GPU_STATES
+from support.html_pages import Page, check
+from support.rehearsed_daemon import RehearsedDaemon, rehearsed
+
+LEARNED = 14
+"""Minutes after which the inventory knows what is stable; the fault begins then."""
+SEEN = 17
+"""Minutes after which it is a finding."""
+
+FAULTS = {
+    "gpu_lost": "fault: gpu_lost, gpu: 6",
+    "nvlink_down": "fault: nvlink_down, gpu: 6, link: 3",
+    "pcie_width_dropped": "fault: pcie_width, gpu: 6, lanes: 8",
+    "rdma_port_down": "fault: rdma_port_down, device: mlx5_2",
+    "fabric_manager_down": "fault: service_stopped, service: nv-fabricmanager",
+}
+"""By the code that each is found as."""
+
+
+@contextmanager
+def struck(fault: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RehearsedDaemon]:
+    """A node with ten RDMA ports a few minutes after a fault began."""
+    with rehearsed("h100x8ndr", folder, monkeypatch, f"- {{{fault}, at: {LEARNED}m}}\n") as daemon:
+        daemon.until(SEEN)
+        yield daemon
+
+
+def found(daemon: RehearsedDaemon, code: str) -> Finding:
+    [finding] = [one for one in daemon.verdict.findings if one.code == code]
+    return finding
+
+
+def page_of(daemon: RehearsedDaemon) -> Page:
+    findings = daemon.verdict.findings
+    shown = [finding_status(finding_record(one, {}), time.time()) for one in findings]
+    status = Status("1.2.3", looked=True, findings=shown, marks=marks_of(findings))
+    return check(render_node_page(daemon.snapshot(), status, "/metrics"))
+
+
+def printed(daemon: RehearsedDaemon, *arguments: str) -> str:
+    """What a command prints, in one line."""
+    return " ".join(daemon.command(*arguments)[1].split())
+
+
+@pytest.mark.parametrize("code", FAULTS)
+def test_all_faces_name_the_same_part(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of the finding: its title, and its component with the address."""
+    with struck(FAULTS[code], tmp_path, monkeypatch) as daemon:
+        finding = found(daemon, code)
+        title, part = CODES[code].title, finding.component.words
+        page = " ".join(" ".join(page_of(daemon).texts).split())
+        faces = {face: printed(daemon, *face.split()) for face in ("top --once", "diagnose", "healthcheck")}
+
+    assert title in page
+    assert part in page
+    for face, text in faces.items():
+        assert f"{title}: {part}" in text, face
+
+
+@pytest.mark.parametrize(("fault", "state"), [("gpu_lost", 2), ("gpu_reset_required", 3), ("gpu_missing", 4)])
+def test_the_state_of_a_gpu_is_one_word(
+    fault: str, state: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the evidence, the page's table, the line of top, the check of the diagnosis, and the dashboards."""
+    word = GPU_STATES[state]
+    with struck(f"fault: {fault}, gpu: 6", tmp_path, monkeypatch) as daemon:
+        finding = found(daemon, fault)
+        row = page_of(daemon).tables["GPUs"][1 + 6]
+        top, diagnosis = printed(daemon, "top", "--once"), printed(daemon, "diagnose")
+
+    assert [fact.value for fact in finding.evidence] == [word]
+    assert [cell.strip() for cell in row[:2]] == ["6", word]
+    assert f" 6 {word} - " in top
+    assert f"GPU state: {word}" in diagnosis
+    assert f"{finding.component.words}: {word}" in diagnosis
+    assert GPU_STATE[state][0] == word
