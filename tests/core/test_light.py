@@ -63,16 +63,6 @@ def test_the_daemon_loads_no_other_command() -> None:
     assert loaded == ["commwatch.commands.run"]
 
 
-def test_what_is_left_out_can_still_be_used_elsewhere() -> None:
-    """Zones are looked up as ever by our children: the variable that keeps them out is gone again."""
-    assert run(
-        "import json, os\n"
-        "from commwatch.footprint import leave_out_unused_imports\n"
-        "leave_out_unused_imports()\n"
-        "print(json.dumps('PYTHONTZPATH' in os.environ))"
-    ) is False  # fmt: skip
-
-
 def test_the_digest_is_sha_256() -> None:
     """The lean module and hashlib give the same digits."""
     assert sha256_hex(b"commwatch") == hashlib.sha256(b"commwatch").hexdigest()

@@ -73,8 +73,9 @@ def finding(
     code: str, component: str, severity: Severity = "warning", causes: tuple[CauseRecord, ...] = ()
 ) -> FindingRecord:
     """An open finding of a component such as ``rdma_port/mlx5_0/1``."""
+    role = CODES[code].role if code in CODES else "fault"
     return FindingRecord(
-        code, f"title of {code}", severity, CODES[code].role, _component(component), NOW - 60, NOW, "",
+        code, f"title of {code}", severity, role, _component(component), NOW - 60, NOW, "",
         (Evidence("rise", 12.0, "", 10.0, "rdma_packet_errors_per_hour"),), causes, "meaning", "do this", "",
     )  # fmt: skip
 
