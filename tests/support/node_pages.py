@@ -81,6 +81,9 @@ def _gpu(values: dict[Series, Value], gpu: int, slot: str, use: float, faulty: b
     values["commwatch_pcie_link_generation", labels] = 5
     values["commwatch_pcie_link_width_lanes", labels] = 8 if faulty and gpu == 1 else 16
     values["commwatch_pcie_link_width_expected_lanes", labels] = 16
+    values["commwatch_pcie_link_degraded", (*labels, "width")] = int(
+        values["commwatch_pcie_link_width_lanes", labels] != 16
+    )
     values["commwatch_nvlink_transmit_utilization_ratio", labels] = use
     values["commwatch_nvlink_receive_utilization_ratio", labels] = use * 0.97
     for link in range(LINKS):

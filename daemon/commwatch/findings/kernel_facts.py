@@ -9,6 +9,7 @@ import msgspec
 
 from commwatch.findings.finding import Severity
 from commwatch.findings.rules.kernel import FABRIC_FAILED, SWITCH_FAILED
+from commwatch.node.pcie import is_narrow
 from commwatch.node.pcie_tree import Node, port_above
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import is_nonfatal
@@ -98,7 +99,7 @@ def _narrow_links(values: Mapping[Series, Value]) -> Iterable[KernelFact]:
         lanes = values.get((f"{_LINK}_lanes", (device,)))
         maxima = [values.get((f"{_LINK}_max_lanes", (end,))) for end in (device, port or "")]
         known = [most for most in maxima if most is not None]
-        if lanes is None or len(known) < 2 or lanes >= min(known):
+        if len(known) < 2 or not is_narrow(lanes, None, min(known)):
             continue
         is_gpu = node.role == "gpu"
         text = f"PCIe link of {node.role.replace('_', ' ')} {device} uses x{lanes:g} of x{min(known):g}"

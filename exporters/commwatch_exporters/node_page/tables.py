@@ -123,12 +123,12 @@ def pcie_words(snapshot: Snapshot, gpu: str, slot: str) -> tuple[str, bool]:
     """Generation and lanes of a GPU's PCIe link, and whether it is below its best; empty where not read."""
     generation = snapshot.value("commwatch_pcie_link_generation", gpu, slot)
     width = snapshot.value("commwatch_pcie_link_width_lanes", gpu, slot)
-    expected = snapshot.value("commwatch_pcie_link_width_expected_lanes", gpu, slot)
     words = " ".join([f"gen{generation}"] * (generation is not None) + [f"x{width}"] * (width is not None))
-    if width is not None and expected is not None and width < expected:
-        return f"{words} of x{expected}", True
-    degraded = any(snapshot.value("commwatch_pcie_link_degraded", gpu, slot, one) for one in ("width", "generation"))
-    return words, degraded
+    if width is not None and snapshot.value("commwatch_pcie_link_degraded", gpu, slot, "width"):
+        limits = (snapshot.value(f"commwatch_pcie_link_width_{one}_lanes", gpu, slot) for one in ("expected", "max"))
+        limit = next((one for one in limits if one is not None), None)
+        return words if limit is None else f"{words} of x{limit}", True
+    return words, bool(snapshot.value("commwatch_pcie_link_degraded", gpu, slot, "generation"))
 
 
 # --- cells ---

@@ -11,6 +11,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, EvidenceUnit, Sighting
 from commwatch.findings.rules.components import device_link_of, pcie_link_of
 from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.node.pcie import is_narrow
 from commwatch.node.pcie_tree import Node, port_above
 
 _LANES: EvidenceUnit = "lanes"
@@ -24,8 +25,8 @@ def narrow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of GPUs with fewer lanes than were stable here."""
     learned = _by_gpu(facts, "commwatch_pcie_link_width_expected_lanes")
     for labels, lanes in facts.series("commwatch_pcie_link_width_lanes"):
-        limit = learned.get(labels["pci_bus_id"], 0.0)
-        if lanes < limit:
+        limit = learned.get(labels["pci_bus_id"])
+        if is_narrow(lanes, limit, None):
             evidence = Evidence("lanes in use", lanes, "lanes", limit, "the widest that was stable here")
             yield Sighting("pcie_width_dropped", pcie_link_of(labels), (evidence,))
 

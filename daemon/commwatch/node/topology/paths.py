@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from commwatch.node.pcie import is_narrow, is_slow
 from commwatch.node.topology.model import Endpoint, Gpu, Nic, NodeTopology, PciDevice, PcieLink, Topology
 
 PathClass: TypeAlias = Literal["X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS", "?", "NET"]
@@ -216,9 +217,8 @@ def narrowed(device: PciDevice, link: PcieLink) -> bool:
 
     The generation of a GPU's link falls in idle and says nothing; lanes do not.
     """
-    lanes = link.lanes is not None and link.lanes_max is not None and link.lanes < link.lanes_max
-    slow = link.generation is not None and link.generation_max is not None and link.generation < link.generation_max
-    return lanes or (slow and device.role != "gpu")
+    slow = device.role != "gpu" and is_slow(link.generation, link.generation_max)
+    return bool(is_narrow(link.lanes, None, link.lanes_max) or slow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commwatch.lines import Line, Segment
+from commwatch.node.pcie import is_narrow
 from commwatch.views.top.frame import Series
 from commwatch.views.top.table import section, table
 from commwatch.views.top.words import ABSENT, BAD, DOUBTFUL, both_ways, errors
@@ -128,9 +129,9 @@ class _Gpus:
         if generation is None and lanes is None:
             return ABSENT, ""
         text = " ".join([f"gen{generation:g}"] * (generation is not None) + [f"x{lanes:g}"] * (lanes is not None))
-        expected = self._lanes_expected.get(slot, self._lanes_most.get(slot))
-        if lanes is not None and expected is not None and lanes < expected:
-            return f"{text} of x{expected:g}", BAD
+        expected, most = self._lanes_expected.get(slot), self._lanes_most.get(slot)
+        if is_narrow(lanes, expected, most):
+            return f"{text} of x{most if expected is None else expected:g}", BAD
         # The generation is judged under load only, by the daemon.
         return (f"{text} low", BAD) if self._degraded.get(slot) else (text, "")
 
