@@ -18,14 +18,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from commwatch.config.settings import Config, source_settings
+from commwatch.config.settings import Config, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.readings import Batch, SourceUnavailable
-from commwatch.service.collectors import COLLECTORS
 from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.presets import PRESETS
-from commwatch.workers.child import SOURCES
+from commwatch.workers.child import make_source
+from commwatch.workers.sources import SOURCES
 from commwatch.workers.wire import WorkerPlan
 
 WARM_UP_RUNS = 3
@@ -44,19 +44,20 @@ def measure(preset: str, runs: int) -> dict[str, dict[str, float]]:
         node.write_procfs(procfs)
         install(node)
         simulation = SimulationPlan(preset, "", started_at, str(sysfs), str(procfs))
-        for name, make in SOURCES.items():
-            settings = source_settings(Config().sources)
-            source = make(WorkerPlan((name,), settings, str(sysfs), str(procfs), (), None, simulation), node)
+        settings = section_json(Config().sources)
+        for name, row in SOURCES.items():
+            plan = WorkerPlan((name,), settings, str(sysfs), str(procfs), (), None, simulation)
+            source = make_source(name, plan, node)
             try:
                 source.open(lambda device: None, frozenset(), None)
             except SourceUnavailable:
                 continue
-            for plan in COLLECTORS:
-                if plan.source == name and not plan.only_for:
-                    found[plan.name] = _measure(
-                        partial(source.collect, plan.key),
+            for collector in row.collectors:
+                if not collector.only_for:
+                    found[collector.name] = _measure(
+                        partial(source.collect, collector.key),
                         runs,
-                        GPM_PAUSE_SECONDS if plan.key == "gpm" else PAUSE_SECONDS,
+                        GPM_PAUSE_SECONDS if collector.key == "gpm" else PAUSE_SECONDS,
                     )
             source.close()
     return {name: figures for name, figures in found.items() if figures["values"]}

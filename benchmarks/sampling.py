@@ -18,7 +18,7 @@ import pynvml
 from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.presets import PRESETS
-from commwatch.sources.nvml import NvmlSource
+from commwatch.sources.nvml.source import NvmlSource
 
 WARM_UP_PASSES = 20
 PAUSE_SECONDS = 0.002  # so that no pass finds everything in the cache, as once a second it would not

@@ -53,7 +53,7 @@ async def audits(procfs: Path, count: int, runs: int) -> dict[str, float]:
     """Median of some audits of so many processes, each in a process of its own."""
     order = msgspec.json.encode(AuditOrder(tuple(range(FIRST_PID, FIRST_PID + count))))
     settings = ReaderSettings(
-        "settings", ("nccl_settings",), {}, 5, 10, "/sys", Path("/proc"), str(procfs),
+        "settings", ("nccl_settings",), b"{}", 5, 10, "/sys", Path("/proc"), str(procfs),
         resume=lambda: {"nccl_settings": order},
     )  # fmt: skip
     reader = SettingsReader(settings, Instruments(), lambda: None)

@@ -9,11 +9,12 @@ import pytest
 
 from commwatch.config.settings import Config, Metrics, Paths
 from commwatch.config.thresholds import load_thresholds
-from commwatch.service.collectors import COLLECTORS, READERS
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
+from commwatch.sources.base import Origin
 from commwatch.state.directory import StateDirectory
 from commwatch.units import parse_duration
+from commwatch.workers.sources import READERS, SOURCES, SourceRow, load
 from commwatch_exporters.catalogue import OPT_IN
 from support.core import PlannedJobs
 
@@ -30,17 +31,27 @@ def test_a_collector_that_is_only_for_some_metrics_waits_until_one_is_asked_for(
     engine = Engine(config, load_thresholds(None), StateDirectory(tmp_path), None, Instruments(), PlannedJobs())
 
     assert ("nvml_pcie_sampled" in engine.collection.collectors) == runs
-    others = {plan.name for plan in COLLECTORS if not plan.only_for}
+    others = {row.name for source in SOURCES.values() for row in source.collectors if not row.only_for}
     assert others == set(engine.collection.collectors) - {"nvml_pcie_sampled"}
 
 
-def test_every_collector_has_a_reader_a_cadence_and_metrics_that_can_be_asked_for() -> None:
-    """Or it would not run, or never."""
-    sources = {source for reader in READERS for source in reader.sources}
-    for plan in COLLECTORS:
-        assert plan.source in sources
-        assert getattr(getattr(Config().sources, plan.source), plan.interval) > 0
-        assert set(plan.only_for) <= OPT_IN
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
+def test_every_source_can_be_made_and_each_collector_has_a_cadence(source: SourceRow, tmp_path: Path) -> None:
+    """A row names functions and settings that are there, all that the source collects, and what can be asked for."""
+    origin = Origin(tmp_path, tmp_path, Config().sources)
+
+    assert source.make(origin).collectors == tuple(row.key for row in source.collectors)
+    assert not source.absent or source.why_absent(origin)
+    assert not source.stand_in or callable(load(source.stand_in))
+    for row in source.collectors:
+        assert getattr(source.section(Config().sources), row.interval) > 0
+        assert set(row.only_for) <= OPT_IN
+
+
+def test_every_section_of_the_configuration_is_of_a_source_and_served_by_one_reader() -> None:
+    """What can be set is read; a process serves each source, and none is served twice."""
+    assert SOURCES.keys() == set(Config().sources.__struct_fields__)
+    assert sorted(source.name for reader in READERS for source in reader.sources) == sorted(SOURCES)
 
 
 def test_the_documentation_names_every_collector_with_its_reader_and_cadence() -> None:
@@ -52,8 +63,8 @@ def test_the_documentation_names_every_collector_with_its_reader_and_cadence() -
         reader = named or reader
         told.append((reader, collector, parse_duration(number + unit[0])))
 
-    readers = {source: reader.name for reader in READERS for source in reader.sources}
     assert sorted(told) == sorted(
-        (readers[plan.source], plan.name, float(getattr(getattr(Config().sources, plan.source), plan.interval)))
-        for plan in COLLECTORS
+        (source.reader.name, row.name, float(getattr(source.section(Config().sources), row.interval)))
+        for source in SOURCES.values()
+        for row in source.collectors
     )

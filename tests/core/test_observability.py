@@ -12,9 +12,9 @@ from commwatch.node.run import Collector
 from commwatch.node.store import Store
 from commwatch.readings import Absence
 from commwatch.service.collection import Collection
-from commwatch.service.collectors import COLLECTORS
 from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import FEEDS, PROBES, Observability
+from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, PlannedJobs, block, collector
 from support.whole_node import whole_node
@@ -197,7 +197,7 @@ def test_a_group_that_reads_nothing_is_known_at_any_time() -> None:
 
 def test_every_group_of_a_node_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new analysis must say which collectors stand behind it, and each of these is one."""
-    collectors = {plan.name for plan in COLLECTORS}
+    collectors = {row.name for source in SOURCES.values() for row in source.collectors}
     with whole_node("h100x8ndr", tmp_path, monkeypatch) as node:
         groups = {group for group, _ in node.store.blocks()}
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from commwatch.__main__ import COMMANDS, build_parser
-from commwatch.service.collectors import READERS
 from commwatch.state.control import ask_daemon
+from commwatch.workers.sources import READERS
 from support.daemon import Daemon, children_of, command, environment, running
 from support.processes import blocks_sigterm
 from support.waiting import PATIENCE_SECONDS, until
@@ -184,7 +184,7 @@ def test_a_source_that_is_switched_off_leaves_no_series(tmp_path: Path) -> None:
     with running(tmp_path, "--config.file", str(config)) as daemon:
         daemon.until(lambda: daemon.value("process_resident_memory_bytes", process="host"))
         host = next(reader for reader in READERS if reader.name == "host")
-        config.write_text("sources:\n" + "".join(f"  {source}: {{enabled: false}}\n" for source in host.sources))
+        config.write_text("sources:\n" + "".join(f"  {source.name}: {{enabled: false}}\n" for source in host.sources))
         daemon.process.send_signal(signal.SIGHUP)
         daemon.until(lambda: daemon.count("ethernet_carrier") == 0)
         daemon.until(lambda: daemon.value("collector_success", collector="network") is None)

@@ -29,7 +29,7 @@ READ_ETHTOOL = """
 import json, sys
 from pathlib import Path
 from commwatch.config.settings import NetworkSection as Settings
-from commwatch.sources.ethtool import EthtoolSource
+from commwatch.sources.ethtool.source import EthtoolSource
 from commwatch.sources.ethtool.table import CounterRow, driver
 table = {"": driver([CounterRow("peer_ifindex", "peer"), CounterRow("rx_queue_N_drops", "drops", numbers=2)])}
 source = EthtoolSource(Path("/sys"), Settings(physical_only=False), drivers=table)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.service.collectors import READERS
 from commwatch.state.control import ask_daemon
 from commwatch.state.directory import state_path
+from commwatch.workers.sources import READERS
 from support.daemon import running
 from support.rehearsed_daemon import RehearsedDaemon, rehearsed
 

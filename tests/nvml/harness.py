@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from commwatch.readings import Batch
 from commwatch.sources.base import Source
-from commwatch.sources.nvml import NvmlSource
+from commwatch.sources.nvml.source import NvmlSource
 from commwatch_exporters.snapshot import Layout, Value
 from nvml.library import Library
 

@@ -9,7 +9,7 @@ import pytest
 
 from commwatch.sources.nvml.fields import COUNTERS
 from commwatch.sources.nvml.fields.row import FieldCounter
-from commwatch.workers.child import SOURCES
+from commwatch.workers.child import make_source
 from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.catalogue import CATALOGUE
 from nvml.harness import Opened, values_of
@@ -61,8 +61,8 @@ def test_a_worker_reads_what_its_plan_asks_for(driver: Driver) -> None:
     gpu = hopper(1)
     gpu.fields |= {(140, 0): packed(ULONGLONG, 3), (141, 0): packed(ULONGLONG, 4)}
     opened = driver(gpu)
-    plan = WorkerPlan(("nvml",), {}, "/sys", "/proc", (), None, None, tuple(RAW))
-    opened.source = SOURCES["nvml"](plan, None)
+    plan = WorkerPlan(("nvml",), b"{}", "/sys", "/proc", (), None, None, tuple(RAW))
+    opened.source = make_source("nvml", plan, None)
 
     values = opened.open().read("nvlink")
 

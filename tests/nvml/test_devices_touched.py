@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import pytest
 
-from commwatch.sources.nvml import NvmlSource
 from commwatch.sources.nvml.fields import COUNTERS
 from commwatch.sources.nvml.fields.row import CallReport, FieldCounter
+from commwatch.sources.nvml.source import NvmlSource
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN
 from nvml.context import Fabric, Gpm
 from nvml.harness import Opened, values_of

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from commwatch.readings import Absence, SourceUnavailable
-from commwatch.sources.nvml import NvmlSource
+from commwatch.sources.nvml.source import NvmlSource
 from nvml.harness import Opened, values_of
 from nvml.library import (
     LOST,

@@ -13,7 +13,7 @@ from commwatch.readings import Batch
 from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.presets import PRESETS
-from commwatch.sources.nvml import NvmlSource
+from commwatch.sources.nvml.source import NvmlSource
 from commwatch_exporters.snapshot import Value
 from nvml.harness import values_of
 

@@ -10,7 +10,7 @@ import pytest
 from commwatch.config import settings
 from commwatch.readings import Batch
 from commwatch.simulation.ethtool import SimulatedEthtool
-from commwatch.sources.ethtool import EthtoolSource
+from commwatch.sources.ethtool.source import EthtoolSource
 from commwatch_exporters.snapshot import Value
 from simulation.harness import Rehearsal
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from commwatch.config.settings import Sources, section_json
@@ -13,7 +12,7 @@ from commwatch.simulation.describe import fault_example
 from commwatch.simulation.faults.kinds import KINDS
 from commwatch.simulation.kernel_log import SimulatedKernelLog
 from commwatch.simulation.presets import PRESETS
-from commwatch.workers.child import SOURCES
+from commwatch.workers.child import make_source
 from commwatch.workers.wire import WorkerPlan
 from simulation.harness import Rehearsal
 
@@ -29,9 +28,8 @@ def test_a_healthy_node_can_be_read(rehearse: Rehearse, tmp_path: Path, preset: 
     sysfs, procfs = tmp_path / "sys", tmp_path / "proc"
     node.write_sysfs(sysfs, (name,))
     node.write_procfs(procfs)
-    settings = Sources()
-    sections = {field: section_json(getattr(settings, field)) for field in msgspec.structs.asdict(settings)}
-    source = SOURCES[name](WorkerPlan((name,), sections, str(sysfs), str(procfs), (), None, None), node)
+    plan = WorkerPlan((name,), section_json(Sources()), str(sysfs), str(procfs), (), None, None)
+    source = make_source(name, plan, node)
 
     if name == "rdma" and not PRESETS[preset].rdma_ports:
         assert not (sysfs / "class/infiniband").exists()

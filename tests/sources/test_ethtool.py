@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from commwatch.config import settings
 from commwatch.readings import Batch, SourceUnavailable
-from commwatch.sources.ethtool import EthtoolSource
+from commwatch.sources.base import Origin
 from commwatch.sources.ethtool.abi import MOST_STATISTICS, parse_names
+from commwatch.sources.ethtool.source import EthtoolSource
 from commwatch.sources.ethtool.table import DRIVERS
 from commwatch.sources.presence import ethtool_absent
 from commwatch_exporters.snapshot import Layout, Value
@@ -510,13 +511,14 @@ def test_a_tree_without_interfaces_cannot_be_read(tmp_path: Path) -> None:
 
 def test_the_origin_is_absent_without_a_driver_that_is_read(tmp_path: Path) -> None:
     """No process is needed where no wanted interface has a driver of the table."""
-    choice = settings.NetworkSection()
-    assert "class/net" in (ethtool_absent(tmp_path, choice) or "")
+    origin = Origin(tmp_path, tmp_path, settings.Sources())
+    assert "class/net" in (ethtool_absent(origin) or "")
     add_interface(tmp_path, "eth0", "virtio_net")
-    assert "no network interface has one of the drivers" in (ethtool_absent(tmp_path, choice) or "")
+    assert "no network interface has one of the drivers" in (ethtool_absent(origin) or "")
     add_interface(tmp_path, "eth1", "bnxt_en", "0000:19:00.0")
-    assert ethtool_absent(tmp_path, choice) is None
-    assert ethtool_absent(tmp_path, settings.NetworkSection(exclude=("eth*",))) is not None
+    assert ethtool_absent(origin) is None
+    without = settings.Sources(network=settings.NetworkSection(exclude=("eth*",)))
+    assert ethtool_absent(Origin(tmp_path, tmp_path, without)) is not None
 
 
 @given(st.binary(max_size=400))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.kept_file import KeptFile
-from commwatch.sources.rdma import RdmaSource
 from commwatch.sources.rdma.counters import COUNTERS
+from commwatch.sources.rdma.source import RdmaSource
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.config.settings import Sources
 from commwatch.readings import Batch, SourceUnavailable
 from commwatch.sources import presence
+from commwatch.sources.base import Origin
 from commwatch.sources.services import ServicesSource
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
@@ -229,9 +231,10 @@ def test_the_wrong_collector_is_an_error(node: Node) -> None:
 
 def test_the_origin_is_absent_without_driver_or_without_processes(node: Node) -> None:
     """No run is made where nothing could be said."""
-    assert presence.services_absent(node.procfs) is None
+    origin = Origin(node.procfs, node.procfs, Sources())
+    assert presence.services_absent(origin) is None
     node.end(2)
-    assert "do not show" in (presence.services_absent(node.procfs) or "")
+    assert "do not show" in (presence.services_absent(origin) or "")
 
 
 @examples(50, one_fixture=True)

@@ -66,7 +66,7 @@ class ScriptedReader(Reader):
     """A reader without processes: each run gives the next answer of the script."""
 
     def __init__(self, name: str = "nvml", deadline: float = 2.0) -> None:
-        settings = ReaderSettings(name, (name,), {}, deadline, 60.0, sysfs="", procfs=Path("/nonexistent"))
+        settings = ReaderSettings(name, (name,), b"{}", deadline, 60.0, sysfs="", procfs=Path("/nonexistent"))
         super().__init__(settings, Instruments())
         self.answers: deque[Collected | SourceUnavailable] = deque()
         self.asked: list[str] = []

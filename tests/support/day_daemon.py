@@ -24,14 +24,14 @@ from commwatch.probes.plan import CyclePlan, CycleResult
 from commwatch.readings import SourceUnavailable
 from commwatch.service import collection, pipeline, probing
 from commwatch.service import judge as verdict
-from commwatch.service.collectors import READERS
 from commwatch.service.probing import Probing
 from commwatch.service.timetable import Timetable
 from commwatch.simulation.hardware import Epoch, Hardware
 from commwatch.simulation.presets import Preset
 from commwatch.sources.base import Source
 from commwatch.sources.kernel_log import KernelLogSource
-from commwatch.sources.nvml import NvmlSource
+from commwatch.sources.nvml.source import NvmlSource
+from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Snapshot
 from support import rehearsed_daemon
 from support.core import ScriptedReader
@@ -194,12 +194,11 @@ class DayDaemon(RehearsedDaemon):
         return source
 
     def _read_live(self) -> None:
-        plans = {source: plan for plan in READERS for source in plan.sources}
         readers: dict[str, _LiveReader] = {}
         for collector in self._collectors:
-            plan = plans[collector.source]
-            collector.reader = readers.setdefault(plan.name, _LiveReader(plan.name, self._ask))
-            collector.needs_release = plan.holds_driver or plan.needs_driver
+            row = SOURCES[collector.source].reader
+            collector.reader = readers.setdefault(row.name, _LiveReader(row.name, self._ask))
+            collector.needs_release = row.needs_release
         self._keys = {one.key: one for one in self._collectors}
 
     def _ask(self, key: str) -> Collected:

@@ -36,10 +36,11 @@ from commwatch.service import judge as verdict
 from commwatch.service.api import Answers
 from commwatch.service.collection import Collection
 from commwatch.service.judge import Judge
-from commwatch.sources.base import Source
-from commwatch.sources.presence import boot_identity, origin_absent
+from commwatch.sources.base import Origin, Source
+from commwatch.sources.presence import boot_identity
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import state_path
+from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Block, Layout
 from support.core import PlannedJobs, ScriptedReader
 from support.facts import shipped
@@ -133,7 +134,7 @@ class RehearsedDaemon(WholeNode):
 
     def _absent(self, source: str) -> str | None:
         sysfs, procfs = self.roots
-        return origin_absent(source, Path(sysfs), Path(procfs), self.config.sources)
+        return SOURCES[source].why_absent(Origin(Path(sysfs), Path(procfs), self.config.sources))
 
     def _run(self, collector: Collector) -> None:
         reader = collector.reader

@@ -10,22 +10,22 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from commwatch.config.settings import Config, Paths, source_settings
+from commwatch.config.settings import Config, Paths, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.run import Collected, Collector, Outcome
 from commwatch.node.store import Store
 from commwatch.readings import Batch, SourceUnavailable
-from commwatch.service.collectors import COLLECTORS, CollectorPlan
 from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
 from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Source
-from commwatch.sources.nvml import NvmlSource
+from commwatch.sources.nvml.source import NvmlSource
 from commwatch.state.directory import StateDirectory, state_path
-from commwatch.workers.child import SOURCES
+from commwatch.workers.child import make_source
+from commwatch.workers.sources import SOURCES, CollectorRow, SourceRow
 from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot
@@ -64,12 +64,12 @@ class WholeNode:
         self.job_settings = JobSettings(self.store, tuple, self._plan_audit, lambda: self.time)
         self._audit_at = float("inf")
         self._sources = {name: self._open(name, tuple(opt_in)) for name in SOURCES}
-        self._collectors = [self._collector(plan) for plan in COLLECTORS]
+        self._collectors = [self._collector(row, one) for row in SOURCES.values() for one in row.collectors]
 
     def _open(self, name: str, opt_in: tuple[str, ...]) -> Source:
         plan = WorkerPlan(
             sources=(name,),
-            settings=source_settings(self.config.sources),
+            settings=section_json(self.config.sources),
             sysfs=str(self._sysfs),
             procfs=str(self._procfs),
             leave_out=(),
@@ -78,7 +78,7 @@ class WholeNode:
             opt_in=opt_in,
             resume={SETTINGS: self.job_settings.order()} if name == SETTINGS and self.job_settings.is_ready() else {},
         )
-        source = SOURCES[name](plan, self.node)
+        source = make_source(name, plan, self.node)
         if name == "nvml":
             source = NvmlSource(monotonic=lambda: self.time, opt_in=frozenset(opt_in))
         try:
@@ -87,11 +87,11 @@ class WholeNode:
             source.close()
         return source
 
-    def _collector(self, plan: CollectorPlan) -> Collector:
-        interval = getattr(getattr(self.config.sources, plan.source), plan.interval)
-        reader = ScriptedReader(plan.source)
-        is_ready = self.job_settings.is_ready if plan.source == SETTINGS else lambda: True
-        return Collector(plan.name, plan.key, plan.source, reader, interval, needs_release=False, is_ready=is_ready)
+    def _collector(self, source: SourceRow, row: CollectorRow) -> Collector:
+        interval = getattr(source.section(self.config.sources), row.interval)
+        reader = ScriptedReader(source.name)
+        is_ready = self.job_settings.is_ready if source.name == SETTINGS else lambda: True
+        return Collector(row.name, row.key, source.name, reader, interval, needs_release=False, is_ready=is_ready)
 
     def run(self, *names: str) -> None:
         """Run all collectors once, or those that are named, and the analysis after each."""

@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from commwatch.config.settings import NcclLogsSection, section_json
+from commwatch.config.settings import NcclLogsSection, Sources, section_json
 from commwatch.node.run import Collected
 from commwatch.service.instruments import Instruments
 from commwatch.workers.reader import Reader, ReaderSettings
@@ -24,7 +24,7 @@ def test_a_process_that_was_killed_is_replaced_without_a_line_lost_or_counted_tw
     """Errors, and the place in the logs, come over the wire together; the place goes back with the next plan."""
     log = tmp_path / "job.log"
     log.write_text(CUDA)
-    settings = {"nccl_logs": section_json(NcclLogsSection(paths=(str(log),)))}
+    settings = section_json(Sources(nccl_logs=NcclLogsSection(paths=(str(log),))))
     told: dict[str, bytes] = {}
     reader = Reader(
         ReaderSettings("jobs", ("nccl_logs",), settings, 10, 20, "", Path("/proc"), resume=lambda: dict(told)),

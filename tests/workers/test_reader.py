@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from commwatch.config.settings import NetworkSection, section_json
+from commwatch.config.settings import NetworkSection, Sources, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.run import Collected
 from commwatch.readings import SourceUnavailable
@@ -53,7 +53,7 @@ class Node:
         self.events = Events()
         plan = SimulationPlan("h100x8", str(self.faults), time.time() - 100, str(folder / "sysfs"), "")
         self.reader = Reader(
-            ReaderSettings("nvml", ("nvml",), {}, deadline=0.6, start_deadline=3, sysfs=plan.sysfs,
+            ReaderSettings("nvml", ("nvml",), b"{}", deadline=0.6, start_deadline=3, sysfs=plan.sysfs,
                            procfs=procfs, simulation=plan, rest_when_unavailable=True),
             self.events, monotonic,
         )  # fmt: skip
@@ -310,7 +310,7 @@ def test_a_source_that_is_not_there_is_tried_again_later(tmp_path: Path) -> None
 
     async def body() -> None:
         now = [1000.0]
-        settings = ReaderSettings("nvml", ("nvml",), {}, deadline=2, start_deadline=15, sysfs="/sys", procfs=PROC,
+        settings = ReaderSettings("nvml", ("nvml",), b"{}", deadline=2, start_deadline=15, sysfs="/sys", procfs=PROC,
                                   rest_when_unavailable=True)  # fmt: skip
         events = Events()
         reader = Reader(settings, events, lambda: now[0])
@@ -447,7 +447,7 @@ def interfaces(sysfs: Path, names: Iterable[str]) -> None:
 async def network_reader(sysfs: Path) -> AsyncIterator[tuple[Reader, Events]]:
     """A reader of all interfaces of a tree."""
     events = Events()
-    settings = {"network": section_json(NetworkSection(physical_only=False))}
+    settings = section_json(Sources(network=NetworkSection(physical_only=False)))
     reader = Reader(ReaderSettings("host", ("network",), settings, 5, 10, str(sysfs), PROC), events)
     try:
         yield reader, events
@@ -500,7 +500,7 @@ def test_only_a_driver_is_opened_anew_for_a_lost_device(tmp_path: Path) -> None:
 def test_the_main_process_speaks_for_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the process of one suspect says of the source as a whole is of that device alone, and is not shown."""
     layout = Layout([("commwatch_counter_state", ("rdma", "symbol_error"))])
-    reader = Reader(ReaderSettings("rdma", ("rdma",), {}, 1, 1, str(tmp_path), PROC), Events())
+    reader = Reader(ReaderSettings("rdma", ("rdma",), b"{}", 1, 1, str(tmp_path), PROC), Events())
     reader._own["mlx5_1:1"] = _Slot(only="mlx5_1:1")
 
     async def answer(slot: _Slot, collector: str) -> Collected:

@@ -22,7 +22,7 @@ DEADLINE = 0.5
 def reader(table: ProcessTable, *pids: int) -> SettingsReader:
     order = msgspec.json.encode(AuditOrder(pids))
     settings = ReaderSettings(
-        "settings", ("nccl_settings",), {}, DEADLINE, 6 * DEADLINE, str(table.root.parent / "sys"), Path("/proc"),
+        "settings", ("nccl_settings",), b"{}", DEADLINE, 6 * DEADLINE, str(table.root.parent / "sys"), Path("/proc"),
         str(table.root), resume=lambda: {"nccl_settings": order},
     )  # fmt: skip
     return SettingsReader(settings, Instruments(), lambda: None)

@@ -11,26 +11,22 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from commwatch.config.settings import Config, source_settings
+from commwatch.config.settings import Config, section_json
 from commwatch.config.thresholds import load_thresholds
 from commwatch.config.web import read_web_config
 from commwatch.errors import CommwatchError
 from commwatch.readings import SourceUnavailable
-from commwatch.service.collectors import COLLECTORS
 from commwatch.simulation.node import SimulatedNode
-from commwatch.sources.presence import nvidia_driver_present, origin_absent
+from commwatch.sources.base import Origin
 from commwatch.state.control import DaemonAbsent, ask_daemon
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.views.terminal import json_option, print_json, print_table
+from commwatch.workers.sources import SOURCES, SourceRow
 from commwatch.workers.wire import WorkerPlan
 from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
 from commwatch_exporters.listen import EndpointError, bind
 
 RUNTIME_DEADLINE_SECONDS = 20.0
-FIRST_COLLECTORS = {
-    plan.source: next(one.key for one in COLLECTORS if one.source == plan.source) for plan in COLLECTORS
-}
-"""What is tried of each source."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +97,9 @@ def _runtime_checks(config: Config) -> list[Check]:
         ]
     if config.textfile.path:
         checks.append(_check("textfile", lambda: _textfile(config)))
-    sources = config.sources
-    for name in FIRST_COLLECTORS:
-        if getattr(sources, name).enabled:
-            checks.append(asyncio.run(_source(config, name)))
+    for row in SOURCES.values():
+        if row.section(config.sources).enabled:
+            checks.append(asyncio.run(_source(config, row)))
     if config.probes.enabled and config.probes.gate != "off":
         found = importlib.util.find_spec("torch") is not None
         checks.append(
@@ -157,19 +152,18 @@ def _textfile(config: Config) -> str:
     return config.textfile.path
 
 
-async def _source(config: Config, name: str) -> Check:
-    what = f"source {name}"
+async def _source(config: Config, row: SourceRow) -> Check:
+    what = f"source {row.name}"
     if config.simulation.preset:
         return Check(what, "ok", f"simulated ({config.simulation.preset}); not tried")
-    if name in ("nvml", "nccl_settings") and not nvidia_driver_present(Path(config.paths.procfs)):
-        return Check(what, "absent", "no NVIDIA driver is loaded")
-    absent = origin_absent(name, Path(config.paths.sysfs), Path(config.paths.procfs), config.sources)
+    paths = config.paths
+    absent = row.why_absent(Origin(Path(paths.sysfs), Path(paths.procfs), config.sources))
     if absent is not None:
         return Check(what, "absent", absent)
-    settings = source_settings(config.sources)
-    worker = await Worker.start(WorkerPlan((name,), settings, config.paths.sysfs, config.paths.procfs, (), None, None))
+    settings = section_json(config.sources)
+    worker = await Worker.start(WorkerPlan((row.name,), settings, paths.sysfs, paths.procfs, (), None, None))
     try:
-        collected = await worker.collect(FIRST_COLLECTORS[name], RUNTIME_DEADLINE_SECONDS)
+        collected = await worker.collect(row.collectors[0].key, RUNTIME_DEADLINE_SECONDS)
     except SourceUnavailable as error:
         return Check(what, "failed", _advice(error.reason, error.detail))
     except WorkerHung as error:
@@ -185,7 +179,7 @@ async def _source(config: Config, name: str) -> Check:
     logs = collected.blocks[""].get("commwatch_nccl_log_files") if "" in collected.blocks else None
     if logs is not None:
         return Check(what, "ok", f"logs that can be followed: {logs}")
-    if name == "nccl_settings":
+    if row.name == "nccl_settings":
         return Check(what, "ok", "the node can be read; which processes to audit, the driver tells the daemon")
     return Check(what, "ok", f"{len(devices)} read: {', '.join(devices)}" if devices else "nothing of its kind is here")
 

@@ -58,12 +58,19 @@ def section_json(section: Section) -> bytes:
 SHORTEST_TIME_SECONDS = 0.05
 
 
-def _check_times(section: Section) -> None:
-    """Refuse intervals and deadlines that would keep a core busy."""
-    for name in section.__struct_fields__:
-        value = getattr(section, name)
-        if isinstance(value, Duration) and value < SHORTEST_TIME_SECONDS:
-            raise ValueError(f"{name} must be at least {SHORTEST_TIME_SECONDS * 1000:g}ms")
+class SourceSection(Section, frozen=True):
+    """What every source has: a switch, and a deadline for each run of a collector."""
+
+    enabled: bool = True
+    deadline: Duration = Duration(5)
+    """A run of a collector that takes longer is given up; its worker is left alone and replaced."""
+
+    def __post_init__(self) -> None:
+        """Refuse intervals and deadlines that would keep a core busy."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, Duration) and value < SHORTEST_TIME_SECONDS:
+                raise ValueError(f"{name} must be at least {SHORTEST_TIME_SECONDS * 1000:g}ms")
 
 
 class Web(Section, frozen=True):
@@ -131,14 +138,12 @@ class Simulation(Section, frozen=True):
     """File of faults (docs/simulation.md); read again when it changes."""
 
 
-class NvmlSection(Section, frozen=True):
+class NvmlSection(SourceSection, frozen=True):
     """NVIDIA's driver."""
 
-    enabled: bool = True
     deadline: Duration = Duration(2)
-    """A run of a collector that takes longer is given up; its worker is left alone and replaced."""
     start_deadline: Duration = Duration(10)
-    """The same for opening the driver, for each GPU: without persistence mode one takes 1 to 3 s."""
+    """Of opening the driver, for each GPU: without persistence mode one takes 1 to 3 s."""
     nvlink_interval: Duration = Duration(1)
     nvlink_errors_interval: Duration = Duration(10)
     pcie_interval: Duration = Duration(10)
@@ -157,16 +162,11 @@ class NvmlSection(Section, frozen=True):
     p2p_interval: Duration = Duration(600)
     """Of the question which pairs of GPUs can reach each other directly."""
 
-    def __post_init__(self) -> None:
-        _check_times(self)
 
-
-class NetworkSection(Section, frozen=True):
+class NetworkSection(SourceSection, frozen=True):
     """Network interfaces of sysfs."""
 
-    enabled: bool = True
     interval: Duration = Duration(5)
-    deadline: Duration = Duration(5)
     physical_only: bool = True
     """Leave out interfaces without a device of their own: loopback, bridges, bonds, veth, VLANs."""
     include: tuple[str, ...] = ()
@@ -174,98 +174,63 @@ class NetworkSection(Section, frozen=True):
     exclude: tuple[str, ...] = ()
     """Interfaces never to read, by name; shell patterns."""
 
-    def __post_init__(self) -> None:
-        _check_times(self)
 
-
-class PciSection(Section, frozen=True):
+class PciSection(SourceSection, frozen=True):
     """PCIe devices of sysfs: GPUs, network adapters and the bridges above them."""
 
-    enabled: bool = True
     interval: Duration = Duration(10)
     aer_interval: Duration = Duration(10)
     """Of the errors that the kernel counts."""
-    deadline: Duration = Duration(5)
-
-    def __post_init__(self) -> None:
-        _check_times(self)
 
 
-class RdmaSection(Section, frozen=True):
+class RdmaSection(SourceSection, frozen=True):
     """RDMA ports of sysfs, InfiniBand and RoCE."""
 
-    enabled: bool = True
     interval: Duration = Duration(5)
-    deadline: Duration = Duration(5)
-
-    def __post_init__(self) -> None:
-        _check_times(self)
 
 
-class EthtoolSection(Section, frozen=True):
+class EthtoolSection(SourceSection, frozen=True):
     """Statistics that drivers of network adapters keep themselves, of the interfaces that ``network`` reads."""
 
-    enabled: bool = True
     interval: Duration = Duration(15)
-    deadline: Duration = Duration(5)
-
-    def __post_init__(self) -> None:
-        _check_times(self)
 
 
-class ServicesSection(Section, frozen=True):
+class ServicesSection(SourceSection, frozen=True):
     """Services that the NVIDIA driver needs: fabric manager, persistence daemon, IMEX."""
 
-    enabled: bool = True
     interval: Duration = Duration(30)
-    deadline: Duration = Duration(5)
-
-    def __post_init__(self) -> None:
-        _check_times(self)
 
 
-class KernelLogSection(Section, frozen=True):
+class KernelLogSection(SourceSection, frozen=True):
     """The kernel log: Xids of GPUs, SXids of NVSwitches, GPUs that were lost."""
 
-    enabled: bool = True
     interval: Duration = Duration(5)
-    deadline: Duration = Duration(5)
     path: Annotated[str, Meta(min_length=1)] = "/dev/kmsg"
     user_messages: bool = False
     """Take also lines that a program wrote into the log, for a rehearsal; else only those of the kernel count."""
 
-    def __post_init__(self) -> None:
-        _check_times(self)
 
-
-class NcclLogsSection(Section, frozen=True):
+class NcclLogsSection(SourceSection, frozen=True):
     """Logs of jobs: what NCCL, torch and launchers write about trouble."""
 
-    enabled: bool = True
     interval: Duration = Duration(5)
-    deadline: Duration = Duration(5)
     paths: tuple[str, ...] = ()
     """Files, folders and shell patterns, with %h and %p as NCCL_DEBUG_FILE takes them; empty: no log is read."""
     hosts: tuple[str, ...] = ()
     """Hosts whose lines count; shell patterns. Empty: of a log that several hosts write, the lines of this node."""
 
     def __post_init__(self) -> None:
-        _check_times(self)
+        super().__post_init__()
         for path in self.paths:
             if not path.startswith("/"):
                 raise ValueError(f"paths: {path!r} does not begin with /; name logs from the root")
 
 
-class NcclSettingsSection(Section, frozen=True):
+class NcclSettingsSection(SourceSection, frozen=True):
     """The NCCL settings of the processes on the GPUs, held against the node."""
 
-    enabled: bool = True
     interval: Duration = Duration(600)
     """Of an audit where no process has come or gone; one follows each change of the processes."""
-    deadline: Duration = Duration(5)
-
-    def __post_init__(self) -> None:
-        _check_times(self)
 
 
 class Sources(Section, frozen=True):
@@ -280,11 +245,6 @@ class Sources(Section, frozen=True):
     services: ServicesSection = field(default_factory=ServicesSection)
     nccl_logs: NcclLogsSection = field(default_factory=NcclLogsSection)
     nccl_settings: NcclSettingsSection = field(default_factory=NcclSettingsSection)
-
-
-def source_settings(sources: Sources) -> dict[str, bytes]:
-    """Every source's section as JSON, for a worker; ethtool reads the choice of interfaces of ``network`` too."""
-    return {name: section_json(getattr(sources, name)) for name in sources.__struct_fields__}
 
 
 class Metrics(Section, frozen=True):

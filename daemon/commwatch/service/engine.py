@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from commwatch.config.settings import Config, Paths, source_settings
+from commwatch.config.settings import Config, Paths, SourceSection, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
@@ -23,23 +23,22 @@ from commwatch.node.store import Store
 from commwatch.node.wrap_tracker import Wraps
 from commwatch.probes.node import ReadNode
 from commwatch.service.collection import Collection
-from commwatch.service.collectors import COLLECTORS, READERS, CollectorPlan, ReaderPlan
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
 from commwatch.service.pipeline import Pipeline
 from commwatch.service.probing import Probing
 from commwatch.service.settings_reader import SettingsReader
 from commwatch.service.timetable import Timetable
-from commwatch.sources.presence import boot_identity, nvidia_driver_present, origin_absent
+from commwatch.sources.base import Origin
+from commwatch.sources.presence import boot_identity, nvidia_driver_present
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.process_state import held_devices
 from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.sources import READERS, SOURCES, CollectorRow, ReaderRow
 from commwatch_exporters.catalogue import OPT_IN
 
 log = structlog.get_logger("commwatch.engine")
 
-GPU_SOURCES = frozenset({"nvml", "kernel_log", SETTINGS})
-"""Read only where there are or should be GPUs."""
 FIRST_RUN_PATIENCE_SECONDS = 10.0
 """The daemon is ready after so long, whatever has not answered by then."""
 
@@ -98,21 +97,18 @@ class Engine:
 
     def _build_readers(self) -> dict[str, Reader]:
         readers = {}
-        for plan in READERS:
-            enabled = {name: section for name in plan.sources if (section := self._section(name)).enabled}
-            if enabled:
-                readers[plan.name] = self._reader(plan, enabled)
+        for row in READERS:
+            sections = {source.name: source.section(self.config.sources) for source in row.sources}
+            if enabled := {name: section for name, section in sections.items() if section.enabled}:
+                readers[row.name] = self._reader(row, enabled)
         return readers
 
-    def _section(self, source: str) -> Any:
-        return getattr(self.config.sources, source)
-
-    def _reader(self, plan: ReaderPlan, sections: Mapping[str, Any]) -> Reader:
+    def _reader(self, row: ReaderRow, sections: Mapping[str, SourceSection]) -> Reader:
         deadline = max(section.deadline for section in sections.values())
         settings = ReaderSettings(
-            name=plan.name,
+            name=row.name,
             sources=tuple(sections),
-            settings=source_settings(self.config.sources),
+            settings=section_json(self.config.sources),
             deadline=deadline,
             start_deadline=max(getattr(section, "start_deadline", 2 * deadline) for section in sections.values()),
             sysfs=self._roots.sysfs,
@@ -121,33 +117,34 @@ class Engine:
             simulation=self._simulation,
             opt_in=self.config.metrics.opt_in,
             resume=self._order if SETTINGS in sections else lambda: self.pipeline.job_logs.resume,
-            rest_when_unavailable=plan.holds_driver,
+            rest_when_unavailable=row.holds_driver,
         )
-        self._instruments.worker_stuck(plan.name, 0)
+        self._instruments.worker_stuck(row.name, 0)
         if SETTINGS in sections:
             return SettingsReader(settings, self._instruments, self.job_settings.nothing)
-        if not plan.holds_driver:  # nothing stuck in a driver holds it back
+        if not row.holds_driver:  # nothing stuck in a driver holds it back
             return Reader(settings, self._instruments)
         return Reader(settings, self._instruments, stuck_elsewhere=lambda: self.probing.stuck_count)
 
     def _build_collectors(self) -> list[Collector]:
-        reader_of = {source: plan for plan in READERS for source in plan.sources}
         return [
             Collector(
-                name=plan.name,
-                key=plan.key,
-                source=plan.source,
-                reader=self._readers[reader_of[plan.source].name],
-                interval=getattr(self._section(plan.source), plan.interval),
-                needs_release=reader_of[plan.source].holds_driver or reader_of[plan.source].needs_driver,
-                is_ready=self.job_settings.is_ready if plan.source == SETTINGS else lambda: True,
+                name=row.name,
+                key=row.key,
+                source=source.name,
+                reader=self._readers[source.reader.name],
+                interval=getattr(source.section(self.config.sources), row.interval),
+                needs_release=source.reader.needs_release,
+                is_ready=self.job_settings.is_ready if source.name == SETTINGS else lambda: True,
             )
-            for plan in COLLECTORS
-            if self._section(plan.source).enabled and self._wanted(plan)
+            for source in SOURCES.values()
+            if source.section(self.config.sources).enabled
+            for row in source.collectors
+            if self._wanted(row)
         ]
 
-    def _wanted(self, plan: CollectorPlan) -> bool:
-        return not plan.only_for or not set(plan.only_for).isdisjoint(self.config.metrics.opt_in)
+    def _wanted(self, row: CollectorRow) -> bool:
+        return not row.only_for or not set(row.only_for).isdisjoint(self.config.metrics.opt_in)
 
     # --- what the parts ask of each other ---
 
@@ -166,7 +163,7 @@ class Engine:
 
     def _driver_readers(self) -> list[Reader]:
         """Those that hold a driver's device files open."""
-        return [self._readers[plan.name] for plan in READERS if plan.holds_driver and plan.name in self._readers]
+        return [self._readers[row.name] for row in READERS if row.holds_driver and row.name in self._readers]
 
     def _driver_present(self) -> bool:
         return self._simulation is not None or nvidia_driver_present(self._procfs)
@@ -193,11 +190,12 @@ class Engine:
 
     def _origin_absent(self, source: str) -> str | None:
         """Why a source is not needed on this node; None where it is."""
-        if source in GPU_SOURCES:
+        if SOURCES[source].needs_gpus:
             return self._nvml_absent()
         if source == "rdma" and self.pipeline.rdma_ports_expected():
             return None  # ports that should be here and are not are a fault
-        return origin_absent(source, Path(self._roots.sysfs), Path(self._roots.procfs), self.config.sources)
+        origin = Origin(Path(self._roots.sysfs), Path(self._roots.procfs), self.config.sources)
+        return SOURCES[source].why_absent(origin)
 
     def _nvml_absent(self) -> str | None:
         if self._driver_present() or self._gpus_wanted():
@@ -220,8 +218,8 @@ class Engine:
     async def start(self) -> None:
         """Run every collector once, then plan them; returns when the first run is over or its time is."""
         # The PCI bus tells whether a missing driver is a fault, so the host is read first.
-        first = [one for one in self.collection.collectors.values() if one.source not in GPU_SOURCES]
-        rest = [one for one in self.collection.collectors.values() if one.source in GPU_SOURCES]
+        first = [one for one in self.collection.collectors.values() if not SOURCES[one.source].needs_gpus]
+        rest = [one for one in self.collection.collectors.values() if SOURCES[one.source].needs_gpus]
         together = self._driver_present()
         for group in ([*first, *rest],) if together else (first, rest):
             if group:

@@ -14,6 +14,7 @@ from commwatch.node.run import Collector
 from commwatch.node.store import Store
 from commwatch.service.collection import Collection
 from commwatch.service.pipeline import OBSERVED
+from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Layout, Snapshot
 
 FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -33,16 +34,6 @@ FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "verdict": (),
 }
 """Collectors behind the groups of the analysis; none where what they hold is known without reading anything."""
-
-_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
-    "gpu": ("nvml",),
-    "nvlink": ("nvml",),
-    "nvswitch": ("nvml", "pci"),
-    "pcie_link": ("nvml", "pci"),
-    "rdma_port": ("rdma",),
-    "interface": ("network", "ethtool"),
-}
-"""Sources of the counters of a component: of an anomaly there is no series once it is over."""
 
 PROBES: Final = "probes"
 
@@ -107,8 +98,8 @@ class Observability:
     def _feeding(self, group: str, component: Component) -> Iterator[Collector]:
         collectors = self._collection.collectors
         if group == anomaly_tracker.GROUP:
-            sources = _SOURCES.get(component.kind, ())
-            yield from [one for one in collectors.values() if one.source in sources]
+            # Of an anomaly there is no series once it is over: it is the sources of its counters that tell.
+            yield from [one for one in collectors.values() if component.kind in SOURCES[one.source].components]
             return
         for name in FEEDS.get(group, (group,)):
             if name in collectors:

@@ -1,19 +1,35 @@
-"""What a source is and what it gives: readings, what it could not read, and why."""
+"""What a source is, what it is made from, and what it gives: readings, what it could not read, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
-from commwatch.readings import (
-    Batch,
-)
+from commwatch.config.settings import Sources
+from commwatch.readings import Batch
 
 Report: TypeAlias = Callable[[str], None]
 """Called with the device's key before each device is touched, and with "" after the last.
 
 When a deadline is missed, the device last reported is the suspect.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a source is made from: where the node shows itself, and what the configuration asks for."""
+
+    sysfs: Path
+    procfs: Path
+    settings: Sources
+    opt_in: frozenset[str] = frozenset()
+    """Metrics that are read only where the configuration asks for them."""
+    resume: bytes = b""
+    """What the source goes on from: ``Batch.resume`` of an earlier process, or an ``AuditOrder``."""
+    stand_in: Callable[[], Any] | None = None
+    """Makes what answers in place of the kernel; None: the kernel itself is asked."""
 
 
 class Source(Protocol):

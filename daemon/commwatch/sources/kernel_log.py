@@ -6,13 +6,14 @@ import errno
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
 from commwatch.readings import Batch, DeviceReadings, HardwareEvent, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import Report
+from commwatch.sources.base import Origin, Report
 from commwatch.sources.kernel_log_lines import parse_record, parse_report
 from commwatch_exporters.snapshot import Series
 
@@ -175,6 +176,13 @@ class KernelLogSource:
         if self._log is not None:
             self._log.close()
             self._log = None
+
+
+def make_source(origin: Origin) -> KernelLogSource:
+    """The kernel log of this node."""
+    settings = origin.settings.kernel_log
+    open_log = origin.stand_in or partial(KernelLogDevice, settings.path)
+    return KernelLogSource(open_log, origin.procfs, settings.user_messages)
 
 
 def _unavailable(error: OSError) -> SourceUnavailable:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from commwatch.config.settings import NetworkSection
 from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.sources import files, interfaces
-from commwatch.sources.base import Report
+from commwatch.sources.base import Origin, Report
 from commwatch_exporters.snapshot import Series, Value
 
 _BYTES_PER_SECOND_PER_MBIT = 125_000
@@ -139,6 +139,11 @@ class NetworkSource:
                 ("commwatch_ethernet_info", identity),
             ),
         )
+
+
+def make_source(origin: Origin) -> NetworkSource:
+    """The interfaces of this node."""
+    return NetworkSource(origin.sysfs, origin.settings.network)
 
 
 def _ignore(_device: str) -> None:

@@ -1,14 +1,16 @@
-"""Whether the origin of a source is on this node at all, and which boot of it this is; opens no device."""
+"""Whether the origin of a source is on this node at all, and which boot of it this is; opens no device.
+
+The daemon itself asks, so all of it stands here: the source's own module is imported in its worker alone.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
-from commwatch.config.settings import NetworkSection, Sources
 from commwatch.readings import SourceUnavailable
 from commwatch.sources import files, interfaces
+from commwatch.sources.base import Origin
 from commwatch.sources.ethtool.table import DRIVERS
 from commwatch.sources.services import node_processes_visible
 
@@ -23,22 +25,23 @@ def boot_identity(procfs: str) -> str:
     return files.parse_word(files.read_if_there(f"{procfs}/sys/kernel/random/boot_id") or b"")
 
 
-def rdma_absent(sysfs: Path) -> str | None:
-    """Why no RDMA port can be read on this node; None where there is an RDMA device.
+def driver_absent(origin: Origin) -> str | None:
+    """Why the driver cannot be read; None where one is loaded."""
+    return None if nvidia_driver_present(origin.procfs) else "no NVIDIA driver is loaded"
 
-    Args:
-        sysfs: usually ``/sys``.
-    """
+
+def rdma_absent(origin: Origin) -> str | None:
+    """Why no RDMA port can be read on this node; None where there is an RDMA device."""
     try:
-        devices = os.listdir(sysfs / "class/infiniband")
+        devices = os.listdir(origin.sysfs / "class/infiniband")
     except OSError:
         devices = []
     return None if devices else "no RDMA device"
 
 
-def ethtool_absent(sysfs: Path, settings: NetworkSection) -> str | None:
+def ethtool_absent(origin: Origin) -> str | None:
     """Why no interface has statistics that would be read; None where one has."""
-    root = interfaces.folder(sysfs)
+    root = interfaces.folder(origin.sysfs)
     try:
         names = interfaces.names(root)
     except SourceUnavailable as error:
@@ -46,34 +49,21 @@ def ethtool_absent(sysfs: Path, settings: NetworkSection) -> str | None:
     for name in names:
         base = f"{root}/{name}"
         links = interfaces.links_of(base)
-        if links.driver_name in DRIVERS and interfaces.is_wanted(name, base, bool(links.device), settings):
+        is_read = links.driver_name in DRIVERS
+        if is_read and interfaces.is_wanted(name, base, bool(links.device), origin.settings.network):
             return None
     return f"no network interface has one of the drivers {', '.join(DRIVERS)}"
 
 
-def services_absent(procfs: Path) -> str | None:
+def services_absent(origin: Origin) -> str | None:
     """Why nothing can be said of the driver's services; None where it can."""
-    if not nvidia_driver_present(procfs):
-        return "no NVIDIA driver is loaded"
-    if not node_processes_visible(procfs):
-        return f"the processes of this node do not show in {procfs}: another PID namespace, or hidepid"
+    if absent := driver_absent(origin):
+        return absent
+    if not node_processes_visible(origin.procfs):
+        return f"the processes of this node do not show in {origin.procfs}: another PID namespace, or hidepid"
     return None
 
 
-def origin_absent(source: str, sysfs: Path, procfs: Path, sources: Sources) -> str | None:
-    """Why a source has nothing to read on this node; None where it has, or where only reading can tell.
-
-    Args:
-        source: as the configuration names it.
-        sysfs: usually ``/sys``.
-        procfs: usually ``/proc``.
-        sources: which interfaces and logs are wanted.
-    """
-    checks: dict[str, Callable[[], str | None]] = {
-        "rdma": lambda: rdma_absent(sysfs),
-        "ethtool": lambda: ethtool_absent(sysfs, sources.network),
-        "services": lambda: services_absent(procfs),
-        "nccl_logs": lambda: None if sources.nccl_logs.paths else "no log is configured (sources.nccl_logs.paths)",
-    }
-    check = checks.get(source)
-    return check() if check is not None else None
+def logs_absent(origin: Origin) -> str | None:
+    """Why no log of a job is read; None where one is configured."""
+    return None if origin.settings.nccl_logs.paths else "no log is configured (sources.nccl_logs.paths)"

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import Report
+from commwatch.sources.base import Origin, Report
 from commwatch.sources.gpudirect import WAYS, read_gpudirect
 from commwatch.sources.pci_attributes import endpoint_role
 from commwatch_exporters.snapshot import Series, Value
@@ -193,6 +193,11 @@ class ServicesSource:
 def node_processes_visible(procfs: Path) -> bool:
     """Whether the process table shows the node's processes, and not those of a container or of one user alone."""
     return files.read_if_there(f"{procfs}/{_KERNEL_THREADS}/comm") == b"kthreadd\n"
+
+
+def make_source(origin: Origin) -> ServicesSource:
+    """The services of this node."""
+    return ServicesSource(origin.sysfs, origin.procfs)
 
 
 def _ignore(_device: str) -> None:

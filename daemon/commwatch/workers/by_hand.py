@@ -151,7 +151,7 @@ def nvml_reader(config: Config, simulation: SimulationPlan | None) -> Reader:
         ReaderSettings(
             name="nvml",
             sources=("nvml",),
-            settings={"nvml": section_json(settings)},
+            settings=section_json(config.sources),
             deadline=settings.deadline,
             start_deadline=settings.start_deadline,
             sysfs=simulation.sysfs if simulation else config.paths.sysfs,

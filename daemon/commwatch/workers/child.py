@@ -8,15 +8,17 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from commwatch.config.settings import KernelLogSection, NcclLogsSection, NetworkSection, decode_quantity
+from commwatch.config.settings import Sources, decode_quantity
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
-from commwatch.sources.base import Source
+from commwatch.sources.base import Origin, Source
+from commwatch.workers.sources import SOURCES, load
 from commwatch.workers.wire import (
     ProgressMark,
     Reply,
@@ -37,93 +39,19 @@ Node: TypeAlias = "SimulatedNode | None"
 """The simulated node beneath this process; None for the real one."""
 
 
-def _nvml(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.sources.nvml import NvmlSource
-
-    return NvmlSource(opt_in=frozenset(plan.opt_in))
-
-
-def _network_settings(plan: WorkerPlan) -> NetworkSection:
-    return msgspec.json.decode(plan.settings["network"], type=NetworkSection, dec_hook=decode_quantity)
-
-
-def _network(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.sources.network import NetworkSource
-
-    return NetworkSource(Path(plan.sysfs), _network_settings(plan))
-
-
-def _ethtool(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.sources.ethtool import EthtoolSource
-
-    if node is None:
-        return EthtoolSource(Path(plan.sysfs), _network_settings(plan))
-    from commwatch.simulation.ethtool import SimulatedEthtool
-
-    return EthtoolSource(Path(plan.sysfs), _network_settings(plan), SimulatedEthtool(node))
-
-
-def _rdma(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.sources.rdma import RdmaSource
-
-    return RdmaSource(Path(plan.sysfs), plan.opt_in)
-
-
-def _services(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.sources.services import ServicesSource
-
-    return ServicesSource(Path(plan.sysfs), Path(plan.procfs))
-
-
-def _pci(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.sources.pci.source import PciSource
-
-    return PciSource(Path(plan.sysfs))
-
-
-def _kernel_log(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.sources.kernel_log import KernelLogDevice, KernelLogSource, LogDevice
-
-    settings = msgspec.json.decode(plan.settings["kernel_log"], type=KernelLogSection, dec_hook=decode_quantity)
-
-    def open_log() -> LogDevice:
-        if node is None:
-            return KernelLogDevice(settings.path)
-        from commwatch.simulation.kernel_log import SimulatedKernelLog
-
-        return SimulatedKernelLog(node)
-
-    return KernelLogSource(open_log, Path(plan.procfs), settings.user_messages)
-
-
-def _nccl_logs(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.jobs.logs.source import NcclLogsSource
-
-    settings = msgspec.json.decode(plan.settings["nccl_logs"], type=NcclLogsSection, dec_hook=decode_quantity)
-    return NcclLogsSource(settings.paths, settings.hosts, plan.resume.get("nccl_logs", b""))
-
-
-def _nccl_settings(plan: WorkerPlan, node: Node) -> Source:
-    from commwatch.jobs.settings.source import NcclSettingsSource
-
-    return NcclSettingsSource(plan.resume.get("nccl_settings", b""), Path(plan.sysfs), Path(plan.procfs))
-
-
-SOURCES: dict[str, Callable[[WorkerPlan, Node], Source]] = {
-    "nvml": _nvml,
-    "network": _network,
-    "pci": _pci,
-    "rdma": _rdma,
-    "ethtool": _ethtool,
-    "services": _services,
-    "kernel_log": _kernel_log,
-    "nccl_logs": _nccl_logs,
-    "nccl_settings": _nccl_settings,
-}
-"""How each source is made; a source is imported only in the worker that serves it."""
-
-_PROCFS_READERS = frozenset({"services", "kernel_log", "nccl_settings"})
-"""Sources that read procfs."""
+def make_source(name: str, plan: WorkerPlan, node: Node) -> Source:
+    """Import and make a source of a plan; opens nothing."""
+    row = SOURCES[name]
+    return row.make(
+        Origin(
+            Path(plan.sysfs),
+            Path(plan.procfs),
+            msgspec.json.decode(plan.settings, type=Sources, dec_hook=decode_quantity),
+            frozenset(plan.opt_in),
+            plan.resume.get(name, b""),
+            None if node is None or not row.stand_in else partial(load(row.stand_in), node),
+        )
+    )
 
 
 MOST_SILENT_DEVICES = 64
@@ -138,7 +66,7 @@ class _Answerer:
         self._leave_out = frozenset(plan.leave_out)
         self._only = None if plan.only is None else frozenset(plan.only)
         node = _simulated_node(plan)
-        self._sources = {name: SOURCES[name](plan, node) for name in plan.sources}
+        self._sources = {name: make_source(name, plan, node) for name in plan.sources}
         self._open: set[Source] = set()
         self._sent: dict[str, dict[str, tuple[Series, ...]]] = {}
         """By collector and device."""
@@ -239,7 +167,7 @@ def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
 
     def write(source: str) -> None:
         node.write_sysfs(sysfs, (source,))
-        if source in _PROCFS_READERS:
+        if SOURCES[source].reads_procfs:
             # One process keeps it up to date: that of the services and the kernel log.
             node.write_procfs(procfs, only_missing="nccl_settings" in plan.sources)
 

@@ -39,8 +39,8 @@ class ReaderSettings:
 
     name: str
     sources: tuple[str, ...]
-    settings: dict[str, bytes]
-    """JSON of each source's section of the configuration."""
+    settings: bytes
+    """JSON of the configuration's section ``sources``."""
     deadline: float
     start_deadline: float
     """For the first answer of a new process, which opens its sources; for each device."""

@@ -18,8 +18,8 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     """What a worker process is to do; the first frame that it gets."""
 
     sources: tuple[str, ...]
-    settings: dict[str, bytes]
-    """JSON of the source's section of the configuration, by source."""
+    settings: bytes
+    """JSON of the configuration's section ``sources``."""
     sysfs: str
     procfs: str
     leave_out: tuple[str, ...]

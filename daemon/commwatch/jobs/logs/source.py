@@ -20,7 +20,7 @@ from commwatch.jobs.logs.rules import Category
 from commwatch.jobs.logs.tail import LogTail, Position
 from commwatch.readings import Absence, Batch, DeviceReadings, LogErrors
 from commwatch.sources import files
-from commwatch.sources.base import Report
+from commwatch.sources.base import Origin, Report
 from commwatch_exporters.snapshot import Series
 
 BUSY_SECONDS = 0.25
@@ -263,6 +263,12 @@ class NcclLogsSource:
         """Close the files."""
         for tail in (*self._gone, *self._tails.values()):
             tail.close()
+
+
+def make_source(origin: Origin) -> NcclLogsSource:
+    """The configured logs."""
+    settings = origin.settings.nccl_logs
+    return NcclLogsSource(settings.paths, settings.hosts, origin.resume)
 
 
 def _writers(body: bytes) -> Iterator[str]:

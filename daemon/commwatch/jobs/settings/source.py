@@ -15,7 +15,7 @@ from commwatch.jobs.settings.audit import Audit, audit_processes, audit_record, 
 from commwatch.jobs.settings.process_environment import UnreadProcess
 from commwatch.jobs.settings.records import AuditOrder
 from commwatch.readings import Absence, Batch, DeviceReadings
-from commwatch.sources.base import Report
+from commwatch.sources.base import Origin, Report
 from commwatch_exporters.snapshot import Series
 
 READ, UNREAD = "commwatch_nccl_setting_read_processes", "commwatch_nccl_setting_unread_processes"
@@ -83,6 +83,11 @@ class NcclSettingsSource:
 
     def close(self) -> None:
         """Nothing stays open between two runs."""
+
+
+def make_source(origin: Origin) -> NcclSettingsSource:
+    """The processes that this one is ordered to audit."""
+    return NcclSettingsSource(origin.resume, origin.sysfs, origin.procfs)
 
 
 def _ignore(_device: str) -> None:

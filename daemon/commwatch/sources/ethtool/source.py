@@ -14,7 +14,7 @@ from types import MappingProxyType
 from commwatch.config.settings import NetworkSection
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files, interfaces
-from commwatch.sources.base import Report
+from commwatch.sources.base import Origin, Report
 from commwatch.sources.ethtool.abi import Ioctl, StatisticsCalls, parse_names
 from commwatch.sources.ethtool.table import DRIVERS, CounterRow, Driver
 from commwatch_exporters.snapshot import Series, Value
@@ -233,6 +233,12 @@ class EthtoolSource:
         interface.hidden = tuple(chosen[series][0] for series in quiet)
         if quiet:
             interface.shown = _choice({series: place for series, place in chosen.items() if series not in quiet})
+
+
+def make_source(origin: Origin) -> EthtoolSource:
+    """The interfaces of this node, by the choice of ``network``."""
+    call = fcntl.ioctl if origin.stand_in is None else origin.stand_in()
+    return EthtoolSource(origin.sysfs, origin.settings.network, call)
 
 
 def _ignore(_device: str) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import pynvml
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
-from commwatch.sources.base import Report
+from commwatch.sources.base import Origin, Report
 from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.events import EventWatch
 from commwatch.sources.nvml.gpu import Gpu, GpuGone, pci_bus_id
@@ -261,6 +261,11 @@ class NvmlSource:
             # A driver that was unloaded meanwhile answers that it is not initialised: then nothing is open.
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
+
+
+def make_source(origin: Origin) -> NvmlSource:
+    """The driver of this node."""
+    return NvmlSource(opt_in=origin.opt_in)
 
 
 def _with_kept_series(

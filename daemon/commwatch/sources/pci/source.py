@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import Report
+from commwatch.sources.base import Origin, Report
 from commwatch.sources.kept_file import KeptFiles
 from commwatch.sources.pci.aer import DEVICE_FILES, ROOT_PORT_FILES, AerDevice
 from commwatch.sources.pci_attributes import (
@@ -260,6 +260,11 @@ class PciSource:
         for position, content in enumerate(device.facts.contents[_MAXIMA:], 2):
             has_file[position] |= content is not None
         batch.readings.append(DeviceReadings(device.address, now, device.series, [*values, *device.fixed]))
+
+
+def make_source(origin: Origin) -> PciSource:
+    """The PCIe devices of this node."""
+    return PciSource(origin.sysfs)
 
 
 def _ignore(_device: str) -> None:

@@ -1,5 +1,1 @@
 """RDMA ports, InfiniBand and RoCE: ``/sys/class/infiniband``."""
-
-from commwatch.sources.rdma.source import RdmaSource
-
-__all__ = ("RdmaSource",)

@@ -11,7 +11,7 @@ from typing import Final
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import Report
+from commwatch.sources.base import Origin, Report
 from commwatch.sources.kept_file import KeptFiles
 from commwatch.sources.rdma.counters import COUNTERS
 from commwatch.sources.rdma.places import bound_to, places
@@ -195,6 +195,11 @@ class RdmaSource:
         for gone in self._ports.values():
             gone.port.close()
         self._ports = ports
+
+
+def make_source(origin: Origin) -> RdmaSource:
+    """The RDMA ports of this node."""
+    return RdmaSource(origin.sysfs, origin.opt_in)
 
 
 def _ignore(_device: str) -> None:

@@ -1,0 +1,199 @@
+"""The sources: one row each says what is read, how often, in which process, and who makes it.
+
+Rows name modules and do not import them: a source is imported in the process that serves it alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+from commwatch.config.settings import Sources, SourceSection
+from commwatch.sources.base import Origin, Source
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderRow:
+    """The worker process behind some sources."""
+
+    name: str
+    holds_driver: bool = False
+    """It keeps a driver's device files open: its collectors rest during maintenance, and what hangs in it counts
+    among the stuck processes of the node."""
+    needs_driver: bool = False
+    """What it is told comes from those that hold a driver: its collectors rest during maintenance too."""
+
+    @property
+    def needs_release(self) -> bool:
+        """Whether its collectors rest during maintenance."""
+        return self.holds_driver or self.needs_driver
+
+    @property
+    def sources(self) -> tuple[SourceRow, ...]:
+        """What it serves."""
+        return tuple(row for row in SOURCES.values() if row.reader is self)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorRow:
+    """A group of counters with a cadence of its own."""
+
+    name: str
+    """As on the metrics: ``nvml_nvlink``."""
+    key: str
+    """As the source calls it: ``nvlink``."""
+    interval: str = "interval"
+    """The setting of the source's section that holds its cadence."""
+    only_for: tuple[str, ...] = ()
+    """Runs only where the configuration asks for one of these metrics; empty: always."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A source. Functions are written ``module:name`` and take an ``Origin``."""
+
+    name: str
+    """Of its section in the configuration, too."""
+    reader: ReaderRow
+    factory: str
+    """Makes the source, in its worker."""
+    collectors: tuple[CollectorRow, ...]
+    absent: str = ""
+    """Says in the daemon why there is nothing to read on this node, or None; empty: only reading can tell."""
+    stand_in: str = ""
+    """What answers in place of the kernel on a simulated node, made of the node; empty: only files are written."""
+    needs_gpus: bool = False
+    """Read only where there are or should be GPUs."""
+    reads_procfs: bool = False
+    components: tuple[str, ...] = ()
+    """Kinds of the components whose counters it reads."""
+
+    def section(self, sources: Sources) -> SourceSection:
+        """What the configuration says of it."""
+        section: SourceSection = getattr(sources, self.name)
+        return section
+
+    def make(self, origin: Origin) -> Source:
+        """Import and make the source; opens nothing."""
+        source: Source = load(self.factory)(origin)
+        return source
+
+    def why_absent(self, origin: Origin) -> str | None:
+        """Why there is nothing to read on this node; None where there is, or where only reading can tell."""
+        why: str | None = load(self.absent)(origin) if self.absent else None
+        return why
+
+
+def load(name: str) -> Any:
+    """What ``module:name`` names, imported now."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+_NVML: Final = ReaderRow("nvml", holds_driver=True)
+_RDMA: Final = ReaderRow("rdma")
+_HOST: Final = ReaderRow("host")
+_JOBS: Final = ReaderRow("jobs")
+_SETTINGS: Final = ReaderRow("settings", needs_driver=True)
+
+READERS: Final = (_NVML, _RDMA, _HOST, _JOBS, _SETTINGS)
+
+_ROWS: Final = (
+    SourceRow(
+        "nvml",
+        _NVML,
+        "commwatch.sources.nvml.source:make_source",
+        (
+            CollectorRow("nvml_identity", "identity", "identity_interval"),
+            CollectorRow("nvml_gpu", "gpu", "gpu_interval"),
+            CollectorRow("nvml_processes", "processes", "processes_interval"),
+            CollectorRow("nvml_nvlink", "nvlink", "nvlink_interval"),
+            CollectorRow("nvml_nvlink_errors", "nvlink_errors", "nvlink_errors_interval"),
+            CollectorRow("nvml_pcie", "pcie", "pcie_interval"),
+            CollectorRow(
+                "nvml_pcie_sampled",
+                "pcie_sampled",
+                "pcie_sampled_interval",
+                (
+                    "commwatch_pcie_sampled_transmit_rate_bytes_per_second",
+                    "commwatch_pcie_sampled_receive_rate_bytes_per_second",
+                ),
+            ),
+            CollectorRow("nvml_gpm", "gpm", "gpm_interval"),
+            CollectorRow("nvml_fabric", "fabric", "fabric_interval"),
+            CollectorRow("nvml_events", "events", "events_interval"),
+            CollectorRow("nvml_p2p", "p2p", "p2p_interval"),
+        ),
+        absent="commwatch.sources.presence:driver_absent",
+        needs_gpus=True,
+        components=("gpu", "nvlink", "nvswitch", "pcie_link"),
+    ),
+    SourceRow(
+        "network",
+        _HOST,
+        "commwatch.sources.network:make_source",
+        (CollectorRow("network", "network"),),
+        components=("interface",),
+    ),
+    SourceRow(
+        "pci",
+        _HOST,
+        "commwatch.sources.pci.source:make_source",
+        (CollectorRow("pci", "pci"), CollectorRow("pci_aer", "aer", "aer_interval")),
+        components=("nvswitch", "pcie_link"),
+    ),
+    SourceRow(
+        "services",
+        _HOST,
+        "commwatch.sources.services:make_source",
+        (CollectorRow("services", "services"),),
+        absent="commwatch.sources.presence:services_absent",
+        reads_procfs=True,
+    ),
+    SourceRow(
+        "rdma",
+        _RDMA,
+        "commwatch.sources.rdma.source:make_source",
+        (CollectorRow("rdma", "rdma"),),
+        absent="commwatch.sources.presence:rdma_absent",
+        components=("rdma_port",),
+    ),
+    SourceRow(
+        "ethtool",
+        _RDMA,
+        "commwatch.sources.ethtool.source:make_source",
+        (CollectorRow("ethtool", "ethtool"),),
+        absent="commwatch.sources.presence:ethtool_absent",
+        stand_in="commwatch.simulation.ethtool:SimulatedEthtool",
+        components=("interface",),
+    ),
+    SourceRow(
+        "kernel_log",
+        _HOST,
+        "commwatch.sources.kernel_log:make_source",
+        (CollectorRow("kernel_log", "kernel_log"),),
+        stand_in="commwatch.simulation.kernel_log:SimulatedKernelLog",
+        needs_gpus=True,
+        reads_procfs=True,
+    ),
+    SourceRow(
+        "nccl_logs",
+        _JOBS,
+        "commwatch.jobs.logs.source:make_source",
+        (CollectorRow("nccl_logs", "nccl_logs"),),
+        absent="commwatch.sources.presence:logs_absent",
+    ),
+    SourceRow(
+        "nccl_settings",
+        _SETTINGS,
+        "commwatch.jobs.settings.source:make_source",
+        (CollectorRow("nccl_settings", "nccl_settings"),),
+        absent="commwatch.sources.presence:driver_absent",
+        needs_gpus=True,
+        reads_procfs=True,
+    ),
+)
+
+SOURCES: Final = {row.name: row for row in _ROWS}
+"""By name, in the order in which they are read first."""
