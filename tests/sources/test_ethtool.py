@@ -505,8 +505,6 @@ def test_a_tree_without_interfaces_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailable) as caught:
         opened(tmp_path, Kernel())
     assert caught.value.reason == "not_found"
-    with pytest.raises(ValueError, match="no collector"):
-        made(tmp_path, Kernel()).collect("network")
 
 
 def test_the_origin_is_absent_without_a_driver_that_is_read(tmp_path: Path) -> None:

@@ -288,13 +288,6 @@ def test_what_to_go_on_from_is_told_when_it_changes(node: Node) -> None:
     assert node.run(source.TELL_SECONDS).resume is not None
 
 
-def test_a_collector_that_there_is_not_is_refused(node: Node) -> None:
-    """A request for it is a mistake of the daemon."""
-    with pytest.raises(ValueError, match="no collector"):
-        node.source.collect("other")
-    node.source.close()
-
-
 def test_a_copy_counts_for_nothing_when_it_is_met_right_after_the_cut(tmp_path: Path) -> None:
     """Between two searches for new files, too: the log that was cut has forgotten how far it was read by then."""
     node = Node(tmp_path)

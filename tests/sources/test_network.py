@@ -309,13 +309,6 @@ def test_without_interfaces_in_sysfs_the_source_is_unavailable(tmp_path: Path) -
     assert batch.absences == []
 
 
-def test_an_unknown_collector_is_an_error(tmp_path: Path) -> None:
-    """A collector that the source does not have is the caller's mistake."""
-    (tmp_path / "class/net").mkdir(parents=True)
-    with pytest.raises(ValueError, match="pci"):
-        opened(tmp_path).collect("pci")
-
-
 @examples(50, one_fixture=True)
 @given(st.dictionaries(st.sampled_from(sorted(FILES)), st.binary(max_size=60)))
 def test_hostile_bytes_are_absent(tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]) -> None:

@@ -228,13 +228,6 @@ def test_devices_are_reported_before_they_are_touched(tmp_path: Path) -> None:
     source.close()
 
 
-def test_an_unknown_collector_is_an_error(tmp_path: Path) -> None:
-    """A collector that the source does not have is the caller's mistake."""
-    add_device(tmp_path, "pci0000:00/0000:00:01.0", BRIDGE)
-    with pytest.raises(ValueError, match="network"):
-        opened(tmp_path).collect("network")
-
-
 @pytest.mark.parametrize(
     ("text", "generation"),
     [

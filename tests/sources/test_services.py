@@ -223,12 +223,6 @@ def test_a_command_line_that_may_hang_is_announced_and_can_be_left_out(node: Nod
     assert node.told == [PERSISTENCED, "", ""]
 
 
-def test_the_wrong_collector_is_an_error(node: Node) -> None:
-    """A source serves its own collectors only."""
-    with pytest.raises(ValueError, match="no collector"):
-        node.source.collect("network")
-
-
 def test_the_origin_is_absent_without_driver_or_without_processes(node: Node) -> None:
     """No run is made where nothing could be said."""
     origin = Origin(node.procfs, node.procfs, Sources())

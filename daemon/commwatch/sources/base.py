@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from commwatch.config.settings import Sources
 from commwatch.readings import Batch
@@ -32,12 +33,16 @@ class Origin:
     """Makes what answers in place of the kernel; None: the kernel itself is asked."""
 
 
-class Source(Protocol):
+class Source(ABC):
     """One origin of readings; lives in a worker process and may block there."""
 
-    @property
-    def collectors(self) -> tuple[str, ...]:
-        """Names of what it can collect; each has its own cadence."""
+    collectors: tuple[str, ...]
+    """Names of what it can collect; each has its own cadence."""
+
+    def __init__(self) -> None:
+        self._report: Report = lambda device: None
+        self._leave_out: frozenset[str] = frozenset()
+        self._only: frozenset[str] | None = None
 
     @property
     def aliases(self) -> Mapping[str, str]:
@@ -45,6 +50,7 @@ class Source(Protocol):
 
         Whoever names a device in ``leave_out`` or ``only`` names it by both.
         """
+        return {}
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Connect to the origin and prepare.
@@ -57,13 +63,18 @@ class Source(Protocol):
         Raises:
             SourceUnavailable: the origin cannot be read at all; the worker tries again later.
         """
+        self._report, self._leave_out, self._only = report, leave_out, only
 
+    def _may_touch(self, device: str) -> bool:
+        return device not in self._leave_out and (self._only is None or device in self._only)
+
+    @abstractmethod
     def collect(self, collector: str) -> Batch:
-        """Read one group of counters on all devices once.
+        """Read one of ``collectors`` on all devices once.
 
         Raises:
             SourceUnavailable: as for ``open``.
         """
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - many keep nothing open between two runs
         """Let go of the origin; no device file stays open."""

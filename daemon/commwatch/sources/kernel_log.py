@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol
 
 from commwatch.readings import Batch, DeviceReadings, HardwareEvent, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import Origin, Report
+from commwatch.sources.base import Origin, Report, Source
 from commwatch.sources.kernel_log_lines import parse_record, parse_report
 from commwatch_exporters.snapshot import Series
 
@@ -66,7 +65,7 @@ class KernelLogDevice:
         os.close(self._descriptor)
 
 
-class KernelLogSource:
+class KernelLogSource(Source):
     """Reads what was added to the kernel log since the last run; begins with the oldest record.
 
     The kernel stamps records by a clock that drifts from the others by seconds a day. So the time of an event is kept
@@ -82,7 +81,6 @@ class KernelLogSource:
     """
 
     collectors = ("kernel_log",)
-    aliases: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -92,6 +90,7 @@ class KernelLogSource:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         self._open_log = open_log
         self._boot_file = str(procfs / "sys/kernel/random/boot_id")
         self._user_messages = user_messages
@@ -105,6 +104,7 @@ class KernelLogSource:
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Open the log; see ``Source.open``."""
+        super().open(report, leave_out, only)
         try:
             self._boot = files.parse_word(files.read(self._boot_file))
         except OSError as error:
@@ -123,8 +123,8 @@ class KernelLogSource:
 
     def collect(self, collector: str) -> Batch:
         """Read what was added; see ``Source.collect``."""
-        if collector not in self.collectors or self._log is None:
-            raise ValueError(f"the kernel log has no collector {collector}, or is not open")
+        if self._log is None:
+            raise ValueError("the kernel log is not open")
         batch = Batch()
         now, monotonic = self._clock(), self._monotonic()
         offset = now - monotonic

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from commwatch.config.settings import NetworkSection
 from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.sources import files, interfaces
-from commwatch.sources.base import Origin, Report
+from commwatch.sources.base import Origin, Report, Source
 from commwatch_exporters.snapshot import Series, Value
 
 _BYTES_PER_SECOND_PER_MBIT = 125_000
@@ -70,38 +70,33 @@ class _Interface:
     series: tuple[Series, ...]
 
 
-class NetworkSource:
+class NetworkSource(Source):
     """Reads the statistics, link and speed of network interfaces.
 
     Which those are, ``interfaces.is_wanted`` says.
     """
 
     collectors = ("network",)
-    aliases: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, sysfs: Path, settings: NetworkSection) -> None:
+        super().__init__()
         self._root = interfaces.folder(sysfs)
         self._settings = settings
         self._interfaces: Mapping[str, _Interface] = MappingProxyType({})
-        self._report: Report = _ignore
-        self._leave_out: frozenset[str] = frozenset()
-        self._only: frozenset[str] | None = None
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Find the interfaces; see ``Source.open``."""
-        self._report, self._leave_out, self._only = report, leave_out, only
+        super().open(report, leave_out, only)
         interfaces.names(self._root)
 
     def collect(self, collector: str) -> Batch:
         """Read all interfaces that are here now; see ``Source.collect``."""
-        if collector not in self.collectors:
-            raise ValueError(f"the network source has no collector {collector}")
         batch = Batch()
         has_counter: list[bool] = [False] * len(COUNTERS)
         found: dict[str, _Interface] = {}
         for name in interfaces.names(self._root):
             device = files.label_of(name)
-            if device in self._leave_out or (self._only is not None and device not in self._only):
+            if not self._may_touch(device):
                 continue
             self._report(device)
             interface = found[name] = self._interface(name, device)
@@ -144,10 +139,6 @@ class NetworkSource:
 def make_source(origin: Origin) -> NetworkSource:
     """The interfaces of this node."""
     return NetworkSource(origin.sysfs, origin.settings.network)
-
-
-def _ignore(_device: str) -> None:
-    """The report of a source that is not open."""
 
 
 def _read(interface: _Interface, batch: Batch, has_counter: list[bool]) -> None:

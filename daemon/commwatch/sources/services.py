@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import Origin, Report
+from commwatch.sources.base import Origin, Report, Source
 from commwatch.sources.gpudirect import WAYS, read_gpudirect
 from commwatch.sources.pci_attributes import endpoint_role
 from commwatch_exporters.snapshot import Series, Value
@@ -41,7 +39,7 @@ _SERVICES = (_FABRIC_MANAGER, _PERSISTENCED, _Service("nvidia-imex", "nvidia-ime
 _BY_COMM = {service.comm: service for service in _SERVICES}
 
 
-class ServicesSource:
+class ServicesSource(Source):
     """Reads which of the driver's services run.
 
     A service that does not run is told of only where it matters: the fabric manager where NVSwitches are on the PCI
@@ -50,9 +48,9 @@ class ServicesSource:
     """
 
     collectors = ("services",)
-    aliases: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, sysfs: Path, procfs: Path) -> None:
+        super().__init__()
         self._sysfs = str(sysfs)
         self._devices = f"{sysfs}/bus/pci/devices"
         self._procfs = str(procfs)
@@ -72,19 +70,14 @@ class ServicesSource:
         """Of the services."""
         self._told: tuple[Series, ...] = ()
         """All that is read."""
-        self._report: Report = _ignore
-        self._leave_out: frozenset[str] = frozenset()
-        self._only: frozenset[str] | None = None
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """See ``Source.open``; the devices of this source are the services."""
-        self._report, self._leave_out, self._only = report, leave_out, only
+        super().open(report, leave_out, only)
         self._runs_left = 0
 
     def collect(self, collector: str) -> Batch:
         """Look at the process table once; see ``Source.collect``."""
-        if collector not in self.collectors:
-            raise ValueError(f"the services source has no collector {collector}")
         batch = Batch()
         now = time.monotonic()
         self._look_for_processes(self._processes(), batch)
@@ -98,9 +91,6 @@ class ServicesSource:
         if series:
             batch.readings.append(DeviceReadings("", now, self._told, [*values, *ways.values()]))
         return batch
-
-    def close(self) -> None:
-        """Nothing stays open between two runs."""
 
     def _processes(self) -> frozenset[str]:
         try:
@@ -140,7 +130,7 @@ class ServicesSource:
 
         A process that has ended and was not yet waited for keeps its name, but has no command line.
         """
-        if not self._may_touch(service):
+        if not self._may_touch(service.name):
             return False
         # The command line lies in the process's own memory, and waits for whoever holds that.
         self._report(service.name)
@@ -156,9 +146,6 @@ class ServicesSource:
         program = command.partition(b"\0")[0].rpartition(b"/")[2]
         return comm == service.comm and program == service.program.encode()
 
-    def _may_touch(self, service: _Service) -> bool:
-        return service.name not in self._leave_out and (self._only is None or service.name in self._only)
-
     def _choose(self, unknown: set[str]) -> None:
         """Prepare the series of the services that are told of."""
         due = set(self._seen)
@@ -167,7 +154,7 @@ class ServicesSource:
         if os.path.exists(f"{self._procfs}/driver/nvidia/version"):
             due.add(_PERSISTENCED)
         shown = tuple(
-            one for one in _SERVICES if one in due and self._may_touch(one)
+            one for one in _SERVICES if one in due and self._may_touch(one.name)
             and (one in self._running or one.name not in unknown)
         )  # fmt: skip
         if shown != self._shown:
@@ -198,7 +185,3 @@ def node_processes_visible(procfs: Path) -> bool:
 def make_source(origin: Origin) -> ServicesSource:
     """The services of this node."""
     return ServicesSource(origin.sysfs, origin.procfs)
-
-
-def _ignore(_device: str) -> None:
-    """The report of a source that is not open."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
@@ -20,7 +19,7 @@ from commwatch.jobs.logs.rules import Category
 from commwatch.jobs.logs.tail import LogTail, Position
 from commwatch.readings import Absence, Batch, DeviceReadings, LogErrors
 from commwatch.sources import files
-from commwatch.sources.base import Origin, Report
+from commwatch.sources.base import Origin, Source
 from commwatch_exporters.snapshot import Series
 
 BUSY_SECONDS = 0.25
@@ -57,7 +56,7 @@ class LogsPosition(msgspec.Struct):
     """By identity."""
 
 
-class NcclLogsSource:
+class NcclLogsSource(Source):
     """Reads what was added to the logs since the last run.
 
     What stands in a file when it is seen for the first time is old and does not count, unless the file came while this
@@ -74,7 +73,6 @@ class NcclLogsSource:
     """
 
     collectors = ("nccl_logs",)
-    aliases: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -85,6 +83,7 @@ class NcclLogsSource:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         self._names = tuple(names)
         self._hosts = tuple(short_host(one) for one in hosts)
         self._host = short_host(socket.gethostname() if host is None else host)
@@ -103,13 +102,8 @@ class NcclLogsSource:
         self._told: dict[str, Position] = {}
         self._told_at = float("-inf")
 
-    def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
-        """Nothing to connect to; see ``Source.open``."""
-
     def collect(self, collector: str) -> Batch:
         """Read what was added; see ``Source.collect``."""
-        if collector not in self.collectors:
-            raise ValueError(f"logs have no collector {collector}")
         started = self._monotonic()
         if started - self._searched >= LOOK_SECONDS or not self._names_stand():
             self._search()

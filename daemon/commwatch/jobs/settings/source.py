@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
 
@@ -15,7 +13,7 @@ from commwatch.jobs.settings.audit import Audit, audit_processes, audit_record, 
 from commwatch.jobs.settings.process_environment import UnreadProcess
 from commwatch.jobs.settings.records import AuditOrder
 from commwatch.readings import Absence, Batch, DeviceReadings
-from commwatch.sources.base import Origin, Report
+from commwatch.sources.base import Origin, Source
 from commwatch_exporters.snapshot import Series
 
 READ, UNREAD = "commwatch_nccl_setting_read_processes", "commwatch_nccl_setting_unread_processes"
@@ -23,7 +21,7 @@ NODE = "node"
 """What is told to be touched while interfaces, ports and the PCIe tree are read."""
 
 
-class NcclSettingsSource:
+class NcclSettingsSource(Source):
     """Audits the processes that it is told of. The devices of this source are processes, by their ids.
 
     Args:
@@ -33,23 +31,14 @@ class NcclSettingsSource:
     """
 
     collectors = ("nccl_settings",)
-    aliases: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, order: bytes, sysfs: Path, procfs: Path) -> None:
+        super().__init__()
         self._order = msgspec.json.decode(order, type=AuditOrder) if order else AuditOrder()
         self._sysfs, self._procfs = sysfs, procfs
-        self._report: Report = _ignore
-        self._leave_out: frozenset[str] = frozenset()
-        self._only: frozenset[str] | None = None
-
-    def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
-        """See ``Source.open``."""
-        self._report, self._leave_out, self._only = report, leave_out, only
 
     def collect(self, collector: str) -> Batch:
         """Audit once; see ``Source.collect``. What goes wrong is told without a value, which an error may hold."""
-        if collector not in self.collectors:
-            raise ValueError(f"settings have no collector {collector}")
         now = time.monotonic()
         try:
             audit = self._audit()
@@ -78,17 +67,7 @@ class NcclSettingsSource:
         silent = [UnreadProcess(pid, "no_answer") for pid in self._order.pids if str(pid) in self._leave_out]
         return Audit(audit.remarks, audit.read, (*silent, *audit.unread))
 
-    def _may_touch(self, name: str) -> bool:
-        return name not in self._leave_out and (self._only is None or name in self._only)
-
-    def close(self) -> None:
-        """Nothing stays open between two runs."""
-
 
 def make_source(origin: Origin) -> NcclSettingsSource:
     """The processes that this one is ordered to audit."""
     return NcclSettingsSource(origin.resume, origin.sysfs, origin.procfs)
-
-
-def _ignore(_device: str) -> None:
-    """The report of a source that is not open."""

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from commwatch.config.settings import NetworkSection
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files, interfaces
-from commwatch.sources.base import Origin, Report
+from commwatch.sources.base import Origin, Report, Source
 from commwatch.sources.ethtool.abi import Ioctl, StatisticsCalls, parse_names
 from commwatch.sources.ethtool.table import DRIVERS, CounterRow, Driver
 from commwatch_exporters.snapshot import Series, Value
@@ -78,7 +78,7 @@ class _States:
         self.stale = False
 
 
-class EthtoolSource:
+class EthtoolSource(Source):
     """Reads the statistics of network adapters that their drivers keep beside those of sysfs.
 
     The interfaces are those of the network source whose driver has a table. Where a driver names all eight priorities
@@ -92,7 +92,6 @@ class EthtoolSource:
     """
 
     collectors = ("ethtool",)
-    aliases: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -101,6 +100,7 @@ class EthtoolSource:
         call: Ioctl = fcntl.ioctl,
         drivers: Mapping[str, Driver] = DRIVERS,
     ) -> None:
+        super().__init__()
         self._root = interfaces.folder(sysfs)
         self._settings = settings
         self._call = call
@@ -108,26 +108,21 @@ class EthtoolSource:
         self._calls: StatisticsCalls | None = None
         self._interfaces: Mapping[str, _Interface] = MappingProxyType({})
         self._states = _States()
-        self._report: Report = _ignore
-        self._leave_out: frozenset[str] = frozenset()
-        self._only: frozenset[str] | None = None
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Find the interfaces; see ``Source.open``."""
-        self._report, self._leave_out, self._only = report, leave_out, only
+        super().open(report, leave_out, only)
         interfaces.names(self._root)
         self._open_calls()
 
     def collect(self, collector: str) -> Batch:
         """Read all interfaces that are here now; see ``Source.collect``."""
-        if collector not in self.collectors:
-            raise ValueError(f"the ethtool source has no collector {collector}")
         calls = self._open_calls()
         batch = Batch()
         found: dict[str, _Interface] = {}
         for name in interfaces.names(self._root):
             device = files.label_of(name)
-            if device in self._leave_out or (self._only is not None and device not in self._only):
+            if not self._may_touch(device):
                 continue
             interface = found[name] = self._interface(name, device)
             if interface.driver is not None:
@@ -239,10 +234,6 @@ def make_source(origin: Origin) -> EthtoolSource:
     """The interfaces of this node, by the choice of ``network``."""
     call = fcntl.ioctl if origin.stand_in is None else origin.stand_in()
     return EthtoolSource(origin.sysfs, origin.settings.network, call)
-
-
-def _ignore(_device: str) -> None:
-    """The report of a source that is not open."""
 
 
 def _choice(chosen: Mapping[Series, tuple[int, int]]) -> _Choice:

@@ -11,7 +11,7 @@ from typing import Final
 import pynvml
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
-from commwatch.sources.base import Origin, Report
+from commwatch.sources.base import Origin, Report, Source
 from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.events import EventWatch
 from commwatch.sources.nvml.gpu import Gpu, GpuGone, pci_bus_id
@@ -37,8 +37,8 @@ class _Opened:
     """Set once the driver said that this handle must not be used again."""
 
 
-class NvmlSource:
-    """The NVIDIA driver of this node; implements ``sources.base.Source``. One thread."""
+class NvmlSource(Source):
+    """The NVIDIA driver of this node. One thread."""
 
     collectors: tuple[str, ...] = (
         "identity", "gpu", "processes", "nvlink", "nvlink_errors", "pcie", "pcie_sampled", "gpm", "fabric", "events",
@@ -50,12 +50,10 @@ class NvmlSource:
         monotonic: the clock.
         opt_in: metrics that are read only because the configuration names them.
         """
+        super().__init__()
         self._monotonic = monotonic
         self._opt_in = opt_in
         self._initialised = False
-        self._report: Report = lambda device: None
-        self._leave_out: frozenset[str] = frozenset()
-        self._only: frozenset[str] | None = None
         self._count = 0
         """GPUs that the driver listed when it was opened."""
         self._events = EventWatch()
@@ -78,7 +76,7 @@ class NvmlSource:
         Raises:
             SourceUnavailable: no library, no driver, library and driver differ, or no permission.
         """
-        self._report, self._leave_out, self._only = report, leave_out, only
+        super().open(report, leave_out, only)
         call = "nvmlInitWithFlags"
         try:
             pynvml.nvmlInit()
@@ -91,7 +89,7 @@ class NvmlSource:
         try:
             for index in range(self._count):
                 key = f"index:{index}"
-                if key not in leave_out and (only is None or key in only):
+                if self._may_touch(key):
                     self._open_gpu(index)
         except SourceUnavailable:
             self.close()

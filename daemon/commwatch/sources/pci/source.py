@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import Origin, Report
+from commwatch.sources.base import Origin, Report, Source
 from commwatch.sources.kept_file import KeptFiles
 from commwatch.sources.pci.aer import DEVICE_FILES, ROOT_PORT_FILES, AerDevice
 from commwatch.sources.pci_attributes import (
@@ -70,7 +69,7 @@ class _Device:
     aer: AerDevice
 
 
-class PciSource:
+class PciSource(Source):
     """Reads the PCIe links of GPUs, network adapters and NVSwitches, and of the bridges above them; and their errors.
 
     The tree is read when the list of devices changes, and what should not change is looked at every minute; a run of
@@ -79,9 +78,9 @@ class PciSource:
     """
 
     collectors = ("pci", "aer")
-    aliases: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, sysfs: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
         self._root = str(sysfs / "bus" / "pci" / "devices")
         self._monotonic = monotonic
         self._kept = KeptFiles(_MOST_KEPT_FILES)
@@ -89,19 +88,14 @@ class PciSource:
         self._devices: dict[str, _Device] = {}
         self._absences: tuple[Absence, ...] = ()
         self._looked_at = float("-inf")
-        self._report: Report = _ignore
-        self._leave_out: frozenset[str] = frozenset()
-        self._only: frozenset[str] | None = None
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Read the tree of devices; see ``Source.open``."""
-        self._report, self._leave_out, self._only = report, leave_out, only
+        super().open(report, leave_out, only)
         self._scan(self._list())
 
     def collect(self, collector: str) -> Batch:
         """Read all devices once; see ``Source.collect``."""
-        if collector not in self.collectors:
-            raise ValueError(f"the pci source has no collector {collector}")
         self._follow_changes()
         batch = self._collect_links() if collector == "pci" else self._collect_errors()
         self._report("")
@@ -186,9 +180,6 @@ class PciSource:
         self._names, self._devices, self._absences = names, devices, tuple(absences)
         self._looked_at = self._monotonic()
 
-    def _may_touch(self, address: str) -> bool:
-        return address not in self._leave_out and (self._only is None or address in self._only)
-
     def _endpoint_role(self, address: str) -> str | None:
         base = f"{self._root}/{address}"
         if os.path.lexists(f"{base}/physfn"):
@@ -265,7 +256,3 @@ class PciSource:
 def make_source(origin: Origin) -> PciSource:
     """The PCIe devices of this node."""
     return PciSource(origin.sysfs)
-
-
-def _ignore(_device: str) -> None:
-    """The report of a source that is not open."""

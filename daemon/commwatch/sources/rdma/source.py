@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
-from commwatch.sources.base import Origin, Report
+from commwatch.sources.base import Origin, Report, Source
 from commwatch.sources.kept_file import KeptFiles
 from commwatch.sources.rdma.counters import COUNTERS
 from commwatch.sources.rdma.places import bound_to, places
@@ -79,7 +78,7 @@ class _States:
         self.values = [0 if name in together else 1 for name in shown]
 
 
-class RdmaSource:
+class RdmaSource(Source):
     """Reads state, speed and counters of every RDMA port, whatever driver is behind it.
 
     What the tables of ``counters`` know is read, other files are not. Nothing is ever written: ``lifespan`` of the
@@ -94,9 +93,9 @@ class RdmaSource:
     """
 
     collectors = ("rdma",)
-    aliases: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, sysfs: Path, opt_in: Iterable[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
         self._root = str(sysfs / "class" / "infiniband")
         self._opt_in = frozenset(opt_in)
         self._clock = clock
@@ -105,19 +104,14 @@ class RdmaSource:
         self._bound: dict[str, str] | None = None
         self._listed_at = float("-inf")
         self._states = _States()
-        self._report: Report = _ignore
-        self._leave_out: frozenset[str] = frozenset()
-        self._only: frozenset[str] | None = None
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Find the ports; see ``Source.open``."""
-        self._report, self._leave_out, self._only = report, leave_out, only
+        super().open(report, leave_out, only)
         self._look()
 
     def collect(self, collector: str) -> Batch:
         """Read all ports that are here now; see ``Source.collect``."""
-        if collector not in self.collectors:
-            raise ValueError(f"the RDMA source has no collector {collector}")
         self._look()
         batch = Batch()
         for key, watched in self._ports.items():
@@ -184,7 +178,7 @@ class RdmaSource:
         before, self._bound, self._listed_at = self._bound or {}, bound, now
         ports = {}
         for key, place in found.items():
-            if key in self._leave_out or (self._only is not None and key not in self._only):
+            if not self._may_touch(key):
                 continue
             known = self._ports.get(key)
             name = place.home.rpartition("/")[2]
@@ -200,7 +194,3 @@ class RdmaSource:
 def make_source(origin: Origin) -> RdmaSource:
     """The RDMA ports of this node."""
     return RdmaSource(origin.sysfs, origin.opt_in)
-
-
-def _ignore(_device: str) -> None:
-    """The report of a source that is not open."""
