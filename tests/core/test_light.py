@@ -13,7 +13,7 @@ from support.waiting import PATIENCE_SECONDS
 
 HEAVY = {
     "rich", "ssl", "_ssl", "_hashlib", "http.server", "urllib.request", "prometheus_client.exposition",
-    "torch", "numpy", "matplotlib", "grpc", "ctypes",
+    "torch", "numpy", "grpc", "ctypes",
 }  # fmt: skip
 """Modules that libraries of the daemon would import, or that its probes and commands use."""
 PAGE = "commwatch_exporters.node_page"

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -126,13 +127,13 @@ def test_json_is_what_from_reads(config: Config, tmp_path: Path, capsys: pytest.
 
 
 def test_a_picture_is_written(config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And where it is; the terminal is left alone otherwise."""
+    """Whole, as XML, and where it is; the terminal is left alone otherwise."""
     target = tmp_path / "pairs.svg"
 
     assert run(config, "--from", save(tmp_path, "a.json", slow_gpu()), "--output", str(target)) == 0
 
     assert capsys.readouterr().out == f"drawn into {target}\n"
-    assert "GPU3 is slow" in target.read_text()
+    assert "GPU3 is slow" in "".join(ET.parse(target).getroot().itertext())  # noqa: S314
 
 
 def test_two_matrices_are_compared(config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +189,9 @@ def test_without_any_matrix_the_message_says_how_to_get_one(config: Config) -> N
         (("--compare", "a", "--relative"), "choose one"),
         (("--from", "gone.json"), "gone.json: No such file"),
         (("--fresh", "--compare", "gone.json"), "gone.json: No such file"),
-        (("--fresh", "--output", "a.gif"), "expected a name that ends in .png or .svg"),
+        (("--fresh", "--output", "a.gif"), "expected a name that ends in .svg"),
+        (("--fresh", "--output", "a.PNG"), "--output a.PNG: pictures are SVG"),
+        (("--fresh", "--output", "gone/a.svg"), "there is no folder"),
         (("--fresh", "--gpus", "a"), "expected indexes with commas between"),
     ],
 )

@@ -53,7 +53,7 @@ def add_parser(
         "one (column), with suspects marked and named. Exit code 0: drawn; 1: no matrix is known, a fresh one failed, "
         "or the two of --compare differ in more than what was measured; 2: wrong use or a bad file; 3: a fresh one was "
         "skipped, because the node is not free, or gave way.",
-        epilog="example: commwatch heatmap --output pairs.png; what changed since: commwatch heatmap --json > "
+        epilog="example: commwatch heatmap --output pairs.svg; what changed since: commwatch heatmap --json > "
         "before.json, later commwatch heatmap --fresh --compare before.json",
     )
     source = parser.add_mutually_exclusive_group()
@@ -64,7 +64,7 @@ def add_parser(
     parser.add_argument("--quantity", choices=QUANTITIES, default="bandwidth", help="default: bandwidth, one way")
     parser.add_argument("--relative", action="store_true", help="in percent of what should be there")
     parser.add_argument("--compare", metavar="FILE", help="hold it against an earlier matrix")
-    parser.add_argument("--output", metavar="FILE", type=Path, help="draw into a file: .png or .svg")
+    parser.add_argument("--output", metavar="FILE", type=Path, help="draw into an SVG file")
     parser.add_argument("--gpus", metavar="0,1,...", default="", help="of --fresh: measure these GPUs only")
     ignore_scheduler_option(parser)
     json_option(parser)
@@ -82,9 +82,9 @@ def run(args: argparse.Namespace, config: Config) -> int:
     # Whatever cannot work is said before anything is measured.
     earlier = read_matrix(args.compare) if args.compare else None
     if args.output is not None:
-        from commwatch.views.heatmap.picture import check_picture
+        from commwatch.diagnosis.output_file import check_output
 
-        check_picture(args.output)
+        check_output("--output", args.output, (".svg",))
     quantity: Quantity = args.quantity.replace("-", "_")
     matrix = _matrix(args, config)
     if earlier is not None:
@@ -100,6 +100,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
 def _check_use(args: argparse.Namespace) -> None:
     if args.gpus and not args.fresh:
         raise WrongUse("--gpus says what --fresh measures; give both")
+    if args.output is not None and args.output.suffix.lower() == ".png":
+        raise WrongUse(f"--output {args.output}: pictures are SVG, which every browser shows; end the name in .svg")
     if args.compare and args.relative:
         raise WrongUse("--compare shows what changed, --relative what should be there; choose one")
 
@@ -147,9 +149,11 @@ def _compare(args: argparse.Namespace, before: PairMatrix, now: PairMatrix, quan
 def _draw(args: argparse.Namespace, view: View) -> None:
     """Into the file, and in the terminal where neither a file nor JSON is wanted."""
     if args.output is not None:
-        from commwatch.views.heatmap.picture import draw
+        from commwatch.diagnosis.output_file import new_file
+        from commwatch.views.heatmap.svg import matrix_svg
 
-        draw(view, args.output)
+        with new_file("--output", args.output, 0o666) as stream:
+            stream.write(f"{matrix_svg(view)}\n".encode())
         if not args.json:
             print(f"drawn into {args.output}")
     elif not args.json:

@@ -8,7 +8,6 @@ from html import escape
 from commwatch.diagnosis.check import Branch, Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis, Word
 from commwatch.diagnosis.identity import Identity
-from commwatch.diagnosis.report_matrix import matrix_html
 from commwatch.diagnosis.report_style import STYLE
 from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, branch_rows, counted, finding_groups, notes_of
 from commwatch.findings.api_documents import CauseRecord, FindingRecord
@@ -18,6 +17,7 @@ from commwatch.lines import printable
 from commwatch.node.topology.pair_matrix import Quantity
 from commwatch.units import format_percent, format_seconds
 from commwatch.views.heatmap.matrix_view import utc, view_of
+from commwatch.views.heatmap.svg import matrix_svg
 
 _WORD_KINDS: dict[Word, str] = {
     "healthy": "good", "notices": "good", "degraded": "warn", "broken": "bad", "unknown": "warn",
@@ -148,7 +148,8 @@ def _pairs(document: Diagnosis, low_ratio: float) -> Iterator[str]:
     quantities: tuple[Quantity, ...] = ("bandwidth", "latency")
     for quantity in quantities:
         if any(matrix.value(cell, quantity) is not None for cell in matrix.cells):
-            yield matrix_html(view_of(matrix, quantity, relative=False, low_ratio=low_ratio))
+            view = view_of(matrix, quantity, relative=False, low_ratio=low_ratio)
+            yield f"<div>{matrix_svg(view)}</div>"
     yield "</div>"
 
 

@@ -49,19 +49,9 @@ tbody.branch th{font-weight:600;padding-top:.8rem}
 .checks th:nth-child(3){width:18%}
 .checks th:nth-child(n+4){width:20%}
 .framed{border:1px solid var(--line);border-radius:6px;overflow-x:auto}
-.matrix{width:auto;table-layout:fixed;border-collapse:separate;border-spacing:2px;font-size:.82rem}
 .pairs{display:flex;flex-wrap:wrap;gap:.5rem 2rem}
-.pairs section{flex:1 1 27rem;min-width:0}
-.pairs h3{margin-top:.3rem}
-.note strong{display:inline-block;min-width:1.2rem}
-.matrix th,.matrix td{padding:.3rem .2rem;text-align:center;border:0!important;min-width:2.9rem;white-space:nowrap}
-.matrix thead th{background:none;color:var(--fg)}
-.matrix td{border-radius:3px}
-.matrix td.none{background:var(--card);color:var(--dim)}
-.matrix td.marked{outline:2px solid #d55e00;outline-offset:-1px;font-weight:700}
-.scale{display:flex;flex-wrap:wrap;align-items:center;gap:.1rem .5rem;font-size:.82rem;margin:.4rem 0}
-.scale b{white-space:nowrap;font-weight:400}
-.scale span{display:inline-block;width:12rem;max-width:45vw;height:.8rem;border-radius:3px}
+.pairs div{flex:1 1 27rem;min-width:0;overflow-x:auto}
+.pairs svg{max-width:100%;height:auto}
 .bar{display:inline-block;width:6rem;height:.6rem;border-radius:3px;background:var(--line);vertical-align:middle}
 .bar span{display:block;height:100%;border-radius:3px;background:var(--link)}
 details{margin:.6rem 0}
@@ -75,15 +65,12 @@ body{padding:.7rem}
 .stacked td,.stacked th{padding:.05rem .6rem;text-align:left}
 .stacked td[data-label]::before{content:attr(data-label) ": ";color:var(--dim)}
 .stacked td:empty{display:none}
-.matrix{border-spacing:1px;font-size:.68rem;width:100%}
-.matrix th,.matrix td{padding:.35rem 0;min-width:0}
-.matrix th{font-size:.6rem}
 }
 @media print{
 body{max-width:none;padding:0;font-size:10pt}
-.matrix td,.scale span,.bar,.bar span,.tag,.verdict,.notice{-webkit-print-color-adjust:exact;print-color-adjust:exact}
+.bar,.bar span,.tag,.verdict,.notice{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 h2,h3{break-after:avoid}
-tr,.matrix{break-inside:avoid}
+tr,svg{break-inside:avoid}
 summary{display:none}
 }
 """

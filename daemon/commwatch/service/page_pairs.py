@@ -1,11 +1,14 @@
-"""A pair matrix as the node's page shows it: the numbers, colours and marks of ``commwatch heatmap``."""
+"""A pair matrix as the node's page shows it: the numbers, colours and marks of ``commwatch heatmap``.
+
+As a table and not as its picture: a screen reader walks over its cells, and the page is sent at every look.
+"""
 
 from __future__ import annotations
 
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.rounds import Pair
-from commwatch.views.heatmap.colours import Colour, colour, ink
-from commwatch.views.heatmap.grid import NO_REFERENCE, View, scale_steps
+from commwatch.views.heatmap.colours import colour, css, ink
+from commwatch.views.heatmap.grid import View, legend, scale_steps
 from commwatch.views.heatmap.matrix_view import view_of
 from commwatch_exporters.node_page.records import PairCell, PairsStatus
 
@@ -23,12 +26,7 @@ def pairs_status(matrix: PairMatrix, low_ratio: float) -> PairsStatus:
     view = view_of(matrix, "bandwidth", relative=relative, low_ratio=low_ratio)
     places = range(len(view.names))
     rows = [[_cell(view, (source, destination)) for destination in places] for source in places]
-    notes = [note.partition("  ")[::2] for note in view.notes]
-    texts = {cell.text for row in rows for cell in row}
-    if "-" in texts:
-        notes.append(("-", "not measured"))
-    if NO_REFERENCE in texts:
-        notes.append((NO_REFERENCE, "measured, but nothing is known to hold it against"))
+    notes = [note.partition("  ")[::2] for note in (*view.notes, *legend(view))]
     return PairsStatus(view.title, "; ".join(view.facts), view.names, rows, _scale(view), notes)
 
 
@@ -37,15 +35,11 @@ def _cell(view: View, pair: Pair) -> PairCell:
     if number is None:
         return PairCell(view.text(pair), mark=view.marks.get(pair, ""))
     ground = colour(view.brightness(number))
-    return PairCell(view.text(pair), _hex(ground), _hex(ink(ground)), view.marks.get(pair, ""))
+    return PairCell(view.text(pair), css(ground), css(ink(ground)), view.marks.get(pair, ""))
 
 
 def _scale(view: View) -> tuple[str, tuple[str, ...], str] | None:
     if not view.numbers:
         return None
-    shades = tuple(_hex(colour(view.brightness(step))) for step in scale_steps(view, _SCALE_STEPS))
-    return f"{view.figures(view.low)} {view.unit}", shades, f"{view.figures(view.high)} {view.unit}"
-
-
-def _hex(shade: Colour) -> str:
-    return f"#{shade[0]:02x}{shade[1]:02x}{shade[2]:02x}"
+    shades = tuple(css(colour(view.brightness(step))) for step in scale_steps(view, _SCALE_STEPS))
+    return view.with_unit(view.low), shades, view.with_unit(view.high)

@@ -32,6 +32,11 @@ def ink(ground: Colour) -> Colour:
     return (0, 0, 0) if (lightness + 0.05) / 0.05 >= 1.05 / (lightness + 0.05) else (255, 255, 255)
 
 
+def css(shade: Colour) -> str:
+    """A colour as style sheets and SVG write it: ``#rrggbb``."""
+    return "#{:02x}{:02x}{:02x}".format(*shade)
+
+
 def luminance(shade: Colour) -> float:
     """Relative luminance, 0 to 1 (WCAG 2.1)."""
     linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in (c / 255 for c in shade)]

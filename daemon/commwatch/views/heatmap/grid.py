@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 from commwatch.probes.rounds import Pair
 
@@ -15,7 +16,7 @@ LOW = "!"
 
 TICKS = 6
 """Steps of a linear scale, at most."""
-_END_TICK_GAP = 0.05
+_END_TICK_GAP = 0.1
 """A round number nearer to an end of the scale than this share of it would be written over the end's own."""
 
 
@@ -43,7 +44,7 @@ class View:
     marks: Mapping[Pair, str]
     """A letter for each suspect, by the cells that it explains; ``LOW`` for other cells that are low."""
     notes: tuple[str, ...] = ()
-    """What the marks mean, in sentences."""
+    """What the marks mean: each mark, two blanks, and a sentence."""
     extremes: tuple[str, str] = ("Slowest", "fastest")
     """What the darkest and the brightest cell are called."""
     simulated: str = ""
@@ -76,10 +77,38 @@ class View:
         """A number as it is written: percent whole, other units with three digits."""
         return f"{number:.0f}" if self.unit == "%" and number >= 1 else figures(number)
 
+    def with_unit(self, number: float) -> str:
+        """A number as it is written in a sentence."""
+        return f"{self.figures(number)} {self.unit}"
+
 
 def figures(number: float) -> str:
     """Three significant digits; larger numbers whole."""
     return f"{number:.0f}" if number >= 99.95 or not number else f"{number:#.3g}"
+
+
+def summary(view: View) -> str:
+    """The slowest, the fastest and the median pair in a sentence, or why there is none."""
+    if len(view.names) < 2:
+        return "One GPU alone has no pair."
+    if not view.numbers:
+        return "Nothing to hold the values against." if view.without_reference else "Nothing was measured."
+    order = sorted(view.numbers, key=lambda pair: (view.numbers[pair], pair), reverse=view.slow_is_high)
+    slowest, fastest = (
+        f"{view.names[pair[0]]} to {view.names[pair[1]]} {view.with_unit(view.numbers[pair])}"
+        for pair in (order[0], order[-1])
+    )
+    worst, best = view.extremes
+    return f"{worst}: {slowest}; {best}: {fastest}; median {view.with_unit(median(view.numbers.values()))}."
+
+
+def legend(view: View) -> Iterator[str]:
+    """What signs in place of numbers mean, in the form of the notes."""
+    places = range(len(view.names))
+    if any(view.text((row, column)) == "-" for row in places for column in places):
+        yield "-  not measured"
+    if view.without_reference:
+        yield f"{NO_REFERENCE}  measured, but nothing is known to hold it against"
 
 
 def scale_steps(view: View, count: int) -> tuple[float, ...]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from statistics import median
 from textwrap import wrap
 
 from commwatch.lines import HEADING, WIDTH, Line, Segment
 from commwatch.views.heatmap.colours import Colour, colour, ink
-from commwatch.views.heatmap.grid import NO_REFERENCE, View, scale_steps
+from commwatch.views.heatmap.grid import View, legend, scale_steps, summary
 
 _SCALE_STEPS = 24
 
@@ -32,8 +31,10 @@ def heatmap_lines(view: View, *, coloured: bool, width: int | None = None) -> It
     yield []
     yield from _matrix(view, width)
     yield []
-    yield from _range(view, coloured, folded)
-    yield from _legend(view)
+    yield from ([(one, "")] for one in wrap(summary(view), folded))
+    if coloured and view.numbers:
+        yield _scale(view)
+    yield from ([(one, "")] for one in legend(view))
     if view.notes:
         yield []
     for note in view.notes:
@@ -81,44 +82,12 @@ def _rgb(shade: Colour) -> str:
     return f"rgb({shade[0]},{shade[1]},{shade[2]})"
 
 
-def _range(view: View, coloured: bool, folded: int) -> Iterator[Line]:
-    """The ends of the scale, and the slowest and the fastest pair."""
-    if len(view.names) < 2:
-        yield [("One GPU alone has no pair.", "")]
-        return
-    if not view.numbers:
-        yield [("Nothing was measured." if not view.without_reference else "Nothing to hold the values against.", "")]
-        return
-    order = sorted(view.numbers, key=lambda pair: (view.numbers[pair], pair), reverse=view.slow_is_high)
-    slowest, fastest = order[0], order[-1]
-    middle = _with_unit(view, median(view.numbers.values()))
-    worst, best = view.extremes
-    text = f"{worst}: {_pair(view, slowest)}; {best}: {_pair(view, fastest)}; median {middle}."
-    yield from ([(one, "")] for one in wrap(text, folded))
-    if not coloured:
-        return
+def _scale(view: View) -> Line:
     grounds = [colour(view.brightness(step)) for step in scale_steps(view, _SCALE_STEPS)]
     swatch: list[Segment] = [(" ", f"on {_rgb(ground)}") for ground in grounds]
     kind = ", logarithmic" if view.logarithmic else ""
-    ends = f" {_with_unit(view, view.high)}{kind}; the darker, the slower"
-    yield [("Colours: ", ""), (f"{_with_unit(view, view.low)} ", ""), *swatch, (ends, "")]
-
-
-def _pair(view: View, pair: tuple[int, int]) -> str:
-    return f"{view.names[pair[0]]} to {view.names[pair[1]]} {_with_unit(view, view.numbers[pair])}"
-
-
-def _with_unit(view: View, number: float) -> str:
-    return f"{view.figures(number)} {view.unit}"
-
-
-def _legend(view: View) -> Iterator[Line]:
-    count = len(view.names)
-    pairs = [(row, column) for row in range(count) for column in range(count) if row != column]
-    if any(view.text(pair) == "-" for pair in pairs):
-        yield [("-  not measured", "")]
-    if view.without_reference:
-        yield [(f"{NO_REFERENCE}  measured, but nothing is known to hold it against", "")]
+    ends = f" {view.with_unit(view.high)}{kind}; the darker, the slower"
+    return [("Colours: ", ""), (f"{view.with_unit(view.low)} ", ""), *swatch, (ends, "")]
 
 
 def _hanging(note: str, folded: int) -> Iterator[Line]:
