@@ -13,8 +13,9 @@ from commwatch.node.store import Store
 from commwatch.readings import Absence
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
-from commwatch.service.visibility import FEEDS, PROBES, Observability
+from commwatch.service.visibility import FEEDS, PROBES, SILENT, Observability
 from commwatch.workers.sources import SOURCES
+from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, PlannedJobs, block, collector
 from support.whole_node import whole_node
@@ -173,6 +174,20 @@ def test_an_anomaly_is_over_when_its_source_was_read() -> None:
     assert not node.sees(PORT, [ANOMALY])
 
 
+def test_what_shows_only_while_something_is_wrong_is_over_after_a_restart() -> None:
+    """A daemon that has not seen a series of it yet knows all the same who would have one."""
+    node = Node("rdma", "nccl_settings")
+    setting = Component("setting", "NCCL_P2P_DISABLE/p2p_off")
+    assert not node.sees(PORT, [ANOMALY])
+    assert not node.sees(setting, ["commwatch_nccl_setting_processes"])
+    assert node.sees(Component("daemon", "nvml"), ["commwatch_worker_restarts_total"])
+    node.ran("rdma")
+    node.ran("nccl_settings")
+
+    assert node.sees(PORT, [ANOMALY])
+    assert node.sees(setting, ["commwatch_nccl_setting_processes"])
+
+
 def test_results_of_probes_grow_old_but_not_in_maintenance() -> None:
     """A streak is gone with its result; in a pause no probe could have shown another."""
     node = Node("nvml_nvlink")
@@ -202,4 +217,6 @@ def test_every_group_of_a_node_is_known(tmp_path: Path, monkeypatch: pytest.Monk
         groups = {group for group, _ in node.store.blocks()}
 
     assert groups - collectors - {"counter_anomaly"} <= FEEDS.keys()
+    assert set(SILENT.values()) <= collectors | FEEDS.keys() | {"counter_anomaly", PROBES}
+    assert SILENT.keys() <= CATALOGUE.keys()
     assert {name for names in FEEDS.values() for name in names} <= collectors

@@ -37,6 +37,16 @@ FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 PROBES: Final = "probes"
 
+SILENT: Final[Mapping[str, str]] = {
+    "commwatch_counter_anomaly": anomaly_tracker.GROUP,
+    "commwatch_suspect_ratio": PROBES,
+    "commwatch_nccl_setting_processes": "nccl_settings",
+    "commwatch_worker_restarts_total": "daemon",
+    "commwatch_finding_rule_errors_total": "daemon",
+}
+"""Metrics without a series while nothing is wrong, and the group that holds them: of these alone a daemon that has
+just started knows where they would stand."""
+
 
 class Observability:
     """Knows which collector reads what, from what the store has held."""
@@ -44,7 +54,7 @@ class Observability:
     def __init__(self, store: Store, collection: Collection) -> None:
         self._store = store
         self._collection = collection
-        self._groups: dict[str, set[str]] = {}
+        self._groups: dict[str, set[str]] = {metric: {group} for metric, group in SILENT.items()}
         """By metric: the groups of the store that have held it since the daemon started."""
         self._layouts: set[Layout] = set()
         """Those of the last look."""
@@ -66,7 +76,7 @@ class Observability:
 
         Args:
             component: what a finding is about.
-            metrics: what its rule asks for; those that this node never had do not count.
+            metrics: what its rule reads; those that this node never had do not count.
         """
         known = [metric for metric in metrics if metric in self._groups]
         return bool(known) and all(self._is_read(metric, component) for metric in known)
