@@ -61,7 +61,7 @@ format: $(BIN)/.dev  ## rewrite to the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/findings, alerts/rules and grafana/dashboards
+docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/findings/README.md, alerts/rules and grafana/dashboards
 	$(BIN)/python -m commwatch_exporters.documentation
 	$(BIN)/python -m commwatch.generate.finding_pages
 	$(BIN)/python -m commwatch.generate.alert_rules

@@ -63,7 +63,7 @@ def measure(preset: str, looks: int) -> dict[str, float]:
     measured = times[WARM_UP_LOOKS:]
     return {
         "series": series,
-        "rules": sum(len(rules.looks) for rules in RULE_SETS),
+        "rules": sum(len(rules.rules) for rules in RULE_SETS),
         "p50_ms": round(statistics.median(measured), 3),
         "p99_ms": round(statistics.quantiles(measured, n=100)[98], 3),
     }

@@ -1,4 +1,4 @@
-"""docs/findings/ and the rules."""
+"""docs/findings/README.md and the rules."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ import pytest
 
 from commwatch.config.assets import asset
 from commwatch.findings.codes import CODES
-from commwatch.generate.finding_pages import INDEX, main, outdated, pages
-from commwatch.generate.finding_sources import rule_sources
-from commwatch_exporters.catalogue import CATALOGUE
+from commwatch.generate.finding_pages import main, page
+from support.facts import RULES
 
-FOLDER = Path(__file__).parents[2] / "docs" / "findings"
-
-
-def test_the_pages_are_current() -> None:
-    """docs/findings/ is what the rules say; if not: python -m commwatch.generate.finding_pages."""
-    assert outdated(FOLDER) == []
+DOCS = Path(__file__).parents[2] / "docs"
+FILE = DOCS / "findings" / "README.md"
 
 
-def test_every_code_has_a_page_that_says_what_it_stands_on() -> None:
-    """Meaning, next step, the rule that sights it with its metrics, and both times."""
-    written = pages()
-
-    assert written.keys() == {INDEX, *(f"{name}.md" for name in CODES)}
-    for name, code in CODES.items():
-        page = written[f"{name}.md"]
-        assert f"`{name}`, {code.severity}, {code.role}." in page
-        assert code.meaning in page
-        assert code.next_step in page
-        assert f"{code.closes_after:g} s" in page
-        assert any(f"| `{metric}` |" in page for metric in CATALOGUE), f"no rule names {name}"
-        assert written[INDEX].count(f"[`{name}`]({name}.md)") == 1
+def test_the_page_is_current() -> None:
+    """docs/findings/README.md is what the rules say; if not: python -m commwatch.generate.finding_pages."""
+    assert FILE.read_text(encoding="utf-8") == page()
 
 
-def test_pages_lead_somewhere() -> None:
-    """Every link of a page is another page, a runbook or a document of this repository."""
-    for name, page in pages().items():
-        for target in re.findall(r"\]\(([^)]+)\)", page):
-            assert (FOLDER / target).resolve().exists(), f"{name}: {target}"
+def test_every_code_has_a_row_that_says_what_it_stands_on() -> None:
+    """Meaning, next step, both times, and all that its rule reads to decide."""
+    written = page()
+    rows = {name: re.findall(rf'^\| <a id="{name}"></a>.*$', written, re.MULTILINE) for name in CODES}
+
+    for rule in RULES.values():
+        for code in [CODES[name] for name in rule.codes]:
+            [row] = rows[code.name]
+            assert {one for one in (code.title, code.severity, code.meaning, code.next_step) if one not in row} == set()
+            assert f"{code.opens_after:g} s, {code.closes_after:g} s" in row
+            assert re.findall(r"`(\w+)`", row) == [code.name, *rule.reads, *rule.thresholds]
+            assert row.count(" | ") == 5, "a text breaks the table"
+
+
+def test_links_lead_somewhere() -> None:
+    """Every link of the page is a file of this repository, and every link to a finding in docs/ is to a row."""
+    for target in re.findall(r"\]\(([^)]+)\)", page()):
+        assert (FILE.parent / target).resolve().exists(), target
+    for file in DOCS.glob("*.md"):
+        for anchor in re.findall(r"findings/([\w.#]+)\)", file.read_text(encoding="utf-8")):
+            assert anchor.partition("#")[0] == "README.md", file
+            assert anchor.partition("#")[2] in {"", *CODES}, file
 
 
 def test_codes_name_alerts_that_are_shipped() -> None:
@@ -50,33 +52,13 @@ def test_codes_name_alerts_that_are_shipped() -> None:
     assert {code.alert for code in CODES.values()} - {""} <= runbooks
 
 
-def test_rules_are_read_to_the_end() -> None:
-    """Tables, functions that a rule calls and thresholds are found; a rule that only counts has no threshold."""
-    sources = {source.name: source for source in rule_sources()}
-
-    states = sources["gpu.states"]
-    assert states.codes == {"gpu_lost", "gpu_missing", "gpu_not_answering", "gpu_reset_required"}
-    assert states.metrics == ("commwatch_gpu_state",)
-    assert states.thresholds == ()
-    recovering = sources["nvlink_errors.recovering"]
-    assert recovering.thresholds == ("nvlink_recoveries_per_day", "nvlink_recoveries_per_hour")
-    assert all(source.docstring and source.codes and source.metrics for source in sources.values())
-
-
 def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--check names what is missing, changed or superfluous and writes nothing; a run without it puts all right."""
-    folder = tmp_path / "findings"
-    assert main([str(folder), "--check"]) == 1
-    assert not folder.exists()
-    assert main([str(folder)]) == 0
-    assert main([str(folder), "--check"]) == 0
-    capsys.readouterr()
-
-    (folder / "nvlink_down.md").write_text("old", encoding="utf-8")
-    (folder / "no_code.md").write_text("", encoding="utf-8")
-    (folder / "gpu_lost.md").unlink()
-    assert main([str(folder), "--check"]) == 1
-    said = capsys.readouterr().err
-    assert all(name in said for name in ("nvlink_down.md", "no_code.md", "gpu_lost.md"))
-    assert main([str(folder)]) == 0
-    assert outdated(folder) == []
+    """--check names a file that is missing or changed, and writes nothing; a run without it puts it right."""
+    file = tmp_path / "README.md"
+    assert main([str(file), "--check"]) == 1
+    assert not file.exists()
+    assert main([str(file)]) == 0
+    assert main([str(file), "--check"]) == 0
+    file.write_text("old", encoding="utf-8")
+    assert main([str(file), "--check"]) == 1
+    assert capsys.readouterr().err.count("README.md is not current") == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commwatch.findings.finding import Component
+from commwatch.findings.rules import RULE_SETS
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
 from commwatch.readings import Absence
@@ -15,7 +16,6 @@ from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import FEEDS, PROBES, SILENT, Observability
 from commwatch.workers.sources import SOURCES
-from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, PlannedJobs, block, collector
 from support.whole_node import whole_node
@@ -218,5 +218,5 @@ def test_every_group_of_a_node_is_known(tmp_path: Path, monkeypatch: pytest.Monk
 
     assert groups - collectors - {"counter_anomaly"} <= FEEDS.keys()
     assert set(SILENT.values()) <= collectors | FEEDS.keys() | {"counter_anomaly", PROBES}
-    assert SILENT.keys() <= CATALOGUE.keys()
+    assert SILENT.keys() <= {metric for rules in RULE_SETS for rule in rules.rules for metric in rule.reads}
     assert {name for names in FEEDS.values() for name in names} <= collectors

@@ -16,7 +16,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.register import RegisterState
 from commwatch.findings.rules import RULE_SETS
-from commwatch.findings.rules.rule_set import Look, RuleSet
+from commwatch.findings.rules.rule_set import Look, Rule, RuleSet
 from commwatch.node.run import Collected
 from commwatch.node.store import Store
 from commwatch.readings import Absence, SourceUnavailable
@@ -167,6 +167,22 @@ def test_findings_outlive_a_restart(node: Node) -> None:
     assert events(logs) == []
 
 
+def test_the_state_of_an_earlier_version_is_read(node: Node) -> None:
+    """Its findings are open and close as ever; what it kept of the metrics that its rules asked for is left alone."""
+    component = {"kind": "nvlink", "key": f"{SLOTS[1]}/0", "name": "GPU1 link 0", "parts": [SLOTS[1]]}
+    sighting = {"code": DOWN, "component": component, "evidence": [{"what": "link state", "value": "inactive"}]}
+    spell = {"sighting": sighting, "first_seen": 1.0, "last_seen": node.clock.time(), "is_open": True}
+    bases = {"bases": {DOWN: {"rule": "nvlink.down", "metrics": [STATE, "commwatch_gone"]}}}
+    (node.state.path / "findings.json").write_text(json.dumps({"spells": [spell]}))
+    (node.state.path / "finding_rules.json").write_text(json.dumps(bases))
+    node.start()
+
+    assert node.look() == [link(1)]
+    node.links(1, 1)
+    assert node.look(10.0) == [link(1)]
+    assert node.look(CLOSES) == []
+
+
 def test_what_was_repaired_while_no_daemon_ran_closes(node: Node) -> None:
     """Only after it has been read: before, no one knows."""
     open_on(node, 1, 0)
@@ -236,7 +252,7 @@ def test_a_source_that_is_not_on_this_node_any_more_has_no_faults(node: Node) ->
 def rules_with(*looks: Look) -> tuple[RuleSet, ...]:
     """The codes of the real rules, sighted by others."""
     codes = tuple(code for rules in RULE_SETS for code in rules.codes)
-    return (RuleSet("test", codes, looks),)
+    return (RuleSet("test", codes, tuple(Rule(look, (DOWN,), (STATE,)) for look in looks)),)
 
 
 def down_anywhere(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -351,7 +367,7 @@ def test_state_is_written_where_it_changed(node: Node) -> None:
     node.links(1, 1)
     node.look()
     node.verdict.save()
-    assert sorted(file.name for file in folder.iterdir()) == ["finding_rules.json", "findings.json"]
+    assert sorted(file.name for file in folder.iterdir()) == ["findings.json"]
     (folder / "findings.json").unlink()
 
     node.look(60.0)

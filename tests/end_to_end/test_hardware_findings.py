@@ -21,7 +21,7 @@ from commwatch.findings.rules.pcie import PCIE_LINKS
 from commwatch.findings.rules.pcie_errors import PCIE_ERRORS
 from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.simulation.presets import PRESETS
-from support.facts import shipped
+from support.facts import seen_by, shipped
 from support.whole_node import STARTED_AT, WholeNode, whole_node
 
 HARDWARE = (GPU, FABRIC, NVLINK, NVLINK_ERRORS, PCIE_LINKS, PCIE_ERRORS, KERNEL)
@@ -42,6 +42,7 @@ class Watched:
 
     def __init__(self, node: WholeNode, rule_sets: Sequence[RuleSet] = RULE_SETS) -> None:
         self._node = node
+        self._looks = [rule.look for rules in rule_sets for rule in rules.rules]
         self._looking = Looking(rule_sets, shipped(), CounterHistory(WATCHED, EVENTS), failed)
         self._look()
 
@@ -49,12 +50,13 @@ class Watched:
         return self._looking.at(self._node.snapshot(), STARTED_AT + self._node.time)
 
     def after(self, seconds: float, step: float = STEP) -> dict[tuple[str, str], Sighting]:
-        """What is sighted after some time, by code and component."""
+        """What is sighted after some time, by code and component; at last by what the rules declare alone."""
         until, seen = self._node.time + seconds, []
         while self._node.time < until:
             self._node.time += step
             self._node.run()
             seen = self._look()
+        assert seen == [one for look in self._looks for one in seen_by(look, self._looking.facts)]
         return {(one.code, one.component.identity): one for one in seen}
 
 

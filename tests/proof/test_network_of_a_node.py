@@ -147,7 +147,7 @@ def test_no_metric_that_goes_away_makes_a_finding(tmp_path: Path, monkeypatch: p
 
 def sighted(page: ExposedSeries, node: Watched) -> set[tuple[str, str]]:
     facts = Facts(page, node.history, node.now)
-    looks = [look for rules in NETWORK for look in rules.looks]
+    looks = [rule.look for rules in NETWORK for rule in rules.rules]
     return {(one.code, one.component.identity) for look in looks for one in look(facts, shipped())}
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from commwatch.config.thresholds import Thresholds, load_thresholds
-from commwatch.findings.codes import CODES, EVENTS, WATCHED
+from commwatch.findings.codes import EVENTS, WATCHED
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Sighting
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules import RULE_SETS
-from commwatch.findings.rules.rule_set import Look
+from commwatch.findings.rules.rule_set import Look, Rule
 from commwatch_exporters.snapshot import Series, Value
 from support.pages import snapshot_of
 
 # Any: a mapping's keys are invariant in the type system, and tests write tuples of one length.
 Numbers: TypeAlias = Mapping[str, Mapping[Any, float]]
 """By metric: the number by label values, in the order of the catalogue's label names."""
+
+RULES = {rule.look: rule for rules in RULE_SETS for rule in rules.rules}
+"""Each rule by its look."""
 
 NOW = 1_700_000_000.0
 """Seconds since 1970 of a look, where a test does not say otherwise."""
@@ -53,12 +56,60 @@ def before(numbers: Numbers, rises: Numbers | None = None) -> Numbers:
     }
 
 
+class Declared(Facts):
+    """The same facts for one rule, which may read what it declares; what is absent is not among them."""
+
+    def __init__(self, facts: Facts, rule: Rule, absent: Collection[str] = ()) -> None:
+        super().__init__(facts._snapshot, facts._history, facts.now)
+        self._rule = rule
+        self._absent = absent
+        self.read: set[str] = set()
+        """What it asked for."""
+
+    def _may_read(self, metric: str) -> bool:
+        assert metric in {*self._rule.reads, *self._rule.details}, f"{self._rule.name} does not declare {metric}"
+        self.read.add(metric)
+        return metric not in self._absent
+
+    def series(self, metric: str) -> Iterator[tuple[dict[str, str], float]]:
+        """Labels and number of each series of a metric."""
+        return super().series(metric) if self._may_read(metric) else iter(())
+
+    def increases(
+        self, metric: str, window: float, *, at_most: bool = False
+    ) -> Iterator[tuple[dict[str, str], float]]:  # fmt: skip
+        """Labels, and by how much each counter of a metric rose."""
+        return super().increases(metric, window, at_most=at_most) if self._may_read(metric) else iter(())
+
+
+class DeclaredThresholds:
+    """The thresholds for one rule, which may hold numbers against those that it declares."""
+
+    def __init__(self, thresholds: Thresholds, rule: Rule) -> None:
+        self._thresholds = thresholds
+        self._rule = rule
+        self.read: set[str] = set()
+        """What it asked for."""
+
+    def __getattr__(self, key: str) -> float:
+        assert key in self._rule.thresholds, f"{self._rule.name} does not declare {key}"
+        self.read.add(key)
+        return cast(float, getattr(self._thresholds, key))
+
+
 def seen_by(look: Look, facts: Facts, thresholds: Thresholds | None = None) -> list[Sighting]:
-    """All that one rule sights; every code is on the list, and every threshold that it names in one word is one."""
-    limits = thresholds or shipped()
-    sightings = list(look(facts, limits))
+    """All that one rule sights: it reads what it declares, and without its details it sights the same.
+
+    Every code is one of its own, and every threshold that it names in one word is one.
+    """
+    rule, limits = RULES[look], thresholds or shipped()
+    declared = cast(Thresholds, DeclaredThresholds(limits, rule))
+    sightings = list(look(Declared(facts, rule), declared))
+    if sightings and rule.details:
+        bare = look(Declared(facts, rule, absent=rule.details), declared)
+        assert set(codes_of(bare)) == set(codes_of(sightings)), f"{rule.name}: a detail decides"
     for sighting in sightings:
-        assert sighting.code in CODES
+        assert sighting.code in rule.codes
         for fact in sighting.evidence:
             assert not fact.threshold_origin or fact.threshold is not None
             assert " " in fact.threshold_origin or not fact.threshold_origin or hasattr(limits, fact.threshold_origin)
@@ -68,7 +119,9 @@ def seen_by(look: Look, facts: Facts, thresholds: Thresholds | None = None) -> l
 def is_judged(sighting: Sighting, facts: Facts, thresholds: Thresholds | None = None) -> bool:
     """Whether a rule says that these facts would show what it sighted before."""
     [judge] = [rules.judged[sighting.code] for rules in RULE_SETS if sighting.code in rules.judged]
-    return judge(facts, thresholds or shipped(), sighting.component)
+    [rule] = [rule for rule in RULES.values() if sighting.code in rule.codes]
+    limits = cast(Thresholds, DeclaredThresholds(thresholds or shipped(), rule))
+    return judge(Declared(facts, rule, absent=rule.details), limits, sighting.component)
 
 
 def codes_of(sightings: Iterable[Sighting]) -> list[tuple[str, str]]:

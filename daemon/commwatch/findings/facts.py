@@ -34,37 +34,17 @@ class Facts:
         self._snapshot = snapshot
         self._history = history
         self.now = now
-        self._derived: dict[object, tuple[object, set[str]]] = {}
-        self._asked: list[set[str]] = []
-        """What is asked for by each of the functions of ``derived`` that are under way."""
+        self._derived: dict[object, object] = {}
 
     def derived(self, make: Callable[[Facts], _Derived]) -> _Derived:
-        """What a function makes of these facts; made once, however many rules ask.
-
-        Each rule that asks counts as one that asked for all that it was made of.
-        """
-        if make in self._derived:
-            made, asked = self._derived[make]
-            for metric in asked:
-                next(self.series(metric), None)
-            return cast(_Derived, made)
-        asked = set()
-        self._asked.append(asked)
-        try:
-            made = make(self)
-        finally:
-            self._asked.pop()
-        self._derived[make] = (made, asked)
-        return made
+        """What a function makes of these facts; made once, however many rules ask."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        return cast(_Derived, self._derived[make])
 
     def series(self, metric: str) -> Iterator[tuple[dict[str, str], float]]:
         """Labels and number of each series of a metric."""
-        self._note(metric)
         return self._snapshot.samples(metric)
-
-    def _note(self, metric: str) -> None:
-        for asked in self._asked:
-            asked.add(metric)
 
     def value(self, metric: str, **labels: str) -> float | None:
         """The number of the one series that has these labels, None where there is none.
@@ -91,7 +71,6 @@ class Facts:
             at_most: of counters that move fast, no less than they rose instead of no more: for what others are
                 divided by.
         """
-        self._note(metric)
         names = CATALOGUE[metric].labels
         for labels in self._history.moved(metric):
             rise = self._history.increase(metric, labels, self.now, window, at_most=at_most)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-import msgspec
-
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Sighting
 from commwatch.findings.history import CounterHistory
-from commwatch.findings.rules.rule_set import Look, RuleSet
+from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.findings.series import SeriesView
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 
@@ -20,21 +18,6 @@ TIDY_SECONDS = 3600.0
 
 RuleFailed: TypeAlias = Callable[[str, Exception], None]
 """Told the name of a rule and why it failed."""
-
-
-class Basis(msgspec.Struct, frozen=True):
-    """What a code was sighted by."""
-
-    rule: str
-    metrics: tuple[str, ...]
-    """All that the rule asked for when it last sighted the code."""
-
-
-class LookingState(msgspec.Struct):
-    """What survives a restart: without it no one could tell whether a fault that is gone could have been seen."""
-
-    bases: dict[str, Basis] = {}
-    """By code."""
 
 
 class Looking:
@@ -46,7 +29,6 @@ class Looking:
         thresholds: Thresholds,
         history: CounterHistory,
         failed: RuleFailed,
-        state: LookingState | None = None,
     ) -> None:
         """
         Args:
@@ -54,18 +36,13 @@ class Looking:
             thresholds: in force.
             history: of the counters that the rules watch; fed by each look.
             failed: told of each rule that raised.
-            state: of an earlier daemon.
         """
-        self._rules: tuple[tuple[str, Look], ...] = tuple(
-            (rule_name(look), look) for rules in rule_sets for look in rules.looks
-        )
-        self._set_of = {code.name: rules for rules in rule_sets for code in rules.codes}
+        self._rules = tuple(rule for rules in rule_sets for rule in rules.rules)
+        self._rule_of = {code: rule for rule in self._rules for code in rule.codes}
+        self._judged = {code: judge for rules in rule_sets for code, judge in rules.judged.items()}
         self._thresholds = thresholds
         self._history = history
         self._told = failed
-        self._bases = {
-            code: basis for code, basis in (state or LookingState()).bases.items() if code in self._set_of
-        }  # fmt: skip
         self._view = SeriesView()
         self.facts = Facts(self._view, history, 0.0)
         """What the rules read at the last look."""
@@ -75,13 +52,6 @@ class Looking:
         """When counters of what is gone were forgotten last, seconds since 1970."""
         self.failing: frozenset[str] = frozenset()
         """Rules that failed at the last look."""
-        self.asked: dict[str, frozenset[str]] = {}
-        """By rule: what it asked for at the last look."""
-
-    @property
-    def state(self) -> LookingState:
-        """To keep in the state directory."""
-        return LookingState(dict(self._bases))
 
     def at(self, snapshot: Snapshot, now: float) -> list[Sighting]:
         """All that the rules sight.
@@ -95,25 +65,15 @@ class Looking:
         facts = self.facts = Facts(self._view, self._history, now)
         sightings: list[Sighting] = []
         failing = set()
-        for name, look in self._rules:
-            self._view.asked.clear()
+        for rule in self._rules:
             try:
-                seen = [self._on_the_list(sighting) for sighting in look(facts, self._thresholds)]
+                sightings += [_declared(sighting, rule) for sighting in rule.look(facts, self._thresholds)]
             except Exception as error:
                 # A defect in one rule must be seen, and must not blind the others.
-                failing.add(name)
-                self._told(name, error)
-                continue
-            self.asked[name] = frozenset(self._view.asked)
-            self._remember(name, seen)
-            sightings += seen
+                failing.add(rule.name)
+                self._told(rule.name, error)
         self.failing = frozenset(failing)
         return sightings
-
-    def _on_the_list(self, sighting: Sighting) -> Sighting:
-        if sighting.code not in self._set_of:
-            raise ValueError(f"{sighting.code} is no code of the list")
-        return sighting
 
     def _feed(self, snapshot: Snapshot, now: float) -> None:
         """Take the watched counters into the history; numbers that did not move are passed over."""
@@ -151,29 +111,18 @@ class Looking:
             present = {block.layout.series[at][1] for block in blocks for at in block.layout.families[metric]}
             self._history.retain(metric, present)
 
-    def _remember(self, rule: str, seen: Iterable[Sighting]) -> None:
-        for code in {sighting.code for sighting in seen}:
-            known = self._bases.get(code)
-            if known is None or known.rule != rule or self.asked[rule] != frozenset(known.metrics):
-                self._bases[code] = Basis(rule, tuple(sorted(self.asked[rule])))
-
     def is_judged(self, sighting: Sighting) -> bool:
         """Whether the last look would have sighted it if it were still so; its metrics were read."""
-        judge = self._set_of[sighting.code].judged.get(sighting.code)
+        judge = self._judged.get(sighting.code)
         return judge is None or judge(self.facts, self._thresholds, sighting.component)
 
-    def metrics_of(self, code: str) -> frozenset[str] | None:
-        """The metrics that could show a code again; None where the rule that would see it has failed."""
-        basis = self._bases.get(code)
-        if basis is not None:
-            return None if basis.rule in self.failing else frozenset(basis.metrics)
-        # Never sighted by this daemon, nor by one that told by what: whatever the rules of its family read.
-        rules = [rule_name(look) for look in self._set_of[code].looks]
-        if not self.failing.isdisjoint(rules):
-            return None
-        return frozenset().union(*(self.asked.get(rule, frozenset()) for rule in rules))
+    def reads_of(self, code: str) -> tuple[str, ...] | None:
+        """The metrics that could show a code again; None where its rule has failed at the last look."""
+        rule = self._rule_of[code]
+        return None if rule.name in self.failing else rule.reads
 
 
-def rule_name(look: Look) -> str:
-    """``nvlink.down``: family and name of a rule; value of the label ``rule``."""
-    return f"{look.__module__.rpartition('.')[2]}.{getattr(look, '__name__', type(look).__name__)}"
+def _declared(sighting: Sighting, rule: Rule) -> Sighting:
+    if sighting.code not in rule.codes:
+        raise ValueError(f"{sighting.code} is no code of {rule.name}")
+    return sighting

@@ -1,4 +1,4 @@
-"""The series of a snapshot as the rules read them: labels prepared once, and which metrics were asked for."""
+"""The series of a snapshot as the rules read them: labels prepared once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ class SeriesView:
     """One snapshot after the other; what is the same in both is not made again."""
 
     def __init__(self) -> None:
-        self.asked: set[str] = set()
-        """Metrics that were asked for since someone emptied it."""
         self._snapshot = Snapshot(())
         self._labels: dict[Layout, dict[str, _Labels]] = {}
         """By layout and metric, only for metrics that rules ask for: a dictionary for each of 3,000 series takes
@@ -39,7 +37,6 @@ class SeriesView:
 
         The labels are shared from look to look: whoever wants others copies them.
         """
-        self.asked.add(family)
         for block in self._snapshot.family_blocks(family):
             layout, values = block.layout, block.values
             for labels, position in zip(self._labels_of(layout, family), layout.families[family], strict=True):
@@ -49,7 +46,6 @@ class SeriesView:
 
     def value(self, metric: str, *labels: str) -> Value:
         """The number of one series; None where it is absent."""
-        self.asked.add(metric)
         series = (metric, labels)
         home = self._homes.get(series)
         if home is None:

@@ -16,7 +16,7 @@ from commwatch.findings.codes import CODES, EVENTS, WATCHED
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding, Sighting
 from commwatch.findings.history import CounterHistory, HistoryState
-from commwatch.findings.looking import Looking, LookingState
+from commwatch.findings.looking import Looking
 from commwatch.findings.register import Change, Register, RegisterState
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import RuleSet
@@ -82,9 +82,7 @@ class Judge:
         self._store = store
         self._instruments = instruments
         self._history = CounterHistory(WATCHED, EVENTS, state.load("counter_history", HistoryState))
-        self._looking = Looking(
-            rule_sets, thresholds, self._history, self._failed, state.load("finding_rules", LookingState)
-        )  # fmt: skip
+        self._looking = Looking(rule_sets, thresholds, self._history, self._failed)
         self._register = Register(state.load("findings", RegisterState))
         self._observability = Observability(store, collection)
         self._readings = readings
@@ -126,8 +124,8 @@ class Judge:
         self._publish(self._looking.facts)
 
     def _is_observable(self, sighting: Sighting) -> bool:
-        metrics = self._looking.metrics_of(sighting.code)
-        if metrics is None or not self._observability.sees(sighting.component, metrics):
+        reads = self._looking.reads_of(sighting.code)
+        if reads is None or not self._observability.sees(sighting.component, reads):
             return False
         return self._looking.is_judged(sighting)
 
@@ -204,7 +202,6 @@ class Judge:
             OSError: it cannot be written; what was written before is still there.
         """
         self._save("findings", self._register.state)
-        self._save("finding_rules", self._looking.state)
         now = time.monotonic()
         if at_end or now >= self._history_due:
             self._history_due = now + SAVE_HISTORY_SECONDS

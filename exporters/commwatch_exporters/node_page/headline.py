@@ -127,7 +127,8 @@ def _finding(finding: FindingStatus, documentation: str) -> str:
     step = f'<p class="next"><b>Next</b> {text(finding.next_step)}</p>' if finding.next_step else ""
     about = ""
     if documentation and finding.code:
-        about = f' · <a href="{text(documentation)}/findings/{text(finding.code)}.md">about {text(finding.code)}</a>'
+        address = f"{text(documentation)}/findings/README.md#{text(finding.code)}"
+        about = f' · <a href="{address}">about {text(finding.code)}</a>'
     return (
         f'<article class="{level}"><div><h3>{tag(level, finding.severity)} {text(finding.title)}</h3>'
         f'<p class="where">{text(finding.part)} · for {duration(finding.age_seconds)}{about}</p>'

@@ -18,7 +18,7 @@ from commwatch_exporters.catalogue import CATALOGUE
 from support.facts import Numbers, before, facts_of, seen_by
 
 SETS = (GPU, FABRIC, NVLINK, NVLINK_ERRORS, PCIE_LINKS, PCIE_ERRORS, KERNEL)
-LOOKS = [look for rules in SETS for look in rules.looks]
+LOOKS = [rule.look for rules in SETS for rule in rules.rules]
 LABELS = {
     "gpu": "0", "pci_bus_id": "0000:17:00.0", "peer": "1", "peer_pci_bus_id": "0000:18:00.0", "link": "3",
     "device": "0000:17:00.0", "parent": "0000:16:00.0", "role": "gpu", "severity": "correctable", "xid": "79",

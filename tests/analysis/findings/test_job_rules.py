@@ -35,7 +35,7 @@ def written(counts: Mapping[str, float], *, ago: float = 60.0, more: Numbers | N
 
 
 def seen(facts: Facts) -> list[Sighting]:
-    return [one for look in jobs.JOBS.looks for one in seen_by(look, facts)]
+    return [one for rule in jobs.JOBS.rules for one in seen_by(rule.look, facts)]
 
 
 def test_three_errors_in_ten_minutes() -> None:

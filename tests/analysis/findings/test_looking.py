@@ -1,11 +1,11 @@
-"""One look: what the rules are given, what is remembered of them, and how the history is fed."""
+"""One look: what the rules are given, what they say of themselves, and how the history is fed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from commwatch.config.thresholds import Thresholds
@@ -14,11 +14,12 @@ from commwatch.findings.codes import CODES, EVENTS, WATCHED
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Sighting
 from commwatch.findings.history import CounterHistory
-from commwatch.findings.looking import TIDY_SECONDS, Basis, Looking, LookingState, rule_name
+from commwatch.findings.looking import TIDY_SECONDS, Looking
 from commwatch.findings.rules import RULE_SETS
-from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.findings.series import SeriesView
 from commwatch.simulation.presets import PRESETS
+from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.facts import NOW, shipped
 from support.whole_node import whole_node
@@ -49,12 +50,17 @@ def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     raise KeyError("link")
 
 
-LINKS = RuleSet("links", (code("link_out"), code("link_back")), (inactive, recovered), {RECOVERIES: 3600.0})
+LINKS = RuleSet(
+    "links",
+    (code("link_out"), code("link_back")),
+    (Rule(inactive, ("link_out",), (STATE, RECOVERIES)), Rule(recovered, ("link_back",), (RECOVERIES,))),
+    {RECOVERIES: 3600.0},
+)
 
 
-def looking(*rule_sets: RuleSet, state: LookingState | None = None) -> Looking:
+def looking(*rule_sets: RuleSet) -> Looking:
     history = CounterHistory({RECOVERIES: 3600.0, REPLAYS: 3600.0})
-    return Looking(rule_sets, shipped(), history, lambda name, error: None, state)
+    return Looking(rule_sets, shipped(), history, lambda name, error: None)
 
 
 def snapshot(values: Mapping[Series, Value], layout: Layout | None = None) -> Snapshot:
@@ -65,49 +71,25 @@ def of_link(metric: str, link: str = "3") -> Series:
     return (metric, ("0", "0000:17:00.0", link))
 
 
-def metrics(look: Looking, of: str) -> set[str]:
-    found = look.metrics_of(of)
-    assert found is not None
-    return set(found)
-
-
-def test_rules_say_what_they_stand_on() -> None:
-    """A code is remembered with the rule that sighted it and all that this rule asked for then."""
-    look = looking(LINKS)
-    look.at(snapshot({of_link(STATE): 0}), NOW)
-
-    assert metrics(look, "link_out") == {STATE, RECOVERIES}
-    assert look.state.bases == {"link_out": Basis(rule_name(inactive), (STATE, RECOVERIES))}
-
-
-def test_a_code_that_was_never_sighted_stands_on_its_family() -> None:
-    """Whatever the rules of its set asked for at the last look."""
-    look = looking(LINKS)
+def test_a_rule_with_a_defect_sees_nothing_for_certain() -> None:
+    """Its codes are not known to be gone; those of other rules are, whether sighted before or not."""
+    broken = RuleSet("broken", (code("unknown"),), (Rule(failing, ("unknown",), (STATE,)),))
+    look = looking(LINKS, broken)
     look.at(snapshot({of_link(STATE): 1}), NOW)
 
-    assert metrics(look, "link_out") == {STATE}
-    assert metrics(look, "link_back") == {STATE}
+    assert look.failing == {"test_looking.failing"}
+    assert look.reads_of("unknown") is None
+    assert look.reads_of("link_out") == (STATE, RECOVERIES)
+    assert look.reads_of("link_back") == (RECOVERIES,)
 
 
-def test_what_codes_stand_on_outlives_a_restart() -> None:
-    """It comes back from JSON, but for codes that are no more."""
-    look = looking(LINKS)
-    look.at(snapshot({of_link(STATE): 0}), NOW)
-    kept = msgspec.json.decode(msgspec.json.encode(look.state), type=LookingState)
+def test_a_code_of_another_rule_is_a_defect() -> None:
+    """What closes it would not be known; the rule sights nothing."""
+    crossed = RuleSet("crossed", LINKS.codes, (Rule(inactive, ("link_back",), (STATE, RECOVERIES)),))
+    look = looking(crossed)
 
-    assert metrics(looking(LINKS, state=kept), "link_out") == {STATE, RECOVERIES}
-    assert looking(RuleSet("other", (code("other"),), ()), state=kept).state.bases == {}
-
-
-def test_a_family_with_a_defect_sees_nothing_for_certain() -> None:
-    """Codes of its rules that were never sighted are not known to be gone; those of other rules are."""
-    broken = RuleSet("broken", (code("unknown"),), (failing,))
-    look = looking(LINKS, broken)
-    look.at(snapshot({of_link(STATE): 0}), NOW)
-
-    assert look.failing == {rule_name(failing)}
-    assert look.metrics_of("unknown") is None
-    assert look.metrics_of("link_out") is not None
+    assert look.at(snapshot({of_link(STATE): 0}), NOW) == []
+    assert look.failing == {"test_looking.inactive"}
 
 
 def test_the_history_takes_what_moved() -> None:
@@ -156,7 +138,6 @@ def test_a_view_shows_each_snapshot_as_it_is() -> None:
     assert shown(Block(first, [0, 2], 1.0), Block(second, [3], 1.0)) == [("3", 0), ("4", 2), ("5", 3)]
     assert shown(Block(second, [1], 2.0)) == [("5", 1)]
     assert shown(Block(first, [1, 1], 3.0)) == [("3", 1), ("4", 1)]
-    assert view.asked == {STATE}
 
 
 def test_a_view_hides_what_is_not_exposed() -> None:
@@ -168,9 +149,30 @@ def test_a_view_hides_what_is_not_exposed() -> None:
     assert view.value(STATE, "0", "0000:17:00.0", "3") is None
 
 
+def test_a_finding_closes_by_what_shows_it() -> None:
+    """Parts, names and numbers beside it, as of the GPUs under a slow probe, need not be read for that."""
+    look = looking(*RULE_SETS)
+
+    assert look.reads_of("probe_latency_high") == ("commwatch_probe_latency_spike_streak",)
+    assert look.reads_of("rdma_counter_saturated") == ("commwatch_counter_anomaly",)
+
+
+def test_each_code_has_one_rule() -> None:
+    """A finding closes by what this rule reads: metrics of the catalogue, each once, and thresholds that are there."""
+    rules = [rule for rules in RULE_SETS for rule in rules.rules]
+
+    assert sorted(name for rule in rules for name in rule.codes) == sorted(CODES)
+    for rule in rules:
+        metrics = (*rule.reads, *rule.details)
+        assert rule.reads
+        assert len(set(metrics)) == len(metrics)
+        assert set(metrics) <= CATALOGUE.keys()
+        assert set(rule.thresholds) <= {field.name for field in fields(Thresholds)}
+
+
 def test_rules_have_names_of_their_own() -> None:
     """Their failures are counted by name."""
-    names = [rule_name(look) for rules in RULE_SETS for look in rules.looks]
+    names = [rule.name for rules in RULE_SETS for rule in rules.rules]
 
     assert sorted(set(names)) == sorted(names)
 
@@ -189,7 +191,7 @@ def test_a_healthy_node_has_no_fault(preset: str, tmp_path: Path, monkeypatch: p
             node.run()
             sighted = look.at(node.snapshot(), 1.7e9 + node.time)
             seen |= {one.code for one in sighted if CODES[one.code].severity != "info"}
-        for metric in {metric for rule in look.asked.values() for metric in rule}:
+        for metric in {metric for rules in RULE_SETS for rule in rules.rules for metric in rule.reads + rule.details}:
             assert list(look.facts.series(metric)) == list(node.snapshot().samples(metric)), "a rule changed labels"
 
     assert failures == []

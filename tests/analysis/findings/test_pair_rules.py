@@ -36,7 +36,7 @@ def matrix(ways: Ways | None = None, others: float = EXPECTED, backend: str = "n
 
 def seen(*numbers: Numbers) -> list[Sighting]:
     facts = facts_of(merged(*numbers))
-    return [one for look in rules.PAIRS.looks for one in seen_by(look, facts)]
+    return [one for rule in rules.PAIRS.rules for one in seen_by(rule.look, facts)]
 
 
 def pair(first: int, second: int, addresses: tuple[str, ...] = CARDS) -> str:

@@ -36,7 +36,7 @@ def counts(attempts: float, failures: Mapping[str, float], key: tuple[str, str] 
 
 
 def seen(facts: Facts) -> list[Sighting]:
-    return [one for look in rules.PROBE.looks for one in seen_by(look, facts)]
+    return [one for rule in rules.PROBE.rules for one in seen_by(rule.look, facts)]
 
 
 # --- latency and bandwidth ---
@@ -89,8 +89,8 @@ def test_what_is_too_old_is_not_judged() -> None:
     """A probe without current results has counts and a completion, and nothing is slow."""
     facts = facts_of(merged(info("model"), counts(5, {"crashed": 0}), gauge("last_completion_timestamp_seconds", NOW)))
 
-    for look in rules.PROBE.looks:
-        assert seen_by(look, facts) == []
+    for rule in rules.PROBE.rules:
+        assert seen_by(rule.look, facts) == []
 
 
 # --- failures ---

@@ -9,15 +9,20 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, of_daemon
-from commwatch.findings.rules.ports import Told, interface_at, port_at, sightings
-from commwatch.findings.rules.rule_set import HOUR, RuleSet
+from commwatch.findings.rules.ports import INTERFACES, PORTS, Told, interface_at, port_at, sightings
+from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 
 _SUCCESS = "commwatch_collector_success"
 _LAST_SUCCESS = "commwatch_collector_last_success_timestamp_seconds"
+_INTERVAL = "commwatch_collector_interval_seconds"
 _ERRORS = "commwatch_collector_errors_total"
+_STUCK = "commwatch_worker_stuck"
 _RESTARTS = "commwatch_worker_restarts_total"
+_RELOADED = "commwatch_config_last_reload_successful"
 _CLOCK_STEPS = "commwatch_clock_steps_total"
 _RULE_ERRORS = "commwatch_finding_rule_errors_total"
+_ANOMALY = "commwatch_counter_anomaly"
+_GPUS = "commwatch_gpu_info"
 
 _HANGS = frozenset({"crashed", "deadline"})
 """Why a worker is replaced that did not do its work; the others are replaced on purpose."""
@@ -52,7 +57,7 @@ def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Collectors that report no failure and whose data are old all the same."""
     well = {labels["collector"] for labels, success in facts.series(_SUCCESS) if success == 1}
     for labels, when in facts.series(_LAST_SUCCESS):
-        interval = facts.value("commwatch_collector_interval_seconds", **labels)
+        interval = facts.value(_INTERVAL, **labels)
         if interval is None or labels["collector"] not in well:
             continue
         age, by_interval = facts.now - when, thresholds.data_stale_intervals * interval
@@ -65,7 +70,7 @@ def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def stuck(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Workers with processes that missed their deadline and have not come back."""
-    for labels, count in facts.series("commwatch_worker_stuck"):
+    for labels, count in facts.series(_STUCK):
         if count:
             component = of_daemon(labels["worker"], f"worker {labels['worker']}")
             yield Sighting("worker_stuck", component, (Evidence("processes that do not come back", count),))
@@ -90,7 +95,7 @@ def restarting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def configuration(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Whether the configuration on disk was refused."""
-    if facts.value("commwatch_config_last_reload_successful") == 0:
+    if facts.value(_RELOADED) == 0:
         evidence = Evidence("configuration on disk", "refused")
         yield Sighting("configuration_refused", of_daemon("configuration", "configuration"), (evidence,))
 
@@ -112,7 +117,7 @@ def rules(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 def unbelievable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Devices with counters that are blank or stand still although they should move."""
     found: dict[tuple[str, str], dict[str, int]] = {}
-    for labels, state in facts.series("commwatch_counter_anomaly"):
+    for labels, state in facts.series(_ANOMALY):
         if state in _NAMES:
             source, device = labels["source"], labels["device"]
             # All links of a GPU together: they have it at once.
@@ -130,7 +135,7 @@ def unbelievable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 def _device(facts: Facts, source: str, device: str) -> Component:
     """A device as ``counter_anomaly`` names it."""
     if source == "nvml":
-        infos = (labels for labels, _ in facts.series("commwatch_gpu_info") if labels["pci_bus_id"] == device)
+        infos = (labels for labels, _ in facts.series(_GPUS) if labels["pci_bus_id"] == device)
         return gpu_of(next(infos, {"gpu": "", "pci_bus_id": device}))
     name, _, port = device.partition("/")
     return port_at(facts, {"device": name, "port": port}) if port else interface_at(facts, {"device": device})
@@ -226,7 +231,27 @@ DAEMON = RuleSet(
             next_step="Update the driver or firmware; on repetition report it to the vendor.",
         ),
     ),
-    looks=(failing, stale, stuck, restarting, configuration, clock, rules, unbelievable),
+    rules=(
+        Rule(
+            failing,
+            ("collector_failing",),
+            reads=(_SUCCESS, _LAST_SUCCESS),
+            details=(_ERRORS,),
+            thresholds=("collector_failing_for_seconds",),
+        ),
+        Rule(
+            stale,
+            ("collector_stale",),
+            reads=(_SUCCESS, _LAST_SUCCESS, _INTERVAL),
+            thresholds=("data_stale_seconds", "data_stale_intervals"),
+        ),
+        Rule(stuck, ("worker_stuck",), reads=(_STUCK,)),
+        Rule(restarting, ("worker_restarting",), reads=(_RESTARTS,), thresholds=("worker_restarts_per_hour",)),
+        Rule(configuration, ("configuration_refused",), reads=(_RELOADED,)),
+        Rule(clock, ("clock_stepped",), reads=(_CLOCK_STEPS,)),
+        Rule(rules, ("rule_failing",), reads=(_RULE_ERRORS,)),
+        Rule(unbelievable, ("counters_not_believed",), reads=(_ANOMALY,), details=(_GPUS, PORTS, INTERFACES)),
+    ),
     windows=dict.fromkeys((_ERRORS, _RESTARTS, _CLOCK_STEPS, _RULE_ERRORS), HOUR),
     events=frozenset({_RESTARTS, _RULE_ERRORS}),
 )

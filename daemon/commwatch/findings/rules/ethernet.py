@@ -9,9 +9,20 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import interface_of
-from commwatch.findings.rules.ports import Limit, Told, all_read, interface_at, risen, sightings
-from commwatch.findings.rules.rule_set import HOUR, RuleSet
+from commwatch.findings.rules.ports import (
+    ALL_READ,
+    INTERFACES,
+    Limit,
+    Told,
+    all_read,
+    interface_at,
+    metrics_of,
+    risen,
+    sightings,
+)
+from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 
+_EXPECTED = "commwatch_ethernet_expected"
 _CARRIER = "commwatch_ethernet_carrier"
 _SPEED = "commwatch_ethernet_speed_bytes_per_second"
 _SPEED_EXPECTED = "commwatch_ethernet_speed_expected_bytes_per_second"
@@ -37,7 +48,7 @@ _BITS = 8.0
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces that had a link for the learning time and have none now."""
-    for labels, _ in facts.series("commwatch_ethernet_expected"):
+    for labels, _ in facts.series(_EXPECTED):
         # One that is switched off says nothing of its link.
         if facts.value(_CARRIER, **labels) == 0:
             yield Sighting("ethernet_down", interface_at(facts, labels), (Evidence("link", "none"),))
@@ -47,9 +58,9 @@ def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces that had a link for the learning time and are not on the node now."""
     if not all_read(facts, "network", "ethernet_port"):
         return
-    signs = ("commwatch_ethernet_info", _CARRIER, _CHANGES)
+    signs = (INTERFACES, _CARRIER, _CHANGES)
     here = {labels["device"] for metric in signs for labels, _ in facts.series(metric)}
-    for labels, _ in facts.series("commwatch_ethernet_expected"):
+    for labels, _ in facts.series(_EXPECTED):
         if labels["device"] not in here:
             yield Sighting("ethernet_missing", interface_of(labels), (Evidence("interface", "not on this node"),))
 
@@ -205,7 +216,27 @@ ETHERNET = RuleSet(
             closes_after=COUNT_CLOSES_AFTER,
         ),
     ),
-    looks=(down, missing, flapping, slow, errors, module, storms),
-    windows=dict.fromkeys((_DOWNS, _CHANGES, _MODULE, *_ERRORS, *(limit.metric for limit in _STORMS)), HOUR),
+    rules=(
+        Rule(down, ("ethernet_down",), reads=(_EXPECTED, _CARRIER), details=(INTERFACES,)),
+        Rule(missing, ("ethernet_missing",), reads=(_EXPECTED, INTERFACES, _CARRIER, _CHANGES, *ALL_READ)),
+        Rule(
+            flapping,
+            ("ethernet_flapping",),
+            reads=(_DOWNS, _CHANGES),
+            details=(INTERFACES,),
+            thresholds=("ethernet_link_downs_per_hour",),
+        ),
+        Rule(slow, ("ethernet_slow",), reads=(_SPEED, _SPEED_EXPECTED), details=(INTERFACES,)),
+        Rule(
+            errors,
+            ("ethernet_errors",),
+            reads=(*_ERRORS, _SPEED, _SPEED_EXPECTED),
+            details=(INTERFACES,),
+            thresholds=("ethernet_bit_error_ratio_max",),
+        ),
+        Rule(module, ("ethernet_module_fault",), reads=(_MODULE,), details=(INTERFACES,)),
+        Rule(storms, ("ethernet_pause_storm",), reads=metrics_of(_STORMS), details=(INTERFACES,)),
+    ),
+    windows=dict.fromkeys((_DOWNS, _CHANGES, _MODULE, *_ERRORS, *metrics_of(_STORMS)), HOUR),
     judged={"ethernet_slow": _speed_judged, "ethernet_missing": _missing_judged},
 )

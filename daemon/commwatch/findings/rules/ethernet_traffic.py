@@ -9,32 +9,35 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
 from commwatch.findings.rules.ports import (
+    INTERFACES,
     SUSTAINED_OPENS_AFTER,
     SUSTAINED_WINDOW,
     Limit,
     Told,
     interface_at,
+    metrics_of,
     risen,
     sightings,
+    thresholds_of,
     windows_of,
 )
-from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.rules.rule_set import Rule, RuleSet
 
 _DROPS = "ethernet_drops_per_second"
 
 
-def _sustained(name: str, what: str) -> Limit:
-    return Limit(f"commwatch_ethernet_{name}_total", what, SUSTAINED_WINDOW, _DROPS)
+def _sustained(metric: str, what: str) -> Limit:
+    return Limit(metric, what, SUSTAINED_WINDOW, _DROPS)
 
 
 _DROPPED = (
-    _sustained("phy_discards", "packets the port dropped for lack of buffers"),
-    _sustained("phy_transmit_discards", "packets the port dropped instead of sending"),
-    _sustained("out_of_buffer", "packets that found no buffer"),
-    _sustained("receive_missed", "packets the host gave no buffer"),
+    _sustained("commwatch_ethernet_phy_discards_total", "packets the port dropped for lack of buffers"),
+    _sustained("commwatch_ethernet_phy_transmit_discards_total", "packets the port dropped instead of sending"),
+    _sustained("commwatch_ethernet_out_of_buffer_total", "packets that found no buffer"),
+    _sustained("commwatch_ethernet_receive_missed_total", "packets the host gave no buffer"),
 )
 """Not what the kernel calls dropped: it holds packets of protocols that no one here speaks."""
-_ALLOWANCE = (_sustained("allowance_exceeded", "packets held back or dropped"),)
+_ALLOWANCE = (_sustained("commwatch_ethernet_allowance_exceeded_total", "packets held back or dropped"),)
 
 _PAUSED = (
     "commwatch_ethernet_pfc_receive_pause_seconds_total",
@@ -133,7 +136,36 @@ ETHERNET_TRAFFIC = RuleSet(
             closes_after=COUNT_CLOSES_AFTER,
         ),
     ),
-    looks=(dropping, paused, pausing, over_allowance),
+    rules=(
+        Rule(
+            dropping,
+            ("ethernet_dropping",),
+            reads=metrics_of(_DROPPED),
+            details=(INTERFACES,),
+            thresholds=thresholds_of(_DROPPED),
+        ),
+        Rule(
+            paused,
+            ("ethernet_paused",),
+            reads=_PAUSED,
+            details=(INTERFACES,),
+            thresholds=("ethernet_pause_share_ratio",),
+        ),
+        Rule(
+            pausing,
+            ("ethernet_pausing",),
+            reads=_PAUSING,
+            details=(INTERFACES,),
+            thresholds=("ethernet_pause_share_ratio",),
+        ),
+        Rule(
+            over_allowance,
+            ("ethernet_over_allowance",),
+            reads=metrics_of(_ALLOWANCE),
+            details=(INTERFACES,),
+            thresholds=thresholds_of(_ALLOWANCE),
+        ),
+    ),
     windows={
         **windows_of((*_DROPPED, *_ALLOWANCE)),
         **dict.fromkeys((*_PAUSED, *_PAUSING), SUSTAINED_WINDOW),

@@ -9,8 +9,17 @@ from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, service_of
-from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.state_words import FABRIC_CONFIGURATIONS, FABRIC_HEALTH, FABRIC_STATES, P2P_STATES, word_of
+
+_HEALTH = "commwatch_fabric_health"
+_FAULT = "commwatch_fabric_fault"
+_STATE = "commwatch_fabric_state"
+_STATUS = "commwatch_fabric_status"
+_WRONG = "commwatch_fabric_incorrect_configuration"
+_RUNNING = "commwatch_service_running"
+_SWITCH_LINKS = "commwatch_nvlink_switch_links"
+_P2P_STATUS = "commwatch_gpu_p2p_status"
 
 _UNHEALTHY, _LIMITED = 2, 3
 """Of ``commwatch_fabric_health``."""
@@ -36,12 +45,12 @@ _JOIN_TAKES = 60.0
 def health(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs whose place in the fabric is unhealthy, limited, or being recovered."""
     told: dict[tuple[str, str, str], list[Evidence]] = {}
-    for labels, verdict in facts.series("commwatch_fabric_health"):
+    for labels, verdict in facts.series(_HEALTH):
         code = {_UNHEALTHY: "fabric_unhealthy", _LIMITED: "fabric_limited"}.get(int(verdict))
         if code is not None:
             words = word_of(FABRIC_HEALTH, verdict)
             told[code, labels["gpu"], labels["pci_bus_id"]] = [Evidence("the driver's verdict", words)]
-    for labels, flag in facts.series("commwatch_fabric_fault"):
+    for labels, flag in facts.series(_FAULT):
         if flag == 1 and labels["check"] in _FAULTS:
             code, words = _FAULTS[labels["check"]]
             told.setdefault((code, labels["gpu"], labels["pci_bus_id"]), []).append(Evidence("fabric", words))
@@ -51,18 +60,18 @@ def health(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def _has_peers(facts: Facts) -> bool:
     """Whether two GPUs or more are of a fabric: a single one passed to a virtual machine joins none and needs none."""
-    return sum(1 for _, state in facts.series("commwatch_fabric_state") if state) > 1
+    return sum(1 for _, state in facts.series(_STATE) if state) > 1
 
 
 def not_joined(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs that have not joined the fabric, or failed to."""
     if not _has_peers(facts):
         return
-    for labels, state in facts.series("commwatch_fabric_state"):
+    for labels, state in facts.series(_STATE):
         if state in (_NOT_STARTED, _IN_PROGRESS):
             evidence = Evidence("joining the fabric", word_of(FABRIC_STATES, state))
             yield Sighting("fabric_not_joined", gpu_of(labels), (evidence,))
-    for labels, status in facts.series("commwatch_fabric_status"):
+    for labels, status in facts.series(_STATUS):
         if status:
             evidence = Evidence("NVML return code of joining the fabric", status)
             yield Sighting("fabric_not_joined", gpu_of(labels), (evidence,), "joining the fabric failed")
@@ -73,11 +82,11 @@ def misconfigured(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     if not _has_peers(facts):
         return
     told: dict[tuple[str, str], list[Evidence]] = {}
-    for labels, reason in facts.series("commwatch_fabric_incorrect_configuration"):
+    for labels, reason in facts.series(_WRONG):
         if reason > _NOTHING_WRONG:
             words = word_of(FABRIC_CONFIGURATIONS, reason)
             told.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(Evidence("configuration", words))
-    for labels, flag in facts.series("commwatch_fabric_fault"):
+    for labels, flag in facts.series(_FAULT):
         if flag == 1 and labels["check"] == "partition_not_assigned":
             told.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(Evidence("partition", "not assigned"))
     for (gpu, address), evidence in told.items():
@@ -86,13 +95,9 @@ def misconfigured(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def services(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """The services without which the fabric does not work, or does not start again."""
-    running = {labels["service"]: flag for labels, flag in facts.series("commwatch_service_running")}
+    running = {labels["service"]: flag for labels, flag in facts.series(_RUNNING)}
     manager = [Evidence("process", "not running")] if running.get(_FABRIC_MANAGER) == 0 else []
-    cut_off = sum(
-        flag
-        for labels, flag in facts.series("commwatch_fabric_fault")
-        if labels["check"] == "fabric_manager_disconnected"
-    )
+    cut_off = sum(flag for labels, flag in facts.series(_FAULT) if labels["check"] == "fabric_manager_disconnected")
     if cut_off:
         manager.append(Evidence("GPUs that have lost their connection to it", cut_off))
     if manager:
@@ -108,10 +113,10 @@ def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
     GPUs that are split by MIG have no such status. Refused pairs are laid to the fewest GPUs that account for all.
     """
-    wired = {labels["pci_bus_id"] for labels, links in facts.series("commwatch_nvlink_switch_links") if links}
+    wired = {labels["pci_bus_id"] for labels, links in facts.series(_SWITCH_LINKS) if links}
     names: dict[str, str] = {}
     refused: dict[frozenset[str], str] = {}
-    for labels, status in facts.series("commwatch_gpu_p2p_status"):
+    for labels, status in facts.series(_P2P_STATUS):
         pair = frozenset((labels["pci_bus_id"], labels["peer_pci_bus_id"]))
         if status and labels["capability"] == "nvlink" and pair <= wired:
             refused[pair] = word_of(P2P_STATES, status)
@@ -213,5 +218,11 @@ FABRIC = RuleSet(
             alert="CommwatchNvlinkP2pRefused",
         ),
     ),
-    looks=(health, not_joined, misconfigured, services, unreachable),
+    rules=(
+        Rule(health, ("fabric_unhealthy", "fabric_limited", "fabric_recovering"), reads=(_HEALTH, _FAULT)),
+        Rule(not_joined, ("fabric_not_joined",), reads=(_STATE, _STATUS)),
+        Rule(misconfigured, ("fabric_misconfigured",), reads=(_STATE, _WRONG, _FAULT)),
+        Rule(services, ("fabric_manager_down", "fabric_service_down"), reads=(_RUNNING, _FAULT)),
+        Rule(unreachable, ("nvlink_p2p_refused",), reads=(_SWITCH_LINKS, _P2P_STATUS)),
+    ),
 )

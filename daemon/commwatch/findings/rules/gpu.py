@@ -9,7 +9,7 @@ from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of
-from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.node.gpu_state import LOST, MISSING, NOT_ANSWERING, RESET_REQUIRED
 from commwatch_exporters.state_words import GPU_STATES, RECOVERY_ACTIONS, word_of
 
@@ -29,23 +29,28 @@ SLOWDOWNS: Mapping[str, str] = {
 }
 """Reasons that slow communication down. The power cap and set clocks are how a healthy GPU works."""
 
-_TRAFFIC = tuple(
-    f"commwatch_{family}_{direction}_utilization_peak_ratio"
-    for family in ("nvlink", "pcie")
-    for direction in ("transmit", "receive")
+_STATE = "commwatch_gpu_state"
+_RECOVERY = "commwatch_gpu_recovery_action"
+_REASON = "commwatch_gpu_clocks_event_reason"
+_BUSY = "commwatch_gpu_busy"
+_TRAFFIC = (
+    "commwatch_nvlink_transmit_utilization_peak_ratio",
+    "commwatch_nvlink_receive_utilization_peak_ratio",
+    "commwatch_pcie_transmit_utilization_peak_ratio",
+    "commwatch_pcie_receive_utilization_peak_ratio",
 )
 
 
 def states(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs that are not as the driver should find them."""
-    for labels, state in facts.series("commwatch_gpu_state"):
+    for labels, state in facts.series(_STATE):
         if state in _CODES:
             yield Sighting(_CODES[state], gpu_of(labels), (Evidence("GPU state", word_of(GPU_STATES, state)),))
 
 
 def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs for which the driver asks that something be done."""
-    for labels, action in facts.series("commwatch_gpu_recovery_action"):
+    for labels, action in facts.series(_RECOVERY):
         if action:
             words = word_of(RECOVERY_ACTIONS, action)
             yield Sighting("gpu_recovery_needed", gpu_of(labels), (Evidence("what the driver asks for", words),), words)
@@ -54,7 +59,7 @@ def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 def slowed(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs whose clocks are held down while they communicate, or while they work where their traffic is not read."""
     held: dict[tuple[str, str], list[str]] = {}
-    for labels, flag in facts.series("commwatch_gpu_clocks_event_reason"):
+    for labels, flag in facts.series(_REASON):
         if flag == 1 and labels["reason"] in SLOWDOWNS:
             held.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(SLOWDOWNS[labels["reason"]])
     for (gpu, address), reasons in held.items():
@@ -72,14 +77,14 @@ def _use(facts: Facts, thresholds: Thresholds, address: str) -> Evidence | None:
     if peaks:
         what = "highest use of NVLink or PCIe in the last minute"
         return Evidence(what, max(peaks), "ratio", least, "gpu_communicates_ratio") if max(peaks) >= least else None
-    return Evidence("GPU", "busy") if facts.value("commwatch_gpu_busy", pci_bus_id=address) == 1 else None
+    return Evidence("GPU", "busy") if facts.value(_BUSY, pci_bus_id=address) == 1 else None
 
 
 def _speed_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
     """Whether the GPU is in use, or nothing holds its clocks: that no reason holds is seen in idle as well."""
     is_held = any(
         flag == 1 and labels["pci_bus_id"] == component.key and labels["reason"] in SLOWDOWNS
-        for labels, flag in facts.series("commwatch_gpu_clocks_event_reason")
+        for labels, flag in facts.series(_REASON)
     )
     return not is_held or _use(facts, thresholds, component.key) is not None
 
@@ -153,6 +158,10 @@ GPU = RuleSet(
             alert="CommwatchGpuSlowedDown",
         ),
     ),
-    looks=(states, recovery, slowed),
+    rules=(
+        Rule(states, ("gpu_not_answering", "gpu_lost", "gpu_reset_required", "gpu_missing"), reads=(_STATE,)),
+        Rule(recovery, ("gpu_recovery_needed",), reads=(_RECOVERY,)),
+        Rule(slowed, ("gpu_slowed_down",), reads=(_REASON, *_TRAFFIC, _BUSY), thresholds=("gpu_communicates_ratio",)),
+    ),
     judged={"gpu_slowed_down": _speed_judged},
 )

@@ -124,6 +124,10 @@ def gpus_of(facts: Facts) -> Mapping[str, str]:
     return {labels["gpu"]: labels["pci_bus_id"] for labels, _ in facts.series("commwatch_gpu_info")}
 
 
+WAYS = ("commwatch_gpu_info", "commwatch_nvlink_info", "commwatch_nvlink_link_expected", "commwatch_pcie_device_info")
+"""What ``ways_of`` and ``all_parts`` read."""
+
+
 def ways_of(facts: Facts) -> GpuWays:
     """The GPUs and what lies between them, as the page has it; for ``Facts.derived``."""
     far_ends: dict[str, dict[str, tuple[str, str]]] = {}

@@ -8,8 +8,8 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
-from commwatch.findings.rules.gpu_ways import GpuWays, by_nvlink, ways_of
-from commwatch.findings.rules.rule_set import DAY, HOUR, RuleSet
+from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, by_nvlink, ways_of
+from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
 from commwatch.jobs.logs.rules import SIDES, Side
 
 _ERRORS = "commwatch_nccl_log_errors_total"
@@ -125,7 +125,17 @@ JOBS = RuleSet(
             closes_after=COUNT_CLOSES_AFTER,
         ),
     ),
-    looks=(errors, waiting, of_the_job),
+    rules=(
+        Rule(
+            errors,
+            ("nccl_errors",),
+            reads=(_ERRORS,),
+            details=(*WAYS, *_NETWORK),
+            thresholds=("nccl_log_errors_min", "nccl_log_errors_window_seconds"),
+        ),
+        Rule(waiting, ("nccl_timeouts",), reads=(_ERRORS,)),
+        Rule(of_the_job, ("nccl_job_errors",), reads=(_ERRORS,)),
+    ),
     windows={_ERRORS: DAY},
     events=frozenset({_ERRORS}),
 )

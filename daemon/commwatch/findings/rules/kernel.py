@@ -9,7 +9,7 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, nvswitch_of
-from commwatch.findings.rules.rule_set import HOUR, RuleSet
+from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 
 _XIDS = "commwatch_gpu_xid_events_total"
 _SXIDS = "commwatch_nvswitch_sxid_events_total"
@@ -18,6 +18,7 @@ _SXIDS_NONFATAL = "commwatch_nvswitch_sxid_nonfatal_events_total"
 _MESSAGES = "commwatch_kernel_log_gpu_messages_total"
 _EVENTS = (_XIDS, _SXIDS, _XIDS_NONFATAL, _SXIDS_NONFATAL, _MESSAGES)
 _LOSSES = "commwatch_kernel_log_losses_total"
+_LAST_XID = "commwatch_gpu_last_xid_timestamp_seconds"
 
 FABRIC_FAILED: Mapping[str, str] = {
     "74": "NVLink error",
@@ -108,11 +109,7 @@ def _rises(facts: Facts, metric: str) -> dict[tuple[str, str], float]:
 
 def _is_recent(facts: Facts, address: str) -> bool:
     """Whether the last Xid of a GPU is of the last hour: a log that is read for the first time tells old ones too."""
-    stamps = [
-        stamp
-        for labels, stamp in facts.series("commwatch_gpu_last_xid_timestamp_seconds")
-        if labels["pci_bus_id"] == address
-    ]
+    stamps = [stamp for labels, stamp in facts.series(_LAST_XID) if labels["pci_bus_id"] == address]
     return not stamps or max(stamps) > facts.now - HOUR
 
 
@@ -222,7 +219,15 @@ KERNEL = RuleSet(
             closes_after=COUNT_CLOSES_AFTER,
         ),
     ),
-    looks=(driver_errors, switch_errors, lost_records),
+    rules=(
+        Rule(
+            driver_errors,
+            ("xid_fabric", "xid_gpu", "xid_nonfatal"),
+            reads=(_XIDS, _XIDS_NONFATAL, _LAST_XID, _MESSAGES),
+        ),
+        Rule(switch_errors, ("sxid_fatal", "sxid_warning"), reads=(_SXIDS, _SXIDS_NONFATAL)),
+        Rule(lost_records, ("kernel_log_lost",), reads=(_LOSSES,)),
+    ),
     windows=dict.fromkeys((*_EVENTS, _LOSSES), HOUR),
     events=frozenset(_EVENTS),
 )

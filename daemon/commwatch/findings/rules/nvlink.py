@@ -10,12 +10,17 @@ from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, nvlink_of
-from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.state_words import NVLINK_BANDWIDTH_MODES, NVLINK_STATES, word_of
 
 _DOWN = (0, 3)
 """States of a link that carries no traffic."""
 
+_STATE = "commwatch_nvlink_link_state"
+_EXPECTED = "commwatch_nvlink_link_expected"
+_MODE = "commwatch_nvlink_bandwidth_mode"
+_C2C = "commwatch_c2c_link_up"
+_CAPACITY = "commwatch_nvlink_capacity_bytes_per_second"
 _SLOWEST = "commwatch_nvlink_slowest_link"
 _SLOWEST_RATE = "commwatch_nvlink_slowest_link_bytes_per_second"
 _SIBLINGS = "commwatch_nvlink_sibling_bytes_per_second"
@@ -26,7 +31,7 @@ _BELOW_FOR = 600.0
 
 def _expected(facts: Facts) -> frozenset[tuple[str, str]]:
     """Address and number of the links that are expected; an index may have moved since they were learned."""
-    return frozenset(_place(one) for one, flag in facts.series("commwatch_nvlink_link_expected") if flag == 1)
+    return frozenset(_place(one) for one, flag in facts.series(_EXPECTED) if flag == 1)
 
 
 def _place(labels: Mapping[str, str]) -> tuple[str, str]:
@@ -36,7 +41,7 @@ def _place(labels: Mapping[str, str]) -> tuple[str, str]:
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that were active for the learning time and are not now."""
     expected = facts.derived(_expected)
-    for labels, state in facts.series("commwatch_nvlink_link_state"):
+    for labels, state in facts.series(_STATE):
         if state in _DOWN and _place(labels) in expected:
             words = word_of(NVLINK_STATES, state)
             yield Sighting("nvlink_down", nvlink_of(labels), (Evidence("link state", words),), f"the link is {words}")
@@ -46,7 +51,7 @@ def never_up(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs with links that are inactive and were never active for the learning time."""
     expected = facts.derived(_expected)
     dark: dict[tuple[str, str], int] = {}
-    for labels, state in facts.series("commwatch_nvlink_link_state"):
+    for labels, state in facts.series(_STATE):
         if state == 0 and _place(labels) not in expected:
             owner = (labels["gpu"], labels["pci_bus_id"])
             dark[owner] = dark.get(owner, 0) + 1
@@ -57,7 +62,7 @@ def never_up(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def reduced(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs whose links are set to less than their full bandwidth."""
-    for labels, mode in facts.series("commwatch_nvlink_bandwidth_mode"):
+    for labels, mode in facts.series(_MODE):
         if mode:
             words = word_of(NVLINK_BANDWIDTH_MODES, mode)
             yield Sighting("nvlink_reduced", gpu_of(labels), (Evidence("bandwidth mode", words),), words)
@@ -66,7 +71,7 @@ def reduced(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 def c2c_down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs with chip-to-chip links to the CPU that are not up."""
     dark: dict[tuple[str, str], list[str]] = {}
-    for labels, flag in facts.series("commwatch_c2c_link_up"):
+    for labels, flag in facts.series(_C2C):
         if flag == 0:
             dark.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(labels["link"])
     for (gpu, address), links in dark.items():
@@ -101,10 +106,14 @@ def _is_in_use(facts: Facts, thresholds: Thresholds, address: str, typical: floa
     return capacity is not None and typical > capacity * thresholds.nvlink_sibling_in_use_ratio
 
 
+CAPACITY_PER_LINK = (_EXPECTED, _CAPACITY)
+"""What ``capacity_per_link`` reads."""
+
+
 def capacity_per_link(facts: Facts) -> dict[str, float]:
     """Nominal rate of one link by the PCI address of its GPU, bytes per second one way; for ``Facts.derived``."""
     links = Counter(address for address, _ in facts.derived(_expected))
-    capacities = facts.series("commwatch_nvlink_capacity_bytes_per_second")
+    capacities = facts.series(_CAPACITY)
     of_each = ((labels["pci_bus_id"], capacity) for labels, capacity in capacities)
     return {address: capacity / links[address] for address, capacity in of_each if links[address]}
 
@@ -173,6 +182,17 @@ NVLINK = RuleSet(
             alert="CommwatchC2cDown",
         ),
     ),
-    looks=(down, never_up, reduced, below_siblings, c2c_down),
+    rules=(
+        Rule(down, ("nvlink_down",), reads=(_STATE, _EXPECTED)),
+        Rule(never_up, ("nvlink_never_up",), reads=(_STATE, _EXPECTED)),
+        Rule(reduced, ("nvlink_reduced",), reads=(_MODE,)),
+        Rule(
+            below_siblings,
+            ("nvlink_below_siblings",),
+            reads=(_SIBLINGS, _SLOWEST_RATE, _SLOWEST, *CAPACITY_PER_LINK),
+            thresholds=("nvlink_sibling_low_ratio", "nvlink_sibling_in_use_ratio"),
+        ),
+        Rule(c2c_down, ("c2c_down",), reads=(_C2C,)),
+    ),
     judged={"nvlink_below_siblings": _siblings_in_use},
 )

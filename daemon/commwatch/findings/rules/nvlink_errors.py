@@ -9,8 +9,8 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import nvlink_of
-from commwatch.findings.rules.nvlink import capacity_per_link
-from commwatch.findings.rules.rule_set import DAY, HOUR, RuleSet
+from commwatch.findings.rules.nvlink import CAPACITY_PER_LINK, capacity_per_link
+from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
 
 _RECOVERIES = ("commwatch_nvlink_recovery_errors_total", "commwatch_nvlink_recoveries_total")
 """NVLink 1 to 4, and NVLink 5."""
@@ -18,6 +18,7 @@ _FAILED = "commwatch_nvlink_recoveries_failed_total"
 _REPLAYS = "commwatch_nvlink_replay_errors_total"
 _REMOTE = "commwatch_nvlink_receive_remote_errors_total"
 _EFFECTIVE_ERRORS = "commwatch_nvlink_effective_errors_total"
+_EFFECTIVE_RATIO = "commwatch_nvlink_effective_bit_error_ratio"
 
 _CRC: Mapping[str, str] = {
     "commwatch_nvlink_crc_flit_errors_total": "CRC errors of flits per second, over the last minute",
@@ -109,7 +110,7 @@ def bit_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 def _after_correction(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[Component, Evidence]]:
     """Links above the effective bit error ratio: by the driver's own figure, or by the errors of the last minutes."""
     limit, key = thresholds.nvlink_bit_error_ratio_max, "nvlink_bit_error_ratio_max"
-    for labels, ratio in facts.series("commwatch_nvlink_effective_bit_error_ratio"):
+    for labels, ratio in facts.series(_EFFECTIVE_RATIO):
         if ratio > limit:
             yield nvlink_of(labels), Evidence("effective bit error ratio", ratio, "ratio", limit, key)
     for labels, count in facts.increases(_EFFECTIVE_ERRORS, _EFFECTIVE_WINDOW):
@@ -211,7 +212,28 @@ NVLINK_ERRORS = RuleSet(
             closes_after=COUNT_CLOSES_AFTER,
         ),
     ),
-    looks=(failed_recovery, recovering, replaying, packet_errors, bit_errors),
+    rules=(
+        Rule(failed_recovery, ("nvlink_recovery_failed",), reads=(_FAILED,)),
+        Rule(
+            recovering,
+            ("nvlink_recovering", "nvlink_recovered"),
+            reads=_RECOVERIES,
+            thresholds=("nvlink_recoveries_per_hour", "nvlink_recoveries_per_day"),
+        ),
+        Rule(replaying, ("nvlink_replays",), reads=(_REPLAYS,), thresholds=("nvlink_replays_per_hour",)),
+        Rule(
+            packet_errors,
+            ("nvlink_packet_errors", "nvlink_remote_errors"),
+            reads=(*_PACKETS, _REMOTE),
+            thresholds=("nvlink_packet_errors_per_hour",),
+        ),
+        Rule(
+            bit_errors,
+            ("nvlink_bit_errors",),
+            reads=(*_CRC, _EFFECTIVE_RATIO, _EFFECTIVE_ERRORS, *CAPACITY_PER_LINK),
+            thresholds=("nvlink_crc_errors_per_second", "nvlink_bit_error_ratio_max"),
+        ),
+    ),
     windows={
         _FAILED: HOUR,
         _REPLAYS: HOUR,

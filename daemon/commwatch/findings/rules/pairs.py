@@ -10,11 +10,12 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
-from commwatch.findings.rules.gpu_ways import GpuWays, all_parts, by_nvlink, by_pcie, gpus_of, ways_of
-from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, all_parts, by_nvlink, by_pcie, gpus_of, ways_of
+from commwatch.findings.rules.rule_set import Rule, RuleSet
 
 _BANDWIDTH = "commwatch_pair_bandwidth_bytes_per_second"
 _EXPECTED = "commwatch_pair_expected_bandwidth_bytes_per_second"
+_SUSPECTS = "commwatch_suspect_ratio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def suspects(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def _sure(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[dict[str, str], float]]:
     """The suspects that explain the slow pairs better than anything else."""
-    for labels, confidence in facts.series("commwatch_suspect_ratio"):
+    for labels, confidence in facts.series(_SUSPECTS):
         if confidence >= thresholds.suspect_confidence_min:
             yield labels, confidence
 
@@ -227,5 +228,20 @@ PAIRS = RuleSet(
             opens_after=0.0,
         ),
     ),
-    looks=(slow, near_and_slow, suspects),
+    rules=(
+        Rule(
+            slow,
+            ("pair_slow", "pairs_all_slow"),
+            reads=(_BANDWIDTH, _EXPECTED, _SUSPECTS, *WAYS),
+            thresholds=("probe_bandwidth_utilization_low_ratio", "pairs_slow_share_ratio", "suspect_confidence_min"),
+        ),
+        Rule(
+            near_and_slow,
+            ("pair_nearer_slower",),
+            reads=(_BANDWIDTH, *WAYS),
+            details=(_EXPECTED,),
+            thresholds=("pair_nearer_low_ratio",),
+        ),
+        Rule(suspects, ("part_suspect",), reads=(_SUSPECTS,), details=WAYS, thresholds=("suspect_confidence_min",)),
+    ),
 )

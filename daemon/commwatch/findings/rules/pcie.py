@@ -10,9 +10,23 @@ from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, EvidenceUnit, Sighting
 from commwatch.findings.rules.components import device_link_of, pcie_link_of
-from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.node.pcie import is_narrow
 from commwatch.node.pcie_tree import Node, port_above
+
+_WIDTH = "commwatch_pcie_link_width_lanes"
+_WIDTH_EXPECTED = "commwatch_pcie_link_width_expected_lanes"
+_WIDTH_MAX = "commwatch_pcie_link_width_max_lanes"
+_GENERATION = "commwatch_pcie_link_generation"
+_GENERATION_MAX = "commwatch_pcie_link_generation_max"
+_GENERATION_OF_GPU = "commwatch_pcie_gpu_link_generation_max"
+_DEGRADED = "commwatch_pcie_link_degraded"
+_DEVICE_WIDTH = "commwatch_pcie_device_link_width_lanes"
+_DEVICE_WIDTH_MAX = "commwatch_pcie_device_link_width_max_lanes"
+_DEVICE_GENERATION = "commwatch_pcie_device_link_generation"
+_DEVICE_DEGRADED = "commwatch_pcie_device_link_degraded"
+DEVICES = "commwatch_pcie_device_info"
+GPUS = "commwatch_gpu_info"
 
 _LANES: EvidenceUnit = "lanes"
 _NO_UNIT: EvidenceUnit = ""
@@ -23,8 +37,8 @@ _UNDER_LOAD_FOR = 60.0
 
 def narrow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of GPUs with fewer lanes than were stable here."""
-    learned = _by_gpu(facts, "commwatch_pcie_link_width_expected_lanes")
-    for labels, lanes in facts.series("commwatch_pcie_link_width_lanes"):
+    learned = _by_gpu(facts, _WIDTH_EXPECTED)
+    for labels, lanes in facts.series(_WIDTH):
         limit = learned.get(labels["pci_bus_id"])
         if is_narrow(lanes, limit, None):
             evidence = Evidence("lanes in use", lanes, "lanes", limit, "the widest that was stable here")
@@ -38,12 +52,12 @@ def _by_gpu(facts: Facts, metric: str) -> dict[str, float]:
 
 def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of GPUs that stay below the highest generation of both ends under load."""
-    for labels, flag in facts.series("commwatch_pcie_link_degraded"):
+    for labels, flag in facts.series(_DEGRADED):
         if flag != 1 or labels["aspect"] != "generation":
             continue
         address = labels["pci_bus_id"]
-        now = facts.value("commwatch_pcie_link_generation", pci_bus_id=address)
-        most = facts.value("commwatch_pcie_link_generation_max", pci_bus_id=address)
+        now = facts.value(_GENERATION, pci_bus_id=address)
+        most = facts.value(_GENERATION_MAX, pci_bus_id=address)
         evidence = [Evidence("generation under load", "below that of both ends")]
         if now is not None and most is not None and now < most:
             evidence = [Evidence("generation under load", now, threshold=most, threshold_origin="GPU and slot")]
@@ -52,33 +66,33 @@ def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def degraded_devices(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links above adapters and switches that are narrower or slower than both ends allow."""
-    for labels, flag in facts.series("commwatch_pcie_device_link_degraded"):
+    for labels, flag in facts.series(_DEVICE_DEGRADED):
         if flag != 1:
             continue
         device, role = labels["device"], labels["role"]
         if labels["aspect"] == "width":
             code, what, unit = "pcie_device_narrow", "lanes in use", _LANES
-            now = facts.value("commwatch_pcie_device_link_width_lanes", device=device)
+            now = facts.value(_DEVICE_WIDTH, device=device)
         else:
             code, what, unit = "pcie_device_slow", "generation", _NO_UNIT
-            now = facts.value("commwatch_pcie_device_link_generation", device=device)
+            now = facts.value(_DEVICE_GENERATION, device=device)
         evidence = Evidence(what, "below that of both ends" if now is None else now, unit)
         yield Sighting(code, device_link(facts, device, role), (evidence,))
 
 
 def _generation_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
     """Whether the GPU is under load: its link is slow when idle, and then nothing is said of it."""
-    return facts.value("commwatch_pcie_link_degraded", pci_bus_id=component.key, aspect="generation") is not None
+    return facts.value(_DEGRADED, pci_bus_id=component.key, aspect="generation") is not None
 
 
 def _device_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
-    return facts.value("commwatch_pcie_device_link_degraded", device=component.key, aspect="generation") is not None
+    return facts.value(_DEVICE_DEGRADED, device=component.key, aspect="generation") is not None
 
 
 def device_link(facts: Facts, device: str, role: str) -> Component:
     """The link above a device: that of a GPU by its index, that of a bridge with all that stands below it."""
     if role == "gpu":
-        for labels, _ in facts.series("commwatch_gpu_info"):
+        for labels, _ in facts.series(GPUS):
             if labels["pci_bus_id"] == device:
                 return pcie_link_of(labels)
     nodes = facts.derived(_nodes)
@@ -103,21 +117,19 @@ def link_of_errors(facts: Facts, device: str, role: str) -> Component:
 
 def _nodes(facts: Facts) -> dict[str, Node]:
     """The devices on paths of communication by PCI address."""
-    infos = facts.series("commwatch_pcie_device_info")
+    infos = facts.series(DEVICES)
     return {labels["device"]: Node(labels["role"], labels["parent"]) for labels, _ in infos}
 
 
 def below_maximum(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of GPUs that have never been as wide as both ends can, or that the slot limits."""
     # Where no width is learned yet, the one of now counts.
-    lanes = _by_gpu(facts, "commwatch_pcie_link_width_lanes") | _by_gpu(
-        facts, "commwatch_pcie_link_width_expected_lanes"
-    )
-    both = _by_gpu(facts, "commwatch_pcie_link_width_max_lanes")
-    alone = {labels["device"]: most for labels, most in facts.series("commwatch_pcie_device_link_width_max_lanes")}
-    generations = _by_gpu(facts, "commwatch_pcie_link_generation_max")
-    own = _by_gpu(facts, "commwatch_pcie_gpu_link_generation_max")
-    for labels, _ in facts.series("commwatch_gpu_info"):
+    lanes = _by_gpu(facts, _WIDTH) | _by_gpu(facts, _WIDTH_EXPECTED)
+    both = _by_gpu(facts, _WIDTH_MAX)
+    alone = {labels["device"]: most for labels, most in facts.series(_DEVICE_WIDTH_MAX)}
+    generations = _by_gpu(facts, _GENERATION_MAX)
+    own = _by_gpu(facts, _GENERATION_OF_GPU)
+    for labels, _ in facts.series(GPUS):
         address = labels["pci_bus_id"]
         evidence = []
         most = max(both.get(address, -math.inf), alone.get(address, -math.inf))
@@ -188,6 +200,20 @@ PCIE_LINKS = RuleSet(
             "wider wants to be reseated or moved. Else nothing need be done.",
         ),
     ),
-    looks=(narrow, slow, degraded_devices, below_maximum),
+    rules=(
+        Rule(narrow, ("pcie_width_dropped",), reads=(_WIDTH, _WIDTH_EXPECTED)),
+        Rule(slow, ("pcie_generation_low",), reads=(_DEGRADED,), details=(_GENERATION, _GENERATION_MAX)),
+        Rule(
+            degraded_devices,
+            ("pcie_device_narrow", "pcie_device_slow"),
+            reads=(_DEVICE_DEGRADED,),
+            details=(_DEVICE_WIDTH, _DEVICE_GENERATION, GPUS, DEVICES),
+        ),
+        Rule(
+            below_maximum,
+            ("pcie_below_maximum",),
+            reads=(GPUS, _WIDTH, _WIDTH_EXPECTED, _WIDTH_MAX, _DEVICE_WIDTH_MAX, _GENERATION_MAX, _GENERATION_OF_GPU),
+        ),
+    ),
     judged={"pcie_generation_low": _generation_judged, "pcie_device_slow": _device_judged},
 )

@@ -11,14 +11,18 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import pcie_link_of
-from commwatch.findings.rules.pcie import link_of_errors
-from commwatch.findings.rules.rule_set import HOUR, RuleSet
+from commwatch.findings.rules.pcie import DEVICES, GPUS, link_of_errors
+from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch.node.capacity import pcie_transfers_per_second
 
 _REPLAYS = "commwatch_pcie_replays_total"
 _ROLLOVERS = "commwatch_pcie_replay_rollovers_total"
 _AER = "commwatch_pcie_aer_errors_total"
 _AER_ROOT = "commwatch_pcie_aer_root_port_errors_total"
+_GENERATION_MAX = "commwatch_pcie_link_generation_max"
+_WIDTH = "commwatch_pcie_link_width_lanes"
+_DEVICE_GENERATION_MAX = "commwatch_pcie_device_link_generation_max"
+_DEVICE_WIDTH = "commwatch_pcie_device_link_width_lanes"
 _NVML: Mapping[str, str] = {
     "fatal": "commwatch_pcie_fatal_errors_total",
     "nonfatal": "commwatch_pcie_nonfatal_errors_total",
@@ -52,8 +56,8 @@ def replays(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for labels, count in facts.increases(_REPLAYS, _RATE_WINDOW):
         address = labels["pci_bus_id"]
         floor = _floor(
-            facts.value("commwatch_pcie_link_generation_max", pci_bus_id=address),
-            facts.value("commwatch_pcie_link_width_lanes", pci_bus_id=address),
+            facts.value(_GENERATION_MAX, pci_bus_id=address),
+            facts.value(_WIDTH, pci_bus_id=address),
             thresholds,
         )
         if floor is not None and count > floor:
@@ -94,8 +98,8 @@ def _corrected(facts: Facts, thresholds: Thresholds) -> Iterable[_Told]:
             continue
         device, role = labels["device"], labels["role"]
         floor = _floor(
-            facts.value("commwatch_pcie_device_link_generation_max", device=device),
-            facts.value("commwatch_pcie_device_link_width_lanes", device=device),
+            facts.value(_DEVICE_GENERATION_MAX, device=device),
+            facts.value(_DEVICE_WIDTH, device=device),
             thresholds,
         )
         if floor is not None and count > floor:
@@ -182,7 +186,21 @@ PCIE_ERRORS = RuleSet(
             closes_after=COUNT_CLOSES_AFTER,
         ),
     ),
-    looks=(replays, reported),
+    rules=(
+        Rule(
+            replays,
+            ("pcie_replays", "pcie_retrained"),
+            reads=(_REPLAYS, _GENERATION_MAX, _WIDTH, _ROLLOVERS),
+            thresholds=("pcie_bit_error_ratio_max",),
+        ),
+        Rule(
+            reported,
+            ("pcie_fatal", "pcie_nonfatal", "pcie_corrected"),
+            reads=(_AER, _AER_ROOT, *_NVML.values(), _DEVICE_GENERATION_MAX, _DEVICE_WIDTH, DEVICES),
+            details=(GPUS,),
+            thresholds=("pcie_bit_error_ratio_max",),
+        ),
+    ),
     windows={
         _REPLAYS: _RATE_WINDOW,
         _ROLLOVERS: HOUR,

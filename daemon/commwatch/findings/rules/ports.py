@@ -13,6 +13,11 @@ from commwatch.findings.rules.components import interface_of, port_of
 Told: TypeAlias = "dict[Component, list[Evidence]]"
 """What is found, by component."""
 
+PORTS = "commwatch_rdma_port_info"
+"""What ``port_at`` reads."""
+INTERFACES = "commwatch_ethernet_info"
+"""What ``interface_at`` reads."""
+
 MINUTE = 60.0
 SUSTAINED_WINDOW = 120.0
 """Seconds over which the rate is taken of what a network may do for a moment."""
@@ -61,6 +66,16 @@ def sightings(code: str, told: Told) -> Iterator[Sighting]:
         yield Sighting(code, component, tuple(evidence))
 
 
+def metrics_of(limits: Iterable[Limit]) -> tuple[str, ...]:
+    """The counters, each once."""
+    return tuple(dict.fromkeys(limit.metric for limit in limits))
+
+
+def thresholds_of(limits: Iterable[Limit]) -> tuple[str, ...]:
+    """The keys that they are held against, each once."""
+    return tuple(dict.fromkeys(limit.threshold for limit in limits if limit.threshold))
+
+
 def windows_of(limits: Iterable[Limit]) -> dict[str, float]:
     """How long changes of each counter must be kept."""
     longest: dict[str, float] = {}
@@ -87,12 +102,16 @@ def interface_at(facts: Facts, labels: Mapping[str, str]) -> Component:
 
 def _ports(facts: Facts) -> dict[tuple[str, str], Mapping[str, str]]:
     """Identity by device and port."""
-    return {(labels["device"], labels["port"]): labels for labels, _ in facts.series("commwatch_rdma_port_info")}
+    return {(labels["device"], labels["port"]): labels for labels, _ in facts.series(PORTS)}
 
 
 def _interfaces(facts: Facts) -> dict[str, Mapping[str, str]]:
     """Identity by name."""
-    return {labels["device"]: labels for labels, _ in facts.series("commwatch_ethernet_info")}
+    return {labels["device"]: labels for labels, _ in facts.series(INTERFACES)}
+
+
+ALL_READ = ("commwatch_collector_success", "commwatch_present")
+"""What ``all_read`` reads."""
 
 
 def all_read(facts: Facts, collector: str, kind: str) -> bool:

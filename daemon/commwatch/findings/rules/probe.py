@@ -9,9 +9,9 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, EvidenceUnit, Sighting
 from commwatch.findings.rules.components import probe_of
-from commwatch.findings.rules.gpu_ways import all_parts, ways_of
+from commwatch.findings.rules.gpu_ways import WAYS, all_parts, ways_of
 from commwatch.findings.rules.probe_codes import PROBE_CODES
-from commwatch.findings.rules.rule_set import DAY, HOUR, RuleSet
+from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
 
 ProbeKey: TypeAlias = tuple[str, str]
 """Probe and backend."""
@@ -23,6 +23,18 @@ _FAILURES = "commwatch_probe_failures_total"
 _SKIPS = "commwatch_probe_skips_total"
 _YIELDS = "commwatch_probe_yields_total"
 _COMPLETED = "commwatch_probe_last_completion_timestamp_seconds"
+_SPIKES = "commwatch_probe_latency_spike_streak"
+_LOW = "commwatch_probe_low_bandwidth_streak"
+_UTILIZATION = "commwatch_probe_bandwidth_utilization_ratio"
+_BALANCE = "commwatch_probe_rank_balance_ratio"
+_SLOWEST = "commwatch_probe_slowest_rank_info"
+_INFO = "commwatch_probe_info"
+_LATENCY = "commwatch_probe_last_latency_seconds"
+_LATENCY_BASELINE = "commwatch_probe_baseline_latency_seconds"
+_BANDWIDTH = "commwatch_probe_last_bus_bandwidth_bytes_per_second"
+_BANDWIDTH_EXPECTED = "commwatch_probe_expected_bandwidth_bytes_per_second"
+_COPIES = "commwatch_probe_copy_bandwidth_bytes_per_second"
+_COPIES_EXPECTED = "commwatch_probe_copy_expected_bandwidth_bytes_per_second"
 
 MISSED_CHANCES = frozenset(
     {"budget", "previous_stuck", "probe_running", "backend_changed", "scheduler_unknown", "gpu_unknown",
@@ -37,21 +49,21 @@ _LOOPBACK = frozenset({"lo"})
 
 def latency(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes with several latency spikes in a row."""
-    for labels, streak in facts.series("commwatch_probe_latency_spike_streak"):
+    for labels, streak in facts.series(_SPIKES):
         least = thresholds.probe_latency_spike_streak
         if streak < least:
             continue
         evidence = (
             Evidence("latency spikes in a row", streak, "", least, "probe_latency_spike_streak"),
-            *_numbers(facts, labels, "last latency", "commwatch_probe_last_latency_seconds", "seconds"),
-            *_numbers(facts, labels, "usual latency", "commwatch_probe_baseline_latency_seconds", "seconds"),
+            *_numbers(facts, labels, "last latency", _LATENCY, "seconds"),
+            *_numbers(facts, labels, "usual latency", _LATENCY_BASELINE, "seconds"),
         )
         yield Sighting("probe_latency_high", _component(facts, labels), evidence)
 
 
 def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes with several results in a row below what is configured or published."""
-    for labels, streak in facts.series("commwatch_probe_low_bandwidth_streak"):
+    for labels, streak in facts.series(_LOW):
         least = thresholds.probe_low_bandwidth_streak
         if streak >= least:
             in_a_row = Evidence("low results in a row", streak, "", least, "probe_low_bandwidth_streak")
@@ -61,7 +73,7 @@ def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def below_model(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes that reach less of what a model says than they should."""
-    for labels, ratio in facts.series("commwatch_probe_bandwidth_utilization_ratio"):
+    for labels, ratio in facts.series(_UTILIZATION):
         low = ratio < thresholds.probe_bandwidth_utilization_low_ratio
         if low and _info(facts, labels, "expected_source") == "model":
             component = _component_of_low(facts, labels, thresholds)
@@ -158,7 +170,7 @@ def _slower(
 def imbalance(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes on GPUs in which the ranks are far from even."""
     least = thresholds.probe_balance_low_ratio
-    for labels, ratio in facts.series("commwatch_probe_rank_balance_ratio"):
+    for labels, ratio in facts.series(_BALANCE):
         if ratio >= least or labels["backend"] == "gloo":
             continue
         evidence = Evidence("time of the fastest rank over that of the slowest", ratio, "ratio", least,
@@ -204,6 +216,12 @@ def _missed_chances(facts: Facts, window: float) -> dict[ProbeKey, Reasons]:
 # --- what the rules share ---
 
 
+_COMPONENT = (_INFO, *WAYS)
+"""What ``_component`` reads."""
+_LOW_COPIES = (_COPIES, _COPIES_EXPECTED)
+"""What ``_component_of_low`` reads beside it."""
+
+
 def _component(facts: Facts, labels: dict[str, str]) -> Component:
     """The probe with the parts that it uses."""
     if labels["backend"] == "gloo":
@@ -232,26 +250,23 @@ def _component_of_slowest(facts: Facts, labels: dict[str, str], slowest: dict[st
 
 def _low_copies(facts: Facts, labels: dict[str, str], thresholds: Thresholds) -> tuple[str, ...]:
     """PCI addresses of the GPUs with a copy below the mark."""
-    expected = {
-        tuple(one.values()): rate
-        for one, rate in facts.series("commwatch_probe_copy_expected_bandwidth_bytes_per_second")
-    }
+    expected = {tuple(one.values()): rate for one, rate in facts.series(_COPIES_EXPECTED)}
     low = thresholds.probe_bandwidth_utilization_low_ratio
     return tuple(
         one["pci_bus_id"]
-        for one, rate in facts.series("commwatch_probe_copy_bandwidth_bytes_per_second")
+        for one, rate in facts.series(_COPIES)
         if one["probe"] == labels["probe"] and rate < low * expected.get(tuple(one.values()), 0.0)
     )
 
 
 def _info(facts: Facts, labels: dict[str, str], what: str) -> str:
     """A label of what is known of a probe; empty where nothing is."""
-    infos = (one for one, _ in facts.series("commwatch_probe_info") if one["probe"] == labels["probe"])
+    infos = (one for one, _ in facts.series(_INFO) if one["probe"] == labels["probe"])
     return next((one[what] for one in infos), "")
 
 
 def _slowest(facts: Facts, labels: dict[str, str]) -> dict[str, str] | None:
-    infos = (one for one, _ in facts.series("commwatch_probe_slowest_rank_info") if one["probe"] == labels["probe"])
+    infos = (one for one, _ in facts.series(_SLOWEST) if one["probe"] == labels["probe"])
     return next(infos, None)
 
 
@@ -266,13 +281,13 @@ def _numbers(
 def _utilization(facts: Facts, labels: dict[str, str], thresholds: Thresholds) -> tuple[Evidence, ...]:
     """What the last result reached of what is expected."""
     least = thresholds.probe_bandwidth_utilization_low_ratio
-    ratio = facts.value("commwatch_probe_bandwidth_utilization_ratio", probe=labels["probe"], backend=labels["backend"])
+    ratio = facts.value(_UTILIZATION, probe=labels["probe"], backend=labels["backend"])
     share = () if ratio is None else (
         Evidence("share of the expected bandwidth", ratio, "ratio", least, "probe_bandwidth_utilization_low_ratio"),
     )  # fmt: skip
     rates = (
-        ("bus bandwidth", "commwatch_probe_last_bus_bandwidth_bytes_per_second"),
-        ("expected bus bandwidth", "commwatch_probe_expected_bandwidth_bytes_per_second"),
+        ("bus bandwidth", _BANDWIDTH),
+        ("expected bus bandwidth", _BANDWIDTH_EXPECTED),
     )
     return (
         *share,
@@ -302,6 +317,76 @@ def _named(reasons: Reasons) -> str:
 PROBE = RuleSet(
     name="Probes",
     codes=PROBE_CODES,
-    looks=(latency, bandwidth, below_model, failing, error_rate, wrong_result, step, drift, imbalance, starved),
+    rules=(
+        Rule(
+            latency,
+            ("probe_latency_high",),
+            reads=(_SPIKES,),
+            details=(_LATENCY, _LATENCY_BASELINE, *_COMPONENT),
+            thresholds=("probe_latency_spike_streak",),
+        ),
+        Rule(
+            bandwidth,
+            ("probe_bandwidth_low",),
+            reads=(_LOW,),
+            details=(_UTILIZATION, _BANDWIDTH, _BANDWIDTH_EXPECTED, *_COMPONENT, *_LOW_COPIES),
+            thresholds=("probe_low_bandwidth_streak", "probe_bandwidth_utilization_low_ratio"),
+        ),
+        Rule(
+            below_model,
+            ("probe_below_model",),
+            reads=(_UTILIZATION, _INFO),
+            details=(_BANDWIDTH, _BANDWIDTH_EXPECTED, *WAYS, *_LOW_COPIES),
+            thresholds=("probe_bandwidth_utilization_low_ratio",),
+        ),
+        Rule(
+            failing,
+            ("probe_failing",),
+            reads=(_FAILURES, _COMPLETED),
+            details=_COMPONENT,
+            thresholds=("probe_failure_streak",),
+        ),
+        Rule(
+            error_rate,
+            ("probe_error_rate_rise",),
+            reads=(_FAILURES, _ATTEMPTS),
+            details=_COMPONENT,
+            thresholds=(
+                "probe_error_rate_window_seconds",
+                "probe_error_rate_rise_ratio",
+                "probe_error_rate_failures_min",
+                "probe_error_rate_attempts_min",
+            ),
+        ),
+        Rule(wrong_result, ("probe_wrong_result",), reads=(_FAILURES,), details=_COMPONENT),
+        Rule(
+            step,
+            ("probe_step",),
+            reads=tuple(metric for metric, _ in _STEPS),
+            details=_COMPONENT,
+            thresholds=("probe_step_min_factor",),
+        ),
+        Rule(
+            drift,
+            ("probe_drift",),
+            reads=tuple(metric for metric, _ in _DRIFTS),
+            details=_COMPONENT,
+            thresholds=("probe_drift_max_factor",),
+        ),
+        Rule(
+            imbalance,
+            ("probe_imbalance",),
+            reads=(_BALANCE,),
+            details=(_SLOWEST, *_COMPONENT),
+            thresholds=("probe_balance_low_ratio",),
+        ),
+        Rule(
+            starved,
+            ("probe_starved",),
+            reads=(_SKIPS, _YIELDS, _COMPLETED),
+            details=_COMPONENT,
+            thresholds=("probe_starved_after_seconds", "probe_starved_chances_min"),
+        ),
+    ),
     windows=dict.fromkeys((_ATTEMPTS, _FAILURES, _SKIPS, _YIELDS), DAY),
 )

@@ -9,8 +9,8 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import port_of
-from commwatch.findings.rules.ports import all_read, by_labels, port_at
-from commwatch.findings.rules.rule_set import HOUR, RuleSet
+from commwatch.findings.rules.ports import ALL_READ, PORTS, all_read, by_labels, port_at
+from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.state_words import RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
 _ACTIVE = 4
@@ -24,7 +24,11 @@ _WHY = {
 
 _FLAPS = "commwatch_rdma_port_flaps_total"
 _DOWNED = "commwatch_rdma_port_link_downed_total"
+_EXPECTED = "commwatch_rdma_port_expected"
 _STATE = "commwatch_rdma_port_state"
+_PHYSICAL_STATE = "commwatch_rdma_port_phys_state"
+_LANES = "commwatch_rdma_port_width_lanes"
+_SPEED_EXPECTED = "commwatch_rdma_port_speed_expected_bytes_per_second"
 _SPEED = "commwatch_rdma_port_speed_bytes_per_second"
 _STABLE = "the fastest that was stable here"
 
@@ -34,8 +38,8 @@ _DOWN_FOR = 60.0
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that were active for the learning time and are not now."""
-    states, physical_states = by_labels(facts, _STATE), by_labels(facts, "commwatch_rdma_port_phys_state")
-    for labels, _ in facts.series("commwatch_rdma_port_expected"):
+    states, physical_states = by_labels(facts, _STATE), by_labels(facts, _PHYSICAL_STATE)
+    for labels, _ in facts.series(_EXPECTED):
         port = tuple(labels.values())
         state, physical = states.get(port), physical_states.get(port)
         if state is None or state == _ACTIVE:
@@ -54,12 +58,8 @@ def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that were active for the learning time and are not on the node now."""
     if not all_read(facts, "rdma", "rdma_port"):
         return
-    here = {
-        (labels["device"], labels["port"])
-        for metric in ("commwatch_rdma_port_info", _STATE)
-        for labels, _ in facts.series(metric)
-    }
-    for labels, _ in facts.series("commwatch_rdma_port_expected"):
+    here = {(labels["device"], labels["port"]) for metric in (PORTS, _STATE) for labels, _ in facts.series(metric)}
+    for labels, _ in facts.series(_EXPECTED):
         if (labels["device"], labels["port"]) not in here:
             yield Sighting("rdma_port_missing", port_of(labels), (Evidence("port", "not on this node"),))
 
@@ -82,12 +82,12 @@ def flapping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that run below the speed that was stable here."""
     speeds = by_labels(facts, _SPEED)
-    for labels, expected in facts.series("commwatch_rdma_port_speed_expected_bytes_per_second"):
+    for labels, expected in facts.series(_SPEED_EXPECTED):
         speed = speeds.get(tuple(labels.values()))
         if speed is None or speed >= expected:
             continue
         evidence = [Evidence("speed", speed, "bytes_per_second", expected, _STABLE)]
-        lanes = facts.value("commwatch_rdma_port_width_lanes", **labels)
+        lanes = facts.value(_LANES, **labels)
         if lanes is not None:
             evidence.append(Evidence("lanes", lanes, "lanes"))
         yield Sighting("rdma_port_slow", port_at(facts, labels), tuple(evidence))
@@ -155,7 +155,12 @@ RDMA_PORTS = RuleSet(
             alert="CommwatchRdmaPortSlow",
         ),
     ),
-    looks=(down, missing, flapping, slow),
+    rules=(
+        Rule(down, ("rdma_port_down",), reads=(_EXPECTED, _STATE), details=(_PHYSICAL_STATE, PORTS)),
+        Rule(missing, ("rdma_port_missing",), reads=(_EXPECTED, PORTS, _STATE, *ALL_READ)),
+        Rule(flapping, ("rdma_port_flapping",), reads=(_FLAPS, _DOWNED, _STATE), details=(PORTS,)),
+        Rule(slow, ("rdma_port_slow",), reads=(_SPEED, _SPEED_EXPECTED), details=(_LANES, PORTS)),
+    ),
     windows={_FLAPS: HOUR, _DOWNED: HOUR},
     judged={"rdma_port_slow": _speed_judged, "rdma_port_missing": _missing_judged},
 )

@@ -8,30 +8,42 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
-from commwatch.findings.rules.ports import MINUTE, Limit, Told, port_at, risen, sightings, windows_of
-from commwatch.findings.rules.rule_set import HOUR, RuleSet
+from commwatch.findings.rules.ports import (
+    MINUTE,
+    PORTS,
+    Limit,
+    Told,
+    metrics_of,
+    port_at,
+    risen,
+    sightings,
+    thresholds_of,
+    windows_of,
+)
+from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.catalogue import CATALOGUE
 
-_PORT = "commwatch_rdma_port"
 _PACKETS = "rdma_packet_errors_per_hour"
-_RECOVERIES = f"{_PORT}_link_error_recovery_total"
+_RECOVERIES = "commwatch_rdma_port_link_error_recovery_total"
+_MARKED_BAD = "commwatch_rdma_port_receive_remote_physical_errors_total"
+_ANOMALY = "commwatch_counter_anomaly"
 _SATURATED = 4
 
 _LINK = (
-    Limit(f"{_PORT}_symbol_errors_total", "symbol errors", HOUR, "rdma_symbol_errors_per_hour", HOUR),
+    Limit("commwatch_rdma_port_symbol_errors_total", "symbol errors", HOUR, "rdma_symbol_errors_per_hour", HOUR),
     Limit(_RECOVERIES, "recoveries of the link", MINUTE, "rdma_link_recoveries_per_minute", MINUTE),
     Limit(_RECOVERIES, "recoveries of the link", HOUR, "rdma_link_recoveries_per_hour", HOUR),
-    Limit(f"{_PORT}_local_link_integrity_errors_total", "times the link passed its own error threshold", HOUR),
-    Limit(f"{_PORT}_excessive_buffer_overrun_errors_total", "buffer overruns", HOUR),
-    Limit(f"{_PORT}_receive_errors_total", "packets received with errors", HOUR, _PACKETS, HOUR),
+    Limit(
+        "commwatch_rdma_port_local_link_integrity_errors_total", "times the link passed its own error threshold", HOUR
+    ),
+    Limit("commwatch_rdma_port_excessive_buffer_overrun_errors_total", "buffer overruns", HOUR),
+    Limit("commwatch_rdma_port_receive_errors_total", "packets received with errors", HOUR, _PACKETS, HOUR),
     Limit("commwatch_rdma_icrc_errors_total", "RoCE packets with a wrong check sum", HOUR, _PACKETS, HOUR),
 )
-_UPSTREAM = (
-    Limit(f"{_PORT}_receive_remote_physical_errors_total", "packets that were marked bad before", HOUR, _PACKETS, HOUR),
-)
+_UPSTREAM = (Limit(_MARKED_BAD, "packets that were marked bad before", HOUR, _PACKETS, HOUR),)
 _REFUSED = (
-    Limit(f"{_PORT}_transmit_constraint_errors_total", "packets not sent", HOUR, _PACKETS, HOUR),
-    Limit(f"{_PORT}_receive_constraint_errors_total", "packets received and dropped", HOUR, _PACKETS, HOUR),
+    Limit("commwatch_rdma_port_transmit_constraint_errors_total", "packets not sent", HOUR, _PACKETS, HOUR),
+    Limit("commwatch_rdma_port_receive_constraint_errors_total", "packets received and dropped", HOUR, _PACKETS, HOUR),
 )
 
 _SIDE_COUNTERS = frozenset({"rdma_port_transmit_wait_ticks_total", "rdma_port_vl15_dropped_total"})
@@ -57,7 +69,7 @@ def saturated(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports with counters that stand at their greatest number: what happens from now on is not seen."""
     for code, is_side in (("rdma_counter_saturated", False), ("rdma_side_counter_saturated", True)):
         told: Told = {}
-        for labels, state in facts.series("commwatch_counter_anomaly"):
+        for labels, state in facts.series(_ANOMALY):
             counter = labels["counter"]
             if labels["source"] != "rdma" or state != _SATURATED or (counter in _SIDE_COUNTERS) != is_side:
                 continue
@@ -130,6 +142,23 @@ RDMA_ERRORS = RuleSet(
             next_step="Clear the counters of the port (InfiniBand: perfquery -R with the port's LID or adapter).",
         ),
     ),
-    looks=(errors, upstream, refused, saturated),
+    rules=(
+        Rule(errors, ("rdma_errors",), reads=metrics_of(_LINK), details=(PORTS,), thresholds=thresholds_of(_LINK)),
+        Rule(
+            upstream,
+            ("rdma_errors_upstream",),
+            reads=metrics_of(_UPSTREAM),
+            details=(PORTS,),
+            thresholds=thresholds_of(_UPSTREAM),
+        ),
+        Rule(
+            refused,
+            ("rdma_packets_refused",),
+            reads=metrics_of(_REFUSED),
+            details=(PORTS,),
+            thresholds=thresholds_of(_REFUSED),
+        ),
+        Rule(saturated, ("rdma_counter_saturated", "rdma_side_counter_saturated"), reads=(_ANOMALY,), details=(PORTS,)),
+    ),
     windows=windows_of((*_LINK, *_UPSTREAM, *_REFUSED)),
 )

@@ -10,17 +10,20 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
 from commwatch.findings.rules.ports import (
     MINUTE,
+    PORTS,
     SUSTAINED_OPENS_AFTER,
     SUSTAINED_WINDOW,
     Limit,
     Told,
+    metrics_of,
     port_at,
     risen,
     sightings,
     tell_rises,
+    thresholds_of,
     windows_of,
 )
-from commwatch.findings.rules.rule_set import HOUR, RuleSet
+from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 
 _SENT = "commwatch_rdma_transmit_packets_total"
 _SENT_AGAIN = "commwatch_rdma_retransmitted_packets_total"
@@ -38,30 +41,32 @@ _DROPS = "rdma_drops_per_minute"
 _NOTIFICATIONS = "rdma_congestion_notifications_per_second"
 
 
-def _sustained(name: str, what: str, threshold: str, per: float = 1.0) -> Limit:
-    return Limit(f"commwatch_rdma_{name}_total", what, SUSTAINED_WINDOW, threshold, per)
+def _sustained(metric: str, what: str, threshold: str, per: float = 1.0) -> Limit:
+    return Limit(metric, what, SUSTAINED_WINDOW, threshold, per)
 
 
 _RETRANSMISSIONS = (
-    _sustained("ack_timeouts", "times no answer came", _TIMEOUTS, MINUTE),
-    _sustained("retransmission_timeouts", "times no answer came", _TIMEOUTS, MINUTE),
-    _sustained("packet_sequence_errors", "answers that told of a gap", _SEQUENCE),
-    _sustained("implied_nak_sequence_errors", "answers that showed a gap", _SEQUENCE),
-    _sustained("adaptive_retransmissions", "adaptive retransmissions", _SEQUENCE),
-    _sustained("rnr_retries", "times the other end was not ready", "rdma_rnr_retries_per_minute", MINUTE),
-    _sustained("slow_restarts", "slow restarts", _SLOW),
+    _sustained("commwatch_rdma_ack_timeouts_total", "times no answer came", _TIMEOUTS, MINUTE),
+    _sustained("commwatch_rdma_retransmission_timeouts_total", "times no answer came", _TIMEOUTS, MINUTE),
+    _sustained("commwatch_rdma_packet_sequence_errors_total", "answers that told of a gap", _SEQUENCE),
+    _sustained("commwatch_rdma_implied_nak_sequence_errors_total", "answers that showed a gap", _SEQUENCE),
+    _sustained("commwatch_rdma_adaptive_retransmissions_total", "adaptive retransmissions", _SEQUENCE),
+    _sustained(
+        "commwatch_rdma_rnr_retries_total", "times the other end was not ready", "rdma_rnr_retries_per_minute", MINUTE
+    ),
+    _sustained("commwatch_rdma_slow_restarts_total", "slow restarts", _SLOW),
 )
 _DROPPED = (
-    _sustained("port_transmit_discards", "packets dropped before sending", _DROPS, MINUTE),
-    _sustained("receive_drops", "packets received and dropped", _DROPS, MINUTE),
+    _sustained("commwatch_rdma_port_transmit_discards_total", "packets dropped before sending", _DROPS, MINUTE),
+    _sustained("commwatch_rdma_receive_drops_total", "packets received and dropped", _DROPS, MINUTE),
 )
 _CONNECTIONS = (
     Limit("commwatch_rdma_retries_exceeded_total", "connections given up", HOUR),
     Limit("commwatch_rdma_unresponsive_remote_total", "times the other end did not answer at all", HOUR),
 )
 _CONGESTION = (
-    _sustained("cnp_handled", "congestion notifications obeyed", _NOTIFICATIONS),
-    _sustained("ecn_marked", "packets received with a congestion mark", _NOTIFICATIONS),
+    _sustained("commwatch_rdma_cnp_handled_total", "congestion notifications obeyed", _NOTIFICATIONS),
+    _sustained("commwatch_rdma_ecn_marked_total", "packets received with a congestion mark", _NOTIFICATIONS),
 )
 
 
@@ -181,7 +186,30 @@ RDMA_TRAFFIC = RuleSet(
             closes_after=COUNT_CLOSES_AFTER,
         ),
     ),
-    looks=(retransmitting, dropping, connections, congested),
+    rules=(
+        Rule(
+            retransmitting,
+            ("rdma_retransmitting",),
+            reads=(*metrics_of(_RETRANSMISSIONS), _SENT_AGAIN, _SENT),
+            details=(PORTS,),
+            thresholds=(*thresholds_of(_RETRANSMISSIONS), "rdma_retransmitted_share_ratio"),
+        ),
+        Rule(
+            dropping,
+            ("rdma_dropping",),
+            reads=metrics_of(_DROPPED),
+            details=(PORTS,),
+            thresholds=thresholds_of(_DROPPED),
+        ),
+        Rule(connections, ("rdma_connections_lost",), reads=metrics_of(_CONNECTIONS), details=(PORTS,)),
+        Rule(
+            congested,
+            ("rdma_congested",),
+            reads=(*metrics_of(_CONGESTION), _WAIT, _PORT_SENT),
+            details=(PORTS,),
+            thresholds=(*thresholds_of(_CONGESTION), "rdma_wait_rise_factor"),
+        ),
+    ),
     windows={
         **windows_of((*_RETRANSMISSIONS, *_DROPPED, *_CONNECTIONS, *_CONGESTION)),
         **dict.fromkeys((_SENT, _SENT_AGAIN), SUSTAINED_WINDOW),

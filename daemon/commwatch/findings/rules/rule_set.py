@@ -1,4 +1,4 @@
-"""A family of rules: its codes, the counters it looks back at, and the function that looks."""
+"""A family of rules: its codes, the counters it looks back at, and each rule with what it reads."""
 
 from __future__ import annotations
 
@@ -22,13 +22,34 @@ DAY = 24 * HOUR
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """A look, and what it says of itself; a test refuses it everything else."""
+
+    look: Look
+    codes: tuple[str, ...]
+    """Names of the codes that it sights; no other rule sights them."""
+    reads: tuple[str, ...]
+    """Metrics by which it decides whether it sights, and at which component. A finding closes only where these were
+    read."""
+    details: tuple[str, ...] = ()
+    """Metrics that add numbers, names and parts to what it sights; without them it sights the same."""
+    thresholds: tuple[str, ...] = ()
+    """Keys of ``alerts/thresholds.yaml`` that it holds the numbers against."""
+
+    @property
+    def name(self) -> str:
+        """``nvlink.down``: family and name of the look; value of the label ``rule``."""
+        return f"{self.look.__module__.rpartition('.')[2]}.{getattr(self.look, '__name__', type(self.look).__name__)}"
+
+
+@dataclass(frozen=True, slots=True)
 class RuleSet:
     """The rules of one family of metrics."""
 
     name: str
     """Heading in the documentation."""
     codes: tuple[FindingCode, ...]
-    looks: tuple[Look, ...]
+    rules: tuple[Rule, ...]
     windows: Mapping[str, float] = field(default_factory=dict)
     """Counters that the rules look back at: metric, seconds."""
     events: frozenset[str] = frozenset()

@@ -8,15 +8,16 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
-from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.rules.rule_set import Rule, RuleSet
 
+_PROCESSES = "commwatch_nccl_setting_processes"
 _CODES = {"harmful": "nccl_setting_harmful", "suspicious": "nccl_setting_suspicious"}
 """By severity of the remark; what is useless or worth a note harms nobody."""
 
 
 def remarks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Settings of which the audit says that they harm, or that they may."""
-    for labels, processes in facts.series("commwatch_nccl_setting_processes"):
+    for labels, processes in facts.series(_PROCESSES):
         code = _CODES.get(labels["severity"])
         if code is None or processes <= 0:
             continue
@@ -55,5 +56,5 @@ SETTINGS = RuleSet(
             opens_after=_OPENS_AFTER,
         ),
     ),
-    looks=(remarks,),
+    rules=(Rule(remarks, tuple(_CODES.values()), reads=(_PROCESSES,)),),
 )

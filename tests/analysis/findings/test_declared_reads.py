@@ -1,0 +1,80 @@
+"""What the rules say that they read, held against what they read: on pages of any numbers, and all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from random import Random
+from typing import cast
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.codes import CODES
+from commwatch.findings.facts import Facts
+from commwatch_exporters.catalogue import CATALOGUE
+from support.facts import NOW, RULES, Declared, DeclaredThresholds, facts_of, seen_by, shipped
+
+PAGES = 250
+"""So many reach each metric and each threshold of each rule."""
+
+LABELS: Mapping[str, tuple[str, ...]] = {
+    "device": ("0000:17:00.0", "mlx5_0", "mlx5_0/1"), "parent": ("pci0000:16",), "role": ("gpu", "nic"),
+    "severity": ("correctable", "fatal", "nonfatal", "harmful"), "xid": ("79",), "sxid": ("20034",),
+    "message": ("fallen_off_bus",), "check": ("route_unhealthy", "partition_not_assigned"),
+    "reason": ("hw_slowdown", "wrong_result", "budget"), "aspect": ("generation", "width"),
+    "capability": ("nvlink",), "service": ("nvidia-fabricmanager",), "direction": ("transmit",),
+    "source": ("nvml", "rdma"), "counter": ("rdma_port_symbol_errors_total",), "backend": ("nccl",),
+    "collector": ("rdma", "network"), "kind": ("rdma_port", "ethernet_port", "shorted"),
+    "category": ("ib_retry", "timeout", "shm"), "element": ("GPU0",), "collective": ("all_reduce", "host_copies"),
+    "expected_source": ("model",),
+}  # fmt: skip
+"""Values that some rule looks for; of a page each metric has the same."""
+GPUS = tuple(
+    {"gpu": first, "pci_bus_id": f"0000:1{first}:00.0", "peer": second, "peer_pci_bus_id": f"0000:1{second}:00.0",
+     "src": first, "dst": second}
+    for first, second in (("7", "8"), ("8", "9"), ("9", "7"))
+)  # fmt: skip
+NUMBERS = (0.0, 1.0, 1.0, 1.0, 2.0, 3.0, 4.0, 16.0, 1e4, 1e12, NOW - 500.0)
+RISES = (0.0, 1.0, 100.0, 1e3, 1e9)
+LOOKS = ((30.0, 700.0), (700.0, 2_000.0), (10_000.0, 80_000.0))
+"""Two earlier ones, seconds ago."""
+
+
+@cache
+def any_facts(page: int) -> Facts:
+    """A page of three GPUs with any numbers, two earlier looks, and some metrics that are not read."""
+    dice = Random(page)  # noqa: S311 - the same pages each time
+    names = {label: dice.choice(values) for label, values in LABELS.items()}
+    absent, looks = dice.choice((0.05, 0.8)), dice.choice(LOOKS)
+    pages: dict[float, dict[str, dict[tuple[str, ...], float]]] = {0.0: {}, **{ago: {} for ago in looks}}
+    for metric in CATALOGUE.values():
+        # By metric, so that one that is added to the catalogue changes nothing of the others.
+        dice = Random(f"{page} {metric.name}")  # noqa: S311
+        if metric.type == "histogram" or dice.random() < absent:
+            continue
+        for gpu in GPUS:
+            labels, number = tuple({**names, **gpu}.get(label, "1") for label in metric.labels), dice.choice(NUMBERS)
+            for series in pages.values():
+                series.setdefault(metric.name, {})[labels] = number
+                number -= dice.choice(RISES)
+    return facts_of(pages.pop(0.0), pages)
+
+
+def test_rules_read_what_they_declare() -> None:
+    """All of it and nothing else: a metric or a threshold more or less in the declaration is a failure."""
+    asked = {rule.name: set[str]() for rule in RULES.values()}
+    for page in range(PAGES):
+        facts = any_facts(page)
+        for rule in RULES.values():
+            own, limits = Declared(facts, rule), DeclaredThresholds(shipped(), rule)
+            list(rule.look(own, cast(Thresholds, limits)))
+            asked[rule.name] |= own.read | limits.read
+
+    for rule in RULES.values():
+        assert asked[rule.name] == {*rule.reads, *rule.details, *rule.thresholds}, rule.name
+
+
+def test_no_detail_decides() -> None:
+    """Without what only adds numbers, names and parts a rule sights the same codes at the same components."""
+    sighted = {one.code for page in range(PAGES) for look in RULES for one in seen_by(look, any_facts(page))}
+
+    assert len(sighted) > 0.8 * len(CODES), "the pages show most faults"
