@@ -14,6 +14,7 @@ from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service.instruments import Instruments
 from commwatch.service.timetable import Timetable
 from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.waiting import PATIENCE_SECONDS
 
@@ -84,6 +85,8 @@ def collector(
 ) -> Collector:
     """A collector of the source that its name begins with."""
     source, _, key = name.partition("_")
+    if name in SOURCES:
+        source, key = name, name
     reader = reader or ScriptedReader(source)
     return Collector(name, key or source, source, reader, interval, needs_release=needs_release)
 
