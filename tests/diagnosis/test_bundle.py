@@ -19,12 +19,11 @@ from commwatch.diagnosis import bundle_machine
 from commwatch.diagnosis.bundle import LeftOut, Piece, write_bundle
 from commwatch.diagnosis.bundle_machine import Program, why_driver_is_left_alone
 from commwatch.diagnosis.document import Diagnosis
-from commwatch.diagnosis.programs import Output
 from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import DriverFacts
 from commwatch.node.topology.sysfs import SysfsFacts
-from commwatch.workers.one_shot import NoAnswer
+from commwatch.workers.one_shot import Answer, NoAnswer
 from support.daemon import ROOT
 from support.diagnoses import component, faulty, finding, known_of
 
@@ -158,7 +157,7 @@ def test_a_driver_that_the_topology_waited_for_is_not_asked_again(
     node = build_node(SysfsFacts((), (), None, ()), DriverFacts(note="deadline: no answer in 2 s"))
     monkeypatch.setattr("commwatch.workers.by_hand.read_topology", lambda _: (Topology((node,)), ()))
 
-    def absent(command: tuple[str, ...], *_: object) -> Output:
+    def absent(command: tuple[str, ...], *_: object) -> Answer:
         raise NoAnswer(command[0], missing=True)
 
     monkeypatch.setattr(bundle_machine, "run_program", absent)
@@ -173,11 +172,11 @@ def test_a_silent_driver_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each further program would hang in it too; those of other drivers are run."""
     asked: list[str] = []
 
-    def run(command: tuple[str, ...], *_: object) -> Output:
+    def run(command: tuple[str, ...], *_: object) -> Answer:
         asked.append(command[1])
         if command[1] == "silent":
             raise NoAnswer("x gave no answer in 1 s and is left alone")
-        return Output(0, "fine", False)
+        return Answer(0, "fine")
 
     monkeypatch.setattr(bundle_machine, "run_program", run)
     programs = [Program(name, ("x", name), 1.0, opens) for name, opens in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -179,7 +180,7 @@ def test_the_network_of_a_machine_is_read_in_another_process(tmp_path: Path) -> 
     (port / "link_layer").write_text("Ethernet\n")
     (port / "gids/3").write_text("0000:0000:0000:0000:0000:ffff:c612:0001\n")
 
-    network = by_hand.ask_network(str(tmp_path / "sys"), str(tmp_path / "proc"), 30.0)
+    network = asyncio.run(by_hand.ask_network(str(tmp_path / "sys"), str(tmp_path / "proc"), 30.0))
 
     assert network == NodeNetwork(
         {"eth0": True}, (RdmaPort("mlx5_0", 1, True, "Ethernet", None, frozenset({3})),), None, None, None

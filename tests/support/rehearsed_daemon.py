@@ -313,5 +313,5 @@ def _timed(log: str) -> list[tuple[float, str]]:
     return lines
 
 
-def _read_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
+async def _read_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
     return read_sysfs(Path(sysfs), Path(procfs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import sys
@@ -138,7 +139,7 @@ def _node(config: Config) -> tuple[NodeFacts, str]:
             sysfs, procfs = config.paths.sysfs, config.paths.procfs
             if simulation is not None:
                 sysfs, procfs = simulation.sysfs, simulation.procfs
-            facts = node_facts(topology, ask_network(sysfs, procfs, _DEADLINE_SECONDS))
+            facts = node_facts(topology, asyncio.run(ask_network(sysfs, procfs, _DEADLINE_SECONDS)))
     except CommwatchError as error:
         return NodeFacts(), f"this machine was not read ({error}): held against names and values alone"
     ports = "RDMA ports not known" if facts.rdma_ports is None else f"{len(facts.rdma_ports)} RDMA ports"

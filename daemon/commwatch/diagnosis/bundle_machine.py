@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -15,15 +16,16 @@ import msgspec
 from commwatch.config.settings import Config
 from commwatch.diagnosis.bundle import Found, LeftOut, Piece
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.programs import program_environment, run_program
 from commwatch.errors import CommwatchError
 from commwatch.lines import plain
-from commwatch.workers.one_shot import NoAnswer
+from commwatch.workers.one_shot import Answer, NoAnswer, ask, clean_environment
 
 _MOST_BYTES = 4 * 2**20
 """Of one piece; nvidia-smi -q of eight GPUs prints 0.3 MB."""
 _FILE_SECONDS = 5.0
 _LOG_SECONDS = 30.0
+_SYSTEM_FOLDERS = ("/usr/sbin", "/sbin")
+"""Where lspci and ibstat lie on some systems; not in the path of every user."""
 
 Tell: TypeAlias = Callable[[str], None]
 """Is told what is collected next."""
@@ -156,14 +158,25 @@ def program_pieces(programs: Sequence[Program], held: str, tell: Tell) -> Iterat
             yield found
 
 
+def program_environment(own: Mapping[str, str]) -> dict[str, str]:
+    """A clean environment whose path has the system's folders."""
+    clean = clean_environment(own)
+    return {**clean, "PATH": os.pathsep.join([clean.get("PATH", os.defpath), *_SYSTEM_FOLDERS])}
+
+
+def run_program(command: Sequence[str], environment: Mapping[str, str], deadline: float, limit: int) -> Answer:
+    """Run what may open a driver, and so gets no signal; see ``ask``. Blocks."""
+    return asyncio.run(ask(command, environment, deadline, limit=limit, together=True, spare=True))
+
+
 def _output(name: str, source: str, program: Program, environment: Mapping[str, str]) -> Piece | NoAnswer:
     try:
-        output = run_program(program.command, environment, program.deadline, _MOST_BYTES)
+        answer = run_program(program.command, environment, program.deadline, _MOST_BYTES)
     except NoAnswer as error:
         return error
-    failed = f"exit code {output.code}" if output.code else ""
-    note = f"cut after {_MOST_BYTES} bytes" if output.is_cut else failed
-    return Piece(name=name, source=source, text=program.keep(output.text), note=note)
+    failed = f"exit code {answer.code}" if answer.code else ""
+    note = f"cut after {_MOST_BYTES} bytes" if answer.is_cut else failed
+    return Piece(name=name, source=source, text=program.keep(answer.output), note=note)
 
 
 def _files(procfs: Path) -> Iterator[Found]:
@@ -196,14 +209,14 @@ def _kernel_log(config: Config, tell: Tell) -> Found:
     tell("the kernel log")
     command = (sys.executable, "-m", "commwatch.diagnosis.kernel_lines", path)
     try:
-        output = run_program(command, _own_environment(), _FILE_SECONDS, _MOST_BYTES)
+        answer = run_program(command, _own_environment(), _FILE_SECONDS, _MOST_BYTES)
     except NoAnswer:
         return LeftOut(name, path, f"gave no answer in {_FILE_SECONDS:g} s")
-    if output.code:
-        return LeftOut(name, path, output.text.strip()[-200:])
+    if answer.code and not answer.is_cut:
+        return LeftOut(name, path, answer.output.strip()[-200:])
     return Piece(
-        name=name, source=f"{path}: lines of GPUs, PCIe and network adapters", text=output.text,
-        note=f"cut after {_MOST_BYTES} bytes" if output.is_cut else "",
+        name=name, source=f"{path}: lines of GPUs, PCIe and network adapters", text=answer.output,
+        note=f"cut after {_MOST_BYTES} bytes" if answer.is_cut else "",
     )  # fmt: skip
 
 
@@ -217,13 +230,13 @@ def _job_logs(config: Config, tell: Tell) -> Iterator[Found]:
     tell(f"the logs of jobs (up to {_LOG_SECONDS:g} s)")
     command = (sys.executable, "-m", "commwatch", "diagnose", "--json", "--log", *settings.paths)
     try:
-        output = run_program(command, _own_environment(), _LOG_SECONDS, 4 * _MOST_BYTES)
+        answer = run_program(command, _own_environment(), _LOG_SECONDS, 4 * _MOST_BYTES)
     except NoAnswer:
         yield LeftOut(name, source, f"they are not read in {_LOG_SECONDS:g} s")
         return
-    told = incidents_without_texts(output.text)
+    told = incidents_without_texts(answer.output)
     if told is None:
-        yield LeftOut(name, source, f"they could not be read (exit code {output.code})")
+        yield LeftOut(name, source, f"they could not be read (exit code {answer.code})")
     else:
         yield Piece(name=name, source=source, text=told)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
@@ -46,7 +45,7 @@ class ProbeTopology:
         """
         if self._tree is None or self._tree_of != frozenset(addresses):
             try:
-                self._tree = await asyncio.to_thread(ask_sysfs, *self._roots, SYSFS_DEADLINE_SECONDS)
+                self._tree = await ask_sysfs(*self._roots, SYSFS_DEADLINE_SECONDS)
             except CommwatchError as error:
                 log.warning("the PCI tree is not known to the probes", error=str(error))
                 return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from commwatch.node.topology.nvlink import COLLECTORS, LINK_RATE, DriverFacts, d
 from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.directory import state_path
+from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.worker import package_roots
 from commwatch_exporters.snapshot import Series, Value
@@ -95,21 +95,19 @@ async def _read(config: Config, simulation: SimulationPlan | None) -> tuple[Sysf
     sysfs, procfs = config.paths.sysfs, config.paths.procfs
     if simulation is not None:
         sysfs, procfs = simulation.sysfs, simulation.procfs
-    return await asyncio.gather(
-        asyncio.to_thread(ask_sysfs, sysfs, procfs, SYSFS_DEADLINE_SECONDS), read_driver(config, simulation)
-    )
+    return await asyncio.gather(ask_sysfs(sysfs, procfs, SYSFS_DEADLINE_SECONDS), read_driver(config, simulation))
 
 
-def ask_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
+async def ask_sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
     """Read sysfs in a child: the file of a device that is off its bus may keep its reader waiting.
 
     Raises:
         CommwatchError: no answer in time, or none that makes sense.
     """
-    return _ask("commwatch.node.topology", SysfsFacts, sysfs, procfs, deadline)
+    return await _ask("commwatch.node.topology", SysfsFacts, sysfs, procfs, deadline)
 
 
-def ask_network(sysfs: str, procfs: str, deadline: float) -> NodeNetwork:
+async def ask_network(sysfs: str, procfs: str, deadline: float) -> NodeNetwork:
     """Read interfaces and RDMA ports in a child: the firmware of an adapter may keep its reader waiting.
 
     Raises:
@@ -119,29 +117,20 @@ def ask_network(sysfs: str, procfs: str, deadline: float) -> NodeNetwork:
         NodeNetwork,  # the daemon, which needs none of it, imports this module
     )
 
-    return _ask("commwatch.jobs.settings.node_network", NodeNetwork, sysfs, procfs, deadline)
+    return await _ask("commwatch.jobs.settings.node_network", NodeNetwork, sysfs, procfs, deadline)
 
 
-def _ask(module: str, kind: type[_Facts], sysfs: str, procfs: str, deadline: float) -> _Facts:
-    """What a module prints as JSON, run in a process of its own."""
-    process = subprocess.Popen(
-        (sys.executable, "-X", "frozen_modules=on", "-m", module, sysfs, procfs),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(package_roots())},
-        start_new_session=True,
-    )
+async def _ask(module: str, kind: type[_Facts], sysfs: str, procfs: str, deadline: float) -> _Facts:
+    """What a module prints as JSON, run in a process of its own; that gets no signal, as it may sit in the kernel."""
+    command = (sys.executable, "-X", "frozen_modules=on", "-m", module, sysfs, procfs)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(package_roots())}
     try:
-        output, _ = process.communicate(timeout=deadline)
-        return msgspec.json.decode(output, type=kind)
-    except subprocess.TimeoutExpired as error:
-        # Not killed: it may sit in the kernel, and it ends by itself when its read returns and nobody takes its output.
-        if process.stdout is not None:
-            process.stdout.close()
+        answer = await ask(command, environment, deadline, spare=True)
+        return msgspec.json.decode(answer.output, type=kind)
+    except NoAnswer as error:
         raise CommwatchError(f"{sysfs}: no answer in {deadline:.0f} s; look at dmesg for the PCI bus") from error
     except msgspec.DecodeError as error:
-        raise CommwatchError(f"{sysfs} could not be read: exit code {process.returncode}") from error
+        raise CommwatchError(f"{sysfs} could not be read: exit code {answer.code}") from error
 
 
 def nvml_reader(config: Config, simulation: SimulationPlan | None) -> Reader:

@@ -15,6 +15,11 @@ from core.probing.probed import Node, ScriptedLauncher
 from support.core import Clock
 
 
+async def nothing_read(*_: object) -> SysfsFacts:
+    """A PCI tree without devices."""
+    return SysfsFacts((), (), None, ())
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the probes; two looks at the GPUs follow each other at once."""
@@ -22,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(probing, "time", moved)
     monkeypatch.setattr(probe_node, "time", moved)
     monkeypatch.setattr(gpus_now, "BUSY_SAMPLES_APART_SECONDS", 0.0)
-    monkeypatch.setattr(topology, "ask_sysfs", lambda *_: SysfsFacts((), (), None, ()))
+    monkeypatch.setattr(topology, "ask_sysfs", nothing_read)
     return moved
 
 
