@@ -67,17 +67,12 @@ def add_parser(
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Read, reckon, print."""
-    from commwatch.config.simulated import node_name
-    from commwatch.diagnosis.estimate.answer import answer
-    from commwatch.diagnosis.estimate.rate_history import known_rates
+    """Read, estimate, print."""
+    from commwatch.diagnosis.estimate.answer import answer, answer_lines
     from commwatch.diagnosis.estimate.request import read_request
-    from commwatch.diagnosis.estimate.text import answer_lines
 
     configure_logging(config.log)
-    known = known_rates(config, time.time())
-    preset = config.simulation.preset
-    found = answer(read_request(args, known), known, node_name(preset) if preset else "")
+    found = answer(read_request(args, config, time.time()))
     if args.json:
         print_json(found)
     else:

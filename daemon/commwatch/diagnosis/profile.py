@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.estimate.quantities import Span
+from commwatch.diagnosis.estimate.model.quantities import Span
 from commwatch.diagnosis.hardware_marks import all_reduce_check, hardware_marks, why_no_all_reduce
 from commwatch.diagnosis.marks.mark import HEALTHY_SHARE
 from commwatch.diagnosis.marks.profiles import (
@@ -17,12 +17,11 @@ from commwatch.diagnosis.marks.profiles import (
     Profile,
     Prospect,
     prospect_of,
-    span_words,
 )
 from commwatch.diagnosis.marks.results import ALWAYS, all_reduces, gpu_name
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of
-from commwatch.units import format_percent, format_rate
+from commwatch.units import format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from commwatch.diagnosis.known import Known
@@ -75,7 +74,7 @@ def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
     else:
         verdict, measured = (
             _of_waiting(expected, must=profile.name == asked.profile),
-            f"{expected.waiting} of {span_words(expected.step.step_seconds)}",
+            f"{expected.waiting} of {expected.step.step_seconds.words(format_seconds)}",
         )
         detail = f"{expected.words}, computing {expected.basis}"
         if verdict != "passed":

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.diagnosis.estimate.quantities import (
+from commwatch.diagnosis.estimate.model.quantities import (
     Span,
     format_bits,
     format_count,

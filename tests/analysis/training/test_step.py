@@ -9,12 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.diagnosis.estimate.choice import scaling
-from commwatch.diagnosis.estimate.job import Activations, Fabric, Layout, Training
-from commwatch.diagnosis.estimate.memory import RESERVE_BYTES, bytes_left, model_state
-from commwatch.diagnosis.estimate.quantities import Span, exactly, parse_parameters
-from commwatch.diagnosis.estimate.step import StepEstimate, estimate_step, over_one_node
-from commwatch.diagnosis.estimate.strategy import STRATEGIES, Precision, StrategyName
+from commwatch.diagnosis.estimate.model.choice import scaling
+from commwatch.diagnosis.estimate.model.quantities import Span, exactly, parse_parameters
+from commwatch.diagnosis.estimate.model.step import Bottleneck, StepEstimate, estimate_step, over_one_node
+from commwatch.diagnosis.estimate.model.training import (
+    RESERVE_BYTES,
+    STRATEGIES,
+    Activations,
+    Fabric,
+    Layout,
+    Precision,
+    StrategyName,
+    Training,
+    bytes_left,
+    model_state,
+)
 from commwatch.units import parse_rate
 
 NINE = parse_rate("9Gbit/s")
@@ -67,7 +76,7 @@ def test_the_published_pair_of_a10_nodes(in_node: Span) -> None:
     assert waits.holds(4.1)
     assert both.step_seconds.holds(8.68)
     assert one.step_seconds.holds(2.46)
-    assert both.bottleneck == ("network", True)
+    assert both.bottleneck == Bottleneck("network", certain=True)
     assert over_one_node(both, one).holds(2 * 2.46 / 8.68)
     assert over_one_node(both, one).high < 1
 
@@ -79,7 +88,7 @@ def test_a_billion_of_ten_to_the_eight_would_have_hidden_it() -> None:
     wrong = step_of(replace(A10, parameters=A10.parameters // 10), Layout("zero3", 2, 2), fabric)
 
     assert not wrong.micro_batch_waiting_seconds.holds(3.1)
-    assert wrong.bottleneck == ("computing", True)
+    assert wrong.bottleneck == Bottleneck("computing", certain=True)
 
 
 def test_eight_gpus_that_reach_each_other_slowly() -> None:
@@ -90,7 +99,7 @@ def test_eight_gpus_that_reach_each_other_slowly() -> None:
 
     assert found.step_seconds.low == pytest.approx(1.75 * 14 / 0.82)
     assert found.step_seconds.high == pytest.approx(0.1 + 1.75 * 14 / 0.82)
-    assert found.bottleneck == ("in_node", True)
+    assert found.bottleneck == Bottleneck("in_node", certain=True)
     assert found.speedup.high < 1
 
 

@@ -1,1 +1,1 @@
-"""What a training step takes over more GPUs and nodes: volumes, bounds, memory, layout; pure."""
+"""What a training step takes over more GPUs and nodes: a request, the model that it is put to, the answer."""

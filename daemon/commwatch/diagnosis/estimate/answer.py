@@ -1,37 +1,30 @@
-"""What ``commwatch estimate`` answers: the record that ``--json`` prints; pure."""
+"""What ``commwatch estimate`` answers: the record that ``--json`` prints, its sentences, and its text; pure."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 
 import msgspec
 
-from commwatch.diagnosis.estimate.choice import choose, scaling
-from commwatch.diagnosis.estimate.job import Layout
-from commwatch.diagnosis.estimate.memory import RESERVE_BYTES, bytes_left, model_state
-from commwatch.diagnosis.estimate.quantities import Span
-from commwatch.diagnosis.estimate.rate_history import KnownRates
-from commwatch.diagnosis.estimate.request import BadArgument, Request
-from commwatch.diagnosis.estimate.sentences import assumptions, bottleneck_words, choice_words, nodes_words, one_node_of
-from commwatch.diagnosis.estimate.step import Part, Sent, StepEstimate, estimate_step, over_one_node
+from commwatch.diagnosis.estimate.model.choice import Choice, choose, scaling
+from commwatch.diagnosis.estimate.model.quantities import Span, format_count, format_exact_bytes, format_gigabytes
+from commwatch.diagnosis.estimate.model.step import Bottleneck, Part, Sent, StepEstimate, over_one_node
+from commwatch.diagnosis.estimate.model.training import (
+    RESERVE_BYTES,
+    STRATEGIES,
+    Layout,
+    StrategyName,
+    Training,
+    bytes_left,
+    model_state,
+)
+from commwatch.diagnosis.estimate.request import Request
+from commwatch.lines import HEADING, WIDTH, Line, columns
+from commwatch.units import format_seconds
 
 SCHEMA_VERSION = 1
 """Grows when something is taken away or changes its meaning; additions leave it as it is."""
-
-
-class Range(msgspec.Struct, frozen=True):
-    """Low and high end; null: no limit is known."""
-
-    low: float
-    high: float | None
-
-
-class Bottleneck(msgspec.Struct, frozen=True):
-    """What takes most of a step."""
-
-    part: Part
-    certain: bool
-    """Whether it does at both ends of the range."""
 
 
 class SentOnce(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +38,7 @@ class SentOnce(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     """S of one call, by the convention of nccl-tests."""
     calls: int
-    seconds: Range
+    seconds: Span
     """Of all calls of one time."""
 
 
@@ -54,14 +47,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: int
     gpus_per_node: int
-    step_seconds: Range
-    waiting_ratio: Range
+    step_seconds: Span
+    waiting_ratio: Span
     """Share of the step for which the GPUs wait for communication."""
-    efficiency_ratio: Range
+    efficiency_ratio: Span
     """Work over that of as many GPUs, each alone."""
-    speedup_ratio: Range
+    speedup_ratio: Span
     """Work over that of one GPU."""
-    speedup_over_one_node_ratio: Range | None
+    speedup_over_one_node_ratio: Span | None
     """Work over that of one node; null within a node."""
 
 
@@ -83,7 +76,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     """A layout."""
 
-    strategy: str
+    strategy: StrategyName
     nodes: int
     gpus_per_node: int
 
@@ -102,26 +95,26 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     optimizer_bytes: int
     layout: Chosen
     micro_batches: int
-    network_bytes_per_second: Range | None
-    in_node_bytes_per_second: dict[int, Range]
+    network_bytes_per_second: Span | None
+    in_node_bytes_per_second: Mapping[int, Span]
     """Bus bandwidth by number of GPUs."""
     rates: tuple[str, ...]
     not_used: tuple[str, ...]
     """Results of probes that are not used, and why."""
-    compute_seconds: Range
+    compute_seconds: Span
     """Of a micro-batch on each GPU."""
     transfers: tuple[SentOnce, ...]
-    communication_per_micro_batch_seconds: Range
+    communication_per_micro_batch_seconds: Span
     """Hierarchical bound to flat ring; without what is sent once a step."""
-    waiting_per_micro_batch_seconds: Range
+    waiting_per_micro_batch_seconds: Span
     """Of it, what computing does not hide."""
-    communication_seconds: Range
+    communication_seconds: Span
     """Of a step."""
-    waiting_seconds: Range
+    waiting_seconds: Span
     """Of a step."""
-    step_seconds: Range
-    waiting_ratio: Range
-    efficiency_ratio: Range
+    step_seconds: Span
+    waiting_ratio: Span
+    efficiency_ratio: Span
     bottleneck: Bottleneck
     scaling: tuple[Point, ...]
     memory: Memory
@@ -131,29 +124,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...]
 
 
-def answer(request: Request, known: KnownRates, simulated_node: str) -> Answer:
-    """Reckon.
-
-    Args:
-        request: what to estimate.
-        known: what was measured here.
-        simulated_node: name of the simulated node; empty for the real one.
-
-    Raises:
-        BadArgument: a rate that the layout needs is not known.
-    """
+def answer(request: Request) -> Answer:
+    """All that is answered."""
     training, layout, fabric = request.training, request.layout, request.fabric
-    step = estimate_step(training, layout, fabric)
-    if step is None:
-        raise BadArgument(
-            "--intra-node", f"is missing: nothing is known over {layout.gpus} GPUs; give it, such as 20GB/s"
-        )
     points = scaling(training, layout, fabric, request.most_nodes)
+    step = next(one for one in points if one.layout == layout)  # a request has all rates that its layout needs
     choice = choose(training, layout, fabric, request.memory_bytes)
     state = model_state(training, layout)
-    part, certain = step.bottleneck
     return Answer(
-        simulated_node=simulated_node,
+        simulated_node=request.simulated_node,
         parameters=training.parameters,
         precision=training.precision,
         gradient_precision=training.gradient_precision or training.precision,
@@ -163,20 +142,20 @@ def answer(request: Request, known: KnownRates, simulated_node: str) -> Answer:
         optimizer_bytes=training.optimizer_bytes,
         layout=_chosen(layout),
         micro_batches=training.micro_batches,
-        network_bytes_per_second=_range(fabric.network) if fabric.network else None,
-        in_node_bytes_per_second={gpus: _range(rate) for gpus, rate in fabric.in_node.items()},
+        network_bytes_per_second=fabric.network,
+        in_node_bytes_per_second=fabric.in_node,
         rates=request.rates,
-        not_used=known.left_out,
-        compute_seconds=_range(step.compute_seconds),
+        not_used=request.not_used,
+        compute_seconds=step.compute_seconds,
         transfers=tuple(map(_sent, step.sent)),
-        communication_per_micro_batch_seconds=_range(step.micro_batch_traffic.seconds),
-        waiting_per_micro_batch_seconds=_range(step.micro_batch_waiting_seconds),
-        communication_seconds=_range(step.step_traffic.seconds),
-        waiting_seconds=_range(step.waiting_seconds),
-        step_seconds=_range(step.step_seconds),
-        waiting_ratio=_range(step.waiting_ratio),
-        efficiency_ratio=_range(step.efficiency),
-        bottleneck=Bottleneck(part, certain),
+        communication_per_micro_batch_seconds=step.micro_batch_traffic.seconds,
+        waiting_per_micro_batch_seconds=step.micro_batch_waiting_seconds,
+        communication_seconds=step.step_traffic.seconds,
+        waiting_seconds=step.waiting_seconds,
+        step_seconds=step.step_seconds,
+        waiting_ratio=step.waiting_ratio,
+        efficiency_ratio=step.efficiency,
+        bottleneck=step.bottleneck,
         scaling=tuple(_point(one, points) for one in points),
         memory=Memory(
             gpu_bytes=request.memory_bytes,
@@ -188,13 +167,9 @@ def answer(request: Request, known: KnownRates, simulated_node: str) -> Answer:
             left_bytes=None if request.memory_bytes is None else bytes_left(state, request.memory_bytes),
         ),
         choice=None if choice.chosen is None else _chosen(choice.chosen.layout),
-        verdict=(*bottleneck_words(step), *nodes_words(step, points), *choice_words(request, choice)),
-        assumptions=(*request.assumptions, *assumptions(training, layout)),
+        verdict=(_bottleneck_words(step), *_nodes_words(step, points), *_choice_words(request, choice, step)),
+        assumptions=(*request.assumptions, *_assumptions(training, layout)),
     )
-
-
-def _range(span: Span) -> Range:
-    return Range(span.low, None if math.isinf(span.high) else span.high)
 
 
 def _chosen(layout: Layout) -> Chosen:
@@ -210,18 +185,297 @@ def _sent(one: Sent) -> SentOnce:
         every=one.transfer.every,
         size_bytes=one.size_bytes,
         calls=one.calls,
-        seconds=_range(one.traffic.seconds),
+        seconds=one.traffic.seconds,
     )
 
 
 def _point(step: StepEstimate, points: tuple[StepEstimate, ...]) -> Point:
-    one_node = one_node_of(step, points)
     return Point(
         nodes=step.layout.nodes,
         gpus_per_node=step.layout.gpus,
-        step_seconds=_range(step.step_seconds),
-        waiting_ratio=_range(step.waiting_ratio),
-        efficiency_ratio=_range(step.efficiency),
-        speedup_ratio=_range(step.speedup),
-        speedup_over_one_node_ratio=None if one_node is None else _range(over_one_node(step, one_node)),
+        step_seconds=step.step_seconds,
+        waiting_ratio=step.waiting_ratio,
+        efficiency_ratio=step.efficiency,
+        speedup_ratio=step.speedup,
+        speedup_over_one_node_ratio=_over_one_node(step, points),
     )
+
+
+def _over_one_node(step: StepEstimate, points: Sequence[StepEstimate]) -> Span | None:
+    """Against the same strategy on one node with as many GPUs; None for one that is one node itself."""
+    alone = Layout(step.layout.strategy, step.layout.gpus)
+    if step.layout == alone:
+        return None
+    return over_one_node(step, next(one for one in points if one.layout == alone))
+
+
+# --- sentences ---
+
+_CHOOSE = "Choose "
+_PARTS: dict[Part, str] = {
+    "computing": "Computing",
+    "in_node": "What joins the GPUs of a node",
+    "network": "The network",
+}
+
+
+def _bottleneck_words(step: StepEstimate) -> str:
+    if step.layout.total_gpus == 1:
+        return "One GPU communicates with nobody."
+    part = _PARTS[step.bottleneck.part]
+    computing = step.compute_seconds.times(step.micro_batches)
+    if step.bottleneck.part == "computing":
+        return f"{part} is the bottleneck: communication takes less time than that, also as flat rings."
+    busy = max(step.step_traffic.network_seconds, step.step_traffic.node_seconds)
+    if step.bottleneck.certain:
+        return (
+            f"{part} is the bottleneck: busy for at least {format_seconds(busy)} of a step in which each GPU computes "
+            f"for {format_seconds(computing.low)}."
+        )
+    return (
+        f"{part} may be the bottleneck: a step communicates for {_seconds(step.step_traffic.seconds)} and computes for "
+        f"{format_seconds(computing.low)}."
+    )
+
+
+def _nodes_words(step: StepEstimate, points: Sequence[StepEstimate]) -> Iterator[str]:
+    """What several nodes do against one; nothing for one node."""
+    ratio = _over_one_node(step, points)
+    if ratio is None:
+        return
+    meaning = "slower than one node" if ratio.high < 1 else "faster" if ratio.low > 1 else "perhaps slower"
+    label = STRATEGIES[step.layout.strategy].label
+    yield f"{step.layout.nodes} nodes do {_ratio(ratio)} times the work of one node with {label}: {meaning}."
+
+
+def _choice_words(request: Request, choice: Choice, asked: StepEstimate) -> Iterator[str]:
+    """The layout to choose, and why."""
+    chosen, larger = choice.chosen, choice.larger
+    if chosen is None:
+        yield "The model state does not fit on these GPUs with any strategy: more GPUs, more memory or a smaller model."
+        return
+    if chosen.layout.total_gpus > 1 or asked.layout.total_gpus > 1:
+        why = "at their slow end no other does more" if choice.surest else "simpler, within 10 % of the best slow end"
+        work = "" if chosen.layout.total_gpus == 1 else f"{_ratio(chosen.speedup)} times the work of one GPU; "
+        yield f"{_CHOOSE}{_layout_words(chosen.layout)}: {work}{why}."
+    yield from _memory_words(request, choice, chosen.layout)
+    if asked.layout.total_gpus > 1 and asked.layout != chosen.layout:
+        yield f"What was asked for, {_layout_words(asked.layout)}, does {_ratio(asked.speedup)} times."
+    if larger is not None and larger.layout != asked.layout:
+        yield f"The best on more GPUs, {_layout_words(larger.layout)}, does {_ratio(larger.speedup)} times."
+
+
+def _memory_words(request: Request, choice: Choice, chosen: Layout) -> Iterator[str]:
+    """Why it is not a simpler strategy; where the memory is not known, what that of the chosen one must hold."""
+    for one in choice.too_large[:1]:
+        need = model_state(request.training, one).total
+        yield (
+            f"{STRATEGIES[one.strategy].label} on the same GPUs does not fit: {format_gigabytes(need)} of model state "
+            f"with optimizer {request.training.optimizer}, {format_gigabytes(RESERVE_BYTES)} set aside."
+        )
+    if request.memory_bytes is not None or chosen.strategy != "ddp":
+        return
+    need_words = format_gigabytes(model_state(request.training, chosen).total)
+    words = f"It holds {need_words} of model state on each GPU, whose memory is not known."
+    if chosen.total_gpus > 1:
+        split = format_gigabytes(model_state(request.training, Layout("zero1", chosen.gpus, chosen.nodes)).total)
+        words += f" Where that does not fit, ZeRO-1 sends as many bytes and holds {split}."
+    yield words
+
+
+def _assumptions(training: Training, layout: Layout) -> Iterator[str]:
+    """What the model takes for granted, and its units."""
+    yield (
+        "Fast end: hierarchical bound (each node gets what it lacks once), hidden behind computing as far as can be. "
+        "Slow end: a flat ring over all GPUs, nothing hidden."
+    )
+    who = "node" if STRATEGIES[layout.strategy].splits_work else "GPU"
+    yield f"Each {who} has the same work however many there are, so that n of them do n times the work in a step."
+    if assumes := STRATEGIES[layout.strategy].assumes:
+        yield f"{STRATEGIES[layout.strategy].label}: {assumes}."
+    yield (
+        "Messages are large: their latency, the optimizer's own work and the loading of data are left out. No switch "
+        "sums up (SHARP)."
+    )
+    each = training.optimizer_bytes // training.parameters
+    yield (
+        f"Optimizer {training.optimizer}: {each} bytes for each parameter. Model state is without activations and "
+        f"buffers; {format_gigabytes(RESERVE_BYTES)} of a GPU are set aside for the CUDA context and NCCL."
+    )
+    yield (
+        f"1B is 10^9 parameters: {format_count(training.parameters)} is {training.parameters:,}. 1 GB is 10^9 bytes, "
+        "1 Gbit/s is 10^9 bits/s."
+    )
+
+
+def _layout_words(layout: Layout) -> str:
+    """``2 nodes × 2 GPUs, ZeRO-3``."""
+    if layout.total_gpus == 1:
+        return "one GPU"
+    nodes = "one node" if layout.nodes == 1 else f"{layout.nodes} nodes"
+    return f"{nodes} × {_gpus(layout.gpus)}, {STRATEGIES[layout.strategy].label}"
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def _ratio(span: Span) -> str:
+    """``1.61 to 2``."""
+    return span.words(lambda value: f"{value:.0f}" if value >= 99.95 else f"{value:.3g}")
+
+
+def _seconds(span: Span) -> str:
+    """``3.88 s to 6.18 s``."""
+    return span.words(lambda value: "0 s" if value == 0 else format_seconds(value))
+
+
+def _percent(span: Span) -> str:
+    """``14 to 27 %``."""
+    return f"{span.words(lambda value: f'{100 * value:.0f}')} %"
+
+
+# --- text ---
+
+
+def answer_lines(answer: Answer) -> Iterator[Line]:
+    """All of it: what to do first, then the figures that it rests on, then what they take for granted."""
+    if answer.simulated_node:
+        yield [(f"Simulated node {answer.simulated_node}: what was measured on it is not real.", "")]
+        yield []
+    layout = answer.layout
+    nodes = "1 node" if layout.nodes == 1 else f"{layout.nodes} nodes"
+    where = f"{STRATEGIES[layout.strategy].label}, {nodes} × {_gpus(layout.gpus_per_node)}"
+    accumulated = f", {answer.micro_batches} micro-batches a step" if answer.micro_batches > 1 else ""
+    yield [(f"{format_count(answer.parameters)} parameters, {answer.precision}, {where}{accumulated}", HEADING)]
+    yield []
+    bottleneck, *others = answer.verdict
+    limits = answer.bottleneck.certain and answer.bottleneck.part != "computing"
+    yield from _wrapped(bottleneck, "yellow" if limits else "")
+    for sentence in others:
+        yield from _wrapped(sentence, "green" if sentence.startswith(_CHOOSE) else "")
+    yield from _units(answer)
+    yield from _transfers(answer)
+    yield from _time(answer)
+    yield from _scaling(answer)
+    yield from _memory(answer)
+    yield from _heading("Assumptions")
+    for sentence in answer.assumptions:
+        yield from _wrapped(sentence)
+
+
+def _heading(text: str) -> Iterator[Line]:
+    yield []
+    yield [(text, HEADING)]
+
+
+def _wrapped(sentence: str, style: str = "") -> Iterator[Line]:
+    """A sentence as an item of a list."""
+    for number, text in enumerate(wrap(sentence, WIDTH - 4)):
+        yield [("  - " if number == 0 else "    ", ""), (text, style)]
+
+
+def _table(rows: Sequence[Sequence[str]], styles: Sequence[str]) -> Iterator[Line]:
+    yield from columns(
+        [
+            [(f"  {row[0]}", style), *((cell, style) for cell in row[1:])]
+            for row, style in zip(rows, styles, strict=True)
+        ]
+    )
+
+
+def _plain_table(rows: Sequence[Sequence[str]]) -> Iterator[Line]:
+    yield from _table(rows, [""] * len(rows))
+
+
+def _units(answer: Answer) -> Iterator[Line]:
+    yield from _heading("Units")
+    count = f"{answer.parameters:,}"
+    rows = []
+    for what, size in (
+        (f"parameters, {answer.precision}", answer.parameter_bytes),
+        (f"gradients, {answer.gradient_precision}", answer.gradient_bytes),
+        (f"optimizer, {answer.optimizer}", answer.optimizer_bytes),
+    ):
+        rows.append((what, f"{count} × {size // answer.parameters} bytes", f"= {format_exact_bytes(size)}"))
+    yield from _plain_table(rows)
+    for rate in (*answer.rates, *(f"not used: {one}" for one in answer.not_used)):
+        yield from _wrapped(rate, "yellow" if "not measured here" in rate else "")
+
+
+_EVERY = {"micro_batch": "micro-batch", "step": "step"}
+
+
+def _transfers(answer: Answer) -> Iterator[Line]:
+    yield from _heading("What is sent: S is the buffer, its time from hierarchical bound to flat ring")
+    if not answer.transfers:
+        yield from _wrapped("Nothing: one GPU.")
+        return
+    rows = [("each", "operation", "S", "time")]
+    rows += [(_EVERY[one.every], one.operation, _size(one), _seconds(one.seconds)) for one in answer.transfers]
+    yield from _plain_table(rows)
+    for purpose in dict.fromkeys(f"{one.operation}: {one.purpose}" for one in answer.transfers):
+        yield from _wrapped(purpose)
+
+
+def _size(one: SentOnce) -> str:
+    size = f"{one.size_bytes:,} bytes"
+    return size if one.calls == 1 else f"{one.calls:,} × {size}"
+
+
+def _time(answer: Answer) -> Iterator[Line]:
+    yield from _heading("Time")
+    computing = answer.compute_seconds
+    communicating, waiting = answer.communication_per_micro_batch_seconds, answer.waiting_per_micro_batch_seconds
+    rows = [
+        ("", "a micro-batch", "a step"),
+        ("computing", _seconds(computing), _seconds(computing.times(answer.micro_batches))),
+        ("communication", _seconds(communicating), _seconds(answer.communication_seconds)),
+        ("of it GPUs wait", _seconds(waiting), _seconds(answer.waiting_seconds)),
+        ("all", "", _seconds(answer.step_seconds)),
+        ("share of waiting", "", _percent(answer.waiting_ratio)),
+        ("efficiency", "", _percent(answer.efficiency_ratio)),
+    ]
+    yield from _plain_table(rows)
+
+
+def _scaling(answer: Answer) -> Iterator[Line]:
+    yield from _heading("Scaling: work against one GPU and against one node")
+    heading = ("nodes", "GPUs", "step", "efficiency", "one GPU", "one node")
+    rows = [heading, *(_point_row(one) for one in answer.scaling)]
+    asked = (answer.layout.nodes, answer.layout.gpus_per_node)
+    styles = ["", *(HEADING if (one.nodes, one.gpus_per_node) == asked else "" for one in answer.scaling)]
+    yield from _table(rows, styles)
+
+
+def _point_row(one: Point) -> tuple[str, ...]:
+    node = one.speedup_over_one_node_ratio
+    return (
+        str(one.nodes),
+        str(one.nodes * one.gpus_per_node),
+        _seconds(one.step_seconds),
+        _percent(one.efficiency_ratio),
+        f"× {_ratio(one.speedup_ratio)}",
+        "-" if node is None else f"× {_ratio(node)}",
+    )
+
+
+def _memory(answer: Answer) -> Iterator[Line]:
+    memory = answer.memory
+    yield from _heading("Memory of each GPU")
+    rows = [
+        ("parameters", f"{memory.parameters_bytes:,} bytes"),
+        ("gradients", f"{memory.gradients_bytes:,} bytes"),
+        ("optimizer", f"{memory.optimizer_bytes:,} bytes"),
+        ("model state", format_exact_bytes(memory.total_bytes)),
+        ("GPU", memory.basis),
+    ]
+    style = ""
+    if memory.left_bytes is None:
+        rows.append(("fits", "unknown"))
+    elif memory.left_bytes > 0:
+        rows.append(("fits", f"yes; {format_gigabytes(memory.left_bytes)} are left for activations and buffers"))
+    else:
+        rows.append(("fits", f"no; {format_gigabytes(-memory.left_bytes)} too much even without activations"))
+        style = "red"
+    yield from _table(rows, ["" for _ in rows[1:]] + [style])

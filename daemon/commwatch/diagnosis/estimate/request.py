@@ -1,18 +1,22 @@
-"""What ``commwatch estimate`` is asked: its options read, each error naming the option and what would be right."""
+"""What ``commwatch estimate`` is asked: options, what they leave open taken from this node's last measurements."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar, get_args
 
-from commwatch.diagnosis.estimate.choice import doubling
-from commwatch.diagnosis.estimate.gpus import GPUS, GpuFigures, compute_seconds, gpu_figures
-from commwatch.diagnosis.estimate.job import Activations, Fabric, Layout, Optimizer, Training
-from commwatch.diagnosis.estimate.quantities import (
+import msgspec
+
+from commwatch.config.settings import Config
+from commwatch.config.simulated import node_name
+from commwatch.diagnosis.estimate.model.choice import doubling
+from commwatch.diagnosis.estimate.model.gpus import ASSUMED_MFU, GPUS, GpuFigures, compute_seconds, gpu_figures
+from commwatch.diagnosis.estimate.model.quantities import (
     Span,
     exactly,
     format_bits,
@@ -20,9 +24,20 @@ from commwatch.diagnosis.estimate.quantities import (
     parse_parameters,
     parse_tokens,
 )
-from commwatch.diagnosis.estimate.rate_history import KnownRates
-from commwatch.diagnosis.estimate.strategy import STRATEGIES, Precision
+from commwatch.diagnosis.estimate.model.training import (
+    STRATEGIES,
+    Activations,
+    Fabric,
+    Layout,
+    Optimizer,
+    Precision,
+    Training,
+)
 from commwatch.errors import CommwatchError
+from commwatch.probes.by_hand.pair_history import last_matrix
+from commwatch.probes.results.history import ProbeHistory
+from commwatch.probes.results.streak import is_current
+from commwatch.state.directory import state_path
 from commwatch.units import format_rate, format_seconds, parse_duration, parse_rate, parse_size
 
 SLOWEST_PLANNED_RATE = 6e9
@@ -31,12 +46,13 @@ P2P, by planning values; of the other end nothing can be said."""
 SLOWEST_RATE = 1e3
 """Bytes per second; a slower one has lost its unit."""
 SHORTEST_STEP_SECONDS = 1e-6
-ASSUMED_MFU = 0.4
-"""Share of a GPU's peak that a training reaches, where it is not given; said with each result."""
 _MOST_SHOWN_NODES = 8
 _FLOPS = re.compile(r"(\d{1,9}(?:\.\d+)?) ?([TP])FLOP(?:S|/s)", re.ASCII)
 _FLOPS_UNITS = {"T": 1e12, "P": 1e15}
 _RATIO = re.compile(r"(\d{1,3}(?:\.\d{1,9})?) ?(%?)", re.ASCII)
+
+_MEASURES = ("all_reduce", "all_gather", "reduce_scatter", "scaling")
+"""Whose bus bandwidth is that of the collectives of a training step."""
 
 _Value = TypeVar("_Value")
 
@@ -64,12 +80,23 @@ class Request:
     memory_basis: str
     rates: tuple[str, ...]
     """Which bandwidths are used, with their units."""
+    not_used: tuple[str, ...]
+    """Results of probes that are not used, and why."""
     assumptions: tuple[str, ...]
     """Those that come from the options."""
+    simulated_node: str
+    """Empty for the real one."""
 
 
-def read_request(args: argparse.Namespace, known: KnownRates) -> Request:
-    """The request of the command line; what it does not say comes from what was measured.
+def read_request(args: argparse.Namespace, config: Config, now: float) -> Request:
+    """The request of the command line; what it leaves open comes from what was measured.
+
+    All rates that its layout needs are in it.
+
+    Args:
+        args: the options.
+        config: names the probes and the state directory.
+        now: seconds since 1970.
 
     Raises:
         BadArgument: an option is missing or cannot be used.
@@ -77,6 +104,7 @@ def read_request(args: argparse.Namespace, known: KnownRates) -> Request:
     if not args.parameters:
         raise BadArgument("--parameters", "is missing; give their number with its unit, such as --parameters 1.5B")
     parameters = _read("--parameters", parse_parameters, args.parameters)
+    known = _known_rates(config, now)
     gpus = _gpus(args, known)
     nodes = _number("--nodes", args.nodes, 10_000)
     strategy = _one_of("--strategy", args.strategy, tuple(STRATEGIES))
@@ -114,7 +142,9 @@ def read_request(args: argparse.Namespace, known: KnownRates) -> Request:
         memory_bytes=memory_bytes,
         memory_basis=memory_basis,
         rates=(*_network_words(network), *in_node_basis),
+        not_used=known.left_out,
         assumptions=(compute_basis,),
+        simulated_node=node_name(config.simulation.preset) if config.simulation.preset else "",
     )
 
 
@@ -148,7 +178,7 @@ def _span(option: str, texts: list[str], example: str) -> Span:
     return Span(min(rates), max(rates))
 
 
-def _gpus(args: argparse.Namespace, known: KnownRates) -> int:
+def _gpus(args: argparse.Namespace, known: _KnownRates) -> int:
     if args.gpus_per_node:
         return _number("--gpus-per-node", args.gpus_per_node, 1024)
     if not known.in_node:
@@ -156,7 +186,7 @@ def _gpus(args: argparse.Namespace, known: KnownRates) -> int:
     return max(known.in_node)
 
 
-def _in_node(args: argparse.Namespace, gpus: int, known: KnownRates) -> tuple[dict[int, Span], list[str]]:
+def _in_node(args: argparse.Namespace, gpus: int, known: _KnownRates) -> tuple[dict[int, Span], list[str]]:
     """Bus bandwidths by number of GPUs, and where they come from."""
     if args.intra_node:
         given = _span("--intra-node", args.intra_node, "20GB/s")
@@ -274,3 +304,76 @@ def _activations(args: argparse.Namespace, tokens: int | None) -> Activations | 
     if tokens is None or hidden is None or layers is None:
         return None
     return Activations(tokens, hidden, layers)
+
+
+# --- what was measured within this node ---
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownRates:
+    """What the last results say of this node."""
+
+    in_node: dict[int, Span]
+    """Bus bandwidth by number of GPUs, bytes per second: slowest to fastest of the collectives."""
+    used: tuple[str, ...]
+    """Each result, for the user."""
+    left_out: tuple[str, ...]
+    """Results that are not used, and why."""
+    gpu_name: str
+    """Of all GPUs of the last pair matrix, as the driver gives it; empty where not known or not the same."""
+
+
+def _known_rates(config: Config, now: float) -> _KnownRates:
+    """The current results in the state directory. Those of gloo, which is no GPU fabric, and old ones are left out."""
+    found: dict[int, list[float]] = {}
+    used: list[str] = []
+    left_out: list[str] = []
+    for name, probe in config.probes.definitions.items():
+        if probe.measure not in _MEASURES:
+            continue
+        result = _last(state_path(config) / f"probe-{name}.json", probe.interval, now)
+        if isinstance(result, str):
+            left_out.append(f"{name}: {result}")
+        elif result is not None:
+            ago = format_seconds(max(0.0, now - result[0]))
+            for ranks, rate in result[1]:
+                found.setdefault(ranks, []).append(rate)
+                used.append(f"{name} over {ranks} GPUs: {format_rate(rate)}, measured {ago} ago")
+    spans = {ranks: Span(min(rates), max(rates)) for ranks, rates in sorted(found.items())}
+    return _KnownRates(spans, tuple(used), tuple(left_out), _gpu_name(config))
+
+
+def _last(file: Path, interval: float, now: float) -> tuple[float, list[tuple[int, float]]] | str | None:
+    """When the last result was taken, and its rates; why it is not used; None without any."""
+    try:
+        history = msgspec.json.decode(file.read_bytes(), type=ProbeHistory)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's own errors, text that is not UTF-8
+        return f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
+    if history.last is None:
+        return None
+    if history.backend == "gloo":
+        return "measured with gloo, which is no GPU fabric"
+    if not is_current(history.last.finished_at, interval, now):
+        return f"the last result is {format_seconds(now - history.last.finished_at)} old"
+    rates = list(_rates(history))
+    if not all(0 < rate < math.inf for _, rate in rates):
+        return f"{file} holds a rate that is none"
+    return history.last.finished_at, rates
+
+
+def _rates(history: ProbeHistory) -> Iterator[tuple[int, float]]:
+    """Ranks and bus bandwidth of the last result."""
+    if history.last is None:
+        return
+    if history.last.bus_bandwidth is not None and history.conditions is not None and not history.last.scaling:
+        yield history.conditions.ranks, history.last.bus_bandwidth
+    for point in history.last.scaling:
+        yield point.ranks, point.bus_bandwidth
+
+
+def _gpu_name(config: Config) -> str:
+    matrix = last_matrix(config)
+    names = {one.name for one in matrix.endpoints} if matrix else set()
+    return names.pop() if len(names) == 1 else ""

@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commwatch.diagnosis.estimate.gpus import compute_seconds, gpu_figures
-from commwatch.diagnosis.estimate.job import Activations, Fabric, Layout, Training
-from commwatch.diagnosis.estimate.quantities import Span, exactly, format_count
-from commwatch.diagnosis.estimate.step import StepEstimate, estimate_step
-from commwatch.diagnosis.estimate.strategy import STRATEGIES, StrategyName
+from commwatch.diagnosis.estimate.model.gpus import ASSUMED_MFU, compute_seconds, gpu_figures
+from commwatch.diagnosis.estimate.model.quantities import Span, exactly, format_count
+from commwatch.diagnosis.estimate.model.step import StepEstimate, estimate_step
+from commwatch.diagnosis.estimate.model.training import (
+    STRATEGIES,
+    Activations,
+    Fabric,
+    Layout,
+    StrategyName,
+    Training,
+)
 from commwatch.diagnosis.marks.mark import Mark
 from commwatch.diagnosis.marks.table import ALL_REDUCE_7B, ALL_REDUCE_235B
 from commwatch.units import format_percent, format_seconds
 
-USED_RATIO = 0.4
-"""Share of a GPU's peak that a training reaches (MFU): assumed, as by commwatch estimate."""
 CALL_BYTES = 25 * 2**20
 """What DDP sums at once by default (bucket_cap_mb); an all_reduce of activations here is of 32 MiB."""
 WAITING_MOST = 0.5
@@ -110,20 +114,14 @@ class Prospect(NamedTuple):
     @property
     def words(self) -> str:
         """``a step of 30 s to 30.1 s over 8 GPUs, 100 ms on one alone``."""
-        alone = format_seconds(self.alone_seconds)
-        return f"a step of {span_words(self.step.step_seconds)} over {self.step.layout.gpus} GPUs, {alone} on one alone"
+        step, alone = self.step.step_seconds.words(format_seconds), format_seconds(self.alone_seconds)
+        return f"a step of {step} over {self.step.layout.gpus} GPUs, {alone} on one alone"
 
     @property
     def waiting(self) -> str:
         """``83 to 98 %``."""
         low, high = (format_percent(one) for one in (self.step.waiting_ratio.low, self.step.waiting_ratio.high))
         return high if low == high else f"{low.removesuffix(' %')} to {high}"
-
-
-def span_words(span: Span) -> str:
-    """``3.88 s to 6.18 s``; once where both print alike."""
-    low, high = format_seconds(span.low), format_seconds(span.high)
-    return low if low == high else f"{low} to {high}"
 
 
 def prospect_of(profile: Profile, gpu: str, gpus: int, rates: Span, alone_seconds: float | None) -> Prospect | None:
@@ -140,9 +138,9 @@ def prospect_of(profile: Profile, gpu: str, gpus: int, rates: Span, alone_second
     if alone_seconds is not None:
         seconds, basis = alone_seconds, "given"
     elif figures is not None:
-        seconds = compute_seconds(profile.active_parameters, profile.tokens, figures.flops_per_second, USED_RATIO)
+        seconds = compute_seconds(profile.active_parameters, profile.tokens, figures.flops_per_second, ASSUMED_MFU)
         peak = f"{figures.flops_per_second / 1e12:g} TFLOP/s ({figures.source})"
-        basis = f"assumed: {format_percent(USED_RATIO)} of {peak}"
+        basis = f"assumed: {format_percent(ASSUMED_MFU)} of {peak}"
     else:
         return None
     training = Training(

@@ -36,6 +36,10 @@ GPUS = (
 )
 
 
+ASSUMED_MFU = 0.4
+"""Share of a GPU's peak that a training reaches, where it is not given; reported with each result."""
+
+
 def gpu_figures(name: str) -> GpuFigures | None:
     """The figures of a GPU model; None for one that is not known. Whole words count: A10G is not A10."""
     return next((known for known in GPUS if is_model(name, known.name)), None)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from commwatch.diagnosis.estimate.job import Fabric, Layout, Training
-from commwatch.diagnosis.estimate.memory import bytes_left, model_state
-from commwatch.diagnosis.estimate.step import StepEstimate, estimate_step
-from commwatch.diagnosis.estimate.strategy import StrategyName
+from commwatch.diagnosis.estimate.model.step import StepEstimate, estimate_step
+from commwatch.diagnosis.estimate.model.training import (
+    Fabric,
+    Layout,
+    StrategyName,
+    Training,
+    bytes_left,
+    model_state,
+)
 
 CLOSE_RATIO = 0.9
 """A layout that surely does this share of the best one's work is as good, if it is simpler."""
@@ -48,8 +53,6 @@ class Choice:
     """None where the model state fits nowhere."""
     surest: bool
     """Whether it does the most work at the slow end; else it is simpler and close to what does."""
-    asked: StepEstimate | None
-    """None where its rates are not known."""
     larger: StepEstimate | None
     """The best one on more GPUs than the chosen one; None where there is none."""
     too_large: tuple[Layout, ...]
@@ -72,14 +75,12 @@ def choose(training: Training, asked: Layout, fabric: Fabric, memory_bytes: int 
     fitting = [one for one in layouts if _fits(training, one, memory_bytes)]
     steps = [step for one in fitting if (step := estimate_step(training, one, fabric)) is not None]
     chosen = _best(steps)
-    here = estimate_step(training, asked, fabric)
     if chosen is None:
-        return Choice(None, False, here, None, ())
+        return Choice(None, surest=False, larger=None, too_large=())
     larger = [one for one in steps if one.layout.total_gpus > chosen.layout.total_gpus]
     return Choice(
         chosen,
         chosen.speedup.low >= max(one.speedup.low for one in steps),
-        here,
         max(larger, key=lambda one: one.speedup.low, default=None),
         tuple(
             one

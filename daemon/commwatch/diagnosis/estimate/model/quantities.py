@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -44,6 +45,11 @@ class Span:
     def holds(self, value: float) -> bool:
         """Whether a value lies within."""
         return self.low <= value <= self.high
+
+    def words(self, shown: Callable[[float], str]) -> str:
+        """``3.88 s to 6.18 s``; one value where both are shown alike."""
+        low, high = shown(self.low), shown(self.high)
+        return low if low == high else f"{low} to {high}"
 
 
 def exactly(value: float) -> Span:
