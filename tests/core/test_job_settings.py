@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from commwatch.jobs.settings.plan import APART_SECONDS, OVERDUE_SECONDS, SOON_SECONDS, JobSettings
-from commwatch.jobs.settings.records import AuditOrder, AuditRecord, RemarkRecord
+from commwatch.jobs.settings.records import AuditOrder, AuditRecord, SettingRemark
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch.readings import Absence
@@ -14,7 +14,7 @@ from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, Clock, block, collected, collector
 
-REMARK = RemarkRecord("p2p_off", "NCCL_P2P_DISABLE", "harmful", "Words.", "Take it out.", "environment", 1, (7,))
+REMARK = SettingRemark("p2p_off", "NCCL_P2P_DISABLE", "harmful", "Words.", "Take it out.", "environment", 1, (7,))
 
 
 class Node:

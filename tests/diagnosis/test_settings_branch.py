@@ -10,7 +10,7 @@ from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
 from commwatch.diagnosis.settings import AREAS, area_of, settings
 from commwatch.jobs.settings import RemarkCode
-from commwatch.jobs.settings.records import AuditRecord, RemarkRecord, UnreadRecord
+from commwatch.jobs.settings.records import AuditRecord, SettingRemark, UnreadProcess
 from diagnosis.exposed import known_of, merged
 
 JOBS, PINNED, SHARED = "NCCL settings of running jobs", "memory that a process may pin (ulimit -l)", "size of /dev/shm"
@@ -20,8 +20,8 @@ GPUS: dict[str, dict[Any, float]] = {
 }
 
 
-def remark(code: str, variable: str, severity: str, processes: int = 8) -> RemarkRecord:
-    return RemarkRecord(code, variable, severity, "what is wrong", "do this", "environment", processes, (4100,))
+def remark(code: str, variable: str, severity: str, processes: int = 8) -> SettingRemark:
+    return SettingRemark(code, variable, severity, "what is wrong", "do this", "environment", processes, (4100,))
 
 
 def checks(audit: AuditRecord | None, host: HostLimits | None = None) -> list[Check]:
@@ -77,7 +77,7 @@ def test_remarks_fail_or_are_worth_knowing() -> None:
 
 def test_processes_that_were_not_read_are_told_as_such() -> None:
     """Never as clean: with their number and the reasons."""
-    unread = (UnreadRecord(1, "no_permission"), UnreadRecord(2, "no_permission"), UnreadRecord(3, "hidden"))
+    unread = (UnreadProcess(1, "no_permission"), UnreadProcess(2, "no_permission"), UnreadProcess(3, "hidden"))
 
     check = of(checks(AuditRecord(read=5, unread=unread, unread_count=3)), JOBS)
     alone = checks(AuditRecord(unread=unread, unread_count=3))

@@ -13,7 +13,7 @@ import pytest
 
 from commwatch.jobs.settings import NodeFacts, RdmaPort
 from commwatch.jobs.settings import audit as settings_audit
-from commwatch.jobs.settings.audit import AUDIT_SECONDS, audit_environment, audit_file, audit_processes, audit_record
+from commwatch.jobs.settings.audit import AUDIT_SECONDS, audit_environment, audit_file, audit_processes, shortened
 from commwatch.jobs.settings.process_environment import UnreadReason
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
 from commwatch.jobs.settings.source import NODE, READ, UNREAD, NcclSettingsSource
@@ -150,7 +150,7 @@ def test_names_that_a_job_makes_up_by_the_thousand_are_not_judged(table: Process
     audit = audit_processes((11, 12), NodeFacts(), table.root)
 
     assert [(one.pid, one.reason) for one in audit.unread] == [(11, "too_long")]
-    told = audit_record(audit)
+    told = shortened(audit)
     assert len(told.remarks) + told.remarks_left_out == 400
     assert told.remarks_left_out > 0
 

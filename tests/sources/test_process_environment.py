@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.jobs.settings import ProcessSettings, kept_name
-from commwatch.jobs.settings.known_variables import known_variables
 from commwatch.jobs.settings.process_environment import (
-    UnreadProcess,
     parse_environment,
     read_process_settings,
     settings_of_environment,
     settings_of_file,
 )
+from commwatch.jobs.settings.records import UnreadProcess
+from commwatch.jobs.settings.variables import known_variables
 
 KNOWN = known_variables()
 
@@ -83,7 +83,7 @@ def test_the_settings_of_a_real_process_are_read_and_nothing_else(tmp_path: Path
 SEARCH = """
 import re
 import sys
-from commwatch.jobs.settings.known_variables import known_variables
+from commwatch.jobs.settings.variables import known_variables
 from commwatch.jobs.settings.process_environment import read_process_settings
 from support.waiting import PATIENCE_SECONDS
 

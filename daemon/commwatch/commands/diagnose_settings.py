@@ -31,6 +31,9 @@ _MOST_DIGITS = 10
 _LINE = re.compile(r"(?:export |declare -x )?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _STYLES = {"harmful": "red", "suspicious": "yellow", "useless": "yellow"}
 
+_OF_FILES = frozenset({"malformed_line", "file_not_read"})
+"""Remarks on a file itself, not on a variable."""
+
 Kind = Literal["environment", "nccl.conf", "processes"]
 
 
@@ -40,30 +43,14 @@ class SettingsUnreadable(CommwatchError):
     exit_code = 2
 
 
-class SettingNote(msgspec.Struct, frozen=True):
-    """What is to be said of one setting; no value of it is here."""
-
-    code: str
-    """``docs/nccl-settings.md`` has the list."""
-    variable: str
-    severity: str
-    """``harmful``, ``suspicious``, ``useless`` or ``note``."""
-    words: str
-    next_step: str
-    origin: str
-    """``environment``, ``conf_file``, ``home_file`` or ``system_file``; empty where the setting is missing."""
-    pids: tuple[int, ...]
-    """Processes that it is said of; empty for files."""
-
-
 class AuditedFile(msgspec.Struct, frozen=True):
     """One file, or all processes that were named."""
 
     name: str
     """Of the file; of processes their ids."""
     kind: Kind
-    notes: tuple[SettingNote, ...]
-    """The gravest first."""
+    notes: tuple[SettingRemark, ...]
+    """Most severe first."""
 
 
 class SettingsAnswer(msgspec.Struct, frozen=True):
@@ -157,14 +144,14 @@ def _audited(name: str, data: bytes, node: NodeFacts) -> AuditedFile:
             audit = audit_file(Path(name), node)
         except OSError as error:
             raise SettingsUnreadable(f"{name}: {error.strerror}; name a file that can be read") from error
-        return AuditedFile(printable(name), "nccl.conf", tuple(map(_note_of_file, audit.remarks)))
+        return AuditedFile(printable(name), "nccl.conf", tuple(map(_of_named_file, audit.remarks)))
     environment = parse_environment_text(data)
     if not environment:
         raise SettingsUnreadable(f"{name}: no line NAME=value in it; give what env prints, or a file named *.conf")
     if sum(map(kept_name, environment)) > MOST_SETTINGS:
         raise SettingsUnreadable(f"{name}: more than {MOST_SETTINGS} settings, as no job has; name another file")
     audit = audit_environment(environment, node)
-    return AuditedFile(printable(name), "environment", tuple(map(_note, audit.remarks)))
+    return AuditedFile(printable(name), "environment", audit.remarks)
 
 
 def _processes(pids: Sequence[int], node: NodeFacts, procfs: Path) -> AuditedFile:
@@ -181,21 +168,12 @@ def _processes(pids: Sequence[int], node: NodeFacts, procfs: Path) -> AuditedFil
         raise SettingsUnreadable(f"not read: process {why}; ask as its user, or as root")
     if audit.read < len(set(pids)):
         raise SettingsUnreadable(f"{len(set(pids)) - audit.read} of these processes not found; name others")
-    return AuditedFile(", ".join(map(str, pids)), "processes", tuple(map(_note, audit.remarks)))
+    return AuditedFile(", ".join(map(str, pids)), "processes", audit.remarks)
 
 
-def _note(remark: SettingRemark) -> SettingNote:
-    return SettingNote(
-        remark.code, remark.variable, remark.severity, remark.words, remark.next_step, remark.origin or "", remark.pids
-    )
-
-
-def _note_of_file(remark: SettingRemark) -> SettingNote:
+def _of_named_file(remark: SettingRemark) -> SettingRemark:
     """Of a file that was named itself, whether or not any NCCL_CONF_FILE names it too."""
-    from commwatch.jobs.settings.values import WHERE
-
-    note = _note(remark)
-    return msgspec.structs.replace(note, variable="this file") if note.variable == WHERE["conf_file"] else note
+    return msgspec.structs.replace(remark, variable="this file") if remark.code in _OF_FILES else remark
 
 
 def parse_environment_text(data: bytes) -> dict[str, str]:

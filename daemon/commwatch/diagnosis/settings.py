@@ -9,7 +9,7 @@ from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rdma_ports import ports_of
 from commwatch.findings.rules.gpu_ways import gpus_of
-from commwatch.jobs.settings.records import AuditRecord, RemarkRecord
+from commwatch.jobs.settings.records import AuditRecord, SettingRemark
 from commwatch.units import format_bytes
 
 _AREAS: dict[str, frozenset[str]] = {
@@ -100,15 +100,15 @@ def _reading(what: str, audit: AuditRecord) -> Check:
     )  # fmt: skip
 
 
-def _remark(remark: RemarkRecord) -> Check:
-    processes = f"{remark.processes} process{'' if remark.processes == 1 else 'es'}"
+def _remark(remark: SettingRemark) -> Check:
+    processes = f"{remark.process_count} process{'' if remark.process_count == 1 else 'es'}"
     return _check(
         f"{remark.variable} ({area_of(remark.code)})", _VERDICTS.get(remark.severity, "notice"), processes,
         f"{remark.severity} ({remark.code.replace('_', ' ')})", "harmless", _SOURCE, remark.words, remark.next_step,
     )  # fmt: skip
 
 
-def _clean(read: int, remarks: Sequence[RemarkRecord]) -> Iterator[Check]:
+def _clean(read: int, remarks: Sequence[SettingRemark]) -> Iterator[Check]:
     """The areas of which there is nothing to say."""
     told = {area_of(one.code) for one in remarks}
     for area in AREAS:

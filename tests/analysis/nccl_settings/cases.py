@@ -15,7 +15,7 @@ from commwatch.jobs.settings import (
     SettingRemark,
     judge_settings,
 )
-from commwatch.jobs.settings.known_variables import known_variables
+from commwatch.jobs.settings.variables import known_variables
 
 KNOWN = known_variables()
 

@@ -28,7 +28,7 @@ def test_a_name_that_nothing_ever_read_is_useless_and_told_what_to_use(name: str
     """Such names circulate on the web."""
     (remark,) = judged(HGX, {name: "1800"})
 
-    assert (remark.code, remark.severity, remark.label) == ("never_read", "useless", name)
+    assert (remark.code, remark.severity, remark.variable) == ("never_read", "useless", name)
     assert instead in remark.next_step
 
 
@@ -49,7 +49,7 @@ def test_a_mistyped_name_is_told_which_was_meant(written: str, meant: str) -> No
 
     assert (remark.code, remark.severity) == ("misspelt", "useless")
     assert meant in remark.next_step
-    assert remark.label == "other"
+    assert public_name(remark.variable, KNOWN) == "other"
 
 
 @pytest.mark.parametrize("name", ["NCCL_SOMETHING_ELSE", "NCCL_QRS", "NCCL_", "NCCL_" + "A" * 5000])
@@ -57,7 +57,7 @@ def test_a_name_like_no_other_is_a_note(name: str) -> None:
     """A plugin may read it; a long one is shown cut."""
     (remark,) = judged(HGX, {name: "1"})
 
-    assert (remark.code, remark.severity, remark.label) == ("unknown_name", "note", "other")
+    assert (remark.code, remark.severity) == ("unknown_name", "note")
     assert len(remark.variable) <= 201
 
 

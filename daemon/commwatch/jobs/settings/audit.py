@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from commwatch.jobs.settings import (
     NodeFacts,
@@ -15,16 +16,15 @@ from commwatch.jobs.settings import (
     judge_process,
     judge_ranks,
     judge_settings,
+    known_variables,
 )
-from commwatch.jobs.settings.known_variables import known_variables
 from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.jobs.settings.process_environment import (
-    UnreadProcess,
     read_process_settings,
     settings_of_environment,
     settings_of_file,
 )
-from commwatch.jobs.settings.records import AuditRecord, RemarkRecord, UnreadRecord
+from commwatch.jobs.settings.records import AuditRecord, UnreadProcess
 from commwatch.jobs.settings.topology_facts import node_facts
 from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import Topology
@@ -36,17 +36,6 @@ AUDIT_SECONDS = 3.0
 """What is neither read nor judged after so long is left: thousands of processes, or one with thousands of names."""
 _MOST_REMARKS = 256
 _MOST_PIDS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """What is to be said of some settings."""
-
-    remarks: tuple[SettingRemark, ...]
-    """The gravest first."""
-    read: int
-    """How many processes, environments or files were judged."""
-    unread: tuple[UnreadProcess, ...] = ()
 
 
 def read_facts(driver: DriverFacts, sysfs: Path, procfs: Path) -> NodeFacts:
@@ -61,7 +50,7 @@ def read_facts(driver: DriverFacts, sysfs: Path, procfs: Path) -> NodeFacts:
     return node_facts(topology, read_node_network(sysfs, procfs))
 
 
-def audit_environment(environment: Mapping[str, str], node: NodeFacts, home: str = "") -> Audit:
+def audit_environment(environment: Mapping[str, str], node: NodeFacts, home: str = "") -> AuditRecord:
     """The audit of a program that would be started with an environment, such as ``os.environ``, on this node.
 
     Args:
@@ -73,7 +62,7 @@ def audit_environment(environment: Mapping[str, str], node: NodeFacts, home: str
     return _audit_of(settings_of_environment(environment, known, home=home), node)
 
 
-def audit_file(path: Path, node: NodeFacts) -> Audit:
+def audit_file(path: Path, node: NodeFacts) -> AuditRecord:
     """The audit of a file in the form of nccl.conf; arguments as for ``audit_environment``.
 
     Raises:
@@ -88,7 +77,7 @@ def audit_processes(
     procfs: Path,
     report: Report = lambda process: None,
     monotonic: Callable[[], float] = time.monotonic,
-) -> Audit:
+) -> AuditRecord:
     """The audit of processes, and of what differs between the ranks of a job; it ends after ``AUDIT_SECONDS``.
 
     Args:
@@ -115,26 +104,21 @@ def audit_processes(
         elif process.pid is not None:
             unread.append(UnreadProcess(process.pid, "not_reached"))
     remarks += judge_ranks(judged, node, known)
-    return Audit(joined_remarks(remarks), len(judged), tuple(unread))
+    return AuditRecord(len(judged), tuple(unread), len(unread), joined_remarks(remarks))
 
 
-def audit_record(audit: Audit) -> AuditRecord:
-    """What of an audit leaves its process: no values, and not more than fits into one answer."""
-    return AuditRecord(
-        read=audit.read,
-        unread=tuple(UnreadRecord(one.pid, one.reason) for one in audit.unread[:_MOST_PIDS]),
-        unread_count=len(audit.unread),
-        remarks=tuple(map(_remark_record, audit.remarks[:_MOST_REMARKS])),
+def shortened(audit: AuditRecord) -> AuditRecord:
+    """What of an audit leaves its process: not more than fits into one answer."""
+    return replace(
+        audit,
+        unread=audit.unread[:_MOST_PIDS],
+        remarks=tuple(
+            replace(one, processes=one.process_count, pids=one.pids[:_MOST_PIDS])
+            for one in audit.remarks[:_MOST_REMARKS]
+        ),
         remarks_left_out=max(0, len(audit.remarks) - _MOST_REMARKS),
     )
 
 
-def _remark_record(remark: SettingRemark) -> RemarkRecord:
-    return RemarkRecord(
-        remark.code, remark.variable, remark.severity, remark.words, remark.next_step, remark.origin or "",
-        len(remark.pids), remark.pids[:_MOST_PIDS],
-    )  # fmt: skip
-
-
-def _audit_of(settings: ProcessSettings, node: NodeFacts) -> Audit:
-    return Audit(judge_settings((settings,), node, known_variables()), 1)
+def _audit_of(settings: ProcessSettings, node: NodeFacts) -> AuditRecord:
+    return AuditRecord(1, remarks=judge_settings((settings,), node, known_variables()))

@@ -1,10 +1,10 @@
-"""The records of the settings audit: settings by process, what the node is, and what is to be said of a setting."""
+"""What the settings audit judges: settings by process, and what the node is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from commwatch.jobs.settings.variables import Version
 
@@ -13,35 +13,6 @@ Origin: TypeAlias = Literal["environment", "conf_file", "home_file", "system_fil
 
 Level: TypeAlias = Literal["NVL", "PIX", "PXB", "PHB", "SYS"]
 """How far apart two parts are, as NCCL says it; what nvidia-smi calls NODE is PHB."""
-
-SettingSeverity: TypeAlias = Literal["harmful", "suspicious", "useless", "note"]
-
-SEVERITIES: tuple[SettingSeverity, ...] = ("harmful", "suspicious", "useless", "note")
-"""The gravest first. useless: the setting does nothing, though whoever made it thinks it does."""
-
-RemarkCode: TypeAlias = Literal[
-    # names
-    "never_read", "old_name", "removed", "not_in_version", "misspelt", "unknown_name",
-    # files and values
-    "malformed_line", "file_not_read", "shadowed", "unreadable_number", "not_accepted", "out_of_range",
-    "file_missing", "environment_plugin",
-    # between the GPUs of the node
-    "p2p_off", "p2p_level_low", "old_style_level", "shm_off", "nvls_off", "cumem_off", "node_nvlink_off",
-    # network
-    "interface_missing", "interface_down", "interface_unsuited", "rdma_off", "adapter_missing", "adapter_prefix",
-    "adapter_inactive", "adapters_few", "gdr_off", "gid_fixed", "gid_missing", "rdma_timeout", "rdma_retries",
-    "many_queue_pairs", "ordering_strict", "adaptive_routing_off", "ports_not_merged", "pxn_off", "cross_nic",
-    "socket_threads",
-    # tuning, messages and checks
-    "algorithm_forced", "protocol_forced", "buffer_small", "channels_few", "channels_many", "topology_given",
-    "connect_at_start", "affinity_ignored", "messages_many", "messages_none", "launch_mode", "checks_on", "ras_off",
-    "launch_blocking", "compiled_anew", "device_order", "waits_block", "errors_ignored",
-    # ranks of one job
-    "ranks_differ", "namespaces_differ",
-]  # fmt: skip
-"""What is to be said of a setting: a closed list, each in docs/nccl-settings.md."""
-
-CODES: tuple[RemarkCode, ...] = get_args(RemarkCode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,24 +132,3 @@ class NodeFacts:
         if self.peermem or self.dma_buf:
             return True
         return None if self.peermem is None or self.dma_buf is None else False
-
-
-@dataclass(frozen=True, slots=True)
-class SettingRemark:
-    """What is to be said of one setting of some processes; no value is in it.
-
-    Only ``code``, ``label`` and ``severity`` may leave the node in metrics.
-    """
-
-    code: RemarkCode
-    variable: str
-    """As it was written, made printable."""
-    severity: SettingSeverity
-    words: str
-    """What is wrong, without the value."""
-    next_step: str
-    label: str = "other"
-    """The name if it is a known one, else ``other``: bounded, and nobody's secret."""
-    origin: Origin | None = None
-    pids: tuple[int, ...] = ()
-    """Processes that it is said of, ascending; empty for what was given."""

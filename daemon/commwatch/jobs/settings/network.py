@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from commwatch.jobs.settings.facts import Level, SettingSeverity
+from commwatch.jobs.settings.facts import Level
 from commwatch.jobs.settings.process import Said, View
+from commwatch.jobs.settings.records import SettingSeverity
 from commwatch.jobs.settings.values import level_reached, within
 
 _NEAR: frozenset[Level] = frozenset({"PIX", "PXB"})

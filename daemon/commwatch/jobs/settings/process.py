@@ -8,21 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from commwatch.jobs.settings.facts import (
-    NodeFacts,
-    ProcessSettings,
-    RemarkCode,
-    Setting,
-    SettingRemark,
-    SettingSeverity,
-)
-from commwatch.jobs.settings.variables import KnownVariables, public_name, read_by
-from commwatch.jobs.settings.wording import printable
+from commwatch.jobs.settings.facts import NodeFacts, ProcessSettings, Setting
+from commwatch.jobs.settings.records import RemarkCode, SettingRemark, SettingSeverity
+from commwatch.jobs.settings.variables import KnownVariables, read_by
 
 Said: TypeAlias = Iterator[SettingRemark]
 
 _NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)(.*)", re.DOTALL)
 _LONGEST_NUMBER = 24
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +39,15 @@ def read_number(text: str) -> Number:
     base = 16 if digits[:2] in ("0x", "0X") else 8 if digits.startswith("0") else 10
     value = int(digits, base)
     return Number(-value if sign == "-" else value, whole=not rest.strip())
+
+
+def printable(text: str) -> str:
+    """A text that does no harm on a terminal: what does not print becomes an escape, what is too long is cut."""
+    shown = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
+        for letter in text[:_LONGEST_NAME]
+    )
+    return shown if len(text) <= _LONGEST_NAME else f"{shown}…"
 
 
 class View:
@@ -104,7 +107,6 @@ class View:
         found = self._settings.get(name)
         return SettingRemark(
             code, printable(name), severity, words, next_step,
-            label=public_name(name, self.known),
-            origin=None if found is None else found.origin,
+            origin="" if found is None else found.origin,
             pids=() if self.process.pid is None else (self.process.pid,),
         )  # fmt: skip

@@ -26,6 +26,7 @@ from commwatch.jobs.settings import (
 )
 from commwatch.jobs.settings.launcher import LAUNCHER_NAMES, launched
 from commwatch.jobs.settings.process_facts import home_of, interfaces, link, nccl_version, user_id
+from commwatch.jobs.settings.records import UnreadProcess
 from commwatch.jobs.settings.rooted_files import RootedFiles, open_directory
 from commwatch.sources import files
 from commwatch.sources.services import node_processes_visible
@@ -45,14 +46,6 @@ UnreadReason: TypeAlias = Literal[
 """hidden: this process table does not show the node's processes. overwritten: the process wrote its title over its
 environment, or has none. too_long: its environment, or the number of its settings. no_answer: a look at it took too
 long. not_reached: there was no time left."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadProcess:
-    """A process whose settings are not known: not one without fault."""
-
-    pid: int
-    reason: UnreadReason
 
 
 @dataclass(frozen=True, slots=True)

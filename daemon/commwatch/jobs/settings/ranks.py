@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from commwatch.jobs.settings.facts import Job, NodeFacts, ProcessSettings, SettingSeverity
+from commwatch.jobs.settings.facts import Job, NodeFacts, ProcessSettings
 from commwatch.jobs.settings.process import Said, View
+from commwatch.jobs.settings.records import SettingSeverity
 from commwatch.jobs.settings.variables import KnownVariables
 
 _MAY_BE_MEANT = frozenset({"NCCL_IB_HCA", "NCCL_SOCKET_IFNAME"})

@@ -1,10 +1,44 @@
-"""What the daemon and the worker that audits NCCL settings tell each other; no value of a setting is in it."""
+"""What the audit of NCCL settings finds: one record of each remark, from the rules to every command that shows it.
+
+No value of a setting is in it. The worker hands it to the daemon, the daemon to commands; metrics have counts of it.
+"""
 
 from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from commwatch.node.topology.nvlink import DriverFacts
+
+SettingSeverity: TypeAlias = Literal["harmful", "suspicious", "useless", "note"]
+
+SEVERITIES: tuple[SettingSeverity, ...] = ("harmful", "suspicious", "useless", "note")
+"""Most severe first. useless: the setting does nothing, though its author thinks it does."""
+
+RemarkCode: TypeAlias = Literal[
+    # names
+    "never_read", "old_name", "removed", "not_in_version", "misspelt", "unknown_name",
+    # files and values
+    "malformed_line", "file_not_read", "shadowed", "unreadable_number", "not_accepted", "out_of_range",
+    "file_missing", "environment_plugin",
+    # between the GPUs of the node
+    "p2p_off", "p2p_level_low", "old_style_level", "shm_off", "nvls_off", "cumem_off", "node_nvlink_off",
+    # network
+    "interface_missing", "interface_down", "interface_unsuited", "rdma_off", "adapter_missing", "adapter_prefix",
+    "adapter_inactive", "adapters_few", "gdr_off", "gid_fixed", "gid_missing", "rdma_timeout", "rdma_retries",
+    "many_queue_pairs", "ordering_strict", "adaptive_routing_off", "ports_not_merged", "pxn_off", "cross_nic",
+    "socket_threads",
+    # tuning, messages and checks
+    "algorithm_forced", "protocol_forced", "buffer_small", "channels_few", "channels_many", "topology_given",
+    "connect_at_start", "affinity_ignored", "messages_many", "messages_none", "launch_mode", "checks_on", "ras_off",
+    "launch_blocking", "compiled_anew", "device_order", "waits_block", "errors_ignored",
+    # ranks of one job
+    "ranks_differ", "namespaces_differ",
+]  # fmt: skip
+"""What is to be said of a setting: a closed list, each in docs/nccl-settings.md."""
+
+CODES: tuple[RemarkCode, ...] = get_args(RemarkCode)
 
 
 class AuditOrder(msgspec.Struct, frozen=True, array_like=True):
@@ -16,43 +50,49 @@ class AuditOrder(msgspec.Struct, frozen=True, array_like=True):
     """GPUs and NVLinks, as the collectors of the driver read them."""
 
 
-class UnreadRecord(msgspec.Struct, frozen=True):
-    """A process on a GPU whose settings are not known: not one without fault."""
+class UnreadProcess(msgspec.Struct, frozen=True):
+    """A process whose settings are not known: not one without fault."""
 
     pid: int
     reason: str
-    """One of ``sources.process_environment.UnreadReason``."""
+    """One of ``process_environment.UnreadReason``, or one of a later version."""
 
 
-class RemarkRecord(msgspec.Struct, frozen=True):
-    """What is to be said of one setting."""
+class SettingRemark(msgspec.Struct, frozen=True):
+    """What is to be said of one setting of some processes."""
 
     code: str
-    """One of ``jobs.settings.CODES``."""
+    """One of ``CODES``, or one of a later version."""
     variable: str
-    """As it was written, made printable."""
+    """As it was written, made printable; of a remark on a file, which file."""
     severity: str
-    """``harmful``, ``suspicious``, ``useless`` or ``note``."""
+    """One of ``SEVERITIES``."""
     words: str
+    """What is wrong, without the value."""
     next_step: str
-    origin: str
-    """``environment``, ``conf_file``, ``home_file`` or ``system_file``; empty where it is not set."""
-    processes: int
-    """Of how many it is said."""
-    pids: tuple[int, ...]
-    """The first of them."""
+    origin: str = ""
+    """One of ``facts.Origin``; empty where it is not set."""
+    processes: int | msgspec.UnsetType = msgspec.UNSET
+    """Of how many it is said, where ``pids`` may be the first of them only."""
+    pids: tuple[int, ...] = ()
+    """Ascending; empty for what was given."""
+
+    @property
+    def process_count(self) -> int:
+        """Of how many processes it is said."""
+        return len(self.pids) if self.processes is msgspec.UNSET else self.processes
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
     """The outcome of one audit."""
 
     read: int = 0
-    """Processes whose settings were read and judged."""
-    unread: tuple[UnreadRecord, ...] = ()
-    """The first of those that were not."""
+    """How many processes, environments or files were judged."""
+    unread: tuple[UnreadProcess, ...] = ()
+    """Those that were not; outside of the worker the first of them."""
     unread_count: int = 0
     """All of them."""
-    remarks: tuple[RemarkRecord, ...] = ()
-    """The gravest first."""
+    remarks: tuple[SettingRemark, ...] = ()
+    """Most severe first."""
     remarks_left_out: int = 0
-    """Further remarks, none graver than those that are here."""
+    """Further remarks, none more severe than those that are here."""

@@ -7,11 +7,11 @@ import traceback
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
-from commwatch.jobs.settings import NodeFacts, remark_counts
-from commwatch.jobs.settings.audit import Audit, audit_processes, audit_record, read_facts
-from commwatch.jobs.settings.process_environment import UnreadProcess
-from commwatch.jobs.settings.records import AuditOrder
+from commwatch.jobs.settings import NodeFacts, known_variables, remark_counts
+from commwatch.jobs.settings.audit import audit_processes, read_facts, shortened
+from commwatch.jobs.settings.records import AuditOrder, AuditRecord, UnreadProcess
 from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.sources.base import Origin, Source
 from commwatch_exporters.snapshot import Series
@@ -48,16 +48,16 @@ class NcclSettingsSource(Source):
             return Batch(absences=[Absence("", "unreadable", detail)])
         if self._only is not None:
             return Batch()  # that it answered is all there is to know: the others are not judged with it
-        counts = remark_counts(audit.remarks)
+        counts = remark_counts(audit.remarks, known_variables())
         series: tuple[Series, ...] = (
             (READ, ()),
             (UNREAD, ()),
             *(("commwatch_nccl_setting_processes", (variable, code, severity)) for code, variable, severity in counts),
         )
-        values = [audit.read, len(audit.unread), *counts.values()]
-        return Batch([DeviceReadings("", now, series, values)], audit=msgspec.json.encode(audit_record(audit)))
+        values = [audit.read, audit.unread_count, *counts.values()]
+        return Batch([DeviceReadings("", now, series, values)], audit=msgspec.json.encode(shortened(audit)))
 
-    def _audit(self) -> Audit:
+    def _audit(self) -> AuditRecord:
         wanted = [pid for pid in self._order.pids if self._may_touch(str(pid))]
         node = NodeFacts()
         if self._may_touch(NODE):
@@ -65,7 +65,8 @@ class NcclSettingsSource(Source):
             node = read_facts(self._order.driver, self._sysfs, self._procfs)
         audit = audit_processes(wanted, node, self._procfs, self._report)
         silent = [UnreadProcess(pid, "no_answer") for pid in self._order.pids if str(pid) in self._leave_out]
-        return Audit(audit.remarks, audit.read, (*silent, *audit.unread))
+        unread = (*silent, *audit.unread)
+        return replace(audit, unread=unread, unread_count=len(unread))
 
 
 def make_source(origin: Origin) -> NcclSettingsSource:

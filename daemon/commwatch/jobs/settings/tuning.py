@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from commwatch.jobs.settings.facts import RemarkCode, SettingSeverity
 from commwatch.jobs.settings.process import Said, View
+from commwatch.jobs.settings.records import RemarkCode, SettingSeverity
 from commwatch.jobs.settings.values import chosen
 
 _SMALL_BUFFER = 2**20

@@ -1,10 +1,14 @@
-"""What is known of the variables that NCCL, torch and CUDA read."""
+"""What is known of the variables that NCCL, torch and CUDA read: data/nccl_variables.yaml, read when first needed."""
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
+
+_FILE = Path(__file__).resolve().parents[2] / "data/nccl_variables.yaml"
 
 Reader: TypeAlias = Literal["nccl", "torch", "cuda"]
 Kind: TypeAlias = Literal[
@@ -42,6 +46,16 @@ class KnownVariables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to use instead, by a name that nothing reads."""
     plugins: dict[str, str]
     """Which plugin reads names that begin so."""
+
+
+@cache
+def known_variables() -> KnownVariables:
+    """All that is known of settings by name."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    content = yaml.load(_FILE.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - both loaders are safe
+    return msgspec.convert(content, KnownVariables)
 
 
 def parse_version(text: str) -> Version:
