@@ -9,8 +9,7 @@ import pytest
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
 from commwatch.diagnosis.settings import AREAS, area_of, settings
-from commwatch.jobs.settings import RemarkCode
-from commwatch.jobs.settings.records import AuditRecord, SettingRemark, UnreadProcess
+from commwatch.jobs.settings.records import AuditRecord, RemarkCode, SettingRemark, UnreadProcess
 from diagnosis.exposed import known_of, merged
 
 JOBS, PINNED, SHARED = "NCCL settings of running jobs", "memory that a process may pin (ulimit -l)", "size of /dev/shm"

@@ -13,7 +13,7 @@ import pytest
 from commwatch.commands import diagnose_settings
 from commwatch.commands.diagnose_settings import SettingsUnreadable, parse_environment_text, run_settings
 from commwatch.config.settings import Config, Paths
-from commwatch.jobs.settings import NodeFacts, RdmaPort
+from commwatch.jobs.settings.facts import NodeFacts, RdmaPort
 from commwatch.jobs.settings.node_network import NodeNetwork
 from commwatch.workers import by_hand
 

@@ -11,9 +11,9 @@ from typing import get_args
 import msgspec
 import pytest
 
-from commwatch.jobs.settings import NodeFacts, RdmaPort
 from commwatch.jobs.settings import audit as settings_audit
 from commwatch.jobs.settings.audit import AUDIT_SECONDS, audit_environment, audit_file, audit_processes, shortened
+from commwatch.jobs.settings.facts import NodeFacts, RdmaPort
 from commwatch.jobs.settings.process_environment import UnreadReason
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
 from commwatch.jobs.settings.source import NODE, READ, UNREAD, NcclSettingsSource

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.jobs.settings import ProcessSettings, kept_name
+from commwatch.jobs.settings.facts import ProcessSettings
+from commwatch.jobs.settings.names import kept_name
 from commwatch.jobs.settings.process_environment import (
     parse_environment,
     read_process_settings,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.jobs.settings import NodeFacts, RdmaPort
+from commwatch.jobs.settings.facts import NodeFacts, RdmaPort
 from commwatch.jobs.settings.node_network import NodeNetwork
 from commwatch.jobs.settings.topology_facts import node_facts
 from commwatch.node.topology.model import NodeTopology, Topology

@@ -19,7 +19,8 @@ from commwatch.lines import HEADING, WIDTH, Line, printable
 from commwatch.views.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
-    from commwatch.jobs.settings import NodeFacts, SettingRemark
+    from commwatch.jobs.settings.facts import NodeFacts
+    from commwatch.jobs.settings.records import SettingRemark
 
 SCHEMA: Literal["commwatch-settings-audit/1"] = "commwatch-settings-audit/1"
 _DEADLINE_SECONDS = 10.0
@@ -114,7 +115,7 @@ def _read(name: str) -> bytes:
 
 def _node(config: Config) -> tuple[NodeFacts, str]:
     """What settings are held against, and the same in words. Whatever may hang is read in processes of their own."""
-    from commwatch.jobs.settings import NodeFacts
+    from commwatch.jobs.settings.facts import NodeFacts
     from commwatch.jobs.settings.topology_facts import node_facts
     from commwatch.workers.by_hand import ask_network, read_topology, simulated_files
 
@@ -135,8 +136,8 @@ def _node(config: Config) -> tuple[NodeFacts, str]:
 
 
 def _audited(name: str, data: bytes, node: NodeFacts) -> AuditedFile:
-    from commwatch.jobs.settings import kept_name
     from commwatch.jobs.settings.audit import audit_environment, audit_file
+    from commwatch.jobs.settings.names import kept_name
     from commwatch.jobs.settings.process_environment import MOST_SETTINGS
 
     if name.endswith(".conf"):

@@ -6,15 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from commwatch.jobs.settings import (
-    Job,
-    NodeFacts,
-    ProcessSettings,
-    RdmaPort,
-    Setting,
-    SettingRemark,
-    judge_settings,
-)
+from commwatch.jobs.settings.facts import Job, NodeFacts, ProcessSettings, RdmaPort, Setting
+from commwatch.jobs.settings.judge import judge_settings
+from commwatch.jobs.settings.records import SettingRemark
 from commwatch.jobs.settings.variables import known_variables
 
 KNOWN = known_variables()

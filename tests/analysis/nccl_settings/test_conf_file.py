@@ -9,15 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import HGX, KNOWN
-from commwatch.jobs.settings import (
-    ConfFile,
-    ProcessSettings,
-    Setting,
-    effective_settings,
-    judge_settings,
-    kept_name,
-    parse_conf_file,
-)
+from commwatch.jobs.settings.conf_file import ConfFile, effective_settings, parse_conf_file
+from commwatch.jobs.settings.facts import ProcessSettings, Setting
+from commwatch.jobs.settings.judge import judge_settings
+from commwatch.jobs.settings.names import kept_name
 from commwatch.jobs.settings.process import read_number
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import HGX, KNOWN, judged, said
-from commwatch.jobs.settings import CODES, SEVERITIES, kept_name, public_name, secret_name
-from commwatch.jobs.settings.names import edit_distance
-from commwatch.jobs.settings.variables import parse_version
+from commwatch.jobs.settings.names import edit_distance, kept_name, secret_name
+from commwatch.jobs.settings.records import CODES, SEVERITIES
+from commwatch.jobs.settings.variables import parse_version, public_name
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analysis.nccl_settings.cases import HGX, KNOWN, process, rank
-from commwatch.jobs.settings import Job, ProcessSettings, judge_settings
+from commwatch.jobs.settings.facts import Job, ProcessSettings
+from commwatch.jobs.settings.judge import judge_settings
 
 
 def differing(*ranks: ProcessSettings) -> list[tuple[str, str, tuple[int, ...]]]:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import CONSUMER, HGX, KNOWN, judged, port, process, said
-from commwatch.jobs.settings import CODES, NodeFacts, judge_settings, remark_counts
-from commwatch.jobs.settings.facts import Level
+from commwatch.jobs.settings.facts import Level, NodeFacts
+from commwatch.jobs.settings.judge import judge_settings, remark_counts
+from commwatch.jobs.settings.records import CODES
 from support.passes import in_one_pass
 
 NO_RDMA = replace(HGX, rdma_ports=(), nic_levels=frozenset())

@@ -8,24 +8,18 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from commwatch.jobs.settings import (
-    NodeFacts,
-    ProcessSettings,
-    SettingRemark,
-    joined_remarks,
-    judge_process,
-    judge_ranks,
-    judge_settings,
-    known_variables,
-)
+from commwatch.jobs.settings.facts import NodeFacts, ProcessSettings
+from commwatch.jobs.settings.judge import joined_remarks, judge_process, judge_settings
 from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.jobs.settings.process_environment import (
     read_process_settings,
     settings_of_environment,
     settings_of_file,
 )
-from commwatch.jobs.settings.records import AuditRecord, UnreadProcess
+from commwatch.jobs.settings.ranks import judge_ranks
+from commwatch.jobs.settings.records import AuditRecord, SettingRemark, UnreadProcess
 from commwatch.jobs.settings.topology_facts import node_facts
+from commwatch.jobs.settings.variables import known_variables
 from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import DriverFacts

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from commwatch.jobs.settings import RdmaPort
+from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.sources import files
 from commwatch.sources.gpudirect import read_gpudirect
 

@@ -13,21 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from commwatch.jobs.settings import (
-    ConfFile,
-    KnownVariables,
-    Origin,
-    ProcessSettings,
-    Setting,
-    effective_settings,
-    kept_name,
-    parse_conf_file,
-    secret_name,
-)
+from commwatch.jobs.settings.conf_file import ConfFile, effective_settings, parse_conf_file
+from commwatch.jobs.settings.facts import Origin, ProcessSettings, Setting
 from commwatch.jobs.settings.launcher import LAUNCHER_NAMES, launched
+from commwatch.jobs.settings.names import kept_name, secret_name
 from commwatch.jobs.settings.process_facts import home_of, interfaces, link, nccl_version, user_id
 from commwatch.jobs.settings.records import UnreadProcess
 from commwatch.jobs.settings.rooted_files import RootedFiles, open_directory
+from commwatch.jobs.settings.variables import KnownVariables
 from commwatch.sources import files
 from commwatch.sources.services import node_processes_visible
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from commwatch.jobs.settings import NodeFacts, known_variables, remark_counts
 from commwatch.jobs.settings.audit import audit_processes, read_facts, shortened
+from commwatch.jobs.settings.facts import NodeFacts
+from commwatch.jobs.settings.judge import remark_counts
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord, UnreadProcess
+from commwatch.jobs.settings.variables import known_variables
 from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.sources.base import Origin, Source
 from commwatch_exporters.snapshot import Series

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from commwatch.jobs.settings import NodeFacts
-from commwatch.jobs.settings.facts import Level
+from commwatch.jobs.settings.facts import Level, NodeFacts
 from commwatch.jobs.settings.node_network import NodeNetwork
 from commwatch.node.topology.model import Gpu, NodeTopology, Topology
 from commwatch.node.topology.paths import PathClass, nearest_nics, nvlinks_between, pci_path, switch_links

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
+import yaml
 
 _FILE = Path(__file__).resolve().parents[2] / "data/nccl_variables.yaml"
 
@@ -51,8 +52,6 @@ class KnownVariables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def known_variables() -> KnownVariables:
     """All that is known of settings by name."""
-    import yaml
-
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     content = yaml.load(_FILE.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - both loaders are safe
     return msgspec.convert(content, KnownVariables)
