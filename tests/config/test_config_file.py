@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from commwatch.config.settings import Config
-from commwatch.config.yaml_file import Override, load_config
+from commwatch.config.yaml_file import Override, load_config, read_shipped
 from commwatch.errors import ConfigError
 
 
@@ -155,3 +156,49 @@ def test_yaml_dates_and_other_types_do_not_break_the_loader(tmp_path: Path) -> N
     with pytest.raises(ConfigError) as caught:
         load_config(file)
     assert caught.value.line == 2
+
+
+class _Fault(msgspec.Struct, forbid_unknown_fields=True):
+    """What a shipped file of the tests has by number."""
+
+    name: str
+    severity: str = "info"
+
+
+def test_a_shipped_file_may_say_what_entries_have_in_common(tmp_path: Path) -> None:
+    """By aliases and merge keys; what an entry says itself holds, wherever it stands."""
+    file = tmp_path / "data.yaml"
+    file.write_text("7: &seven {name: a, severity: warning}\n8: *seven\n9: {name: b, <<: *seven}\n")
+
+    assert read_shipped(file, dict[int, _Fault]) == {
+        7: _Fault("a", "warning"), 8: _Fault("a", "warning"), 9: _Fault("b", "warning"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("7: {name: a}\n8:\n  severity: info\n", "2: 8.name: is missing"),
+        ("7: {name: a}\n8:\n  nam: info\n", "3: 8.nam: unknown key; did you mean name?"),
+        ("7:\n  name: [a]\n", "2: 7.name: expected text; got a list"),
+        ("7:\n  name: 'a\n", "is not valid YAML"),
+    ],
+)
+def test_a_mistake_in_a_shipped_file_is_named_as_one_of_the_user(tmp_path: Path, text: str, problem: str) -> None:
+    """With file, line and key."""
+    file = tmp_path / "data.yaml"
+    file.write_text(text)
+
+    with pytest.raises(ConfigError, match=r"data\.yaml:") as caught:
+        read_shipped(file, dict[int, _Fault])
+    assert problem in str(caught.value)
+
+
+def test_a_shipped_file_may_be_read_as_text_alone(tmp_path: Path) -> None:
+    """Then a PCI address is none to the base 60, and numbers and truth values are still read where they are wanted."""
+    file = tmp_path / "data.yaml"
+    file.write_text("device: 0000:21:00.0\ncount: 3\nfast: false\n")
+
+    assert read_shipped(file, dict[str, str], texts_only=True)["device"] == "0000:21:00.0"
+    file.write_text("count: 3\n")
+    assert read_shipped(file, dict[str, int], texts_only=True) == {"count": 3}

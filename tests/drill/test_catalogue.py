@@ -6,7 +6,6 @@ import re
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 
@@ -14,6 +13,7 @@ from commwatch.drill.catalogue import UnknownDrill, choose, load_drills, without
 from commwatch.drill.drill import Drill
 from commwatch.drill.node import fault_file
 from commwatch.drill.rehearsal import ALWAYS
+from commwatch.errors import ConfigError
 from commwatch.findings.codes import CODES
 from commwatch.generate.alert_rules import shipped_alerts
 from commwatch.simulation.faults.kinds import FAMILIES
@@ -102,12 +102,21 @@ def test_an_unknown_name_is_an_error_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    "row", [{"preset": "h100x8", "alert": "A"}, {"alerts": []}, {"preset": "h100x8", "within": "3 parsecs"}]
+    ("row", "key"),
+    [
+        ({"preset": "h100x8", "alert": "A"}, "alert"),
+        ({"alerts": []}, "preset"),
+        ({"preset": "h100x8", "within": "3 parsecs"}, "within"),
+    ],
 )
-def test_a_row_with_an_unknown_key_a_missing_one_or_a_wrong_time_is_refused(row: dict[str, object]) -> None:
-    """So that a slip of the pen does not become a drill that shows nothing."""
-    with pytest.raises(msgspec.ValidationError):
-        load_drills(yaml.safe_dump({"GPU": {"one": row}}))
+def test_a_row_with_an_unknown_key_a_missing_one_or_a_wrong_time_is_refused(
+    row: dict[str, object], key: str, tmp_path: Path
+) -> None:
+    """With file, line and key, so that a slip of the pen does not become a drill that shows nothing."""
+    (tmp_path / "drills.yaml").write_text(yaml.safe_dump({"GPU": {"one": row}}))
+
+    with pytest.raises(ConfigError, match=rf"drills.yaml:\d: GPU\.one\.{key}: "):
+        load_drills(tmp_path / "drills.yaml")
 
 
 def test_the_documentation_has_every_key_of_the_catalogue() -> None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
-import yaml
+import msgspec
 
 from commwatch.config.assets import asset
+from commwatch.config.yaml_file import decode, read_shipped, read_yaml
 from commwatch.errors import ConfigError
 from commwatch.footprint import sha256_hex
 
 Unit: TypeAlias = Literal["ratio", "factor", "seconds", "results", "count"]
 
 _WHOLE_UNITS = frozenset({"results", "count"})
-_ENTRY_KEYS = frozenset({"value", "unit", "origin"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +117,21 @@ class Thresholds:
         return sha256_hex(canonical.encode())[:12]
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """One entry of a thresholds file."""
+class Threshold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of the shipped file."""
 
-    value: float
+    value: int | float
     unit: Unit
     origin: str
+
+
+class _Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of a user's file."""
+
+    value: int | float
+    unit: Unit | None = None
+    """As in the shipped file, where it is said."""
+    origin: str = ""
 
 
 def shipped_thresholds() -> dict[str, Threshold]:
@@ -134,8 +141,8 @@ def shipped_thresholds() -> dict[str, Threshold]:
         ConfigError: the shipped file is damaged or does not fit this version.
     """
     path = asset("alerts/thresholds.yaml")
-    entries = _read(path, known={})
     names = {one.name for one in fields(Thresholds)}
+    entries = read_shipped(path, dict[str, Threshold])
     if names != entries.keys():
         differing = ", ".join(sorted(names ^ entries.keys()))
         raise ConfigError(str(path), None, differing, "the file and this version of commwatch do not fit together")
@@ -151,94 +158,32 @@ def load_thresholds(override: Path | None) -> Thresholds:
     Raises:
         ConfigError: a file cannot be read, names an unknown key, or holds a value of the wrong type or range.
     """
-    entries = shipped_thresholds()
+    shipped = shipped_thresholds()
+    values = {key: entry.value for key, entry in shipped.items()}
     if override is not None:
-        entries |= _read(override, known=entries)
-    # Whole numbers were read as such, by unit.
-    return Thresholds(**{key: entry.value for key, entry in entries.items()})  # type: ignore[arg-type]
+        document = read_yaml(override, may_be_empty=True)
+        for key in document.values:
+            if key not in shipped:
+                raise document.error((key,), "no such threshold; alerts/thresholds.yaml has them all")
+        for key, change in decode(document, dict[str, _Change]).items():
+            unit = shipped[key].unit
+            if change.unit not in (None, unit):
+                raise document.error((key, "unit"), f"is {change.unit}; expected {unit}")
+            if problem := _problem(change.value, unit):
+                raise document.error((key, "value"), f"{problem}, got {change.value}")
+            values[key] = change.value
+    whole = {key: int(value) for key, value in values.items() if shipped[key].unit in _WHOLE_UNITS}
+    return Thresholds(**values | whole)  # type: ignore[arg-type]  # by unit whole numbers
 
 
-def _read(path: Path, known: Mapping[str, Threshold]) -> dict[str, Threshold]:
-    """Read one file; where ``known`` is given, no other key is allowed, and unit and origin may be left out."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), None, "", f"cannot be read: {error}") from error
-    return parse_thresholds(text, str(path), known)
-
-
-def parse_thresholds(text: str, file: str, known: Mapping[str, Threshold]) -> dict[str, Threshold]:
-    """The entries of a thresholds file.
-
-    Args:
-        text: YAML.
-        file: what error messages call it.
-        known: the only keys allowed, with their units; empty for the shipped file, where unit and origin are needed.
-
-    Raises:
-        ConfigError: with the line and the key.
-    """
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise ConfigError(file, line, "", f"not YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(file, None, "", f"not YAML: {error}") from error
-    if root is None:
-        return {}
-    if not isinstance(root, yaml.MappingNode):
-        raise ConfigError(file, root.start_mark.line + 1, "", "expected a mapping of thresholds")
-    entries: dict[str, Threshold] = {}
-    for key_node, entry_node in root.value:
-        key, line = str(key_node.value), key_node.start_mark.line + 1
-        if key in entries:
-            raise ConfigError(file, line, key, "stands here twice")
-        if known and key not in known:
-            raise ConfigError(file, line, key, "no such threshold; alerts/thresholds.yaml has them all")
-        entries[key] = _entry(entry_node, file, key, known.get(key))
-    return entries
-
-
-def _entry(node: yaml.Node, file: str, key: str, shipped: Threshold | None) -> Threshold:
-    line = node.start_mark.line + 1
-    if not isinstance(node, yaml.MappingNode):
-        raise ConfigError(file, line, key, "expected {value: NUMBER}")
-    nodes: dict[str, yaml.Node] = {str(name.value): value for name, value in node.value}
-    if unknown := sorted(nodes.keys() - _ENTRY_KEYS):
-        raise ConfigError(file, line, key, f"unknown {', '.join(unknown)}; expected value, unit, origin")
-    if "value" not in nodes:
-        raise ConfigError(file, line, key, "value is missing")
-    unit = _unit(nodes.get("unit"), file, line, key, shipped)
-    origin_node = nodes.get("origin")
-    origin = str(origin_node.value) if origin_node is not None else file
-    if shipped is None and origin_node is None:
-        raise ConfigError(file, line, key, "origin is missing")
-    return Threshold(_value(nodes["value"], file, key, unit), unit, origin)
-
-
-def _unit(node: yaml.Node | None, file: str, line: int, key: str, shipped: Threshold | None) -> Unit:
-    if node is None and shipped is not None:
-        return shipped.unit
-    written = str(node.value) if node is not None else ""
-    allowed = get_args(Unit) if shipped is None else (shipped.unit,)
-    for unit in get_args(Unit):
-        if written == unit and unit in allowed:
-            return unit  # type: ignore[no-any-return]  # get_args of the alias gives its own members
-    raise ConfigError(file, line, key, f"unit is {written or 'missing'}; expected {' or '.join(allowed)}")
-
-
-def _value(node: yaml.Node, file: str, key: str, unit: Unit) -> float:
-    line = node.start_mark.line + 1
-    value = yaml.safe_load(yaml.serialize(node))
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigError(file, line, key, f"expected a number, got {value!r}")
+def _problem(value: float, unit: Unit) -> str:
+    """What a value should be and is not; empty where it can be one."""
+    if not math.isfinite(value):
+        return "expected a number"
     if value <= 0:
-        raise ConfigError(file, line, key, f"expected more than 0, got {value}")
+        return "expected more than 0"
     if unit == "ratio" and value > 1:
-        raise ConfigError(file, line, key, f"expected a ratio of at most 1, got {value}")
-    if unit in _WHOLE_UNITS:
-        if value != int(value):
-            raise ConfigError(file, line, key, f"expected a whole number of {unit}, got {value}")
-        return int(value)
-    return value
+        return "expected a ratio of at most 1"
+    if unit in _WHOLE_UNITS and value != int(value):
+        return f"expected a whole number of {unit}"
+    return ""

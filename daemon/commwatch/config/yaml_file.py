@@ -1,8 +1,7 @@
-"""Reads the configuration: YAML file, environment and flags in, a ``Config`` or one clear error out."""
+"""Reads YAML, of users and of our own, into what is wanted, or gives one clear error with file, line and key."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from commwatch.config.settings import Config, Section, decode_quantity
+from commwatch.config.settings import Config, decode_quantity
 from commwatch.errors import ConfigError
 
+_Kind = TypeVar("_Kind")
 Steps = tuple["str | int", ...]
 """The way to a value: keys and list positions."""
 
@@ -36,6 +36,12 @@ class YamlDocument:
     values: dict[str, Any]
     lines: Mapping[Steps, int]
     file: str
+    texts_only: bool = False
+    """Each value is a text; numbers and truth values are read from it where they are wanted."""
+
+    def convert(self, values: object, kind: type[_Kind]) -> _Kind:
+        """Values of the document, or of a part of it, as a type; raises msgspec's error."""
+        return msgspec.convert(values, kind, strict=not self.texts_only, dec_hook=decode_quantity, str_keys=True)
 
     def error(self, steps: Steps, problem: str) -> ConfigError:
         """An error at a value, with the line of the nearest key that the file has."""
@@ -53,12 +59,36 @@ def dotted(steps: Steps) -> str:
     return text
 
 
-def read_yaml(path: Path) -> YamlDocument:
-    """Read a YAML file whose top level is a mapping.
+def read_yaml(path: Path, *, may_be_empty: bool = False) -> YamlDocument:
+    """Read a user's YAML file whose top level is a mapping.
 
     Raises:
-        ConfigError: it cannot be read, is empty, is not YAML, names a key twice, or is no mapping.
+        ConfigError: it cannot be read, is empty, is not YAML, names a key or a node twice, or is no mapping.
     """
+    node = _composed(path, yaml.SafeLoader)
+    if node is None and not may_be_empty:
+        raise ConfigError(str(path), None, "", "is empty; write at least one setting, or leave the file out")
+    return _document(None if node is None else _without_aliases(node, str(path)), path)
+
+
+def read_shipped(path: Path, kind: type[_Kind], *, texts_only: bool = False) -> _Kind:
+    """Read a YAML file of ours: by the fast parser, where there is one, and with aliases.
+
+    Args:
+        path: of the file.
+        kind: what its values are.
+        texts_only: no value is what YAML takes it for: a PCI address would be a number to the base 60.
+
+    Raises:
+        ConfigError: as in ``read_yaml``, and where the values are of another kind.
+    """
+    name = "BaseLoader" if texts_only else "SafeLoader"
+    loader = getattr(yaml, f"C{name}", getattr(yaml, name))
+    return decode(_document(_composed(path, loader), path, texts_only=texts_only), kind)
+
+
+def _composed(path: Path, loader: Any) -> yaml.Node | None:
+    """The tree of a file; None where it is empty."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -66,19 +96,20 @@ def read_yaml(path: Path) -> YamlDocument:
     except OSError as error:
         raise ConfigError(str(path), None, "", f"cannot be read: {error.strerror}") from error
     try:
-        node = yaml.compose(text, yaml.SafeLoader)
+        return yaml.compose(text, loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
         raise ConfigError(str(path), line, "", f"is not valid YAML: {_in_short(error)}") from error
     except yaml.YAMLError as error:
         raise ConfigError(str(path), None, "", f"is not valid YAML: {error}") from error
-    if node is None:
-        raise ConfigError(str(path), None, "", "is empty; write at least one setting, or leave the file out")
+
+
+def _document(node: yaml.Node | None, path: Path, *, texts_only: bool = False) -> YamlDocument:
     lines: dict[Steps, int] = {}
-    values = _plain(_without_aliases(node, str(path)), (), lines, str(path))
+    values = {} if node is None else _plain(node, (), lines, str(path))
     if not isinstance(values, dict):
         raise ConfigError(str(path), 1, "", "expected settings as KEY: VALUE, found something else")
-    return YamlDocument(values, lines, str(path))
+    return YamlDocument(values, lines, str(path), texts_only)
 
 
 def _without_aliases(node: yaml.Node, file: str) -> yaml.Node:
@@ -98,6 +129,7 @@ def _without_aliases(node: yaml.Node, file: str) -> yaml.Node:
 
 
 _CANNOT_BE_USED = re.compile("[\\0\ud800-\udfff]")
+_MERGE = "tag:yaml.org,2002:merge"
 _UNUSABLE = "holds a NUL or half of a surrogate pair, which no name, path or password can; take it out"
 
 
@@ -105,6 +137,7 @@ def _plain(node: yaml.Node, steps: Steps, lines: dict[Steps, int], file: str) ->
     lines.setdefault(steps, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         values: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = str(key_node.value)
             line = key_node.start_mark.line + 1
@@ -112,15 +145,18 @@ def _plain(node: yaml.Node, steps: Steps, lines: dict[Steps, int], file: str) ->
                 raise ConfigError(file, line, dotted(steps), _UNUSABLE)
             if key in values:
                 raise ConfigError(file, line, dotted((*steps, key)), f"is already set in line {lines[(*steps, key)]}")
+            if key_node.tag == _MERGE and isinstance(value_node, yaml.MappingNode):
+                merged |= _plain(value_node, steps, lines, file)
+                continue
             lines[(*steps, key)] = line
             values[key] = _plain(value_node, (*steps, key), lines, file)
-        return values
+        return merged | values
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item, (*steps, position), lines, file) for position, item in enumerate(node.value)]
     if _CANNOT_BE_USED.search(str(node.value)):
         raise ConfigError(file, node.start_mark.line + 1, dotted(steps), _UNUSABLE)
     try:
-        return yaml.SafeLoader("").construct_object(node)
+        return yaml.constructor.SafeConstructor().construct_object(node)
     except yaml.MarkedYAMLError as error:
         raise ConfigError(file, node.start_mark.line + 1, dotted(steps), _in_short(error)) from error
     except (ValueError, KeyError, AttributeError) as error:  # by PyYAML, where a form or a tag promises something else
@@ -148,9 +184,9 @@ def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config
     for override in overrides:
         _set(values, override, document)
     try:
-        config = msgspec.convert(values, Config, dec_hook=decode_quantity)
+        config = document.convert(values, Config)
     except msgspec.ValidationError as error:
-        steps, problem = _explain(error, values, Config)
+        steps, problem = _explain(error, document, Config)
         raise _error_at(steps, problem, overrides, document) from error
     if config.simulation.faults and not config.simulation.preset:
         problem = "is for a simulated node: name one with --simulate, such as --simulate h100x8"
@@ -158,19 +194,16 @@ def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config
     return config
 
 
-_Kind = TypeVar("_Kind", bound=Section)
-
-
 def decode(document: YamlDocument, kind: type[_Kind]) -> _Kind:
-    """The values of a document as another kind of settings.
+    """The values of a document as what they are to be.
 
     Raises:
         ConfigError: as in ``load_config``.
     """
     try:
-        return msgspec.convert(document.values, kind, dec_hook=decode_quantity)
+        return document.convert(document.values, kind)
     except msgspec.ValidationError as error:
-        raise document.error(*_explain(error, document.values, kind)) from error
+        raise document.error(*_explain(error, document, kind)) from error
 
 
 def _error_at(steps: Steps, problem: str, overrides: Sequence[Override], document: YamlDocument) -> ConfigError:
@@ -197,21 +230,26 @@ def _set(values: dict[str, Any], override: Override, document: YamlDocument) -> 
 
 
 _UNKNOWN_KEY = re.compile(r"Object contains unknown field `(?P<key>.*)`")
+_MISSING_KEY = re.compile(r"Object missing required field `(?P<key>.*)`")
 _AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<key>key` in `)?(?P<path>\$.*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<position>\d+|\.\.\.)\]")
 
 
-def _explain(error: msgspec.ValidationError, values: dict[str, Any], kind: type[Section]) -> tuple[Steps, str]:
+def _explain(error: msgspec.ValidationError, document: YamlDocument, kind: Any) -> tuple[Steps, str]:
     """Where in the settings msgspec found what, in words of ours."""
     match = _AT.match(str(error))
     assert match is not None, error  # noqa: S101 - the expression matches any text
-    steps = _resolve(match["path"] or "$", values, error, kind, in_key=match["key"] is not None)
-    problem = match["problem"]
+    steps = _resolve(match["path"] or "$", document, error, kind, in_key=match["key"] is not None)
+    problem, values = match["problem"], document.values
     if unknown := _UNKNOWN_KEY.fullmatch(problem):
+        import difflib  # for this error alone
+
         known = _known_keys(steps, kind)
         close = difflib.get_close_matches(unknown["key"], known, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
         return (*steps, unknown["key"]), f"unknown key; {hint}"
+    if missing := _MISSING_KEY.fullmatch(problem):
+        return (*steps, missing["key"]), "is missing"
     if problem.startswith("Invalid enum value"):
         wrong = steps[-1] if match["key"] else _value_at(steps, values)
         return steps, f"{wrong!r} is not possible; possible: {_choices(steps, kind)}"
@@ -219,6 +257,7 @@ def _explain(error: msgspec.ValidationError, values: dict[str, Any], kind: type[
 
 
 def _in_our_words(problem: str, value: object) -> str:
+    problem = problem.replace("`int | float", "`float")
     names = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "array": "a list",
              "object": "settings as KEY: VALUE", "null": "nothing"}  # fmt: skip
     text = re.sub(r"`(\w+)( \| null)?`", lambda match: names.get(match[1], match[1]), problem)
@@ -237,7 +276,7 @@ def _value_at(steps: Steps, values: object) -> object:
     return values
 
 
-def _resolve(path: str, values: object, error: msgspec.ValidationError, kind: type[Section], *, in_key: bool) -> Steps:
+def _resolve(path: str, document: YamlDocument, error: msgspec.ValidationError, kind: Any, *, in_key: bool) -> Steps:
     """The steps of a msgspec path; its ``[...]`` does not say which entry of a mapping, so each is tried alone."""
     steps: Steps = ()
     for match in _STEP.finditer(path[1:]):
@@ -246,12 +285,12 @@ def _resolve(path: str, values: object, error: msgspec.ValidationError, kind: ty
         elif match["position"] != "...":
             steps = (*steps, int(match["position"]))
         else:
-            steps = (*steps, _culprit(steps, values, str(error), kind))
-    return (*steps, _culprit(steps, values, str(error), kind)) if in_key else steps
+            steps = (*steps, _culprit(steps, document, str(error), kind))
+    return (*steps, _culprit(steps, document, str(error), kind)) if in_key else steps
 
 
-def _culprit(steps: Steps, values: object, message: str, kind: type[Section]) -> str:
-    entries = _value_at(steps, values)
+def _culprit(steps: Steps, document: YamlDocument, message: str, kind: Any) -> str:
+    entries = _value_at(steps, document.values)
     if not isinstance(entries, dict):
         return "?"
     for key, value in entries.items():
@@ -259,14 +298,14 @@ def _culprit(steps: Steps, values: object, message: str, kind: type[Section]) ->
         for step in reversed(steps):
             alone = {step: alone}
         try:
-            msgspec.convert(alone, kind, dec_hook=decode_quantity)
+            document.convert(alone, kind)
         except msgspec.ValidationError as error:
             if str(error) == message:
                 return str(key)
     return "?"
 
 
-def _kind_at(steps: Steps, root: type[Section]) -> Any:
+def _kind_at(steps: Steps, root: Any) -> Any:
     """The type that a setting has, as msgspec describes it."""
     kind: Any = msgspec.inspect.type_info(root)
     for step in steps:
@@ -280,12 +319,12 @@ def _kind_at(steps: Steps, root: type[Section]) -> Any:
     return kind
 
 
-def _known_keys(steps: Steps, root: type[Section]) -> list[str]:
+def _known_keys(steps: Steps, root: Any) -> list[str]:
     """The keys that a section knows."""
     kind = _kind_at(steps, root)
     return [field.name for field in kind.fields] if isinstance(kind, msgspec.inspect.StructType) else []
 
 
-def _choices(steps: Steps, root: type[Section]) -> str:
+def _choices(steps: Steps, root: Any) -> str:
     kind = _kind_at(steps, root)
     return ", ".join(map(str, kind.values)) if isinstance(kind, msgspec.inspect.LiteralType) else ""

@@ -5,43 +5,31 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import yaml
 
-from commwatch.config.settings import decode_quantity
+from commwatch.config.yaml_file import read_shipped
 from commwatch.drill.drill import Drill
 from commwatch.drill.programs import DrillError
 
 FILE = Path(__file__).resolve().parents[1] / "data/drills.yaml"
 
 
-def load_drills(text: str | None = None) -> dict[str, Drill]:
+def load_drills(file: Path = FILE) -> dict[str, Drill]:
     """The drills by name, in the order of the file.
 
-    Args:
-        text: of another catalogue; the shipped one where absent.
-
     Raises:
-        msgspec.ValidationError: a row has an unknown key or a value that cannot be.
+        ConfigError: a row has an unknown key or a value that cannot be.
         ValueError: two rows have one name.
     """
-    # Values stay text: a PCI address would be read as a number to the base 60.
-    families = yaml.load(FILE.read_text(encoding="utf-8") if text is None else text, Loader=yaml.BaseLoader)  # noqa: S506
+    families = read_shipped(file, dict[str, dict[str, Drill]], texts_only=True)
     found: dict[str, Drill] = {}
     for family, rows in families.items():
-        for name, row in rows.items():
+        for name, drill in rows.items():
             if name in found:
                 raise ValueError(f"two drills are called {name}")
-            found[name] = _drill(family, name, row)
+            found[name] = msgspec.structs.replace(drill, name=name, family=family)
     return found
-
-
-def _drill(family: str, name: str, row: Mapping[str, Any]) -> Drill:
-    words, flags = {"yes": True, "no": False}, {"fast", "shipped", "stopped"}
-    settings = {key: words.get(value, value) if key in flags else value for key, value in row.items()}
-    return msgspec.convert({"name": name, "family": family, **settings}, Drill, strict=False, dec_hook=decode_quantity)
 
 
 def choose(drills: Mapping[str, Drill], names: Sequence[str]) -> list[Drill]:

@@ -23,9 +23,9 @@ SILENT_SECONDS = 300.0
 class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row of the catalogue. Times are seconds at the shipped intervals."""
 
-    name: str
-    """Unique; the kind of fault and, where there are several drills of it, what tells them apart."""
-    family: str
+    name: str = ""
+    """Its key in the catalogue: the kind of fault and, where there are several drills of it, what tells them apart."""
+    family: str = ""
     """Heading under which the catalogue has it."""
     preset: str
     faults: tuple[dict[str, str], ...] = ()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
+from commwatch.config.yaml_file import read_shipped
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import FALLEN_OFF_BUS, GSP_ERRORS_LIMITED, NVLINK_DETECTION_FAILED
 
@@ -48,9 +48,7 @@ _MESSAGES = {
 @cache
 def meanings(kind: Literal["xid", "sxid"]) -> dict[int, Meaning]:
     """All that is known of Xids or SXids, by number."""
-    text = (_DATA / f"{kind}.yaml").read_text(encoding="utf-8")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return msgspec.convert(yaml.load(text, Loader=loader), dict[int, Meaning])  # noqa: S506 - both loaders are safe
+    return read_shipped(_DATA / f"{kind}.yaml", dict[int, Meaning])
 
 
 def meaning_of(event: HardwareEvent) -> Meaning | None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, field
 
-from commwatch.config.settings import Section, Size, decode_quantity
+from commwatch.config.settings import Section, Size
 from commwatch.config.simulated import node_name
-from commwatch.config.yaml_file import Steps, YamlDocument, read_yaml
+from commwatch.config.yaml_file import YamlDocument, decode, read_yaml
 from commwatch.simulation.node_changes import (
     NoPlace,
     place_adapter,
@@ -96,10 +94,7 @@ def read_node(path: Path) -> Preset:
         ConfigError: it cannot be used; it names file, line and key.
     """
     document = read_yaml(path)
-    try:
-        node = msgspec.convert(document.values, NodeFile, dec_hook=decode_quantity)
-    except msgspec.ValidationError as error:
-        _refuse(document, str(error))
+    node = decode(document, NodeFile)
     if node.like not in PRESETS:
         raise document.error(("like",), f"no preset {node.like!r}; there are {', '.join(PRESETS)}")
     preset = PRESETS[node.like]
@@ -172,23 +167,3 @@ def _with_ports(preset: Preset, adapter: Adapter, address: str) -> Preset:
         )
         preset = replace(preset, rdma_ports=(*preset.rdma_ports, port))
     return preset
-
-
-_AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?:key` in `)?\$(?P<path>.*)`)?$", re.DOTALL)
-_STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<position>\d+)\]")
-_UNKNOWN_KEY = re.compile(r"Object contains unknown field `(?P<key>.*)`")
-_MISSING_KEY = re.compile(r"Object missing required field `(?P<key>.*)`")
-
-
-def _refuse(document: YamlDocument, message: str) -> NoReturn:
-    """Say what msgspec found, with the line and the key."""
-    match = _AT.match(message)
-    path, problem = (match["path"] or "", match["problem"]) if match is not None else ("", message)
-    steps: Steps = tuple(
-        step["name"] if step["name"] is not None else int(step["position"]) for step in _STEP.finditer(path)
-    )
-    if unknown := _UNKNOWN_KEY.fullmatch(problem):
-        raise document.error((*steps, unknown["key"]), "unknown key")
-    if missing := _MISSING_KEY.fullmatch(problem):
-        raise document.error((*steps, missing["key"]), "is missing")
-    raise document.error(steps, problem.replace("`", "").replace("Expected", "expected", 1))

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
-import yaml
+
+from commwatch.config.yaml_file import read_shipped
 
 _FILE = Path(__file__).resolve().parents[2] / "data/nccl_variables.yaml"
 
@@ -52,9 +53,7 @@ class KnownVariables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def known_variables() -> KnownVariables:
     """All that is known of settings by name."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    content = yaml.load(_FILE.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - both loaders are safe
-    return msgspec.convert(content, KnownVariables)
+    return read_shipped(_FILE, KnownVariables)
 
 
 def parse_version(text: str) -> Version:
