@@ -33,7 +33,7 @@ def test_removing_the_file_ends_the_pause(tmp_path: Path) -> None:
     "content", [b"", b"{}", b'{"reason": "two words", "until": 1e10, "since": 0}', b"\xff", b'{"reason": "\xff"}']
 )
 def test_a_file_that_makes_no_sense_pauses_nothing(tmp_path: Path, content: bytes) -> None:
-    """A damaged file must not stop the watching for ever."""
+    """A damaged file must not stop the watching forever."""
     (tmp_path / "maintenance.json").write_bytes(content)
 
     assert MaintenanceFile(tmp_path).read(0.0) is None

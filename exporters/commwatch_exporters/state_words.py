@@ -54,7 +54,7 @@ RDMA_PHYSICAL_STATES: Final[Mapping[int, str]] = {
 """``commwatch_rdma_port_phys_state``."""
 
 COUNTER_ANOMALIES: Final[Mapping[int, str]] = {2: "blank", 3: "stale", 4: "saturated"}
-"""``commwatch_counter_anomaly``: why a counter cannot be believed."""
+"""``commwatch_counter_anomaly``: why a counter cannot be trusted."""
 
 
 def word_of(words: Mapping[int, str], code: float) -> str:

@@ -88,7 +88,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def test_one_fault_on_forty_nodes_at_once_is_one_page(story: Story) -> None:
-    """The alert of the fleet hushes those of the nodes before they page; the resolve is one as well."""
+    """The alert of the fleet silences those of the nodes before they page; the resolve is one as well."""
     for status in ("firing", "resolved"):
         (page,) = story.manager.posts("storm", status)
         assert (page.to, page.names) == ("page", ["CommwatchFaultOnManyNodes"])
@@ -104,7 +104,7 @@ def test_nodes_that_were_seen_first_page_and_the_others_do_not(story: Story) -> 
 
 
 def test_a_gpu_lost_after_its_link_is_the_same_page(story: Story) -> None:
-    """One group, one key: the pager updates its incident, and the lost GPU hushes its link."""
+    """One group, one key: the pager updates its incident, and the lost GPU silences its link."""
     first, second = story.manager.posts("group")
 
     assert first.body["groupKey"] == second.body["groupKey"]
@@ -112,7 +112,7 @@ def test_a_gpu_lost_after_its_link_is_the_same_page(story: Story) -> None:
 
 
 def test_tickets_come_from_nodes_without_a_page(story: Story) -> None:
-    """A warning makes a ticket, beside a page it is hushed, and an info tells no one."""
+    """A warning makes a ticket, beside a page it is silenced, and an info tells no one."""
     found = {(post.to, post.body["groupLabels"]["instance"], *post.names) for post in story.manager.posts("tickets")}
 
     assert found == {
@@ -122,7 +122,7 @@ def test_tickets_come_from_nodes_without_a_page(story: Story) -> None:
 
 
 def test_a_node_that_dies_in_its_incident_pages_once(story: Story) -> None:
-    """That its daemon cannot be seen is a ticket beside its page: no second page, and not hushed by the first."""
+    """That its daemon cannot be seen is a ticket beside its page: no second page, and not silenced by the first."""
     found = sorted((post.to, post.names) for post in story.manager.posts("dying"))
 
     assert found == [("page", ["CommwatchNvlinkDown"]), ("ticket", ["CommwatchDaemonDown"])]
@@ -248,12 +248,12 @@ def test_each_cause_hushes_its_symptoms_and_nothing_else(story: Story) -> None:
     clusters = [f"hush{number}" for number in range(len(HUSHES))]
     for cluster, (cause, symptom, _) in zip(clusters, HUSHES, strict=True):
         story.manager.post(cause | {"cluster": cluster}, symptom | {"cluster": cluster})
-    story.manager.until(lambda: all(len(story.manager.hushed(one)) == 2 for one in clusters))
+    story.manager.until(lambda: all(len(story.manager.silenced(one)) == 2 for one in clusters))
 
     for cluster, (cause, symptom, expected) in zip(clusters, HUSHES, strict=True):
-        hushed = story.manager.hushed(cluster)
+        silenced = story.manager.silenced(cluster)
         name = " ".join(symptom[key] for key in ("alertname", "instance") if key in symptom)
-        assert hushed[name] == expected, (cause, symptom)
+        assert silenced[name] == expected, (cause, symptom)
 
 
 def test_a_restart_of_alertmanager_neither_repeats_nor_loses_a_page(story: Story) -> None:

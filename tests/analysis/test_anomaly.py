@@ -1,4 +1,4 @@
-"""Counters that cannot be believed: each sign at its edge."""
+"""Counters that cannot be trusted: each sign at its edge."""
 
 from __future__ import annotations
 

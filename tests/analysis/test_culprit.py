@@ -339,7 +339,7 @@ def test_nothing_is_made_of_nothing() -> None:
 
 
 def test_the_first_good_matrices_are_kept_and_the_latest() -> None:
-    """Four and eight of one series; another series begins anew."""
+    """Four and eight of one series; another series begins again."""
     one = pair_matrix(EIGHT, quiet(EIGHT).matrix())
     good: tuple[PairMatrix, ...] = ()
     for number in range(20):

@@ -96,7 +96,7 @@ def test_without_the_rate_of_one_nothing_is_said() -> None:
 
 
 def test_a_gap_says_nothing_of_the_time_in_it() -> None:
-    """The comparison begins anew."""
+    """The comparison begins again."""
     node = Node()
 
     assert node.step((100.0, 0.0, 100.0, 100.0), seconds=MOST_SECONDS + 1.0) == {}

@@ -27,7 +27,7 @@ class Ring:
 
 
 def test_what_was_left_out_is_freed_at_the_next_call() -> None:
-    """A configuration that was replaced does not stay for ever."""
+    """A configuration that was replaced does not stay forever."""
     ring = Ring()
     gone = weakref.ref(ring)
     spare_the_garbage_collector()

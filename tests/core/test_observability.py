@@ -160,7 +160,7 @@ def test_an_analysis_is_as_good_as_its_collector() -> None:
 
 
 def test_an_anomaly_is_over_when_its_source_was_read() -> None:
-    """There is no series of a counter that can be believed again."""
+    """There is no series of a counter that can be trusted again."""
     node = Node("rdma", "nvml_nvlink")
     node.put("counter_anomaly", "rdma", {(ANOMALY, ("rdma", "mlx5_0/1", "rdma_port_link_downed_total")): 4})
     assert not node.sees(PORT, [ANOMALY])

@@ -149,7 +149,7 @@ def test_resets_are_counted_by_source_and_device(node: Node) -> None:
 
 
 def test_what_a_worker_counts_itself_is_no_hardware(node: Node) -> None:
-    """The losses of the kernel log begin anew with each worker."""
+    """The losses of the kernel log begin again with each worker."""
     for losses in (3, 0):
         node.run(LOG, collected({"": node.block({("commwatch_kernel_log_losses_total", ()): losses})}))
 

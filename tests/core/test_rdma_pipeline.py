@@ -138,7 +138,7 @@ def test_a_wrap_outlives_the_daemon(tmp_path: Path, boot: str, after: int, expos
 
 
 def test_a_reset_is_not_kept(tmp_path: Path) -> None:
-    """Counters that began anew before the daemon ended have lost nothing any more."""
+    """Counters that began again before the daemon ended have lost nothing any more."""
     node = Node(tmp_path)
     for sent, lost in ((1000, 2**32 - 1), (1001, 4)):
         node.run(4, sent, lost)

@@ -120,7 +120,7 @@ def test_a_group_is_a_copy() -> None:
 
 
 def test_what_names_the_same_series_anew_keeps_the_layout() -> None:
-    """A layout made again for the same series is that of before, with its text: the page is not laid out anew."""
+    """A layout made again for the same series is that of before, with its text: the page is not laid out again."""
     store = Store()
     store.put("network", "eth0", carrier(1), NEVER)
     text = store.snapshot().blocks[0].text(CARRIER)

@@ -61,7 +61,7 @@ def test_nothing_is_written_where_nothing_is_wanted(tmp_path: Path) -> None:
 
 
 def test_a_stop_takes_it_away(tmp_path: Path) -> None:
-    """Else node_exporter would tell its numbers for ever."""
+    """Else node_exporter would tell its numbers forever."""
     kept = Kept(tmp_path / "commwatch.prom")
     kept.beat(100.0)
     asyncio.run(kept.writer.stop())

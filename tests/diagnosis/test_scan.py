@@ -138,7 +138,7 @@ def test_a_daemon_that_is_gone_after_the_scan_takes_nothing_with_it(
 
 @pytest.mark.parametrize("content", [b"{", b'{"backend": "gloo"}'])
 def test_a_past_that_is_damaged_or_of_another_backend_is_none(content: bytes, tmp_path: Path) -> None:
-    """The scan begins anew; what the daemon has is the daemon's to set aside."""
+    """The scan begins again; what the daemon has is the daemon's to set aside."""
     (tmp_path / "probe-all_reduce.json").write_bytes(content)
     scan = scan_in(tmp_path)
 

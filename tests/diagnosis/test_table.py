@@ -67,5 +67,5 @@ def test_a_note_is_said_once() -> None:
 
 
 def test_counts_are_said_in_words() -> None:
-    """The gravest first; nothing of what there is none."""
+    """Most severe first; nothing of what there is none."""
     assert counted([*checks(["8", "8"]), *checks(["4"], "failed")]) == "1 failed, 2 passed"

@@ -105,7 +105,7 @@ def test_findings_with_the_same_causes_are_one() -> None:
 
 
 def test_many_findings_are_counted() -> None:
-    """Eight are told in full, the gravest, and how many more there are."""
+    """Eight are told in full, the most severe, and how many more there are."""
     many = tuple(finding(code=f"code_{number}") for number in range(12))
 
     assert "and 4 more findings; --all shows them" in text(healthy(findings=many))

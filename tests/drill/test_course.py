@@ -128,7 +128,7 @@ def test_a_sign_of_the_same_fault_that_the_catalogue_allows_does_no_harm() -> No
 
 
 def test_a_page_that_never_comes_ends_the_fault_after_twice_its_time() -> None:
-    """Class A: 60 s; the fault does not hold for ever."""
+    """Class A: 60 s; the fault does not hold forever."""
     one = Played().until_fault().go(200)
     assert [action for _, action in one.actions] == ["begin", "finish"]
     one.go(1000)

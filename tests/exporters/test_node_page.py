@@ -58,7 +58,7 @@ def board(*, faulty: bool = False) -> Page:
     ],
 )
 def test_the_verdict_comes_first(severities: tuple[str, ...], word: str, counts: str) -> None:
-    """The gravest finding says how communication is; the window's title says it too."""
+    """The most severe finding says how communication is; the window's title says it too."""
     findings = tuple(FindingStatus(one, "x", "y", 1.0) for one in severities)
     page = page_of({("commwatch_gpu_state", GPU): 0}, Status("1", name="n1", findings=findings))
 
@@ -103,7 +103,7 @@ def test_the_score_with_its_parts_and_losses() -> None:
 
 
 def test_findings_say_where_why_and_what_next() -> None:
-    """Before all tables, the gravest first as they are given; a site with documentation gets a link to the code."""
+    """Before all tables, most severe first as they are given; a site with documentation gets a link to the code."""
     found = FindingStatus(
         "critical", "NVLink is down", "GPU0 link 3", 90.0, ("Xid: GPU0",), "GPU0", "Drain.", "nvlink_down"
     )
@@ -128,7 +128,7 @@ def test_a_cause_says_what_it_explains() -> None:
 
 
 def test_the_verdict_names_the_places() -> None:
-    """The gravest first, each once, the culprit where one is known, without what is only worth knowing."""
+    """Most severe first, each once, the culprit where one is known, without what is only worth knowing."""
     parts = [("critical", "GPU5 (0000:9b:00.0)"), ("critical", "GPU5"), ("warning", "mlx5_0 port 1"), ("info", "ens1"),
              ("warning", "probe ring"), ("warning", "GPU1"), ("warning", "GPU2")]  # fmt: skip
     explained = FindingStatus("critical", "x", "probe all_reduce", 1.0, culprit="GPU3 link 7 (0000:3b:00.0/7)")

@@ -128,7 +128,7 @@ def test_the_page_of_the_node_is_html() -> None:
 
 
 def test_many_readers_cost_one_rendering_a_second() -> None:
-    """For a second everybody gets the same page; then it is made anew, also where nothing has changed: ages grow."""
+    """For a second everybody gets the same page; then it is made again, also where nothing has changed: ages grow."""
     asked: list[float] = []
     clock = Clock()
 
@@ -147,7 +147,7 @@ def test_many_readers_cost_one_rendering_a_second() -> None:
 
 
 def test_documents_are_json_of_whoever_gives_them() -> None:
-    """They are made anew for each request, and no cache between keeps them."""
+    """They are made again for each request, and no cache between keeps them."""
     made = []
 
     def give() -> bytes:

@@ -161,7 +161,7 @@ def test_an_xid_of_the_hardware_drains() -> None:
 
 
 def test_several_faults_are_counted() -> None:
-    """The gravest by name, the others by number."""
+    """The most severe by name, the others by number."""
     reason = judge(report(fault(LISTED), fault("gpu_lost"), fault(UNLISTED)), SLURM).reason
 
     assert reason == f"NVLink is down: {LINK.words}; and 1 more"

@@ -155,7 +155,7 @@ def test_a_failing_counter_does_not_end_the_listening(opened: Opened, listening:
 
 
 def test_the_set_goes_with_the_driver_and_comes_back(opened: Opened, listening: Listening) -> None:
-    """Freed when the driver is let go, made anew when it is opened again."""
+    """Freed when the driver is let go, made again when it is opened again."""
     opened.open()
     opened.collect("events")
     opened.source.close()
@@ -169,7 +169,7 @@ def test_the_set_goes_with_the_driver_and_comes_back(opened: Opened, listening: 
 
 
 def test_a_driver_that_was_unloaded_is_unavailable(opened: Opened, listening: Listening) -> None:
-    """It is opened anew; until then nothing is read."""
+    """It is opened again; until then nothing is read."""
     opened.open()
     opened.collect("events")
     listening.waiting.append(1)

@@ -160,7 +160,7 @@ def test_two_runs_too_close_together_take_no_sample(driver: Driver) -> None:
 
 
 def test_each_pair_is_the_last_sample_and_the_new_one(driver: Driver) -> None:
-    """Two samples are enough for ever, and change places."""
+    """Two samples are enough forever, and change places."""
     opened = driver(_gpu()).open()
     for _ in range(4):
         _read(opened)

@@ -98,7 +98,7 @@ def _newer_version(text: Any, size: object) -> int:
 @pytest.mark.parametrize("collector", ["identity", "gpu", "nvlink", "nvlink_errors", "pcie", "events", "p2p"])
 @pytest.mark.parametrize("code", [UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_MISMATCH])
 def test_a_driver_that_is_unloaded_is_unavailable_in_every_collector(driver: Driver, collector: str, code: int) -> None:
-    """And it is read again, by another version, once it is opened anew."""
+    """And it is read again, by another version, once it is opened again."""
     gpu = hopper()
     opened = driver(gpu, hopper()).open()
     listening = Listening(opened.library)

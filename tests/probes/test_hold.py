@@ -75,7 +75,7 @@ def test_prologues_at_once_keep_the_longest(tmp_path: Path) -> None:
 
 
 def test_a_file_that_makes_no_sense_holds_nothing_and_is_said_once(tmp_path: Path) -> None:
-    """It would keep probes back for ever otherwise."""
+    """It would keep probes back forever otherwise."""
     (tmp_path / "hold.json").write_text("{")
     file = HoldFile(tmp_path)
 

@@ -111,7 +111,7 @@ def test_no_folder_and_no_file_give_empty_notes(tmp_path: Path) -> None:
 
 
 def test_links_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
-    """Only a plain file is a log; a pipe would block for ever."""
+    """Only a plain file is a log; a pipe would block forever."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text(START, encoding="utf-8")
     folder = tmp_path / "cycle"

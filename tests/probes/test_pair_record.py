@@ -282,7 +282,7 @@ def test_a_row_survives_a_restart() -> None:
     "damage", [('"source":3', '"source":4'), ('"destination":0', '"destination":-1'), ('"cells":[', '"cells":[[')]
 )
 def test_a_damaged_history_is_set_aside(damage: tuple[str, str], tmp_path: Path) -> None:
-    """Also where all types are right but a cell is between ends that the matrix does not have: it begins anew."""
+    """Also where all types are right but a cell is between ends that the matrix does not have: it begins again."""
     probe, state = Probe(), StateDirectory(tmp_path)
     for _ in range(3):
         probe.take(gpu3_slow)
@@ -308,7 +308,7 @@ def test_matrices_that_are_too_old_are_not_in_a_row() -> None:
 
 @pytest.mark.parametrize("changed", ["version", "card"])
 def test_only_matrices_of_one_series_are_in_a_row(changed: str) -> None:
-    """Another NCCL version, or another card in the slot, begins anew."""
+    """Another NCCL version, or another card in the slot, begins again."""
     other = PairEndpoint(label="0", device="GPU-new", pci_address="0000:07:00.0")
     around = replace(AROUND, endpoints=(other, *AROUND.endpoints[1:]))
     probe = Probe()

@@ -213,7 +213,7 @@ def test_copies_and_scaling_survive_a_restart() -> None:
 
 
 def test_a_history_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    """Its last values, time and occupancy are kept; its baseline begins anew, as the conditions say more now."""
+    """Its last values, time and occupancy are kept; its baseline begins again, as the conditions say more now."""
     (tmp_path / "probe-ring.json").write_text("""{
         "backend": "simulated",
         "conditions": {"collective": "all_reduce", "latency_bytes": 8, "bandwidth_bytes": 1048576, "ranks": 2,

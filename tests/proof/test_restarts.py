@@ -91,7 +91,7 @@ def test_a_page_outlasts_each_restart_and_is_resolved_once(tmp_path: Path) -> No
             assert (told(manager, "firing"), told(manager, "resolved")) == (once, [])
 
             manager.restart()
-            manager.until(lambda: manager.hushed("example").keys() >= {f"{PAGES[node]} {node}" for node in PAGES})
+            manager.until(lambda: manager.silenced("example").keys() >= {f"{PAGES[node]} {node}" for node in PAGES})
             assert (told(manager, "firing"), told(manager, "resolved")) == (once, [])
 
             quick_rules(tmp_path, ENDING)

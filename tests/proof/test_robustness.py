@@ -39,7 +39,7 @@ HOST_INTERVAL = 0.5
 EDGE = 0.5
 """Values and what is said of their collector may change on two pages, so much apart."""
 UPTIME = 600.0
-"""The nodes have run so long: what began anew is easily told from what went on."""
+"""The nodes have run so long: what began again is easily told from what went on."""
 BYTES_PER_SECOND = 3e6
 """What each NVLink of an idle node sends, see docs/simulation.md."""
 SLACK = 1.5
@@ -256,7 +256,7 @@ def tell(folder: Path) -> LongStory:
         port_gone = one.until(lambda page: success(page)["rdma"] == 0)
         one.until(lambda page: failing(page) >= NVML)
         one.settle(1)
-        # From here on in one file, with times: a file that is written again begins anew what has none.
+        # From here on in one file, with times: a file that is written again begins again what has none.
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(written))
         timed = "".join(
             f"- {{fault: {fault}, at: {started}, for: 14s}}\n"
@@ -326,7 +326,7 @@ def test_a_hung_gpu_is_absent_in_every_collector_and_nothing_else_is(tmp_path: P
 
 
 def test_a_driver_that_is_reloaded_is_read_again(tmp_path: Path) -> None:
-    """Nothing of it is shown meanwhile, no GPU is called missing, its counters begin anew, all else goes on."""
+    """Nothing of it is shown meanwhile, no GPU is called missing, its counters begin again, all else goes on."""
     with episode(tmp_path) as one:
         before = one.inject("- {fault: driver_reload, for: 3s}\n")
         gone = one.until(lambda page: failing(page) == NVML)

@@ -106,7 +106,7 @@ def test_a_fault_that_is_written_now_is_heard_of(driver: Drive) -> None:
 
 
 def test_a_set_ends_with_its_session(driver: Drive) -> None:
-    """Freed, or by a driver that is loaded anew."""
+    """Freed, or by a driver that is loaded again."""
     rehearsal = driver("h100x8", "- {fault: driver_reload, at: 100s, for: 10s}", now=90.0)
     freed, kept = listen(0), listen(0)
     pynvml.nvmlEventSetFree(freed)

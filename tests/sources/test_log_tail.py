@@ -62,7 +62,7 @@ def test_a_line_that_is_never_ended_is_taken_after_a_while(path: Path) -> None:
 
 
 def test_a_line_that_still_grows_is_waited_for(path: Path) -> None:
-    """The time begins anew with each growth."""
+    """The time begins again with each growth."""
     tail = tail_of(path)
     append(path, b"a")
     read(tail, 0.0)
@@ -97,7 +97,7 @@ def test_a_renamed_file_is_read_to_its_end(path: Path) -> None:
 
 
 def test_another_process_goes_on_from_a_position(path: Path) -> None:
-    """Offset and sum are all that it needs; in a file of other content it begins anew."""
+    """Offset and sum are all that it needs; in a file of other content it begins again."""
     tail = tail_of(path)
     append(path, b"one\n")
     read(tail)

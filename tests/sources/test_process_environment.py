@@ -274,7 +274,7 @@ def test_links_never_lead_out_of_the_root_of_the_process(tree: Tree, tmp_path: P
 
 
 def test_what_is_no_file_is_not_opened(tree: Tree) -> None:
-    """A pipe would block for ever, a loop of links never end, a directory says nothing."""
+    """A pipe would block forever, a loop of links never end, a directory says nothing."""
     path = tree.root / "etc/nccl.conf"
     os.mkfifo(path)
     assert tree.read().files_not_read == (("system_file", "no regular file"),)

@@ -106,8 +106,8 @@ class Alertmanager:
         """What came for Slack or PagerDuty."""
         return [one.body for one in list(self._posts) if one.to == to]
 
-    def hushed(self, cluster: str) -> dict[str, bool]:
-        """The alerts of one cluster, by name and instance, each with whether another hushes it now."""
+    def silenced(self, cluster: str) -> dict[str, bool]:
+        """The alerts of one cluster, by name and instance, each with whether another silences it now."""
         of_cluster = f"{self._base}/alerts?filter=cluster%3D%22{cluster}%22"
         with urllib.request.urlopen(of_cluster, timeout=PATIENCE_SECONDS) as answer:
             alerts = json.load(answer)

@@ -162,7 +162,7 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
         if log.is_cut:
             yield [(f"{log.name}: read up to line {log.lines:,} only; so much of it is trouble", "")]
     if not answer.incidents:
-        yield [("Nothing in it tells of trouble.", "green")]
+        yield [("No errors found.", "green")]
         if not answer.of_nccl:
             yield [
                 ("NCCL itself wrote nothing here: without NCCL_DEBUG=WARN it keeps even its warnings to itself.", "")

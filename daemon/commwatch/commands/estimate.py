@@ -18,7 +18,7 @@ def add_parser(
         "estimate",
         parents=parents,
         help="say before a run what more GPUs and nodes would bring",
-        description="Reckons what a training step sends, how long that takes between the hierarchical bound and a flat "
+        description="Estimates what a training step sends, how long it takes between the hierarchical bound and a flat "
         "ring, how well more GPUs and nodes scale, whether the model state fits, and which layout to choose; prints "
         "all it assumes. Bandwidths within the node are the last ones of the daemon unless they are given; those "
         "between nodes must be given. Nothing is measured. A B is 10^9, a GB/s 10^9 bytes/s, a Gbit/s 10^9 bits/s. "

@@ -28,7 +28,7 @@ def add_parser(
         parents=parents,
         help="stop probing and let go of the GPUs for a while",
         description="Stops probes and driver workers within 2 s, so that a GPU can be reset, a driver upgraded or MIG "
-        "changed. Alerts are hushed. The daemon resumes by itself. Exit code 0: nothing is held any more; "
+        "changed. Alerts are silenced. The daemon resumes by itself. Exit code 0: nothing is held any more; "
         "1: a process still holds a device, or the daemon did not take the pause; 2: wrong use; 4: no daemon runs with "
         "this state directory (the pause is written for one that starts).",
         epilog="example: commwatch pause --for 30m --reason driver-upgrade",

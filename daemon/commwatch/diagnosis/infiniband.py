@@ -107,7 +107,7 @@ def _rate(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
     if learned is not None and port.speed < learned:
         return _check(
             port, what, "failed", measured, _gbit(learned), _STABLE, "a job runs at the rate of its slowest port",
-            "Set the link up anew; if it stays slow, swap cable and module, then try another port of the switch.",
+            "Bring the link down and up; if it stays slow, swap cable and module, then try another port of the switch.",
         )  # fmt: skip
     if fastest is not None and port.speed < fastest:
         return _check(
@@ -156,7 +156,7 @@ def _gid(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
     if not port.gids:
         return _check(
             port, what, "failed", "none", "one", "the GID table", "an active port without a GID reaches nobody",
-            "Load the driver anew, or look at dmesg for why the port has none.",
+            "Reload the driver, or look at dmesg for why the port has none.",
         )  # fmt: skip
     if not port.is_roce:
         index = port.gid_index.get("infiniband")

@@ -16,7 +16,7 @@ def verdict_of(
     """The verdict.
 
     Args:
-        findings: the gravest first.
+        findings: most severe first.
         checks: of all branches.
         told: what the daemon said of itself.
         has_gpus: whether the daemon knows a GPU.

@@ -32,7 +32,7 @@ PROBE_CODES = frozenset(
     {"probe_latency_high", "probe_bandwidth_low", "probe_below_model", "probe_step", "probe_drift", "probe_imbalance",
      "probe_failing"}
 )  # fmt: skip
-"""What a scan judges anew: that a probe is failing ends with its first result. What counts over hours stays as the
+"""What a scan judges again: that a probe is failing ends with its first result. What counts over hours stays as the
 daemon has it."""
 
 
@@ -55,7 +55,7 @@ def with_scan(known: Known, fresh: Sequence[FreshProbe]) -> Known:
 
 
 def findings_of(known: Known, fresh: Sequence[FreshProbe]) -> Iterator[FindingRecord]:
-    """The findings, the gravest first: the daemon's but for those that the scan has judged anew, and the scan's.
+    """The findings, most severe first: the daemon's but for those that the scan has judged again, and the scan's.
 
     Args:
         known: with the fresh values in its snapshot.

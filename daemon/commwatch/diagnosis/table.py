@@ -98,7 +98,7 @@ def finding_groups(findings: Iterable[FindingRecord], *, every: bool = False) ->
     Those of one kind with the same causes are one story.
 
     Args:
-        findings: the gravest first.
+        findings: most severe first.
         every: each by itself.
     """
     groups: dict[tuple[str, ...], list[FindingRecord]] = {}

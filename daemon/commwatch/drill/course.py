@@ -238,7 +238,7 @@ class Course:
 
     @property
     def _first_page(self) -> str | None:
-        """The alert of the first page of the fault: of any that is as grave as those expected.
+        """The alert of the first page of the fault: of any that is as severe as those expected.
 
         Alertmanager tells alerts of one node that fire later in one go, ``group_interval`` after the first.
         """

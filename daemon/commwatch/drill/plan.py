@@ -10,7 +10,7 @@ from commwatch.drill.drill import Drill
 from commwatch.drill.pace import Pace
 
 _SAME_AT_ONCE = 2
-"""Nodes with one alert at a time: from three on the same fault is one of the fleet, which hushes the others."""
+"""Nodes with one alert at a time: from three on the same fault is one of the fleet, which silences the others."""
 _STARTING_AT_ONCE = 4
 """Drills whose daemons start at a time: each keeps a core busy for more than a second."""
 

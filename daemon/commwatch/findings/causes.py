@@ -14,7 +14,7 @@ SHARED_WINDOW = 6 * 3600.0
 """Seconds by which a fault may have been seen after its symptom and still explain it: slow counters tell late."""
 LONG_BEFORE = 2 * 86400.0
 """Seconds by which a fault is older than the symptom and did no harm at first: longer than the day between two cycles
-of a seldom probe."""
+of a rare probe."""
 LONG_BEFORE_FACTOR = 0.5
 """It explains the symptom so much less."""
 
@@ -27,9 +27,9 @@ def join(findings: Iterable[Finding], explanations: Explanations = EXPLANATIONS)
         explanations: what can explain what; nothing explains itself, also not by way of others.
 
     Returns:
-        The gravest first, then the oldest. A fault that explains a symptom stands under it and not beside it; one that
-        explains several stands under each, and so does what explains the fault in turn. A symptom is as grave as its
-        gravest cause.
+        Most severe first, then the oldest. A fault that explains a symptom stands under it and not beside it; one that
+        explains several stands under each, and so does what explains the fault in turn. A symptom is as severe as its
+        most severe cause.
     """
     standing = sorted(findings, key=lambda one: one.key)
     direct = {finding.key: tuple(_direct(finding, standing, explanations)) for finding in standing}
@@ -77,7 +77,7 @@ def _link_of(component: Component) -> Component:
 
 
 def _with_causes(finding: Finding, direct: dict[tuple[str, str], tuple[tuple[Finding, Explanation], ...]]) -> Finding:
-    """A finding with its causes, those by way of others among them, and as grave as the gravest."""
+    """A finding with its causes, those by way of others among them, and as severe as the most severe."""
     found: dict[tuple[str, str], tuple[Finding, Explanation]] = {}
     waiting = [(fault, explanation) for fault, explanation in direct[finding.key]]
     while waiting:
@@ -91,6 +91,6 @@ def _with_causes(finding: Finding, direct: dict[tuple[str, str], tuple[tuple[Fin
         Cause(fault.code, fault.component, fault.evidence, why.weight, why.reason, fault.detail)
         for fault, why in found.values()
     ]
-    gravest = min((finding.severity, *(fault.severity for fault, _ in found.values())), key=SEVERITIES.index)
+    worst = min((finding.severity, *(fault.severity for fault, _ in found.values())), key=SEVERITIES.index)
     ranked = sorted(causes, key=lambda cause: (-cause.weight, cause.code, cause.component.identity))
-    return msgspec.structs.replace(finding, causes=tuple(ranked), severity=gravest)
+    return msgspec.structs.replace(finding, causes=tuple(ranked), severity=worst)

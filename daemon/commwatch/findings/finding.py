@@ -10,7 +10,7 @@ Severity: TypeAlias = Literal["critical", "warning", "info"]
 """critical: someone must act now; warning: a ticket; info: worth knowing, no one is woken."""
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
-"""The gravest first."""
+"""Most severe first."""
 
 ComponentKind: TypeAlias = Literal[
     "node", "gpu", "nvlink", "nvswitch", "pcie_link", "rdma_port", "interface", "probe", "pair", "part", "service",

@@ -32,7 +32,7 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
     "fabric_unhealthy": "the fabric itself says that GPUs do not reach each other as they should",
     "fabric_not_joined": "the GPU cannot use NVLink; CUDA may not start at all",
     "nvlink_down": "a link that was up is down; it comes back by a reset or a repair only",
-    "nvlink_recovery_failed": "the link could not be trained anew",
+    "nvlink_recovery_failed": "the link could not be retrained",
     "pcie_width_dropped": "lanes that were stable are gone; they come back by a reseat or a reboot only",
     "pcie_fatal": "the link or the device behind it needs a reset",
     "xid_fabric": "the driver says that a path of the GPU has failed",
@@ -97,7 +97,7 @@ class Report:
     maintenance: str | None
     failing_rules: tuple[str, ...]
     faults: tuple[Fault, ...]
-    """Findings and their causes, the gravest first."""
+    """Findings and their causes, most severe first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +262,11 @@ def _and_more(faults: Iterable[Fault]) -> str:
 
 
 def _summary(faults: Iterable[Fault]) -> str:
-    """``2 findings, the gravest Bandwidth is far below what is expected: probe ring``."""
+    """``2 findings, the most severe Bandwidth is far below what is expected: probe ring``."""
     open_now = list(faults)
     if not open_now:
         return "no finding"
-    plural = "s, the gravest" if len(open_now) > 1 else ","
+    plural = "s, the most severe" if len(open_now) > 1 else ","
     return f"{len(open_now)} finding{plural} {open_now[0].words}"
 
 

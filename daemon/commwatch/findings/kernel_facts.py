@@ -46,7 +46,7 @@ class KernelFact(msgspec.Struct, frozen=True):
 def kernel_facts(
     values: Mapping[Series, Value], ports: Iterable[PortState], events: Iterable[HardwareEvent]
 ) -> list[KernelFact]:
-    """All that may be wrong, the gravest first.
+    """All that may be wrong, most severe first.
 
     Args:
         values: what the collectors ``pci`` and ``aer`` read.

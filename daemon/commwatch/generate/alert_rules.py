@@ -181,7 +181,7 @@ def shipped_alerts() -> dict[str, bool]:
 
 
 def example_with_hushes(example: str, alerts: Mapping[str, bool]) -> str:
-    """The Alertmanager example with a line for each alert about a node, by which a fault on many nodes hushes it.
+    """The Alertmanager example with a line for each alert about a node, by which a fault on many nodes silences it.
 
     Alertmanager compares labels of one name; the fleet's alert has in ``fault`` what the others have in ``alertname``.
     """

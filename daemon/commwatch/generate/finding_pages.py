@@ -23,7 +23,7 @@ it closes only where all these metrics were read. It outlives a restart of the d
 nor could be seen for seven days closes.
 
 A fault that explains a symptom stands under it as a cause, with a weight between 0 and 1 by which causes are ranked:
-a judgement, not a measurement. It then is no finding of its own, and the symptom is as grave as its gravest cause.
+a judgement, not a measurement. It then is no finding of its own, and the symptom is as severe as its most severe cause.
 
 Open findings are in `commwatch_finding`, at `/api/v1/findings` ([API](../api.md)), on the page of the node, and in the
 log when they open and close. Alerts come from the metrics, not from findings; where a row names a runbook, its alert

@@ -1,4 +1,4 @@
-"""Counters that cannot be believed: left blank, gone stale, or standing at their end."""
+"""Counters that cannot be trusted: left blank, gone stale, or standing at their end."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class _Twin:
             self.time, self.seen = block.time, (first, second)
             return None
         moved = first - self.seen[0], second - self.seen[1]
-        if (moved[0] > 0) == (moved[1] > 0) or min(moved) < 0:  # together, neither, or they began anew
+        if (moved[0] > 0) == (moved[1] > 0) or min(moved) < 0:  # together, neither, or they began again
             self.time, self.seen = block.time, (first, second)
             return None
         mover = 0 if moved[0] > 0 else 1

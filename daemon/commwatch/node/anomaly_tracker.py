@@ -1,4 +1,4 @@
-"""Follows, from run to run of the collectors, which counters cannot be believed."""
+"""Follows, from run to run of the collectors, which counters cannot be trusted."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Anomalies:
         # A GPU in trouble has it on all its links at once: one line for each counter.
         for (counter, code), parts in groupby(sorted(new), key=lambda one: one[:2]):
             places = [part for _, _, part in parts]
-            log.warning("a counter cannot be believed", devices=places, counter=counter, state=COUNTER_ANOMALIES[code])
+            log.warning("a counter cannot be trusted", devices=places, counter=counter, state=COUNTER_ANOMALIES[code])
         name = f"{collector.name} {device}"
         if not found:
             self._store.drop(GROUP, name)

@@ -88,7 +88,7 @@ def state_block(states: Mapping[GpuLabels, int], known: Iterable[KnownGpu], seen
 
 
 def _evidence(absences: Iterable[Absence], suspects: Iterable[str]) -> dict[str, int]:
-    """The gravest state that something speaks for, by device."""
+    """The most severe state that something speaks for, by device."""
     found: dict[str, int] = dict.fromkeys(suspects, NOT_ANSWERING)
     for absence in absences:
         state = _STATE_OF_REASON.get(absence.reason)

@@ -36,7 +36,7 @@ class PcieLinks:
         self._store = store
         self._inventory = inventory
         self._watches: dict[tuple[str, str], GpuLinkWatch] = {}
-        """By the labels of the GPU; kept while the GPU is away, so that its seconds do not begin anew."""
+        """By the labels of the GPU; kept while the GPU is away, so that its seconds do not begin again."""
         self._devices = DeviceLinkWatch()
         self._gaps: dict[str, float] = {}
         """By collector: seconds beyond which two readings say nothing of the time between them."""

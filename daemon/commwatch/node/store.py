@@ -33,7 +33,7 @@ class Store:
             self._order = None
         if known is not None:
             if block.layout is not known[0].layout and block.layout.series == known[0].layout.series:
-                block.layout = known[0].layout  # for another one the whole page would be laid out anew
+                block.layout = known[0].layout  # for another one the whole page would be laid out again
             if block.layout is known[0].layout:
                 block.adopt_texts(known[0])
         devices[device] = (block, expires)

@@ -54,7 +54,7 @@ class Uses:
                 self._store.drop(group, device)
 
     def forget(self, collector: str, device: str | None = None) -> None:
-        """Begin anew for a collector, or for one device whose label is its key."""
+        """Start again for a collector, or for one device whose label is its key."""
         for key in [key for key in self._kept if key[0] == collector and (device is None or key[1] == (device,))]:
             del self._kept[key]
 

@@ -59,7 +59,7 @@ class Unwrap:
 
     @property
     def has_wrapped(self) -> bool:
-        """Whether a counter has wrapped since it last began anew."""
+        """Whether a counter has wrapped since it last began again."""
         return bool(self._lost)
 
     def wrapped(self) -> list[Wrapped]:

@@ -24,7 +24,7 @@ class WrapsState(msgspec.Struct):
 class Wraps:
     """Makes wrapping counters grow, in blocks on their way into the store.
 
-    It lives in the daemon: a worker that is replaced would begin anew. What the counters lost is kept in the state
+    It lives in the daemon: a worker that is replaced would begin again. What the counters lost is kept in the state
     directory, because a number that fell at each restart would be taken for a reset, and so for an increase.
     """
 

@@ -293,7 +293,7 @@ class NcclNotes(msgspec.Struct, frozen=True, kw_only=True):
         """Eight hexadecimal digits that change with names and values; empty without any setting."""
         if not self.settings:
             return ""
-        import hashlib  # in few processes, and seldom
+        import hashlib  # in few processes, and rarely
 
         text = "\n".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
         return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()

@@ -16,7 +16,7 @@ SOONEST_SECONDS = 60.0
 """But not before this."""
 
 FIRST_SPREAD_SECONDS = 3600.0
-"""The first cycles of seldom probes are spread over this, so that a new node is known within two hours."""
+"""The first cycles of rare probes are spread over this, so that a new node is known within two hours."""
 
 _HOUR = 3600.0
 
@@ -39,16 +39,16 @@ class ProbeSchedule:
     _spread: bool = False
 
     @property
-    def seldom(self) -> bool:
+    def is_rare(self) -> bool:
         """Whether a skipped cycle is tried again before its interval is over."""
         return self.interval > TRY_AGAIN_SECONDS
 
     def first(self, last_completion_at: float | None, now: float) -> float:
         """Seconds from the start of the daemon to the first cycle.
 
-        A probe that runs often has its first cycle soon. A seldom one goes on where the daemon before left off.
+        A probe that runs often has its first cycle soon. A rare one goes on where the daemon before left off.
         """
-        if not self.seldom:
+        if not self.is_rare:
             return self.start_delay
         soon = self.start_delay + self.share * min(self.interval, FIRST_SPREAD_SECONDS)
         if last_completion_at is None:
@@ -67,15 +67,15 @@ class ProbeSchedule:
             wall: now, seconds since 1970.
         """
         if not ran:
-            # Together with the other seldom probes of the node: it is asked once for all of them.
+            # Together with the other rare probes of the node: it is asked once for all of them.
             to_the_next = TRY_AGAIN_SECONDS - (wall + SOONEST_SECONDS) % TRY_AGAIN_SECONDS
-            return to_the_next + SOONEST_SECONDS if self.seldom else None
+            return to_the_next + SOONEST_SECONDS if self.is_rare else None
         self._early = [one for one in self._early if one > now - _HOUR]
         may_come_early = len(self._early) < SUSPICIOUS_RETRIES_PER_HOUR and self.interval > SUSPICIOUS_RETRY_SECONDS
         if suspicious and may_come_early:
             self._early.append(now)
             return SUSPICIOUS_RETRY_SECONDS
-        if not self._spread and not self.seldom:
+        if not self._spread and not self.is_rare:
             self._spread = True
             return self.interval * (0.5 + self.share / 2)
         return None

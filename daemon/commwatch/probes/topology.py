@@ -22,7 +22,7 @@ SYSFS_DEADLINE_SECONDS = 10.0
 
 
 class ProbeTopology:
-    """The topology of this node; the PCI tree is read once, and anew when another GPU is here."""
+    """The topology of this node; the PCI tree is read once, and again when another GPU is here."""
 
     def __init__(self, store: Store, sysfs: str, procfs: str) -> None:
         """Nothing is read.

@@ -283,7 +283,7 @@ class Engine:
         await asyncio.to_thread(self.save, at_end=True)
 
     def save(self, *, at_end: bool = False) -> None:
-        """Write what must survive a restart; all of it at the end, what is long and changes always seldom else."""
+        """Write what must survive a restart: all at the end, and rarely before then what is long and always changes."""
         for what, save in (
             ("inventory", self.pipeline.save),
             ("wraps of counters", self._wraps.save),

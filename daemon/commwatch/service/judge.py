@@ -94,7 +94,7 @@ class Judge:
         self.looked_at: float | None = None
         """When the rules ran last, seconds since 1970."""
         self.findings: list[Finding] = join(self._register.open_findings())
-        """Open, with their causes, the gravest first."""
+        """Open, with their causes, most severe first."""
 
     @property
     def failing_rules(self) -> frozenset[str]:
@@ -196,7 +196,7 @@ class Judge:
         return tuple(finding_record(finding, last_seen) for finding in self.findings)
 
     def save(self, *, at_end: bool = False) -> None:
-        """Write what must survive a restart, where it changed; the history of counters seldom and at the end.
+        """Write what must survive a restart, where it changed; the history of counters rarely and at the end.
 
         Raises:
             OSError: it cannot be written; what was written before is still there.

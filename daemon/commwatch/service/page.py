@@ -107,12 +107,12 @@ def _facts(snapshot: Snapshot) -> Iterator[Fact]:
 
 
 def marks_of(findings: list[Finding]) -> dict[str, Mark]:
-    """By identity of each component that a finding or one of its causes is about, the gravest that is said of it."""
+    """By identity of each component that a finding or one of its causes is about, the most severe of them."""
     said = [(one.severity, one.code, one.component.identity) for one in findings]
     said += [
         (CODES[cause.code].severity, cause.code, cause.component.identity) for one in findings for cause in one.causes
     ]
-    said.sort(key=lambda one: SEVERITIES.index(one[0]), reverse=True)  # the gravest is written last
+    said.sort(key=lambda one: SEVERITIES.index(one[0]), reverse=True)  # the most severe is written last
     return {identity: Mark(severity, CODES[code].title) for severity, code, identity in said}
 
 

@@ -42,7 +42,7 @@ _IDENTITY = "nvml_identity"
 _INTERFACES = ("network", "ethtool")
 """Collectors of network interfaces, each the only one of its source."""
 _OWN_SUMS = frozenset({"nvml_gpm", "kernel_log", "nccl_logs"})
-"""Their counters are sums of the source's own, which begin anew with each worker: no reset of hardware."""
+"""Their counters are sums of the source's own, which begin again with each worker: no reset of hardware."""
 
 
 class Pipeline:

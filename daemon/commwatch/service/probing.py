@@ -49,7 +49,7 @@ from commwatch_exporters.snapshot import Block, Layout
 log = structlog.get_logger("commwatch.probing")
 
 NODE_SKIP_HOLDS_SECONDS = 60.0
-"""For so long a node that was not free is not asked again for another seldom probe: they all try again together."""
+"""For so long a node that was not free is not asked again for another rare probe: they all try again together."""
 
 
 class Probing:
@@ -158,7 +158,7 @@ class Probing:
         )
 
     def _not_free_a_moment_ago(self, name: str, plan: CyclePlan) -> Skip | None:
-        if self._node_skip is None or not self._schedule(name).seldom:
+        if self._node_skip is None or not self._schedule(name).is_rare:
             return None
         asked_at, skip = self._node_skip
         if plan.backend == "gloo" and skip.reason in GPU_SKIPS:
@@ -249,15 +249,15 @@ class Probing:
             limit=self._limits.occupancy_limit,
             gpus=self._node.gpu_count() if plan.gpus else 0,
             now=time.time(),
-            reserved=0.0 if self._schedule(name).seldom else self._waiting_for_budget(),
+            reserved=0.0 if self._schedule(name).is_rare else self._waiting_for_budget(),
         )
 
     def _waiting_for_budget(self) -> float:
-        """GPU seconds of the seldom probes that were skipped for the budget: frequent ones leave room for them."""
+        """GPU seconds of the rare probes that were skipped for the budget: frequent ones leave room for them."""
         waiting = [name for name, skip in self._last_skip.items() if skip is not None and skip.reason == "budget"]
-        seldom = [(self._records[name], self._node.prospect(name).plan) for name in waiting
-                  if self._schedule(name).seldom]  # fmt: skip
-        return sum(expected_gpu_seconds(one.history.occupied, plan.gpus, len(plan.steps)) for one, plan in seldom)
+        rare = [(self._records[name], self._node.prospect(name).plan) for name in waiting
+                  if self._schedule(name).is_rare]  # fmt: skip
+        return sum(expected_gpu_seconds(one.history.occupied, plan.gpus, len(plan.steps)) for one, plan in rare)
 
     # --- what others see and ask ---
 

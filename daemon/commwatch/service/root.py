@@ -214,7 +214,7 @@ class Service:
             await self._beat_once()
         except Exception:
             # A defect of ours must be seen, and must not end the watching: without a whole beat the watchdog is not
-            # fed, and systemd starts the daemon anew.
+            # fed, and systemd restarts the daemon.
             log.exception("the heartbeat failed")
 
     async def _beat_once(self) -> None:

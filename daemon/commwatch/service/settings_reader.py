@@ -9,7 +9,7 @@ from commwatch.workers.reader import Reader, ReaderEvents, ReaderSettings
 
 
 class SettingsReader(Reader):
-    """A reader whose process lives for one audit: what it needs is much for what is done so seldom."""
+    """A reader whose process lives for one audit: what it needs is much for what is done so rarely."""
 
     def __init__(self, settings: ReaderSettings, events: ReaderEvents, nothing: Callable[[], Collected | None]) -> None:
         """Args:

@@ -21,7 +21,7 @@ _STOP_SECONDS = 1.0
 class TextfileWriter:
     """Writes what a scrape would give, and takes the file away when the daemon stops.
 
-    A file that stays would be told as current for ever: node_exporter knows no age. Where the daemon was killed, the
+    A file that stays would be told as current forever: node_exporter knows no age. Where the daemon was killed, the
     time of the file is what shows it (``node_textfile_mtime_seconds``).
     """
 

@@ -121,7 +121,7 @@ class Timetable:
         """Seconds by which the wall clock was stepped since the last look; None where it was not.
 
         APScheduler plans by the wall clock: after a step back it would run nothing until the old time is reached
-        again, after a step forward it would run everything at once. So every job is planned anew.
+        again, after a step forward it would run everything at once. So every job is planned again.
         """
         offset = self._wall() - self._monotonic()
         step = offset - self._offset

@@ -15,7 +15,7 @@ USER_ID = 1000
 _GPUS_MAX = 128
 """Between the process ids of a process and of the one that follows it."""
 _RESTARTS_MAX = 700
-"""Ids end at 4,194,304; then they begin anew, as the kernel's do."""
+"""Ids end at 4,194,304; then they begin again, as the kernel's do."""
 
 
 def job_process(hardware: Hardware, place: int, time: float) -> int:

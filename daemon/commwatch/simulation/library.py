@@ -95,7 +95,7 @@ class SimulatedLibrary:
         if not epoch.driver_loaded:
             return DRIVER_NOT_LOADED
         if not self._is_open():
-            # Sessions from before the driver was loaded anew have ended.
+            # Sessions from before the driver was loaded again have ended.
             self._open_sessions, self._reloads = 0, epoch.driver_reloads
         self._open_sessions += 1
         return SUCCESS

@@ -1,4 +1,4 @@
-"""When the parts of a simulated node begin anew, and the stretches of time between two changes."""
+"""When the parts of a simulated node begin again, and the stretches of time between two changes."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ class KeptFiles:
 
 
 class KeptFile:
-    """One attribute of sysfs. Opening costs more than reading, and sysfs makes the content anew for each ``pread``.
+    """One attribute of sysfs. Opening costs more than reading, and sysfs makes the content again for each ``pread``.
 
-    A file that was replaced by another of the same name, as happens in trees that are not the kernel's, is opened anew.
+    A file that was replaced by another of the same name, as in trees that are not the kernel's, is opened again.
 
     Args:
         path: of the file; it need not be there.

@@ -110,7 +110,7 @@ class Worker(asyncio.Protocol):
         Args:
             collector: as its source calls it.
             deadline: seconds from the moment at which the worker is free for this request.
-            each_device: the deadline begins anew when another device is touched; for opening a driver, whose time
+            each_device: the deadline begins again when another device is touched; for opening a driver, whose time
                 grows with the devices.
 
         Raises:

@@ -65,7 +65,7 @@ ROWS: tuple[Metric, ...] = (
     counter("ethernet_phy_lane_errors_total", "device lane", "Errors of one lane before error correction.",
             "ethtool: mlx5 rx_err_lane_N_phy"),
     counter("ethernet_phy_corrected_bit_errors_total", "device",
-            "Bits mended by error correction; over 8 ethernet_phy_line_bytes_total the error rate before correction.",
+            "Bits corrected by FEC; over 8 ethernet_phy_line_bytes_total the error rate before correction.",
             "ethtool: mlx5 rx_corrected_bits_phy, bnxt rx_corrected_bits"),
     counter("ethernet_phy_line_bytes_total", "device", "Bytes that the link could have received.",
             "ethtool: mlx5 rx_bits_phy, bnxt rx_bits, divided by 8; many kernels do not show mlx5's", "bytes"),

@@ -11,7 +11,7 @@ ROWS: tuple[Metric, ...] = (
     gauge("finding", "code component",
           "1 while the finding is open; a fault that explains another finding stands at that one, as its cause.",
           "rules over the metrics of this page, docs/findings"),
-    gauge("findings_left_out", "", "Open findings beyond those that commwatch_finding names, the least grave.",
+    gauge("findings_left_out", "", "Open findings beyond those that commwatch_finding names, the least severe.",
           "rules over the metrics of this page, docs/findings"),
     counter("finding_rule_errors_total", "rule", "Looks of a rule that failed: what it sights is not known.",
             "the daemon's own record"),

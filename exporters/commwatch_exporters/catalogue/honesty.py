@@ -1,4 +1,4 @@
-"""What the page says of itself: which counters exist, which numbers cannot be believed, who rests."""
+"""What the page says of itself: which counters exist, which numbers cannot be trusted, who rests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROWS: tuple[Metric, ...] = (
           "Whether this driver or kernel has the counter: 0 supported, 1 unsupported.",
           "probed once per driver"),
     gauge("counter_anomaly", "source device counter",
-          "A counter that cannot be believed now: 2 blank, 3 stale, 4 saturated; no series while all is well.",
+          "A counter that cannot be trusted now: 2 blank, 3 stale, 4 saturated; no series while all is well.",
           "no number although supported; standing still while its twin counts; at the hardware counter's maximum"),
     gauge("simulated", "", "1 if the values of this page come from a simulated node, else 0.", "--simulate"),
     gauge("maintenance", "reason",

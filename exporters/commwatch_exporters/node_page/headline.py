@@ -74,7 +74,7 @@ def verdict_card(status: Status, said: tuple[str, str, str]) -> str:
 
 
 def _places(findings: Sequence[FindingStatus]) -> str:
-    """Where someone must look, the gravest first: at the part that is to blame, where one is known."""
+    """Where someone must look, most severe first: at the part that is to blame, where one is known."""
     parts = [one.culprit or one.part for one in findings if level_of(one.severity) != "info"]
     places = list(dict.fromkeys(part.partition(" (")[0] for part in parts))
     if not places:
@@ -107,7 +107,7 @@ def _score_part(part: ScorePart) -> str:
 
 
 def findings_section(findings: Sequence[FindingStatus], documentation: str) -> str:
-    """What is wrong and what to do next, the gravest first; nothing where nothing is."""
+    """What is wrong and what to do next, most severe first; nothing where nothing is."""
     if not findings:
         return ""
     articles = "".join([_finding(one, documentation) for one in findings[:_MOST_FINDINGS]])

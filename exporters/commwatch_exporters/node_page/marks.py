@@ -1,4 +1,4 @@
-"""Which of the parts are marked: the gravest that is said of each, by the identities that it has."""
+"""Which of the parts are marked: the most severe that is said of each, by the identities that it has."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LEVELS: Final = ("bad", "warn", "info", "unknown", "off", "good")
 
 
 def worst_mark(marks: Marks, *identities: str) -> Mark | None:
-    """The gravest mark of what has some identities; None where it has none."""
+    """The most severe mark of what has some identities; None where it has none."""
     found = [marks[one] for one in identities if one in marks]
     return min(found, key=lambda mark: LEVELS.index(level_of(mark.severity)), default=None)
 
 
 def port_mark(marks: Marks, device: str, port: str, interface: str) -> Mark | None:
-    """The gravest mark of an RDMA port, of its network interface, or of its adapter as a suspect."""
+    """The most severe mark of an RDMA port, of its network interface, or of its adapter as a suspect."""
     return worst_mark(marks, f"rdma_port/{device}/{port}", f"interface/{interface}", f"part/nic/{device}")

@@ -163,7 +163,7 @@ class Status:
     doubt: str = ""
     """Why something may be wrong that no finding tells of; empty where none is known."""
     findings: Sequence[FindingStatus] = ()
-    """What is wrong, the gravest first."""
+    """What is wrong, most severe first."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """By identity of the component (``nvlink/0000:17:00.0/3``) what is wrong with it."""
     score: ScoreStatus | None = None

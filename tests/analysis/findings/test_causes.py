@@ -252,7 +252,7 @@ TABLES = st.one_of(st.just(EXPLANATIONS), tables())
 
 
 def gravity(joined: Iterable[Finding]) -> dict[tuple[str, str], int]:
-    """By finding: the rank of the gravest one that it stands in, as itself or as a cause."""
+    """By finding: the rank of the most severe one that it stands in, as itself or as a cause."""
     found: dict[tuple[str, str], int] = {}
     for one in joined:
         rank = SEVERITIES.index(one.severity)
@@ -303,7 +303,7 @@ def test_the_order_of_looking_does_not_matter(some: list[Finding], table: Explan
 
 @given(standing(), TABLES)
 def test_nothing_is_graver_when_evidence_goes_away(some: list[Finding], table: Explanations) -> None:
-    """Neither the gravest finding nor any single one; and the verdict is as grave as the gravest that is open."""
+    """Neither the most severe finding nor any single one; and the verdict is as severe as the worst that is open."""
     whole = gravity(join(some, table))
     assert min(whole.values(), default=None) == min((SEVERITIES.index(one.severity) for one in some), default=None)
 

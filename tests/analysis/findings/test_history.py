@@ -71,7 +71,7 @@ def test_the_increase_is_what_the_readings_say(steps: list[tuple[float, int]]) -
 
 
 def test_counters_that_stand_still_need_no_look() -> None:
-    """Only those that changed within what is kept are told, and not for ever."""
+    """Only those that changed within what is kept are told, and not forever."""
     known = history((0.0, 5.0), (10.0, 6.0))
     known.take(METRIC, ("1", "0000:18:00.0", "0"), 9.0, 10.0)
 
@@ -96,7 +96,7 @@ def test_an_index_that_moved_is_no_new_counter() -> None:
 
 
 def test_what_moved_outlives_a_restart() -> None:
-    """Rises of before count on, with those that came while no daemon looked; what stood still begins anew."""
+    """Rises of before count on, with those that came while no daemon looked; what stood still begins again."""
     known = history((0.0, 5.0), (10.0, 7.0))
     known.take(METRIC, ("1", "0000:18:00.0", "0"), 9.0, 10.0)
     again = CounterHistory({METRIC: 3600.0}, state=stored(known.state))

@@ -77,7 +77,7 @@ def test_what_cannot_be_looked_at_stays_as_it_is() -> None:
 
 
 def test_what_no_one_reads_any_more_closes_in_the_end() -> None:
-    """A part that was taken out for good, or a collector that was switched off, leaves no finding for ever."""
+    """A part that was taken out for good, or a collector that was switched off, leaves no finding forever."""
     register = opened(1000.0)
     week = 1000.0 + OPENS + UNSEEN_CLOSES_AFTER
 

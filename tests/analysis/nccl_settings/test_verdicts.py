@@ -258,7 +258,7 @@ def test_without_nccl_debug_a_process_is_told_that_it_will_not_warn() -> None:
 
 
 def test_the_same_remark_on_several_processes_is_one_remark() -> None:
-    """With all their ids, whatever the values are; the gravest come first."""
+    """With all their ids, whatever the values are; the most severe come first."""
     values = {3: "1", 2: "1", 5: "2"}
     found = judge_settings(
         [process({"NCCL_IB_DISABLE": value, "NCCL_DEBUG": "WARN"}, pid) for pid, value in values.items()], HGX, KNOWN

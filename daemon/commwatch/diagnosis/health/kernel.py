@@ -30,7 +30,7 @@ class KernelLook(msgspec.Struct, frozen=True):
     """What was read, and what was not."""
 
     facts: tuple[KernelFact, ...]
-    """What may be wrong, the gravest first."""
+    """What may be wrong, most severe first."""
     unread: tuple[str, ...]
     """What could not be read and why."""
 

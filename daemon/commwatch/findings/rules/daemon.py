@@ -223,7 +223,7 @@ DAEMON = RuleSet(
         ),
         FindingCode(
             name="counters_not_believed",
-            title="Counters cannot be believed",
+            title="Counters cannot be trusted",
             severity="info",
             role="state",
             meaning="A counter that the device has is blank, or stands still while another counts the same traffic. "

@@ -42,7 +42,7 @@ _MODULE_FAULTS = frozenset({"bus_stuck", "high_temperature", "shorted"})
 _STORMS = (Limit("commwatch_ethernet_pause_storms_total", "long pauses sent", HOUR),)
 
 _DOWN_FOR = 60.0
-"""Seconds: a switch that is started anew, or a link that trains, is back before."""
+"""Seconds: a switch that is restarted, or a link that trains, is back before."""
 _BITS = 8.0
 
 
@@ -161,7 +161,7 @@ ETHERNET = RuleSet(
             severity="warning",
             role="fault",
             meaning="The link was lost several times within an hour. Connections over it stall each time.",
-            next_step="Clean or swap cable and module; ask whether the switch or the driver was started anew.",
+            next_step="Clean or swap cable and module; ask whether the switch or the driver was restarted.",
             alert="CommwatchEthernetFlapping",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -173,8 +173,8 @@ ETHERNET = RuleSet(
             role="fault",
             meaning="The link has come up with a lower speed than was stable here. A job runs at the speed of its "
             "slowest node.",
-            next_step="Set the link up anew; if it stays slow, swap cable and module, then try another port of the "
-            "switch. Changed on purpose: commwatch inventory accept.",
+            next_step="Bring the link down and up; if it stays slow, swap cable and module, then try another port of "
+            "the switch. Changed on purpose: commwatch inventory accept.",
             alert="CommwatchEthernetSlow",
         ),
         FindingCode(

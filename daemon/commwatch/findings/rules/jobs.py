@@ -106,7 +106,7 @@ JOBS = RuleSet(
             title="Jobs gave up waiting",
             severity="info",
             role="symptom",
-            meaning="A process of a job waited for another one in vain: a timeout, or a peer that went away. That says "
+            meaning="A process of a job waited for another one until a timeout, or its peer went away. That says "
             "that something is wrong, and not where: the other end may be on another node.",
             next_step="Look at the causes listed and at the nodes of the same job; commwatch diagnose --log says what "
             "happened first.",

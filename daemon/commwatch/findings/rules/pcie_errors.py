@@ -1,4 +1,4 @@
-"""Errors on PCIe links: packets sent again, links trained anew, and what devices report (AER)."""
+"""Errors on PCIe links: packets sent again, links retrained, and what devices report (AER)."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ PCIE_ERRORS = RuleSet(
             title="PCIe link had to retrain",
             severity="warning",
             role="fault",
-            meaning="The same packet failed again and again until the link was trained anew. Traffic stood still "
+            meaning="The same packet failed again and again until the link was retrained. Traffic stood still "
             "meanwhile.",
             next_step="As for replays: reseat, and find out whether card or slot is at fault.",
             alert="CommwatchPcieRetrained",

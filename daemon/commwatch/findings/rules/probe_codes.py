@@ -39,7 +39,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         title="Bandwidth is below what a model says",
         severity="info",
         role="symptom",
-        meaning="The last results stayed below what NCCL itself reckons with for these links. A model may be wrong for "
+        meaning="The last results stayed below what NCCL itself assumes for these links. A model may be wrong for "
         "a machine: it is a hint.",
         next_step="Compare with a node of the same kind; if this one is slower, look at the causes listed, else set "
         "expected_bandwidth of the probe to what such nodes reach.",

@@ -33,7 +33,7 @@ _SPEED = "commwatch_rdma_port_speed_bytes_per_second"
 _STABLE = "the fastest that was stable here"
 
 _DOWN_FOR = 60.0
-"""Seconds: a switch that is started anew, or a link that trains, is back before."""
+"""Seconds: a switch that is restarted, or a link that trains, is back before."""
 
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -138,7 +138,7 @@ RDMA_PORTS = RuleSet(
             meaning="The link of the port was lost within the last hour and came up again. Each time connections break "
             "off or wait, and jobs with them.",
             next_step="Note how often. Look for errors on the port; clean or swap cable and module; ask whether the "
-            "switch was started anew at the time.",
+            "switch was restarted at the time.",
             alert="CommwatchRdmaPortFlapping",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -150,8 +150,8 @@ RDMA_PORTS = RuleSet(
             role="fault",
             meaning="The link has come up with a lower rate or fewer lanes than were stable here. A job runs at the "
             "speed of its slowest port.",
-            next_step="Set the link up anew; if it stays slow, swap cable and module, then try another port of the "
-            "switch. Changed on purpose: commwatch inventory accept.",
+            next_step="Bring the link down and up; if it stays slow, swap cable and module, then try another port of "
+            "the switch. Changed on purpose: commwatch inventory accept.",
             alert="CommwatchRdmaPortSlow",
         ),
     ),

@@ -126,7 +126,7 @@ RDMA_ERRORS = RuleSet(
             title="RDMA error counter is full",
             severity="warning",
             role="state",
-            meaning="An error counter of the adapter stands at its greatest number. Errors did happen, and further "
+            meaning="An error counter of the adapter is at its maximum. Errors did happen, and further "
             "ones are not seen by anyone.",
             next_step="Clear the counters of the port (InfiniBand: perfquery -R with the port's LID or adapter) and "
             "see which of them rise again.",
@@ -137,7 +137,7 @@ RDMA_ERRORS = RuleSet(
             title="RDMA counter of congestion or management packets is full",
             severity="info",
             role="state",
-            meaning="A counter that rises on healthy ports too stands at its greatest number. Congestion on this port "
+            meaning="A counter that rises on healthy ports too is at its maximum. Congestion on this port "
             "is not seen until it is cleared.",
             next_step="Clear the counters of the port (InfiniBand: perfquery -R with the port's LID or adapter).",
         ),

@@ -178,7 +178,7 @@ class NcclLogsSource(Source):
         """Whether every name still leads to the file that it led to before, and none was cut.
 
         The copy of a log that was copied and cut is known by how far that log was read: it is looked for before the
-        log's reading begins anew.
+        log's reading begins again.
         """
         for tail in self._tails.values():
             try:

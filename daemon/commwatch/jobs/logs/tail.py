@@ -26,7 +26,7 @@ class Position(msgspec.Struct, array_like=True):
 
     offset: int = 0
     check: int = 0
-    """Sum over the bytes before it: where it differs, the file is another one or was written anew."""
+    """Sum over the bytes before it: where it differs, the file is another one or was rewritten."""
     skips: bool = False
     """See ``Piece.skips``."""
 

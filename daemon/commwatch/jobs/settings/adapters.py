@@ -12,7 +12,7 @@ _SHORTEST_TIMEOUT = 18
 _LONG_TIMEOUT = 22
 """4.096 µs × 2^22 × 7 tries: two minutes until a dead path is noticed."""
 _LONGEST_TIMEOUT = 31
-"""From 32 on, and at 0, an adapter waits for ever."""
+"""From 32 on, and at 0, an adapter waits forever."""
 _MANY_QUEUE_PAIRS = 8
 _RETRIES = 7
 
@@ -127,7 +127,7 @@ def _patience(view: View) -> Said:
     timeout, retries = view.number("NCCL_IB_TIMEOUT"), view.number("NCCL_IB_RETRY_CNT")
     name = "NCCL_IB_TIMEOUT"
     if timeout is not None and (timeout <= 0 or timeout > _LONGEST_TIMEOUT):
-        words = "The adapter waits for ever: a dead path is never noticed."
+        words = "The adapter waits forever: a dead path is never noticed."
         yield view.remark("rdma_timeout", name, view.softened("suspicious"), words, "Take it out.")
     elif timeout is not None and timeout < _SHORTEST_TIMEOUT:
         words = "Shorter than any default since 2.14: a busy network looks like a dead one."

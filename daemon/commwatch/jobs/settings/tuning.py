@@ -29,7 +29,7 @@ _SWITCHES: tuple[tuple[str, int, RemarkCode, SettingSeverity, str, str], ...] = 
      "NCCL cannot be asked for its state. No fault: RAS has had defects.", "Nothing to do."),
     ("CUDA_LAUNCH_BLOCKING", 1, "launch_blocking", "harmful",
      "The program waits for each kernel: nothing overlaps.", _OUT),
-    ("CUDA_FORCE_PTX_JIT", 1, "compiled_anew", "suspicious", "All kernels are compiled anew at the start.", _OUT),
+    ("CUDA_FORCE_PTX_JIT", 1, "compiled_anew", "suspicious", "All kernels are recompiled at the start.", _OUT),
     ("CUDA_CACHE_DISABLE", 1, "compiled_anew", "note",
      "What CUDA had to compile is compiled again at each start.", _OUT),
     ("TORCH_NCCL_BLOCKING_WAIT", 1, "waits_block", "suspicious", _WAITS, _TIMEOUT),

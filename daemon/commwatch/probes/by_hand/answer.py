@@ -97,7 +97,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     backend: Backend
     ranks: int
     gpus: tuple[Member, ...]
-    """By rank; with more ranks than GPUs they begin anew."""
+    """By rank; with more ranks than GPUs they begin again."""
     verdict: CycleVerdict
     shares_gpus: bool
     """More ranks than GPUs: what arrived was right, but its times say nothing, so there are no rows."""

@@ -14,6 +14,6 @@ def last_matrix(config: Config) -> PairMatrix | None:
 
 
 def pairs_interval(config: Config) -> float:
-    """Seconds between two cycles over pairs, of the probe that measures them most seldom."""
+    """Seconds between two cycles over pairs, of the probe that measures them most rarely."""
     found = [float(one.interval) for one in config.probes.definitions.values() if one.measure == "pairs"]
     return max(found, default=float(DAY))

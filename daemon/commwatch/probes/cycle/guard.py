@@ -82,7 +82,7 @@ class Guard:
         with suppress(ProcessLookupError, PermissionError):  # children that the rank left
             os.killpg(self._rank, signal.SIGKILL)
         if folder.name.startswith(FOLDER_PREFIX):
-            import shutil  # seldom needed
+            import shutil  # rarely needed
 
             shutil.rmtree(folder, ignore_errors=True)
 

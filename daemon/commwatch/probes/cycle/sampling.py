@@ -47,7 +47,7 @@ _WEIGHTS: dict[Purpose, float] = {"latency": 1.0, "bandwidth": 3.0, "sustained":
 def step_seconds(steps: Sequence[Step], timed_seconds: float) -> tuple[float, ...]:
     """What each step may take so that no rank is busy for more than ``timed_seconds``.
 
-    A step gets the share that its busiest member can give it, so all of its members reckon with the same number.
+    A step gets the share that its busiest member can give it, so all of its members compute with the same number.
     """
     loads: dict[int, float] = {}
     for step in steps:

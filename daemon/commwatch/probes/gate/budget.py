@@ -71,7 +71,7 @@ def fits(
         limit: share of wall time, 0 to 1.
         gpus: GPUs of the node; without any there is nothing to occupy.
         now: seconds since 1970.
-        reserved: GPU seconds kept back for seldom probes that wait for the budget: else a frequent one, which always
+        reserved: GPU seconds kept back for rare probes that wait for the budget: else a frequent one, which always
             finds room for its small cycles first, would starve them.
     """
     return gpus == 0 or used(cycles, now) + expected + reserved <= limit * WINDOW_SECONDS * gpus

@@ -93,7 +93,7 @@ class LastResult(msgspec.Struct, frozen=True):
 
 
 class ProbeHistory(msgspec.Struct):
-    """What must survive a restart. A file of an earlier version lacks the courses: they begin anew."""
+    """What must survive a restart. A file of an earlier version lacks the courses: they begin again."""
 
     backend: str
     """Of all results under this name, for life."""

@@ -183,7 +183,7 @@ class ProbeRecord:
         self.history.courses = {**self.history.courses, name: after}
 
     def _compare_only_like(self, conditions: Conditions) -> None:
-        """Begin anew where a result was taken under other conditions than those before."""
+        """Start again where a result was taken under other conditions than those before."""
         history = self.history
         if conditions != history.conditions:
             history.conditions = conditions

@@ -60,7 +60,7 @@ class _Interface:
 
 @dataclass(slots=True)
 class _States:
-    """Which rows the drivers of this node have: prepared anew only when an interface or its names change."""
+    """Which rows the drivers of this node have: prepared again only when an interface or its names change."""
 
     series: tuple[Series, ...] = ()
     values: list[Value] = field(default_factory=list)

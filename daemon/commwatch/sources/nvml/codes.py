@@ -36,7 +36,7 @@ NO_DRIVER: Final = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
-"""Nothing can be read from any GPU before the library is started anew."""
+"""Nothing can be read from any GPU before the library is restarted."""
 
 HANDLE_DEAD: Final = frozenset(
     {pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_GPU_NOT_FOUND}
@@ -61,7 +61,7 @@ _REASONS: Final[dict[int, Reason]] = {
 _HINTS: Final[dict[int, str]] = {
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "; the driver's libraries were updated and its kernel module was not: "
     "reload the module or restart the node",
-    pynvml.NVML_ERROR_UNINITIALIZED: "; the driver was unloaded beneath us, and is opened anew",
+    pynvml.NVML_ERROR_UNINITIALIZED: "; the driver was unloaded beneath us, and is opened again",
 }
 
 

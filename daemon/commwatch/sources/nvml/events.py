@@ -23,7 +23,7 @@ _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
 class EventWatch:
-    """One event set over all GPUs, made anew when the driver loses it.
+    """One event set over all GPUs, made again when the driver loses it.
 
     Only what happens after a GPU is registered is told; the kernel log has what came before.
 

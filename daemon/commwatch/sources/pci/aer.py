@@ -147,7 +147,7 @@ class _AerFile:
         return failure
 
     def named_values(self) -> list[Value]:
-        """The named errors seen so far; 0 for one that began anew, None where the file was not read."""
+        """The named errors seen so far; 0 for one that began again, None where the file was not read."""
         if self.counts.total is None:
             return [None] * len(self.happened)
         return [self.counts.named.get(name, 0) for name in self.happened]

@@ -67,7 +67,7 @@ def _score(series: Series, thresholds: Thresholds) -> str:
 
 
 def finding_lines(document: FindingsDocument, width: int, now: float) -> Iterator[Line]:
-    """The open findings, the gravest first, each with since when, and where someone has to act, what to do."""
+    """The open findings, most severe first, each with since when, and where someone has to act, what to do."""
     counts = Counter(finding.severity for finding in document.findings)
     told = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity])
     looked = "not looked yet" if document.looked_at is None else f"looked {age(now - document.looked_at)} ago"

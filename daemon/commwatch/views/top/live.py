@@ -149,12 +149,12 @@ class Live:
 
     # --- the terminal ---
 
-    def _draw(self, anew: bool = False) -> None:
+    def _draw(self, whole: bool = False) -> None:
         view, now = self._paused_moment or self._looking.moment()
         shown = screen(view, self._place, self._terminal.size, now)
         self._place, self._page = replace(self._place, offset=shown.offset), shown.page
         try:
-            self._terminal.draw(shown.lines, anew=anew)
+            self._terminal.draw(shown.lines, whole=whole)
         except OSError:
             self._end(128 + signal.SIGHUP)  # the terminal is gone
 

@@ -81,7 +81,7 @@ class Endpoint:
         )
 
     def close(self) -> None:
-        """Give the connection up; the next question makes one anew."""
+        """Give the connection up; the next question makes a new one."""
         self._connection.close()
 
     def _get(self, path: str, kind: type[_Document]) -> _Document:
@@ -102,7 +102,7 @@ class Endpoint:
             return self._exchange(path)
         except (http.client.HTTPException, OSError) as error:
             self.close()
-            # The server ends what is idle for long; and one that was started anew has forgotten the connection.
+            # The server ends what is idle for long; and one that was restarted has forgotten the connection.
             if not is_kept or not isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
                 raise self._told(error) from error
         try:

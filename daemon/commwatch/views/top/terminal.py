@@ -89,18 +89,18 @@ class Terminal:
             return _FALLBACK_SIZE
         return columns or _FALLBACK_SIZE[0], rows or _FALLBACK_SIZE[1]
 
-    def draw(self, lines: Sequence[Line], *, anew: bool = False) -> None:
+    def draw(self, lines: Sequence[Line], *, whole: bool = False) -> None:
         """Show lines, one for each row; nothing is written where they stand there already.
 
         Args:
             lines: of the screen.
-            anew: whatever stands there may be of someone else.
+            whole: whatever stands there may be of something else.
         """
         text = "\r\n".join(f"{self._styled(line)}\x1b[K" for line in lines)
         drawn = f"\x1b[H{text}\x1b[J".encode(self._encoding, "replace")
-        if anew:
+        if whole:
             self._write(b"\x1b[2J")
-        if anew or drawn != self._drawn:
+        if whole or drawn != self._drawn:
             self._write(drawn)
             self._drawn = drawn
 

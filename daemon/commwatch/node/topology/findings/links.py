@@ -117,7 +117,8 @@ def _none_active(view: NodeView, idle: Sequence[Endpoint]) -> TopologyFinding:
         "nvlink_no_bridge",
         names,
         f"{named(names)} {have(idle)} NVLinks, and none is active: no bridge is fitted, or it is not seated.",
-        "All traffic between GPUs goes over PCIe. Where a bridge should be, look at it; else this is as bought.",
+        "All traffic between GPUs goes over PCIe. Where a bridge should be, look at it; else the node was delivered "
+        "this way.",
     )
 
 
