@@ -106,7 +106,7 @@ def test_several_logs_are_one_story(tmp_path: Path, log: Path) -> None:
 def test_a_log_without_trouble_is_said_to_be_one(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And where NCCL wrote nothing at all, why that may be."""
     log.write_text("NCCL version 2.27.3+cuda12.9\nstep 1\n")
-    assert printed(capsys, log) == (0, "1 log, 2 lines, 0 of them of trouble\nNothing in it tells of trouble.\n")
+    assert printed(capsys, log) == (0, "1 log, 2 lines, 0 of them of trouble\nNo errors found.\n")
     log.write_text("step 1\n")
     code, out = printed(capsys, log)
     assert code == 0
