@@ -188,6 +188,11 @@ def test_what_shows_only_while_something_is_wrong_is_over_after_a_restart() -> N
     assert node.sees(setting, ["commwatch_nccl_setting_processes"])
 
 
+def test_where_no_probe_runs_what_it_showed_is_over() -> None:
+    """After a restart with probes switched off there is no series of a probe, and there will be none."""
+    assert Node("nvml_nvlink").sees(PROBE, [STREAK])
+
+
 def test_results_of_probes_grow_old_but_not_in_maintenance() -> None:
     """A streak is gone with its result; in a pause no probe could have shown another."""
     node = Node("nvml_nvlink")

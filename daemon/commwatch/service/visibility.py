@@ -15,6 +15,7 @@ from commwatch.node.store import Store
 from commwatch.service.collection import Collection
 from commwatch.service.pipeline import OBSERVED
 from commwatch.workers.sources import SOURCES
+from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.snapshot import Layout, Snapshot
 
 FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -55,6 +56,8 @@ class Observability:
         self._store = store
         self._collection = collection
         self._groups: dict[str, set[str]] = {metric: {group} for metric, group in SILENT.items()}
+        # Without a current result, or with probes switched off, a probe has no series either.
+        self._groups |= {metric.name: {PROBES} for metric in SECTIONS["Probe"]}
         """By metric: the groups of the store that have held it since the daemon started."""
         self._layouts: set[Layout] = set()
         """Those of the last look."""
