@@ -49,7 +49,7 @@ class Possessions(NamedTuple):
     descriptors: int
     threads: int
     files: int
-    """In the folder for temporary files and in shared memory."""
+    """In the folder for temporary files, and segments of shared memory; folders in there are of others."""
     listening: int
     """Sockets of this process, and of what it left, that listen."""
     resident_kib: int
@@ -64,7 +64,8 @@ def possessions(folder: Path) -> Possessions:
         processes=len(processes),
         descriptors=len(os.listdir("/proc/self/fd")),
         threads=int(status["Threads"]),
-        files=sum(1 for place in (folder, SHARED_MEMORY) for path in place.rglob("*") if path.exists()),
+        files=sum(path.exists() for path in folder.rglob("*"))
+        + sum(path.is_file() for path in SHARED_MEMORY.iterdir()),
         listening=sum(listening(pid) for pid in (os.getpid(), *processes)),
         resident_kib=int(status["VmRSS"].split()[0]),
     )
