@@ -10,6 +10,7 @@ import pytest
 
 from commwatch.diagnosis.bundle_machine import program_environment
 from commwatch.workers.one_shot import LEFT_ALONE, Answer, NoAnswer, ask
+from support.waiting import PATIENCE_SECONDS
 
 ENVIRONMENT = program_environment(os.environ)
 ENDED_BY_SIGPIPE = -13
@@ -26,7 +27,7 @@ def nobody_left() -> Iterator[None]:
 
 
 def answer(
-    *command: str, deadline: float = 30.0, limit: int = 1000, together: bool = False, spare: bool = False
+    *command: str, deadline: float = PATIENCE_SECONDS, limit: int = 1000, together: bool = False, spare: bool = False
 ) -> Answer:
     return asyncio.run(ask(command, ENVIRONMENT, deadline, limit=limit, together=together, spare=spare))
 
@@ -69,7 +70,7 @@ def test_one_that_is_spared_is_left_alone(script: str) -> None:
 def test_one_that_was_left_alone_is_known_until_it_has_ended() -> None:
     """The next that is asked waits for it, so that no dead process stays behind."""
     with pytest.raises(NoAnswer):
-        answer("cat", "/dev/zero", deadline=0.0, spare=True)
+        answer("sleep", "600", deadline=0.0, spare=True)  # it writes nothing, and so does not end with its output
     [process] = LEFT_ALONE
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -87,7 +88,7 @@ def test_endless_output_is_cut(spare: bool) -> None:
 
     assert (len(found.output), found.is_cut, found.code) == (5000, True, ENDED_BY_SIGPIPE)
     for process in LEFT_ALONE:
-        assert process.wait(30) != 0
+        assert process.wait(PATIENCE_SECONDS) != 0
 
 
 def test_the_environment_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
