@@ -66,7 +66,7 @@ def test_an_override_replaces_only_what_it_names(override: Callable[[str], Path]
 
 def test_the_digest_depends_on_values_alone(override: Callable[[str], Path]) -> None:
     """An override that writes a shipped value in another way has the shipped digest."""
-    same = load_thresholds(override("# own\nprobe_latency_spike_streak: {value: 3.0, origin: us}\n"))
+    same = load_thresholds(override("# own\nprobe_latency_spike_streak: {value: 3.0, origin: 2026-11-01}\n"))
 
     assert same.digest == load_thresholds(None).digest
     assert same.digest.isalnum()

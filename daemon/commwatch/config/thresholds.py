@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -131,7 +131,8 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     value: int | float
     unit: Unit | None = None
     """As in the shipped file, where it is said."""
-    origin: str = ""
+    origin: Any = ""
+    """A remark of the site: a text, a date, a number."""
 
 
 def shipped_thresholds() -> dict[str, Threshold]:

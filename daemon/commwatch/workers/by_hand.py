@@ -128,7 +128,7 @@ async def _ask(module: str, kind: type[_Facts], sysfs: str, procfs: str, deadlin
         answer = await ask(command, environment, deadline, spare=True)
         return msgspec.json.decode(answer.output, type=kind)
     except NoAnswer as error:
-        raise CommwatchError(f"{sysfs}: no answer in {deadline:.0f} s; look at dmesg for the PCI bus") from error
+        raise CommwatchError(f"{sysfs}: {error}; look at dmesg for the PCI bus") from error
     except msgspec.DecodeError as error:
         raise CommwatchError(f"{sysfs} could not be read: exit code {answer.code}") from error
 

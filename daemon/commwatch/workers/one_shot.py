@@ -113,9 +113,9 @@ async def _answer(process: subprocess.Popen[bytes], streams: Sequence[IO[bytes]]
     return Answer(code, output, errors)
 
 
-async def _read(stream: IO[bytes], limit: int) -> bytes:
+async def _read(stream: IO[bytes], limit: int) -> bytearray:
     """All that comes, or a little more than the limit."""
-    reader, content = asyncio.StreamReader(), b""
+    reader, content = asyncio.StreamReader(), bytearray()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), stream
     )
