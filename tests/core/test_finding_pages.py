@@ -31,7 +31,7 @@ def test_every_code_has_a_row_that_says_what_it_stands_on() -> None:
             [row] = rows[code.name]
             assert {one for one in (code.title, code.severity, code.meaning, code.next_step) if one not in row} == set()
             assert f"{code.opens_after:g} s, {code.closes_after:g} s" in row
-            assert re.findall(r"`(\w+)`", row) == [code.name, *rule.reads, *rule.thresholds]
+            assert re.findall(r"`(\w+)`", row) == [code.name, *rule.metrics_read, *rule.thresholds]
             assert row.count(" | ") == 5, "a text breaks the table"
 
 

@@ -223,5 +223,5 @@ def test_every_group_of_a_node_is_known(tmp_path: Path, monkeypatch: pytest.Monk
 
     assert groups - collectors - {"counter_anomaly"} <= FEEDS.keys()
     assert set(SILENT.values()) <= collectors | FEEDS.keys() | {"counter_anomaly", PROBES}
-    assert SILENT.keys() <= {metric for rules in RULE_SETS for rule in rules.rules for metric in rule.reads}
+    assert SILENT.keys() <= {metric for rules in RULE_SETS for rule in rules.rules for metric in rule.metrics_read}
     assert {name for names in FEEDS.values() for name in names} <= collectors

@@ -12,6 +12,7 @@ from commwatch.diagnosis.preflight import preflight
 from commwatch.diagnosis.profile import checks_of
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
+from commwatch.node.model import Node
 from commwatch.simulation.presets import PRESETS
 from support.facts import NOW
 from support.probed_node import ProbedNode
@@ -20,7 +21,7 @@ from support.probed_node import ProbedNode
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_healthy_node_fails_no_mark(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever profile is asked for; what was measured is shown, and what is needed is measured."""
-    facts = Facts(ProbedNode(preset, tmp_path, monkeypatch).snapshot(), CounterHistory({}), NOW)
+    facts = Facts(Node(ProbedNode(preset, tmp_path, monkeypatch).snapshot()), CounterHistory({}), NOW)
     alone = len(PRESETS[preset].gpus) == 1
 
     for profile in PROFILES:
@@ -40,7 +41,7 @@ def h100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProbedNode:
 
 def failed(node: ProbedNode, fault: str) -> dict[str, Check]:
     """What fails under a fault, by how it begins."""
-    facts = Facts(node.snapshot(f"- {{fault: {fault}}}"), CounterHistory({}), NOW)
+    facts = Facts(Node(node.snapshot(f"- {{fault: {fault}}}")), CounterHistory({}), NOW)
     return {check.what.split(",")[0]: check for check in checks_of(facts, Asked()) if check.verdict == "failed"}
 
 

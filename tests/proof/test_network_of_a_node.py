@@ -10,7 +10,7 @@ import pytest
 
 from commwatch.findings.causes import join
 from commwatch.findings.codes import EVENTS, WATCHED
-from commwatch.findings.facts import ExposedSeries, Facts
+from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.looking import Looking
@@ -20,6 +20,7 @@ from commwatch.findings.rules.ethernet_traffic import ETHERNET_TRAFFIC
 from commwatch.findings.rules.rdma import RDMA_PORTS
 from commwatch.findings.rules.rdma_errors import RDMA_ERRORS
 from commwatch.findings.rules.rdma_traffic import RDMA_TRAFFIC
+from commwatch.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import shipped
 from support.whole_node import STARTED_AT, WholeNode, whole_node
@@ -109,22 +110,6 @@ def test_faults_of_ports_open_and_close(tmp_path: Path, monkeypatch: pytest.Monk
         assert node.until(180) == []
 
 
-class Without:
-    """A page that lacks one metric."""
-
-    def __init__(self, page: Snapshot, metric: str) -> None:
-        self._page = page
-        self._metric = metric
-
-    def samples(self, family: str) -> Iterator[tuple[dict[str, str], int | float]]:
-        """Labels and number of each series."""
-        return iter(()) if family == self._metric else self._page.samples(family)
-
-    def value(self, metric: str, *labels: str) -> int | float | None:
-        """The number of one series."""
-        return None if metric == self._metric else self._page.value(metric, *labels)
-
-
 def test_no_metric_that_goes_away_makes_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not read sights nothing, on a node with faults too and where the collectors say that all is well."""
     faults = """
@@ -142,11 +127,11 @@ def test_no_metric_that_goes_away_makes_a_finding(tmp_path: Path, monkeypatch: p
 
         assert len(all_told) > 3
         for metric in metrics:
-            assert sighted(Without(page, metric), node) <= all_told, metric
+            assert sighted(Snapshot(page.blocks, hidden={metric}), node) <= all_told, metric
 
 
-def sighted(page: ExposedSeries, node: Watched) -> set[tuple[str, str]]:
-    facts = Facts(page, node.history, node.now)
+def sighted(page: Snapshot, node: Watched) -> set[tuple[str, str]]:
+    facts = Facts(Node(page), node.history, node.now)
     looks = [rule.look for rules in NETWORK for rule in rules.rules]
     return {(one.code, one.component.identity) for look in looks for one in look(facts, shipped())}
 

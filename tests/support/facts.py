@@ -13,6 +13,8 @@ from commwatch.findings.finding import Sighting
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import Look, Rule
+from commwatch.node.model import Node
+from commwatch.node.parts import Part
 from commwatch_exporters.snapshot import Series, Value
 from support.pages import snapshot_of
 
@@ -39,7 +41,7 @@ def facts_of(numbers: Numbers, history: Mapping[float, Numbers] | None = None, n
     for ago, earlier in sorted((history or {}).items(), reverse=True):
         _take(known, earlier, now - ago)
     _take(known, numbers, now)
-    return Facts(snapshot_of(_series(numbers)), known, now)
+    return Facts(Node(snapshot_of(_series(numbers))), known, now)
 
 
 def before(numbers: Numbers, rises: Numbers | None = None) -> Numbers:
@@ -60,26 +62,41 @@ class Declared(Facts):
     """The same facts for one rule, which may read what it declares; what is absent is not among them."""
 
     def __init__(self, facts: Facts, rule: Rule, absent: Collection[str] = ()) -> None:
-        super().__init__(facts._snapshot, facts._history, facts.now)
+        self._declared = _DeclaredNode(facts.node, rule, absent)
+        super().__init__(self._declared, facts._history, facts.now)
+
+    @property
+    def read(self) -> set[str]:
+        """What it asked for."""
+        return self._declared.read
+
+    def _rises(self, metric: str, window: float, *, at_most: bool) -> Iterator[tuple[dict[str, str], float]]:
+        return super()._rises(metric, window, at_most=at_most) if self._declared.may_read(metric) else iter(())
+
+
+class _DeclaredNode(Node):
+    """The same node for one rule."""
+
+    def __init__(self, node: Node, rule: Rule, absent: Collection[str]) -> None:
+        super().__init__(node._snapshot)
         self._rule = rule
         self._absent = absent
         self.read: set[str] = set()
-        """What it asked for."""
 
-    def _may_read(self, metric: str) -> bool:
-        assert metric in {*self._rule.reads, *self._rule.details}, f"{self._rule.name} does not declare {metric}"
+    def may_read(self, metric: str) -> bool:
+        """Whether it is not among what is absent."""
+        declared = {*self._rule.metrics_read, *self._rule.metrics_of_details}
+        assert metric in declared, f"{self._rule.name} does not declare {metric}"
         self.read.add(metric)
         return metric not in self._absent
 
-    def series(self, metric: str) -> Iterator[tuple[dict[str, str], float]]:
-        """Labels and number of each series of a metric."""
-        return super().series(metric) if self._may_read(metric) else iter(())
+    def series(self, metric: str) -> Iterator[tuple[Part, float]]:
+        """The parts that have a number in a metric now, with it."""
+        return super().series(metric) if self.may_read(metric) else iter(())
 
-    def increases(
-        self, metric: str, window: float, *, at_most: bool = False
-    ) -> Iterator[tuple[dict[str, str], float]]:  # fmt: skip
-        """Labels, and by how much each counter of a metric rose."""
-        return super().increases(metric, window, at_most=at_most) if self._may_read(metric) else iter(())
+    def value(self, metric: str, labels: tuple[str, ...]) -> float | None:
+        """The number of one series."""
+        return super().value(metric, labels) if self.may_read(metric) else None
 
 
 class DeclaredThresholds:
@@ -106,7 +123,7 @@ def seen_by(look: Look, facts: Facts, thresholds: Thresholds | None = None) -> l
     declared = cast(Thresholds, DeclaredThresholds(limits, rule))
     sightings = list(look(Declared(facts, rule), declared))
     if sightings and rule.details:
-        bare = look(Declared(facts, rule, absent=rule.details), declared)
+        bare = look(Declared(facts, rule, absent=rule.metrics_of_details), declared)
         assert set(codes_of(bare)) == set(codes_of(sightings)), f"{rule.name}: a detail decides"
     for sighting in sightings:
         assert sighting.code in rule.codes
@@ -121,7 +138,7 @@ def is_judged(sighting: Sighting, facts: Facts, thresholds: Thresholds | None = 
     [judge] = [rules.judged[sighting.code] for rules in RULE_SETS if sighting.code in rules.judged]
     [rule] = [rule for rule in RULES.values() if sighting.code in rule.codes]
     limits = cast(Thresholds, DeclaredThresholds(thresholds or shipped(), rule))
-    return judge(Declared(facts, rule, absent=rule.details), limits, sighting.component)
+    return judge(Declared(facts, rule, absent=rule.metrics_of_details), limits, sighting.component)
 
 
 def codes_of(sightings: Iterable[Sighting]) -> list[tuple[str, str]]:

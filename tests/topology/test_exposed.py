@@ -16,6 +16,7 @@ from commwatch.findings.exposed_topology import topology_of
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.jobs.settings.records import AuditRecord
+from commwatch.node.model import Node
 from commwatch.node.topology.findings import findings
 from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.simulation.presets import PRESETS
@@ -29,7 +30,7 @@ def test_metrics_tell_the_topology(preset: str, tmp_path: Path, monkeypatch: pyt
     with whole_node(preset, tmp_path, monkeypatch) as node:
         snapshot = node.snapshot()
         read = {one.address: one for one in read_sysfs(*map(Path, node.roots)).devices}
-    topology = topology_of(Facts(snapshot, CounterHistory({}), 1.0))
+    topology = topology_of(Facts(Node(snapshot), CounterHistory({}), 1.0))
     told = topology.nodes[0]
 
     assert {address: (device.parent, device.numa_node, device.link) for address, device in told.devices.items()} == {

@@ -93,7 +93,7 @@ class Known:
     @property
     def facts(self) -> Facts:
         """The snapshot as the rules read it; no counter has a past in it."""
-        return Facts(self.snapshot, CounterHistory({}), self.snapshot.time)
+        return Facts(self.snapshot.node(), CounterHistory({}), self.snapshot.time)
 
 
 def ask(config: Config, thresholds: Thresholds, seconds: float = _DAEMON_SECONDS) -> Known:

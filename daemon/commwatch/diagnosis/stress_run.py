@@ -181,7 +181,7 @@ def seen_by(
     held: dict[str, set[str]] = {}
     slow: set[str] = set()
     for look in looks:
-        facts = Facts(look, CounterHistory({}), look.time)
+        facts = Facts(look.node(), CounterHistory({}), look.time)
         for labels, flag in facts.series("commwatch_gpu_clocks_event_reason"):
             if flag == 1 and labels["reason"] in SLOWDOWNS:
                 held.setdefault(f"GPU{labels['gpu']}", set()).add(SLOWDOWNS[labels["reason"]])

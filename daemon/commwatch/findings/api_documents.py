@@ -12,8 +12,9 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Evidence, Finding, Severity
 from commwatch.findings.score.records import Score
 from commwatch.jobs.settings.records import AuditRecord
+from commwatch.node.model import Node
 from commwatch_exporters.catalogue import CATALOGUE, MetricType
-from commwatch_exporters.snapshot import Snapshot
+from commwatch_exporters.snapshot import Block, Layout, Snapshot
 
 if TYPE_CHECKING:
     from commwatch_exporters.node_page.records import ProbeStatus  # commands need no endpoint
@@ -181,6 +182,16 @@ class SnapshotDocument(About, frozen=True, kw_only=True):
 
     schema: Literal["commwatch-snapshot/1"] = SNAPSHOT_SCHEMA
     metrics: tuple[MetricRecord, ...]
+
+    def node(self) -> Node:
+        """The node as it was then; metrics that this version does not know are left out."""
+        values = {
+            (metric.name, tuple([one.labels[name] for name in CATALOGUE[metric.name].labels])): one.value
+            for metric in self.metrics
+            if metric.name in CATALOGUE and metric.type != "histogram"
+            for one in metric.series
+        }
+        return Node(Snapshot([Block(Layout(values), tuple(values.values()), 0.0)]))
 
     def samples(self, family: str) -> Iterator[tuple[dict[str, str], int | float]]:
         """Labels and number of each series of a metric that is no histogram."""

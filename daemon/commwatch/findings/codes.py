@@ -22,7 +22,7 @@ def _gathered() -> Mapping[str, FindingCode]:
 CODES: Mapping[str, FindingCode] = _gathered()
 """By name, in the order of the documentation."""
 
-_WINDOWS = (*(rules.windows for rules in RULE_SETS), score.WINDOWS)
+_WINDOWS = (*(rules.metrics_watched for rules in RULE_SETS), score.WINDOWS)
 
 WATCHED: Mapping[str, float] = {
     metric: max(windows[metric] for windows in _WINDOWS if metric in windows)
@@ -31,5 +31,5 @@ WATCHED: Mapping[str, float] = {
 }
 """Counters whose changes the rules and the score look back at, and for how many seconds at most."""
 
-EVENTS: frozenset[str] = frozenset(metric for rules in RULE_SETS for metric in rules.events)
+EVENTS: frozenset[str] = frozenset(metric for rules in RULE_SETS for metric in rules.metrics_of_events)
 """Those of them of which a series is not there before its first event."""

@@ -1,37 +1,30 @@
-"""What the rules read: the numbers of one moment, and how counters moved before it."""
+"""What the rules read: the node at one moment, and how its counters moved before it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 from commwatch.findings.history import CounterHistory
+from commwatch.node.model import Node
+from commwatch.node.parts import Column, KeyedColumn, Part
 from commwatch_exporters.catalogue import CATALOGUE
 
 _Derived = TypeVar("_Derived")
-
-
-class ExposedSeries(Protocol):
-    """What a snapshot gives of one metric."""
-
-    def samples(self, family: str) -> Iterator[tuple[dict[str, str], int | float]]:
-        """Labels and number of each series."""
-
-    def value(self, metric: str, *labels: str) -> int | float | None:
-        """The number of one series; None where it is absent."""
+_Kind = TypeVar("_Kind", bound=Part)
 
 
 class Facts:
-    """The numbers of one moment with their recent past; what was not read is absent."""
+    """The node at one moment with its recent past; what was not read is absent."""
 
-    def __init__(self, snapshot: ExposedSeries, history: CounterHistory, now: float) -> None:
+    def __init__(self, node: Node, history: CounterHistory, now: float) -> None:
         """
         Args:
-            snapshot: of this moment.
+            node: at this moment.
             history: that has taken this moment in already.
             now: seconds since 1970.
         """
-        self._snapshot = snapshot
+        self.node = node
         self._history = history
         self.now = now
         self._derived: dict[object, object] = {}
@@ -42,37 +35,51 @@ class Facts:
             self._derived[make] = make(self)
         return cast(_Derived, self._derived[make])
 
+    def each(self, column: Column[_Kind]) -> Iterator[tuple[_Kind, float]]:
+        """The parts that have a number now, with it."""
+        return self.node.each(column)
+
+    def each_keyed(self, column: KeyedColumn[_Kind]) -> Iterator[tuple[_Kind, str, float]]:
+        """The parts that have numbers by a key now: part, key and number."""
+        return self.node.each_keyed(column)
+
+    def rises(self, column: Column[_Kind], window: float, *, at_most: bool = False) -> Iterator[tuple[_Kind, float]]:
+        """The parts of which a counter rose in the last seconds, and by how much.
+
+        A counter that was first seen inside the window counts from there: never more than what was seen to happen.
+
+        Args:
+            column: a counter that rules watch.
+            window: in seconds.
+            at_most: of counters that move fast, no less than they rose instead of no more: for what others are
+                divided by.
+        """
+        for labels, rise in self._rises(column.metric, window, at_most=at_most):
+            yield column.kind(self.node, labels), rise
+
+    def rises_keyed(self, column: KeyedColumn[_Kind], window: float) -> Iterator[tuple[_Kind, str, float]]:
+        """The same of counters by a key: part, key and rise."""
+        for labels, rise in self._rises(column.metric, window, at_most=False):
+            yield column.kind(self.node, labels), labels[column.key], rise
+
+    def _rises(self, metric: str, window: float, *, at_most: bool) -> Iterator[tuple[dict[str, str], float]]:
+        names = CATALOGUE[metric].labels
+        for labels in self._history.moved(metric):
+            rise = self._history.increase(metric, labels, self.now, window, at_most=at_most)
+            if rise and self.node.value(metric, labels) is not None:
+                yield dict(zip(names, labels, strict=True)), rise
+
+    # --- to go: by name of the metric ---
+
     def series(self, metric: str) -> Iterator[tuple[dict[str, str], float]]:
-        """Labels and number of each series of a metric."""
-        return self._snapshot.samples(metric)
+        return ((cast("dict[str, str]", part.labels), number) for part, number in self.node.series(metric))
 
     def value(self, metric: str, **labels: str) -> float | None:
-        """The number of the one series that has these labels, None where there is none.
-
-        Raises:
-            ValueError: several have them: the rule forgot a label.
-        """
         wanted = labels.items()
         found = [number for have, number in self.series(metric) if wanted <= have.items()]
         if len(found) > 1:
             raise ValueError(f"{metric} has {len(found)} series with {labels}")
         return found[0] if found else None
 
-    def increases(
-        self, metric: str, window: float, *, at_most: bool = False
-    ) -> Iterator[tuple[dict[str, str], float]]:  # fmt: skip
-        """Labels, and by how much each counter of a metric rose in the last seconds; those that rose only.
-
-        A counter that was first seen inside the window counts from there: never more than what was seen to happen.
-
-        Args:
-            metric: a counter.
-            window: in seconds.
-            at_most: of counters that move fast, no less than they rose instead of no more: for what others are
-                divided by.
-        """
-        names = CATALOGUE[metric].labels
-        for labels in self._history.moved(metric):
-            rise = self._history.increase(metric, labels, self.now, window, at_most=at_most)
-            if rise and self._snapshot.value(metric, *labels) is not None:
-                yield dict(zip(names, labels, strict=True)), rise
+    def increases(self, metric: str, window: float, *, at_most: bool = False) -> Iterator[tuple[dict[str, str], float]]:
+        return self._rises(metric, window, at_most=at_most)

@@ -10,7 +10,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Sighting
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules.rule_set import Rule, RuleSet
-from commwatch.findings.series import SeriesView
+from commwatch.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 
 TIDY_SECONDS = 3600.0
@@ -43,8 +43,8 @@ class Looking:
         self._thresholds = thresholds
         self._history = history
         self._told = failed
-        self._view = SeriesView()
-        self.facts = Facts(self._view, history, 0.0)
+        self._node = Node()
+        self.facts = Facts(self._node, history, 0.0)
         """What the rules read at the last look."""
         self._fed: dict[Layout, tuple[tuple[str, ...], Block]] = {}
         """By layout: the watched counters in it, and the block that the history has taken in last."""
@@ -60,9 +60,9 @@ class Looking:
             snapshot: of this moment.
             now: seconds since 1970.
         """
-        self._view.show(snapshot)
+        self._node.show(snapshot)
         self._feed(snapshot, now)
-        facts = self.facts = Facts(self._view, self._history, now)
+        facts = self.facts = Facts(self._node, self._history, now)
         sightings: list[Sighting] = []
         failing = set()
         for rule in self._rules:
@@ -119,7 +119,7 @@ class Looking:
     def reads_of(self, code: str) -> tuple[str, ...] | None:
         """The metrics that could show a code again; None where its rule has failed at the last look."""
         rule = self._rule_of[code]
-        return None if rule.name in self.failing else rule.reads
+        return None if rule.name in self.failing else rule.metrics_read
 
 
 def _declared(sighting: Sighting, rule: Rule) -> Sighting:

@@ -74,7 +74,7 @@ def _row(code: FindingCode, rule: Rule) -> str:
         f"{code.severity} {code.role}<br>{code.opens_after:g} s, {code.closes_after:g} s",
         code.meaning,
         f"{code.next_step}{runbook}",
-        _names(rule.reads),
+        _names(rule.metrics_read),
         _names(rule.thresholds),
     )
     return f"| {' | '.join(cells)} |\n"

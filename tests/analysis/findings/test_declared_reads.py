@@ -70,7 +70,7 @@ def test_rules_read_what_they_declare() -> None:
             asked[rule.name] |= own.read | limits.read
 
     for rule in RULES.values():
-        assert asked[rule.name] == {*rule.reads, *rule.details, *rule.thresholds}, rule.name
+        assert asked[rule.name] == {*rule.metrics_read, *rule.metrics_of_details, *rule.thresholds}, rule.name
 
 
 def test_no_detail_decides() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
+from commwatch.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import NOW
 
@@ -20,7 +21,7 @@ def history() -> CounterHistory:
 
 def facts(known: CounterHistory, *labels: tuple[str, ...]) -> Facts:
     layout = Layout((XIDS, one) for one in labels)
-    return Facts(Snapshot([Block(layout, [1] * len(labels), 0.0)]), known, NOW)
+    return Facts(Node(Snapshot([Block(layout, [1] * len(labels), 0.0)])), known, NOW)
 
 
 def test_a_kind_of_event_that_comes_for_the_first_time_counts() -> None:

@@ -12,6 +12,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import score_of
+from commwatch.node.model import Node
 from commwatch.simulation.presets import PRESETS
 from support.facts import NOW, shipped
 from support.probed_node import ProbedNode
@@ -21,7 +22,7 @@ def scores(preset: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *faults: 
     """The score of a node after one cycle of each default probe: healthy, then under each of the faults."""
     node = ProbedNode(preset, folder, monkeypatch)
     return [
-        score_of(Facts(node.snapshot(one), CounterHistory(WATCHED), NOW), shipped())
+        score_of(Facts(Node(node.snapshot(one)), CounterHistory(WATCHED), NOW), shipped())
         for one in ("", *(f"- {{fault: {fault}}}" for fault in faults))
     ]
 

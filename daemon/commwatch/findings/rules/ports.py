@@ -9,6 +9,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import interface_of, port_of
+from commwatch.node.parts import AnyColumn
 
 Told: TypeAlias = "dict[Component, list[Evidence]]"
 """What is found, by component."""
@@ -76,9 +77,9 @@ def thresholds_of(limits: Iterable[Limit]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(limit.threshold for limit in limits if limit.threshold))
 
 
-def windows_of(limits: Iterable[Limit]) -> dict[str, float]:
+def windows_of(limits: Iterable[Limit]) -> dict[AnyColumn | str, float]:
     """How long changes of each counter must be kept."""
-    longest: dict[str, float] = {}
+    longest: dict[AnyColumn | str, float] = {}
     for limit in limits:
         longest[limit.metric] = max(limit.window, longest.get(limit.metric, 0.0))
     return longest

@@ -10,6 +10,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Sighting
+from commwatch.node.parts import AnyColumn
 
 Look: TypeAlias = Callable[[Facts, Thresholds], Iterable[Sighting]]
 """One rule, or several that belong together."""
@@ -28,13 +29,23 @@ class Rule:
     look: Look
     codes: tuple[str, ...]
     """Names of the codes that it sights; no other rule sights them."""
-    reads: tuple[str, ...]
-    """Metrics by which it decides whether it sights, and at which component. A finding closes only where these were
+    reads: tuple[AnyColumn | str, ...]
+    """Numbers by which it decides whether it sights, and at which component. A finding closes only where these were
     read."""
-    details: tuple[str, ...] = ()
-    """Metrics that add numbers, names and parts to what it sights; without them it sights the same."""
+    details: tuple[AnyColumn | str, ...] = ()
+    """Numbers that add numbers, names and parts to what it sights; without them it sights the same."""
     thresholds: tuple[str, ...] = ()
     """Keys of ``alerts/thresholds.yaml`` that it holds the numbers against."""
+
+    @property
+    def metrics_read(self) -> tuple[str, ...]:
+        """``reads`` as metrics."""
+        return _metrics(self.reads)
+
+    @property
+    def metrics_of_details(self) -> tuple[str, ...]:
+        """``details`` as metrics."""
+        return _metrics(self.details)
 
     @property
     def name(self) -> str:
@@ -50,9 +61,23 @@ class RuleSet:
     """Heading in the documentation."""
     codes: tuple[FindingCode, ...]
     rules: tuple[Rule, ...]
-    windows: Mapping[str, float] = field(default_factory=dict)
-    """Counters that the rules look back at: metric, seconds."""
-    events: frozenset[str] = frozenset()
+    windows: Mapping[AnyColumn | str, float] = field(default_factory=dict)
+    """Counters that the rules look back at, and for how many seconds."""
+    events: frozenset[AnyColumn | str] = frozenset()
     """Those of them of which a series is not there before its first event: it counts from 0."""
     judged: Mapping[str, Judge] = field(default_factory=dict)
     """By code, for those that cannot always be judged: where one cannot, its finding stays as it is."""
+
+    @property
+    def metrics_watched(self) -> Mapping[str, float]:
+        """``windows`` by metric."""
+        return dict(zip(_metrics(self.windows), self.windows.values(), strict=True))
+
+    @property
+    def metrics_of_events(self) -> frozenset[str]:
+        """``events`` as metrics."""
+        return frozenset(_metrics(self.events))
+
+
+def _metrics(columns: Iterable[AnyColumn | str]) -> tuple[str, ...]:
+    return tuple(one if isinstance(one, str) else one.metric for one in columns)

@@ -1,0 +1,500 @@
+"""The node in types: each kind of part with the numbers that it may have.
+
+The name of a number is that of its metric without the part's own. The row of the catalogue says what it means, in
+which unit, and where it is read; a number is in the base unit that the metric's name ends in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from commwatch.node.parts import Column, Info, Keyed, Number, Part, Parts, Word
+
+_Kind = TypeVar("_Kind", bound=Part)
+
+
+class Gpu(Part):
+    """A GPU, with the PCIe link above it and the place that it has in the fabric."""
+
+    IDENTITY = ("gpu", "pci_bus_id")
+    index = Word("gpu")
+    """NVML index; empty where it is not known."""
+    address = Word("pci_bus_id")
+    info = Info("gpu_info")
+    uuid = Word()
+    serial = Word()
+    name = Word()
+    architecture = Word()
+
+    state = Number("gpu_state")
+    busy = Number("gpu_busy")
+    recovery_action = Number("gpu_recovery_action")
+    clocks_event_reasons = Keyed("gpu_clocks_event_reason")
+    performance_limited_seconds = Keyed("gpu_performance_limited_seconds_total")
+    xids = Keyed("gpu_xid_events_total")
+    xids_nonfatal = Keyed("gpu_xid_nonfatal_events_total")
+    last_xid_timestamp_seconds = Number("gpu_last_xid_timestamp_seconds")
+    kernel_log_messages = Keyed("kernel_log_gpu_messages_total")
+
+    nvlink_bandwidth_mode = Number("nvlink_bandwidth_mode")
+    nvlink_capacity_bytes_per_second = Number("nvlink_capacity_bytes_per_second")
+    nvlink_switch_links = Number("nvlink_switch_links")
+    nvlink_sibling_bytes_per_second = Keyed("nvlink_sibling_bytes_per_second")
+    nvlink_slowest_link = Keyed("nvlink_slowest_link")
+    nvlink_slowest_link_bytes_per_second = Keyed("nvlink_slowest_link_bytes_per_second")
+    nvlink_transmit_utilization_ratio = Number("nvlink_transmit_utilization_ratio")
+    nvlink_receive_utilization_ratio = Number("nvlink_receive_utilization_ratio")
+    nvlink_transmit_utilization_peak_ratio = Number("nvlink_transmit_utilization_peak_ratio")
+    nvlink_receive_utilization_peak_ratio = Number("nvlink_receive_utilization_peak_ratio")
+
+    fabric_state = Number("fabric_state")
+    fabric_status = Number("fabric_status")
+    fabric_health = Number("fabric_health")
+    fabric_incorrect_configuration = Number("fabric_incorrect_configuration")
+    fabric_faults = Keyed("fabric_fault")
+
+    pcie_generation = Number("pcie_link_generation")
+    pcie_generation_max = Number("pcie_link_generation_max")
+    """Of both ends."""
+    pcie_gpu_generation_max = Number("pcie_gpu_link_generation_max")
+    """Of the GPU alone."""
+    pcie_width_lanes = Number("pcie_link_width_lanes")
+    pcie_width_max_lanes = Number("pcie_link_width_max_lanes")
+    pcie_width_expected_lanes = Number("pcie_link_width_expected_lanes")
+    pcie_degraded = Keyed("pcie_link_degraded")
+    pcie_fatal_errors = Number("pcie_fatal_errors_total")
+    pcie_nonfatal_errors = Number("pcie_nonfatal_errors_total")
+    pcie_replays = Number("pcie_replays_total")
+    pcie_replay_rollovers = Number("pcie_replay_rollovers_total")
+    pcie_transmit_utilization_peak_ratio = Number("pcie_transmit_utilization_peak_ratio")
+    pcie_receive_utilization_peak_ratio = Number("pcie_receive_utilization_peak_ratio")
+
+
+class _OfGpu(Part):
+    """A part of one GPU."""
+
+    address = Word("pci_bus_id")
+    """Of the GPU."""
+
+    @property
+    def gpu(self) -> Gpu:
+        """Whose part it is."""
+        return self.node.part(Gpu, *self.identity[:2])
+
+
+class NvLink(_OfGpu):
+    """One NVLink of a GPU."""
+
+    IDENTITY = ("gpu", "pci_bus_id", "link")
+    number = Word("link")
+    info = Info("nvlink_info")
+    version = Word()
+    remote_type = Word()
+    remote_address = Word("remote_pci_bus_id")
+    remote_link = Word()
+
+    state = Number("nvlink_link_state")
+    expected = Number("nvlink_link_expected")
+    crc_flit_errors = Number("nvlink_crc_flit_errors_total")
+    crc_data_errors = Number("nvlink_crc_data_errors_total")
+    replay_errors = Number("nvlink_replay_errors_total")
+    recovery_errors = Number("nvlink_recovery_errors_total")
+    """NVLink 1 to 4."""
+    recoveries = Number("nvlink_recoveries_total")
+    """NVLink 5."""
+    recoveries_failed = Number("nvlink_recoveries_failed_total")
+    ecc_data_errors = Number("nvlink_ecc_data_errors_total")
+    malformed_packets = Number("nvlink_malformed_packets_total")
+    buffer_overrun_errors = Number("nvlink_buffer_overrun_errors_total")
+    receive_errors = Number("nvlink_receive_errors_total")
+    receive_remote_errors = Number("nvlink_receive_remote_errors_total")
+    receive_general_errors = Number("nvlink_receive_general_errors_total")
+    local_link_integrity_errors = Number("nvlink_local_link_integrity_errors_total")
+    transmit_discards = Number("nvlink_transmit_discards_total")
+    effective_errors = Number("nvlink_effective_errors_total")
+    effective_bit_error_ratio = Number("nvlink_effective_bit_error_ratio")
+
+
+class C2cLink(_OfGpu):
+    """One chip-to-chip link between a GPU and its CPU."""
+
+    IDENTITY = ("gpu", "pci_bus_id", "link")
+    number = Word("link")
+    up = Number("c2c_link_up")
+
+
+class PeerAccess(_OfGpu):
+    """What one GPU can do with the memory of another, by capability."""
+
+    IDENTITY = ("gpu", "pci_bus_id", "peer", "peer_pci_bus_id", "capability")
+    peer_index = Word("peer")
+    peer_address = Word("peer_pci_bus_id")
+    capability = Word()
+    status = Number("gpu_p2p_status")
+
+
+class PcieDevice(Part):
+    """A device on paths of communication, with the PCIe link above it."""
+
+    IDENTITY = ("device",)
+    REPEATED = ("role",)
+    address = Word("device")
+    info = Info("pcie_device_info")
+    role = Word()
+    parent = Word()
+    """PCI address of the bridge above it, or name of the host bridge."""
+    numa_node = Word()
+
+    generation = Number("pcie_device_link_generation")
+    generation_max = Number("pcie_device_link_generation_max")
+    width_lanes = Number("pcie_device_link_width_lanes")
+    width_max_lanes = Number("pcie_device_link_width_max_lanes")
+    degraded = Keyed("pcie_device_link_degraded")
+    aer_errors = Keyed("pcie_aer_errors_total")
+    aer_root_port_errors = Keyed("pcie_aer_root_port_errors_total")
+
+
+class NvSwitch(Part):
+    """An NVSwitch that the host sees."""
+
+    IDENTITY = ("device",)
+    address = Word("device")
+    sxids = Keyed("nvswitch_sxid_events_total")
+    sxids_nonfatal = Keyed("nvswitch_sxid_nonfatal_events_total")
+
+
+class Service(Part):
+    """A service that runs the fabric."""
+
+    IDENTITY = ("service",)
+    name = Word("service")
+    running = Number("service_running")
+
+
+class RdmaPort(Part):
+    """A port of an RDMA device."""
+
+    IDENTITY = ("device", "port")
+    device = Word()
+    number = Word("port")
+    info = Info("rdma_port_info")
+    link_layer = Word()
+    lid = Word()
+    sm_lid = Word()
+    firmware = Word()
+    hca_type = Word()
+    address = Word("pci_bus_id")
+    interface = Word("netdev")
+
+    expected = Number("rdma_port_expected")
+    state = Number("rdma_port_state")
+    physical_state = Number("rdma_port_phys_state")
+    speed_bytes_per_second = Number("rdma_port_speed_bytes_per_second")
+    speed_expected_bytes_per_second = Number("rdma_port_speed_expected_bytes_per_second")
+    width_lanes = Number("rdma_port_width_lanes")
+    transmit_utilization_ratio = Number("rdma_port_transmit_utilization_ratio")
+    receive_utilization_ratio = Number("rdma_port_receive_utilization_ratio")
+    gid_indexes = Keyed("rdma_port_gid_index")
+    flaps = Number("rdma_port_flaps_total")
+    link_downed = Number("rdma_port_link_downed_total")
+
+    symbol_errors = Number("rdma_port_symbol_errors_total")
+    link_error_recovery = Number("rdma_port_link_error_recovery_total")
+    local_link_integrity_errors = Number("rdma_port_local_link_integrity_errors_total")
+    excessive_buffer_overrun_errors = Number("rdma_port_excessive_buffer_overrun_errors_total")
+    receive_errors = Number("rdma_port_receive_errors_total")
+    receive_remote_physical_errors = Number("rdma_port_receive_remote_physical_errors_total")
+    transmit_constraint_errors = Number("rdma_port_transmit_constraint_errors_total")
+    receive_constraint_errors = Number("rdma_port_receive_constraint_errors_total")
+    icrc_errors = Number("rdma_icrc_errors_total")
+
+    port_transmit_packets = Number("rdma_port_transmit_packets_total")
+    port_transmit_wait_ticks = Number("rdma_port_transmit_wait_ticks_total")
+    port_transmit_discards = Number("rdma_port_transmit_discards_total")
+    transmit_packets = Number("rdma_transmit_packets_total")
+    retransmitted_packets = Number("rdma_retransmitted_packets_total")
+    receive_drops = Number("rdma_receive_drops_total")
+    ack_timeouts = Number("rdma_ack_timeouts_total")
+    retransmission_timeouts = Number("rdma_retransmission_timeouts_total")
+    packet_sequence_errors = Number("rdma_packet_sequence_errors_total")
+    implied_nak_sequence_errors = Number("rdma_implied_nak_sequence_errors_total")
+    adaptive_retransmissions = Number("rdma_adaptive_retransmissions_total")
+    rnr_retries = Number("rdma_rnr_retries_total")
+    slow_restarts = Number("rdma_slow_restarts_total")
+    retries_exceeded = Keyed("rdma_retries_exceeded_total")
+    unresponsive_remote = Number("rdma_unresponsive_remote_total")
+    cnp_handled = Number("rdma_cnp_handled_total")
+    ecn_marked = Number("rdma_ecn_marked_total")
+
+
+class Interface(Part):
+    """A network interface."""
+
+    IDENTITY = ("device",)
+    name = Word("device")
+    info = Info("ethernet_info")
+    address = Word("pci_bus_id")
+    driver = Word()
+    master = Word()
+
+    expected = Number("ethernet_expected")
+    carrier = Number("ethernet_carrier")
+    speed_bytes_per_second = Number("ethernet_speed_bytes_per_second")
+    speed_expected_bytes_per_second = Number("ethernet_speed_expected_bytes_per_second")
+    mtu_bytes = Number("ethernet_mtu_bytes")
+    transmit_utilization_ratio = Number("ethernet_transmit_utilization_ratio")
+    receive_utilization_ratio = Number("ethernet_receive_utilization_ratio")
+    carrier_changes = Number("ethernet_carrier_changes_total")
+    phy_link_down = Number("ethernet_phy_link_down_total")
+    module_events = Keyed("ethernet_module_events_total")
+
+    receive_errors = Number("ethernet_receive_errors_total")
+    receive_crc_errors = Number("ethernet_receive_crc_errors_total")
+    phy_crc_errors = Number("ethernet_phy_crc_errors_total")
+    phy_symbol_errors = Number("ethernet_phy_symbol_errors_total")
+    phy_pcs_symbol_errors = Number("ethernet_phy_pcs_symbol_errors_total")
+    receive_missed = Number("ethernet_receive_missed_total")
+    out_of_buffer = Number("ethernet_out_of_buffer_total")
+    phy_discards = Number("ethernet_phy_discards_total")
+    phy_transmit_discards = Number("ethernet_phy_transmit_discards_total")
+    allowance_exceeded = Keyed("ethernet_allowance_exceeded_total")
+    pause_storms = Keyed("ethernet_pause_storms_total")
+    global_transmit_pause_seconds = Number("ethernet_global_transmit_pause_seconds_total")
+    global_receive_pause_seconds = Number("ethernet_global_receive_pause_seconds_total")
+    pfc_transmit_pause_seconds = Keyed("ethernet_pfc_transmit_pause_seconds_total")
+    pfc_receive_pause_seconds = Keyed("ethernet_pfc_receive_pause_seconds_total")
+
+
+class Probe(Part):
+    """A probe with its backend."""
+
+    IDENTITY = ("probe", "backend")
+    name = Word("probe")
+    backend = Word()
+    info = Info("probe_info")
+    collective = Word()
+    latency_bytes = Word()
+    bandwidth_bytes = Word()
+    ranks = Word()
+    nccl_version = Word()
+    torch_version = Word()
+    settings = Word()
+    expected_source = Word()
+
+    attempts = Number("probe_attempts_total")
+    failures = Keyed("probe_failures_total")
+    skips = Keyed("probe_skips_total")
+    yields = Keyed("probe_yields_total")
+    last_completion_timestamp_seconds = Number("probe_last_completion_timestamp_seconds")
+    last_latency_seconds = Number("probe_last_latency_seconds")
+    baseline_latency_seconds = Number("probe_baseline_latency_seconds")
+    latency_spikes = Number("probe_latency_spikes_total")
+    latency_spike_streak = Number("probe_latency_spike_streak")
+    latency_step_ratio = Number("probe_latency_step_ratio")
+    latency_drift_ratio = Number("probe_latency_drift_ratio")
+    last_bus_bandwidth_bytes_per_second = Number("probe_last_bus_bandwidth_bytes_per_second")
+    expected_bandwidth_bytes_per_second = Number("probe_expected_bandwidth_bytes_per_second")
+    bandwidth_utilization_ratio = Number("probe_bandwidth_utilization_ratio")
+    low_bandwidth_streak = Number("probe_low_bandwidth_streak")
+    bandwidth_step_ratio = Number("probe_bandwidth_step_ratio")
+    bandwidth_drift_ratio = Number("probe_bandwidth_drift_ratio")
+    rank_balance_ratio = Number("probe_rank_balance_ratio")
+
+
+class SlowestRank(Part):
+    """The rank of a probe that took longest."""
+
+    IDENTITY = ("probe", "backend")
+    info = Info("probe_slowest_rank_info")
+    rank = Word()
+    address = Word("pci_bus_id")
+    """Of its GPU; empty where it has none."""
+
+
+class HostCopy(Part):
+    """Copies between one GPU and the host in one direction, as a probe measures them."""
+
+    IDENTITY = ("probe", "backend", "gpu", "pci_bus_id", "direction")
+    probe = Word()
+    backend = Word()
+    gpu_index = Word("gpu")
+    address = Word("pci_bus_id")
+    direction = Word()
+    bandwidth_bytes_per_second = Number("probe_copy_bandwidth_bytes_per_second")
+    expected_bandwidth_bytes_per_second = Number("probe_copy_expected_bandwidth_bytes_per_second")
+
+
+class Pair(Part):
+    """Two GPUs in one direction, as the pair probe measures them."""
+
+    IDENTITY = ("src", "dst", "backend")
+    source = Word("src")
+    target = Word("dst")
+    backend = Word()
+    bandwidth_bytes_per_second = Number("pair_bandwidth_bytes_per_second")
+    expected_bandwidth_bytes_per_second = Number("pair_expected_bandwidth_bytes_per_second")
+    both_ways_bandwidth_bytes_per_second = Number("pair_both_ways_bandwidth_bytes_per_second")
+    latency_seconds = Number("pair_latency_seconds")
+
+
+class Suspect(Part):
+    """A part that slow pairs have in common."""
+
+    IDENTITY = ("kind", "element")
+    kind = Word()
+    element = Word()
+    ratio = Number("suspect_ratio")
+
+
+class LogCategory(Part):
+    """What the NCCL logs of jobs say, by category."""
+
+    IDENTITY = ("category",)
+    name = Word("category")
+    errors = Number("nccl_log_errors_total")
+    incidents = Number("nccl_log_incidents_total")
+
+
+class NcclSetting(Part):
+    """A remark on an NCCL setting of running jobs."""
+
+    IDENTITY = ("variable", "remark", "severity")
+    variable = Word()
+    remark = Word()
+    severity = Word()
+    processes = Number("nccl_setting_processes")
+
+
+class Inventory(Part):
+    """Parts of one kind: those that are here, and those that should be."""
+
+    IDENTITY = ("kind",)
+    kind = Word()
+    present = Number("present")
+    expected = Number("expected")
+
+
+class Collector(Part):
+    """A collector of the daemon."""
+
+    IDENTITY = ("collector",)
+    name = Word("collector")
+    success = Number("collector_success")
+    last_success_timestamp_seconds = Number("collector_last_success_timestamp_seconds")
+    interval_seconds = Number("collector_interval_seconds")
+    errors = Keyed("collector_errors_total")
+
+
+class Worker(Part):
+    """A worker of the daemon."""
+
+    IDENTITY = ("worker",)
+    name = Word("worker")
+    stuck = Number("worker_stuck")
+    restarts = Keyed("worker_restarts_total")
+
+
+class SourceCounter(Part):
+    """A counter of a device as its source gives it."""
+
+    IDENTITY = ("source", "device", "counter")
+    source = Word()
+    device = Word()
+    """As the source names it: ``mlx5_0/1`` of an RDMA port."""
+    counter = Word()
+    anomaly = Number("counter_anomaly")
+
+
+class Source(Part):
+    """An origin of numbers."""
+
+    IDENTITY = ("source",)
+    name = Word("source")
+    available = Number("source_available")
+
+
+class FindingRule(Part):
+    """A rule of the findings."""
+
+    IDENTITY = ("rule",)
+    name = Word("rule")
+    errors = Number("finding_rule_errors_total")
+
+
+class GpuDirectWay(Part):
+    """A way by which adapters may reach the memory of GPUs."""
+
+    IDENTITY = ("way",)
+    name = Word("way")
+    available = Number("gpudirect_rdma_available")
+
+
+class Driver(Part):
+    """The NVIDIA driver."""
+
+    info = Info("software_info")
+    driver_version = Word()
+    nvml_version = Word()
+    cuda_driver_version = Word()
+
+
+class Daemon(Part):
+    """The daemon, and what it says of the node as a whole."""
+
+    info = Info("build_info")
+    version = Word()
+    python_version = Word()
+    config_last_reload_successful = Number("config_last_reload_successful")
+    clock_steps = Number("clock_steps_total")
+    kernel_log_losses = Number("kernel_log_losses_total")
+    simulated = Number("simulated")
+    nccl_log_files = Number("nccl_log_files")
+
+
+class Node(Parts):
+    """The node at one moment."""
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """By index."""
+        return _in_order(self._of(Gpu.info, Gpu.state))
+
+    @property
+    def links(self) -> list[NvLink]:
+        """By GPU and number."""
+        return _in_order(self._of(NvLink.state, NvLink.expected))
+
+    @property
+    def rdma_ports(self) -> list[RdmaPort]:
+        """By device and number; those that are gone are not among them."""
+        return _in_order(self._of(RdmaPort.info, RdmaPort.state))
+
+    @property
+    def interfaces(self) -> list[Interface]:
+        """By name; those that are gone are not among them."""
+        return sorted(self._of(Interface.info, Interface.carrier), key=lambda one: one.name)
+
+    @property
+    def pcie_devices(self) -> list[PcieDevice]:
+        """The devices on paths of communication."""
+        return list(self._of(PcieDevice.info))
+
+    @property
+    def driver(self) -> Driver:
+        """The NVIDIA driver."""
+        return self.part(Driver)
+
+    @property
+    def daemon(self) -> Daemon:
+        """The daemon itself."""
+        return self.part(Daemon)
+
+    def _of(self, *columns: Column[_Kind]) -> dict[_Kind, None]:
+        """Each part once that has a number in one of these columns."""
+        return {part: None for column in columns for part, _ in self.each(column)}
+
+
+def _in_order(parts: Iterable[_Kind]) -> list[_Kind]:
+    """By identity, numbers by their size."""
+    return sorted(parts, key=lambda part: (len(part.identity[0]), part.identity))

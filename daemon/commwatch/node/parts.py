@@ -1,0 +1,254 @@
+"""The parts of a node and their numbers, read from a snapshot by what they are and not by labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast, overload
+
+from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.snapshot import Block, Layout, Snapshot
+
+_Kind = TypeVar("_Kind", bound="Part")
+_Identity = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[_Kind]):
+    """One number that each part of a kind may have: ``NvLink.state``."""
+
+    kind: type[_Kind]
+    metric: str
+    """Its row of the catalogue says what it means, its unit and where it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedColumn(Generic[_Kind]):
+    """Numbers that each part of a kind may have by one more label: ``Gpu.xids``, by the number of the Xid."""
+
+    kind: type[_Kind]
+    metric: str
+    key: str
+    """Name of that label."""
+
+
+AnyColumn: TypeAlias = "Column[Any] | KeyedColumn[Any]"
+
+
+class Number:
+    """Makes a column: of a class the column itself, of a part its number now; None where it is not read."""
+
+    def __init__(self, name: str) -> None:
+        """
+        Args:
+            name: of the metric, without ``commwatch_``.
+        """
+        self.metric = f"commwatch_{name}"
+
+    def __set_name__(self, owner: type[Part], name: str) -> None:
+        if left := _other_labels(owner, self.metric):
+            raise TypeError(f"{owner.__name__}.{name}: {self.metric} has the labels {left} too")
+        self._column = Column(owner, self.metric)
+        KIND_OF[self.metric] = owner
+
+    @overload
+    def __get__(self, part: None, kind: type[_Kind]) -> Column[_Kind]: ...
+    @overload
+    def __get__(self, part: Part, kind: type[Part]) -> float | None: ...
+    def __get__(self, part: Part | None, kind: type[Part]) -> Column[Any] | float | None:
+        return self._column if part is None else part.node.value(self.metric, part.identity)
+
+
+class Info(Number):
+    """Makes the column of an info metric; its other labels are words of the part."""
+
+    def __set_name__(self, owner: type[Part], name: str) -> None:
+        self._column = Column(owner, self.metric)
+        owner.INFO = self._column
+        KIND_OF[self.metric] = owner
+
+
+class Keyed:
+    """Makes a keyed column: of a class the column itself, of a part its numbers now, by key."""
+
+    def __init__(self, name: str) -> None:
+        """
+        Args:
+            name: of the metric, without ``commwatch_``.
+        """
+        self.metric = f"commwatch_{name}"
+
+    def __set_name__(self, owner: type[Part], name: str) -> None:
+        left = _other_labels(owner, self.metric)
+        if len(left) != 1:
+            raise TypeError(f"{owner.__name__}.{name}: expected one more label of {self.metric}, got {left}")
+        self._column = KeyedColumn(owner, self.metric, left[0])
+        KIND_OF[self.metric] = owner
+
+    @overload
+    def __get__(self, part: None, kind: type[_Kind]) -> KeyedColumn[_Kind]: ...
+    @overload
+    def __get__(self, part: Part, kind: type[Part]) -> Mapping[str, float]: ...
+    def __get__(self, part: Part | None, kind: type[Part]) -> KeyedColumn[Any] | Mapping[str, float]:
+        return self._column if part is None else part.node.keyed(self._column).get(part.identity, {})
+
+
+class Word:
+    """A label of the part's own series or of its info; empty where neither has it."""
+
+    def __init__(self, label: str = "") -> None:
+        """
+        Args:
+            label: where it is not called like the attribute.
+        """
+        self._name = label
+
+    def __set_name__(self, owner: type[Part], name: str) -> None:
+        self._name = self._name or name
+
+    def __get__(self, part: Part, kind: type[Part]) -> str:
+        own = part.labels.get(self._name)
+        return part.about.get(self._name, "") if own is None else own
+
+
+class Part:
+    """A part of the node as one of its series names it; equal to another of its kind with the same identity."""
+
+    __slots__ = ("identity", "labels", "node")
+
+    IDENTITY: ClassVar[tuple[str, ...]] = ()
+    """Names of the labels that tell one from another."""
+    REPEATED: ClassVar[tuple[str, ...]] = ()
+    """Names of labels of its info that other metrics of it have too."""
+    INFO: ClassVar[Column[Any] | None] = None
+    """What describes it."""
+
+    def __init__(self, node: Parts, labels: Mapping[str, str]) -> None:
+        """
+        Args:
+            node: whose part it is.
+            labels: those of a series; at least those of the identity.
+        """
+        self.node = node
+        self.labels = labels
+        self.identity = tuple([labels[name] for name in self.IDENTITY])
+
+    @property
+    def about(self) -> Mapping[str, str]:
+        """Labels of its info; empty where that is not read."""
+        column = type(self).INFO
+        return self.node.infos(column).get(self.identity, {}) if column else {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and other.identity == self.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+
+KIND_OF: dict[str, type[Part]] = {}
+"""By metric: the kind of part that has it; filled as the kinds are defined."""
+
+
+def _other_labels(kind: type[Part], metric: str) -> tuple[str, ...]:
+    """Labels of a metric that do not belong to the identity of a part.
+
+    Raises:
+        TypeError: the metric lacks a label of the identity.
+    """
+    labels = CATALOGUE[metric].labels
+    if not set(kind.IDENTITY) <= set(labels):
+        raise TypeError(f"{metric} does not name a {kind.__name__}: it has the labels {labels}")
+    return tuple(name for name in labels if name not in kind.IDENTITY + kind.REPEATED)
+
+
+class Parts:
+    """One snapshot after the other by parts; what is the same in both is not made again."""
+
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        """
+        Args:
+            snapshot: of the first moment.
+        """
+        self._snapshot = Snapshot(())
+        self._parts: dict[Layout, dict[str, tuple[Part, ...]]] = {}
+        """By layout and metric, only for metrics that are asked for: a dictionary of labels for each of 3,000 series
+        takes longer to make than all rules together take to run."""
+        self._blocks: dict[Layout, Block] = {}
+        self._homes: dict[tuple[str, _Identity], Layout] = {}
+        """Where single series that are asked for stand."""
+        self._keyed: dict[str, dict[_Identity, dict[str, float]]] = {}
+        self._infos: dict[str, dict[_Identity, Mapping[str, str]]] = {}
+        if snapshot is not None:
+            self.show(snapshot)
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Read from this snapshot from now on; parts that were taken before have its numbers too."""
+        self._snapshot = snapshot
+        blocks = {block.layout: block for block in snapshot.blocks}
+        if blocks.keys() != self._blocks.keys():
+            self._parts = {layout: known for layout, known in self._parts.items() if layout in blocks}
+            self._homes = {series: layout for series, layout in self._homes.items() if layout in blocks}
+        self._blocks = blocks
+        self._keyed, self._infos = {}, {}
+
+    def each(self, column: Column[_Kind]) -> Iterator[tuple[_Kind, float]]:
+        """The parts that have a number now, with it."""
+        return cast("Iterator[tuple[_Kind, float]]", self.series(column.metric))
+
+    def each_keyed(self, column: KeyedColumn[_Kind]) -> Iterator[tuple[_Kind, str, float]]:
+        """The parts that have a number by key now: part, key and number."""
+        key = column.key
+        for part, number in self.series(column.metric):
+            yield cast(_Kind, part), part.labels[key], number
+
+    def part(self, kind: type[_Kind], *identity: str) -> _Kind:
+        """The part of this identity, whether or not the node has it now."""
+        return kind(self, dict(zip(kind.IDENTITY, identity, strict=True)))
+
+    def value(self, metric: str, labels: _Identity) -> float | None:
+        """The number of one series; None where it is absent."""
+        series = (metric, labels)
+        home = self._homes.get(series)
+        if home is None:
+            holding = [block.layout for block in self._snapshot.family_blocks(metric) if series in block.layout.index]
+            if len(holding) != 1:  # not there, or, in error, twice
+                return self._snapshot.value(metric, *labels)
+            home = self._homes[series] = holding[0]
+        return self._blocks[home].values[home.index[series]]
+
+    def keyed(self, column: KeyedColumn[Any]) -> Mapping[_Identity, Mapping[str, float]]:
+        """By identity of the part: its numbers by key."""
+        known = self._keyed.get(column.metric)
+        if known is None:
+            known = self._keyed[column.metric] = {}
+            for part, key, number in self.each_keyed(column):
+                known.setdefault(part.identity, {})[key] = number
+        return known
+
+    def infos(self, column: Column[Any]) -> Mapping[_Identity, Mapping[str, str]]:
+        """By identity of the part: the labels of its info."""
+        known = self._infos.get(column.metric)
+        if known is None:
+            known = {part.identity: part.labels for part, _ in self.each(column)}
+            self._infos[column.metric] = known
+        return known
+
+    def series(self, metric: str) -> Iterator[tuple[Part, float]]:
+        """The parts that have a number in a metric now, with it."""
+        for block in self._snapshot.family_blocks(metric):
+            layout, values = block.layout, block.values
+            for part, position in zip(self._parts_of(layout, metric), layout.families[metric], strict=True):
+                value = values[position]
+                if value is not None:
+                    yield part, value
+
+    def _parts_of(self, layout: Layout, metric: str) -> tuple[Part, ...]:
+        of_layout = self._parts.setdefault(layout, {})
+        known = of_layout.get(metric)
+        if known is None:
+            names, kind = CATALOGUE[metric].labels, KIND_OF.get(metric, Part)
+            known = of_layout[metric] = tuple(
+                [kind(self, dict(zip(names, layout.series[at][1], strict=True))) for at in layout.families[metric]]
+            )
+        return known
