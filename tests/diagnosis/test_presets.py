@@ -12,8 +12,8 @@ from commwatch.diagnosis.preflight import preflight
 from commwatch.diagnosis.profile import checks_of
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
-from commwatch.node.model import Node
 from commwatch.simulation.presets import PRESETS
+from commwatch_exporters.node.model import Node
 from support.facts import NOW
 from support.probed_node import ProbedNode
 

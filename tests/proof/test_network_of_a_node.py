@@ -20,7 +20,7 @@ from commwatch.findings.rules.ethernet_traffic import ETHERNET_TRAFFIC
 from commwatch.findings.rules.rdma import RDMA_PORTS
 from commwatch.findings.rules.rdma_errors import RDMA_ERRORS
 from commwatch.findings.rules.rdma_traffic import RDMA_TRAFFIC
-from commwatch.node.model import Node
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import shipped
 from support.whole_node import STARTED_AT, WholeNode, whole_node

@@ -13,8 +13,8 @@ from commwatch.findings.finding import Sighting
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import Look, Rule
-from commwatch.node.model import Node
-from commwatch.node.parts import Part
+from commwatch_exporters.node.model import Node
+from commwatch_exporters.node.parts import Part
 from commwatch_exporters.snapshot import Series, Value
 from support.pages import snapshot_of
 

@@ -16,10 +16,10 @@ from commwatch.findings.exposed_topology import topology_of
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.jobs.settings.records import AuditRecord
-from commwatch.node.model import Node
 from commwatch.node.topology.findings import findings
 from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.simulation.presets import PRESETS
+from commwatch_exporters.node.model import Node
 from diagnosis.exposed import known_of
 from support.whole_node import whole_node
 

@@ -12,8 +12,8 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Evidence, Finding, Severity
 from commwatch.findings.score.records import Score
 from commwatch.jobs.settings.records import AuditRecord
-from commwatch.node.model import Node
 from commwatch_exporters.catalogue import CATALOGUE, MetricType
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 
 if TYPE_CHECKING:

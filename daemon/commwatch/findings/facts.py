@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar, cast
 
 from commwatch.findings.history import CounterHistory
-from commwatch.node.model import Node
-from commwatch.node.parts import Column, KeyedColumn, Part
 from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.node.model import Node
+from commwatch_exporters.node.parts import Column, KeyedColumn, Part
 
 _Derived = TypeVar("_Derived")
 _Kind = TypeVar("_Kind", bound=Part)

@@ -10,7 +10,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Sighting
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules.rule_set import Rule, RuleSet
-from commwatch.node.model import Node
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 
 TIDY_SECONDS = 3600.0

@@ -6,7 +6,7 @@ import pytest
 
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
-from commwatch.node.model import Node
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import NOW
 

@@ -17,9 +17,9 @@ from commwatch.findings.history import CounterHistory
 from commwatch.findings.looking import TIDY_SECONDS, Looking
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import Rule, RuleSet
-from commwatch.node.model import Node, NvLink
 from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.node.model import Node, NvLink
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.facts import NOW, shipped
 from support.whole_node import whole_node

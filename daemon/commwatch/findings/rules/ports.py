@@ -9,7 +9,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import interface_of, port_of
-from commwatch.node.parts import AnyColumn
+from commwatch_exporters.node.parts import AnyColumn
 
 Told: TypeAlias = "dict[Component, list[Evidence]]"
 """What is found, by component."""

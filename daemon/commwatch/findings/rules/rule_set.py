@@ -10,7 +10,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Sighting
-from commwatch.node.parts import AnyColumn
+from commwatch_exporters.node.parts import AnyColumn
 
 Look: TypeAlias = Callable[[Facts, Thresholds], Iterable[Sighting]]
 """One rule, or several that belong together."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from commwatch.node.parts import Column, Info, Keyed, Number, Part, Parts, Word
+from commwatch_exporters.node.parts import Column, Info, Keyed, Number, Part, Parts, Word
 
 _Kind = TypeVar("_Kind", bound=Part)
 

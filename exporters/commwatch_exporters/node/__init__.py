@@ -1,0 +1,1 @@
+"""The node in types, as a snapshot shows it."""
