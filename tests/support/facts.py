@@ -14,7 +14,7 @@ from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import Look, Rule
 from commwatch_exporters.node.model import Node
-from commwatch_exporters.node.parts import Part
+from commwatch_exporters.node.parts import Column, Identity, Part
 from commwatch_exporters.snapshot import Series, Value
 from support.pages import snapshot_of
 
@@ -94,9 +94,9 @@ class _DeclaredNode(Node):
         """The parts that have a number in a metric now, with it."""
         return super().series(metric) if self.may_read(metric) else iter(())
 
-    def value(self, metric: str, labels: tuple[str, ...]) -> float | None:
-        """The number of one series."""
-        return super().value(metric, labels) if self.may_read(metric) else None
+    def value(self, column: Column[Any], identity: Identity) -> float | None:
+        """The number of one part."""
+        return super().value(column, identity) if self.may_read(column.metric) else None
 
 
 class DeclaredThresholds:

@@ -66,7 +66,7 @@ class Facts:
         names = CATALOGUE[metric].labels
         for labels in self._history.moved(metric):
             rise = self._history.increase(metric, labels, self.now, window, at_most=at_most)
-            if rise and self.node.value(metric, labels) is not None:
+            if rise and self.node.has(metric, labels):
                 yield dict(zip(names, labels, strict=True)), rise
 
     # --- to go: by name of the metric ---

@@ -6,21 +6,39 @@ which unit, and where it is read; a number is in the base unit that the metric's
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import ClassVar, TypeVar
 
-from commwatch_exporters.node.parts import Column, Info, Keyed, Number, Part, Parts, Word
+from commwatch_exporters.node.parts import Column, Identity, Info, Keyed, Number, Part, Parts, Word
 
 _Kind = TypeVar("_Kind", bound=Part)
 
 
-class Gpu(Part):
+class _AtGpu(Part):
+    """A GPU or a part of it; known by the PCI address, whatever the index."""
+
+    BESIDE: ClassVar[tuple[str, ...]] = ("gpu",)
+    index = Word("gpu")
+    """NVML index of the GPU; empty where it is not known."""
+    address = Word("pci_bus_id")
+    """Of the GPU; empty where it is not known."""
+
+    @classmethod
+    def identity_of(cls, labels: Mapping[str, str]) -> Identity:
+        """The address stands first; in place of one that was never known, the index."""
+        found = super().identity_of(labels)
+        return found if found[0] else (f"index:{labels.get('gpu', '')}", *found[1:])
+
+    @property
+    def gpu(self) -> Gpu:
+        """Whose part it is."""
+        return Gpu(self.node, self.labels)
+
+
+class Gpu(_AtGpu):
     """A GPU, with the PCIe link above it and the place that it has in the fabric."""
 
-    IDENTITY = ("gpu", "pci_bus_id")
-    index = Word("gpu")
-    """NVML index; empty where it is not known."""
-    address = Word("pci_bus_id")
+    IDENTITY = ("pci_bus_id",)
     info = Info("gpu_info")
     uuid = Word()
     serial = Word()
@@ -71,22 +89,10 @@ class Gpu(Part):
     pcie_receive_utilization_peak_ratio = Number("pcie_receive_utilization_peak_ratio")
 
 
-class _OfGpu(Part):
-    """A part of one GPU."""
-
-    address = Word("pci_bus_id")
-    """Of the GPU."""
-
-    @property
-    def gpu(self) -> Gpu:
-        """Whose part it is."""
-        return self.node.part(Gpu, *self.identity[:2])
-
-
-class NvLink(_OfGpu):
+class NvLink(_AtGpu):
     """One NVLink of a GPU."""
 
-    IDENTITY = ("gpu", "pci_bus_id", "link")
+    IDENTITY = ("pci_bus_id", "link")
     number = Word("link")
     info = Info("nvlink_info")
     version = Word()
@@ -116,18 +122,19 @@ class NvLink(_OfGpu):
     effective_bit_error_ratio = Number("nvlink_effective_bit_error_ratio")
 
 
-class C2cLink(_OfGpu):
+class C2cLink(_AtGpu):
     """One chip-to-chip link between a GPU and its CPU."""
 
-    IDENTITY = ("gpu", "pci_bus_id", "link")
+    IDENTITY = ("pci_bus_id", "link")
     number = Word("link")
     up = Number("c2c_link_up")
 
 
-class PeerAccess(_OfGpu):
+class PeerAccess(_AtGpu):
     """What one GPU can do with the memory of another, by capability."""
 
-    IDENTITY = ("gpu", "pci_bus_id", "peer", "peer_pci_bus_id", "capability")
+    IDENTITY = ("pci_bus_id", "peer_pci_bus_id", "capability")
+    BESIDE = ("gpu", "peer")
     peer_index = Word("peer")
     peer_address = Word("peer_pci_bus_id")
     capability = Word()
@@ -138,7 +145,7 @@ class PcieDevice(Part):
     """A device on paths of communication, with the PCIe link above it."""
 
     IDENTITY = ("device",)
-    REPEATED = ("role",)
+    BESIDE = ("role",)
     address = Word("device")
     info = Info("pcie_device_info")
     role = Word()
@@ -458,17 +465,17 @@ class Node(Parts):
     @property
     def gpus(self) -> list[Gpu]:
         """By index."""
-        return _in_order(self._of(Gpu.info, Gpu.state))
+        return sorted(self._of(Gpu.info, Gpu.state), key=lambda gpu: (len(gpu.index), gpu.index, gpu.address))
 
     @property
     def links(self) -> list[NvLink]:
-        """By GPU and number."""
-        return _in_order(self._of(NvLink.state, NvLink.expected))
+        """Those that are here or should be."""
+        return list(self._of(NvLink.state, NvLink.expected))
 
     @property
     def rdma_ports(self) -> list[RdmaPort]:
         """By device and number; those that are gone are not among them."""
-        return _in_order(self._of(RdmaPort.info, RdmaPort.state))
+        return sorted(self._of(RdmaPort.info, RdmaPort.state), key=lambda port: (len(port.device), port.identity))
 
     @property
     def interfaces(self) -> list[Interface]:
@@ -493,8 +500,3 @@ class Node(Parts):
     def _of(self, *columns: Column[_Kind]) -> dict[_Kind, None]:
         """Each part once that has a number in one of these columns."""
         return {part: None for column in columns for part, _ in self.each(column)}
-
-
-def _in_order(parts: Iterable[_Kind]) -> list[_Kind]:
-    """By identity, numbers by their size."""
-    return sorted(parts, key=lambda part: (len(part.identity[0]), part.identity))

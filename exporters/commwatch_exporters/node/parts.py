@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast, overload
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from commwatch_exporters.catalogue import CATALOGUE
-from commwatch_exporters.snapshot import Block, Layout, Snapshot
+from commwatch_exporters.snapshot import Layout, Snapshot
 
 _Kind = TypeVar("_Kind", bound="Part")
-_Identity = tuple[str, ...]
+Identity: TypeAlias = tuple[str, ...]
+"""What tells a part from others of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Number:
     @overload
     def __get__(self, part: Part, kind: type[Part]) -> float | None: ...
     def __get__(self, part: Part | None, kind: type[Part]) -> Column[Any] | float | None:
-        return self._column if part is None else part.node.value(self.metric, part.identity)
+        return self._column if part is None else part.node.value(self._column, part.identity)
 
 
 class Info(Number):
@@ -118,8 +119,9 @@ class Part:
 
     IDENTITY: ClassVar[tuple[str, ...]] = ()
     """Names of the labels that tell one from another."""
-    REPEATED: ClassVar[tuple[str, ...]] = ()
-    """Names of labels of its info that other metrics of it have too."""
+    BESIDE: ClassVar[tuple[str, ...]] = ()
+    """Names of labels that its metrics have beside it and that tell nothing apart: the index of a GPU, which moves when
+    another one is lost."""
     INFO: ClassVar[Column[Any] | None] = None
     """What describes it."""
 
@@ -131,7 +133,12 @@ class Part:
         """
         self.node = node
         self.labels = labels
-        self.identity = tuple([labels[name] for name in self.IDENTITY])
+        self.identity = self.identity_of(labels)
+
+    @classmethod
+    def identity_of(cls, labels: Mapping[str, str]) -> Identity:
+        """What tells it from others of its kind."""
+        return tuple([labels[name] for name in cls.IDENTITY])
 
     @property
     def about(self) -> Mapping[str, str]:
@@ -159,7 +166,15 @@ def _other_labels(kind: type[Part], metric: str) -> tuple[str, ...]:
     labels = CATALOGUE[metric].labels
     if not set(kind.IDENTITY) <= set(labels):
         raise TypeError(f"{metric} does not name a {kind.__name__}: it has the labels {labels}")
-    return tuple(name for name in labels if name not in kind.IDENTITY + kind.REPEATED)
+    return tuple(name for name in labels if name not in kind.IDENTITY + kind.BESIDE)
+
+
+class _Prepared(NamedTuple):
+    """The series of one metric in a layout."""
+
+    parts: tuple[tuple[Part, int], ...]
+    """Each with its place in the block."""
+    places: Mapping[Identity, int]
 
 
 class Parts:
@@ -171,25 +186,20 @@ class Parts:
             snapshot: of the first moment.
         """
         self._snapshot = Snapshot(())
-        self._parts: dict[Layout, dict[str, tuple[Part, ...]]] = {}
+        self._prepared: dict[Layout, dict[str, _Prepared]] = {}
         """By layout and metric, only for metrics that are asked for: a dictionary of labels for each of 3,000 series
         takes longer to make than all rules together take to run."""
-        self._blocks: dict[Layout, Block] = {}
-        self._homes: dict[tuple[str, _Identity], Layout] = {}
-        """Where single series that are asked for stand."""
-        self._keyed: dict[str, dict[_Identity, dict[str, float]]] = {}
-        self._infos: dict[str, dict[_Identity, Mapping[str, str]]] = {}
+        self._keyed: dict[str, dict[Identity, dict[str, float]]] = {}
+        self._infos: dict[str, dict[Identity, Mapping[str, str]]] = {}
         if snapshot is not None:
             self.show(snapshot)
 
     def show(self, snapshot: Snapshot) -> None:
         """Read from this snapshot from now on; parts that were taken before have its numbers too."""
         self._snapshot = snapshot
-        blocks = {block.layout: block for block in snapshot.blocks}
-        if blocks.keys() != self._blocks.keys():
-            self._parts = {layout: known for layout, known in self._parts.items() if layout in blocks}
-            self._homes = {series: layout for series, layout in self._homes.items() if layout in blocks}
-        self._blocks = blocks
+        layouts = {block.layout for block in snapshot.blocks}
+        if not self._prepared.keys() <= layouts:
+            self._prepared = {layout: known for layout, known in self._prepared.items() if layout in layouts}
         self._keyed, self._infos = {}, {}
 
     def each(self, column: Column[_Kind]) -> Iterator[tuple[_Kind, float]]:
@@ -206,18 +216,19 @@ class Parts:
         """The part of this identity, whether or not the node has it now."""
         return kind(self, dict(zip(kind.IDENTITY, identity, strict=True)))
 
-    def value(self, metric: str, labels: _Identity) -> float | None:
-        """The number of one series; None where it is absent."""
-        series = (metric, labels)
-        home = self._homes.get(series)
-        if home is None:
-            holding = [block.layout for block in self._snapshot.family_blocks(metric) if series in block.layout.index]
-            if len(holding) != 1:  # not there, or, in error, twice
-                return self._snapshot.value(metric, *labels)
-            home = self._homes[series] = holding[0]
-        return self._blocks[home].values[home.index[series]]
+    def value(self, column: Column[Any], identity: Identity) -> float | None:
+        """The number of one part; None where it is absent."""
+        for block in self._snapshot.family_blocks(column.metric):
+            at = self._prepare(block.layout, column.metric).places.get(identity)
+            if at is not None and (value := block.values[at]) is not None:
+                return value
+        return None
 
-    def keyed(self, column: KeyedColumn[Any]) -> Mapping[_Identity, Mapping[str, float]]:
+    def has(self, metric: str, labels: tuple[str, ...]) -> bool:
+        """Whether the series with all these labels has a number."""
+        return self._snapshot.value(metric, *labels) is not None
+
+    def keyed(self, column: KeyedColumn[Any]) -> Mapping[Identity, Mapping[str, float]]:
         """By identity of the part: its numbers by key."""
         known = self._keyed.get(column.metric)
         if known is None:
@@ -226,7 +237,7 @@ class Parts:
                 known.setdefault(part.identity, {})[key] = number
         return known
 
-    def infos(self, column: Column[Any]) -> Mapping[_Identity, Mapping[str, str]]:
+    def infos(self, column: Column[Any]) -> Mapping[Identity, Mapping[str, str]]:
         """By identity of the part: the labels of its info."""
         known = self._infos.get(column.metric)
         if known is None:
@@ -237,18 +248,18 @@ class Parts:
     def series(self, metric: str) -> Iterator[tuple[Part, float]]:
         """The parts that have a number in a metric now, with it."""
         for block in self._snapshot.family_blocks(metric):
-            layout, values = block.layout, block.values
-            for part, position in zip(self._parts_of(layout, metric), layout.families[metric], strict=True):
-                value = values[position]
+            values = block.values
+            for part, at in self._prepare(block.layout, metric).parts:
+                value = values[at]
                 if value is not None:
                     yield part, value
 
-    def _parts_of(self, layout: Layout, metric: str) -> tuple[Part, ...]:
-        of_layout = self._parts.setdefault(layout, {})
+    def _prepare(self, layout: Layout, metric: str) -> _Prepared:
+        of_layout = self._prepared.setdefault(layout, {})
         known = of_layout.get(metric)
         if known is None:
             names, kind = CATALOGUE[metric].labels, KIND_OF.get(metric, Part)
-            known = of_layout[metric] = tuple(
-                [kind(self, dict(zip(names, layout.series[at][1], strict=True))) for at in layout.families[metric]]
-            )
+            series, places = layout.series, layout.families[metric]
+            parts = tuple([(kind(self, dict(zip(names, series[at][1], strict=True))), at) for at in places])
+            known = of_layout[metric] = _Prepared(parts, {part.identity: at for part, at in parts})
         return known

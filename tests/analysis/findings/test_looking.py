@@ -130,7 +130,7 @@ def test_a_node_shows_each_snapshot_as_it_is() -> None:
         node.show(Snapshot(blocks))
         found = [(link.number, number) for link, number in node.each(NvLink.state)]
         assert found == [(labels["link"], number) for labels, number in Snapshot(blocks).samples(STATE)]
-        single = [(link, node.part(NvLink, "0", "0000:17:00.0", link).state) for link in ("3", "4", "5")]
+        single = [(link, node.part(NvLink, "0000:17:00.0", link).state) for link in ("3", "4", "5")]
         assert [(link, number) for link, number in single if number is not None] == found
         return found
 
@@ -145,7 +145,7 @@ def test_a_node_hides_what_is_not_exposed() -> None:
     node = Node(Snapshot([Block(Layout([of_link(STATE)]), [1], 0.0)], hidden={STATE}))
 
     assert list(node.each(NvLink.state)) == []
-    assert node.part(NvLink, "0", "0000:17:00.0", "3").state is None
+    assert node.part(NvLink, "0000:17:00.0", "3").state is None
 
 
 def test_a_finding_closes_by_what_shows_it() -> None:
