@@ -25,6 +25,7 @@ from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import NAMED_MAX, Judge, Readings
 from commwatch.state.directory import StateDirectory
+from commwatch_exporters.node.model import NvLink
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, collected, collector, in_loop
 
@@ -252,14 +253,14 @@ def test_a_source_that_is_not_on_this_node_any_more_has_no_faults(node: Node) ->
 def rules_with(*looks: Look) -> tuple[RuleSet, ...]:
     """The codes of the real rules, sighted by others."""
     codes = tuple(code for rules in RULE_SETS for code in rules.codes)
-    return (RuleSet("test", codes, tuple(Rule(look, (DOWN,), (STATE,)) for look in looks)),)
+    return (RuleSet("test", codes, tuple(Rule(look, (DOWN,), (NvLink.state,)) for look in looks)),)
 
 
 def down_anywhere(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that are inactive."""
-    for labels, state in facts.series(STATE):
+    for link, state in facts.each(NvLink.state):
         if state == 0:
-            key = f"{labels['pci_bus_id']}/0"
+            key = f"{link.address}/0"
             yield Sighting(DOWN, Component("nvlink", key, parts=frozenset({key})), (Evidence("state", state),))
 
 
@@ -348,7 +349,7 @@ def test_further_readings_stand_beside_the_findings(node: Node) -> None:
     """One set of them that fails is counted, and takes neither the findings nor the others with it."""
 
     def ratio(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[str, tuple[str, ...], Value]]:
-        yield ("commwatch_gpu_busy", ("0", SLOTS[0]), len(list(facts.series(STATE))))
+        yield ("commwatch_gpu_busy", ("0", SLOTS[0]), len(list(facts.each(NvLink.state))))
 
     def broken(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[str, tuple[str, ...], Value]]:
         raise KeyError("no such part")

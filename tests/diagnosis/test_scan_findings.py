@@ -18,6 +18,7 @@ from commwatch.findings.rules.components import pcie_link_of
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.record import Reading
+from commwatch_exporters.node.model import Gpu, Node
 from diagnosis.exposed import cause, finding, known_of, merged
 from heatmap.matrices import endpoints, matrix
 from support.facts import NOW
@@ -98,7 +99,7 @@ def open_finding(code: str, component: Component, **changes: Any) -> FindingReco
 
 def narrow(gpu: int) -> FindingRecord:
     """A GPU with fewer lanes than before, for an hour."""
-    link = pcie_link_of({"gpu": str(gpu), "pci_bus_id": ADDRESSES[gpu]})
+    link = pcie_link_of(Gpu(Node(), {"gpu": str(gpu), "pci_bus_id": ADDRESSES[gpu]}))
     return open_finding("pcie_width_dropped", link, since=NOW - 3600)
 
 

@@ -22,6 +22,7 @@ from commwatch.findings.rules.components import probe_of
 from commwatch.findings.rules.gpu_ways import all_parts, gpus_of
 from commwatch.findings.rules.rule_set import Look
 from commwatch.probes.plan import Failed
+from commwatch_exporters.node.model import Probe
 
 PAIR_LOOKS: tuple[Look, ...] = (pairs.slow, pairs.near_and_slow, pairs.suspects)
 PAIR_CODES = frozenset({"pair_slow", "pairs_all_slow", "pair_nearer_slower", "part_suspect"})
@@ -140,7 +141,7 @@ def _of_failures(facts: Facts, thresholds: Thresholds, one: FreshProbe) -> Itera
 
 
 def _component(facts: Facts, one: FreshProbe) -> Component:
-    return probe_of({"probe": one.name}, facts.derived(all_parts))
+    return probe_of(Probe(facts.node, {"probe": one.name, "backend": ""}), facts.derived(all_parts))
 
 
 def _finding(sighting: Sighting, by: FreshProbe, before: Finding | None) -> Finding:

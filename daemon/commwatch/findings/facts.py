@@ -57,10 +57,13 @@ class Facts:
         for labels, rise in self._rises(column.metric, window, at_most=at_most):
             yield column.kind(self.node, labels), rise
 
-    def rises_keyed(self, column: KeyedColumn[_Kind], window: float) -> Iterator[tuple[_Kind, str, float]]:
-        """The same of counters by a key: part, key and rise."""
+    def rises_keyed(
+        self, column: Column[_Kind] | KeyedColumn[_Kind], window: float
+    ) -> Iterator[tuple[_Kind, str, float]]:
+        """The same of counters by a key: part, key and rise; the key is empty of a counter that has none."""
         for labels, rise in self._rises(column.metric, window, at_most=False):
-            yield column.kind(self.node, labels), labels[column.key], rise
+            key = labels[column.key] if isinstance(column, KeyedColumn) else ""
+            yield column.kind(self.node, labels), key, rise
 
     def _rises(self, metric: str, window: float, *, at_most: bool) -> Iterator[tuple[dict[str, str], float]]:
         names = CATALOGUE[metric].labels

@@ -140,6 +140,11 @@ class PeerAccess(_AtGpu):
     capability = Word()
     status = Number("gpu_p2p_status")
 
+    @property
+    def peer(self) -> Gpu:
+        """The other GPU."""
+        return Gpu(self.node, {"gpu": self.peer_index, "pci_bus_id": self.peer_address})
+
 
 class PcieDevice(Part):
     """A device on paths of communication, with the PCIe link above it."""

@@ -6,6 +6,7 @@ import pytest
 
 from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.gpu import recovery, slowed, states
+from commwatch_exporters.node.model import Gpu, Node
 from support.facts import Numbers, codes_of, facts_of, is_judged, seen_by
 
 GPU0 = ("0", "0000:17:00.0")
@@ -92,4 +93,4 @@ def test_a_brake_that_holds_in_idle_is_still_there() -> None:
 
 def test_a_line_that_names_no_gpu_is_of_the_node() -> None:
     """Both labels are empty then."""
-    assert gpu_of({"gpu": "", "pci_bus_id": ""}).identity == "node"
+    assert gpu_of(Gpu(Node(), {"gpu": "", "pci_bus_id": ""})).identity == "node"

@@ -35,14 +35,14 @@ def code(name: str) -> FindingCode:
 
 def inactive(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that are inactive."""
-    for _, state in facts.series(STATE):
-        if state == 0 and facts.value(RECOVERIES, link="3") is None:
+    for _, state in facts.each(NvLink.state):
+        if state == 0 and facts.node.part(NvLink, "0000:17:00.0", "3").recoveries is None:
             yield Sighting("link_out", LINK, ())
 
 
 def recovered(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that recovered."""
-    yield from [Sighting("link_back", LINK, ()) for _ in facts.increases(RECOVERIES, 3600.0)]
+    yield from [Sighting("link_back", LINK, ()) for _ in facts.rises(NvLink.recoveries, 3600.0)]
 
 
 def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -53,8 +53,11 @@ def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 LINKS = RuleSet(
     "links",
     (code("link_out"), code("link_back")),
-    (Rule(inactive, ("link_out",), (STATE, RECOVERIES)), Rule(recovered, ("link_back",), (RECOVERIES,))),
-    {RECOVERIES: 3600.0},
+    (
+        Rule(inactive, ("link_out",), (NvLink.state, NvLink.recoveries)),
+        Rule(recovered, ("link_back",), (NvLink.recoveries,)),
+    ),
+    {NvLink.recoveries: 3600.0},
 )
 
 
@@ -73,7 +76,7 @@ def of_link(metric: str, link: str = "3") -> Series:
 
 def test_a_rule_with_a_defect_sees_nothing_for_certain() -> None:
     """Its codes are not known to be gone; those of other rules are, whether sighted before or not."""
-    broken = RuleSet("broken", (code("unknown"),), (Rule(failing, ("unknown",), (STATE,)),))
+    broken = RuleSet("broken", (code("unknown"),), (Rule(failing, ("unknown",), (NvLink.state,)),))
     look = looking(LINKS, broken)
     look.at(snapshot({of_link(STATE): 1}), NOW)
 
@@ -85,7 +88,7 @@ def test_a_rule_with_a_defect_sees_nothing_for_certain() -> None:
 
 def test_a_code_of_another_rule_is_a_defect() -> None:
     """What closes it would not be known; the rule sights nothing."""
-    crossed = RuleSet("crossed", LINKS.codes, (Rule(inactive, ("link_back",), (STATE, RECOVERIES)),))
+    crossed = RuleSet("crossed", LINKS.codes, (Rule(inactive, ("link_back",), (NvLink.state, NvLink.recoveries)),))
     look = looking(crossed)
 
     assert look.at(snapshot({of_link(STATE): 0}), NOW) == []

@@ -8,21 +8,20 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
-from commwatch.findings.rules.components import gpu_of, of_daemon
-from commwatch.findings.rules.ports import INTERFACES, PORTS, Told, interface_at, port_at, sightings
+from commwatch.findings.rules.components import gpu_of, interface_of, of_daemon, port_of
+from commwatch.findings.rules.ports import Told, sightings
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
-
-_SUCCESS = "commwatch_collector_success"
-_LAST_SUCCESS = "commwatch_collector_last_success_timestamp_seconds"
-_INTERVAL = "commwatch_collector_interval_seconds"
-_ERRORS = "commwatch_collector_errors_total"
-_STUCK = "commwatch_worker_stuck"
-_RESTARTS = "commwatch_worker_restarts_total"
-_RELOADED = "commwatch_config_last_reload_successful"
-_CLOCK_STEPS = "commwatch_clock_steps_total"
-_RULE_ERRORS = "commwatch_finding_rule_errors_total"
-_ANOMALY = "commwatch_counter_anomaly"
-_GPUS = "commwatch_gpu_info"
+from commwatch_exporters.node.model import (
+    Collector,
+    Daemon,
+    FindingRule,
+    Gpu,
+    Interface,
+    Node,
+    RdmaPort,
+    SourceCounter,
+    Worker,
+)
 
 _HANGS = frozenset({"crashed", "deadline"})
 """Why a worker is replaced that did not do its work; the others are replaced on purpose."""
@@ -35,53 +34,50 @@ _STARTING_FOR = 60.0
 
 def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Collectors that have not read everything for long, or never since the daemon started."""
-    last = {labels["collector"]: when for labels, when in facts.series(_LAST_SUCCESS)}
-    reasons: dict[str, list[Evidence]] = {}
-    for labels, count in facts.increases(_ERRORS, HOUR):
-        what = f"failed readings in the last hour: {labels['reason'].replace('_', ' ')}"
-        reasons.setdefault(labels["collector"], []).append(Evidence(what, count))
+    reasons: dict[Collector, list[Evidence]] = {}
+    for collector, reason, count in facts.rises_keyed(Collector.errors, HOUR):
+        what = f"failed readings in the last hour: {reason.replace('_', ' ')}"
+        reasons.setdefault(collector, []).append(Evidence(what, count))
     limit = thresholds.collector_failing_for_seconds
-    for labels, success in facts.series(_SUCCESS):
-        name = labels["collector"]
-        age = facts.now - last[name] if name in last else None
+    for collector, success in facts.each(Collector.success):
+        last = collector.last_success_timestamp_seconds
+        age = None if last is None else facts.now - last
         if success == 1 or (age is not None and age < limit):
             continue
         evidence = Evidence("last time that all was read", "never since the daemon started")
         if age is not None:
             evidence = Evidence("since all was read", age, "seconds", limit, "collector_failing_for_seconds")
-        component = of_daemon(name, f"collector {name}")
-        yield Sighting("collector_failing", component, (evidence, *reasons.get(name, ())))
+        component = of_daemon(collector.name, f"collector {collector.name}")
+        yield Sighting("collector_failing", component, (evidence, *reasons.get(collector, ())))
 
 
 def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Collectors that report no failure and whose data are old all the same."""
-    well = {labels["collector"] for labels, success in facts.series(_SUCCESS) if success == 1}
-    for labels, when in facts.series(_LAST_SUCCESS):
-        interval = facts.value(_INTERVAL, **labels)
-        if interval is None or labels["collector"] not in well:
+    for collector, when in facts.each(Collector.last_success_timestamp_seconds):
+        interval = collector.interval_seconds
+        if interval is None or collector.success != 1:
             continue
         age, by_interval = facts.now - when, thresholds.data_stale_intervals * interval
         key = "data_stale_seconds" if thresholds.data_stale_seconds > by_interval else "data_stale_intervals"
         limit = max(thresholds.data_stale_seconds, by_interval)
         if age > limit:
-            component = of_daemon(labels["collector"], f"collector {labels['collector']}")
+            component = of_daemon(collector.name, f"collector {collector.name}")
             yield Sighting("collector_stale", component, (Evidence("age of the data", age, "seconds", limit, key),))
 
 
 def stuck(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Workers with processes that missed their deadline and have not come back."""
-    for labels, count in facts.series(_STUCK):
+    for worker, count in facts.each(Worker.stuck):
         if count:
-            component = of_daemon(labels["worker"], f"worker {labels['worker']}")
+            component = of_daemon(worker.name, f"worker {worker.name}")
             yield Sighting("worker_stuck", component, (Evidence("processes that do not come back", count),))
 
 
 def restarting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Workers that crashed or hung several times in an hour."""
-    told: dict[str, list[Evidence]] = {}
-    counts: dict[str, float] = {}
-    for labels, count in facts.increases(_RESTARTS, HOUR):
-        worker, reason = labels["worker"], labels["reason"]
+    told: dict[Worker, list[Evidence]] = {}
+    counts: dict[Worker, float] = {}
+    for worker, reason, count in facts.rises_keyed(Worker.restarts, HOUR):
         if reason in _HANGS:
             counts[worker] = counts.get(worker, 0.0) + count
             told.setdefault(worker, []).append(Evidence(f"of these: {reason}", count))
@@ -89,56 +85,55 @@ def restarting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for worker, count in counts.items():
         if count > most:
             evidence = Evidence("times it was replaced in the last hour", count, "", most, "worker_restarts_per_hour")
-            component = of_daemon(worker, f"worker {worker}")
+            component = of_daemon(worker.name, f"worker {worker.name}")
             yield Sighting("worker_restarting", component, (evidence, *told[worker]))
 
 
 def configuration(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Whether the configuration on disk was refused."""
-    if facts.value(_RELOADED) == 0:
+    if facts.node.daemon.config_last_reload_successful == 0:
         evidence = Evidence("configuration on disk", "refused")
         yield Sighting("configuration_refused", of_daemon("configuration", "configuration"), (evidence,))
 
 
 def clock(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Whether the wall clock stepped within the last hour."""
-    for _, count in facts.increases(_CLOCK_STEPS, HOUR):
+    for _, count in facts.rises(Daemon.clock_steps, HOUR):
         evidence = Evidence("steps of more than 2 s in the last hour", count)
         yield Sighting("clock_stepped", Component("node", ""), (evidence,))
 
 
 def rules(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Rules that failed within the last hour."""
-    for labels, count in facts.increases(_RULE_ERRORS, HOUR):
-        component = of_daemon(labels["rule"], f"rule {labels['rule']}")
+    for rule, count in facts.rises(FindingRule.errors, HOUR):
+        component = of_daemon(rule.name, f"rule {rule.name}")
         yield Sighting("rule_failing", component, (Evidence("looks that failed in the last hour", count),))
 
 
 def unbelievable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Devices with counters that are blank or stand still although they should move."""
     found: dict[tuple[str, str], dict[str, int]] = {}
-    for labels, state in facts.series(_ANOMALY):
+    for one, state in facts.each(SourceCounter.anomaly):
         if state in _NAMES:
-            source, device = labels["source"], labels["device"]
+            source, device = one.source, one.device
             # All links of a GPU together: they have it at once.
             whole = device.partition("/")[0] if source == "nvml" else device
             counters = found.setdefault((source, whole), {})
-            what = f"places where {labels['counter']} is {_NAMES[int(state)]}"
+            what = f"places where {one.counter} is {_NAMES[int(state)]}"
             counters[what] = counters.get(what, 0) + 1
     told: Told = {}
     for (source, device), counters in found.items():
         evidence = [Evidence(what, places) for what, places in counters.items()]
-        told.setdefault(_device(facts, source, device), []).extend(evidence)
+        told.setdefault(_device(facts.node, source, device), []).extend(evidence)
     return sightings("counters_not_believed", told)
 
 
-def _device(facts: Facts, source: str, device: str) -> Component:
+def _device(node: Node, source: str, device: str) -> Component:
     """A device as ``counter_anomaly`` names it."""
     if source == "nvml":
-        infos = (labels for labels, _ in facts.series(_GPUS) if labels["pci_bus_id"] == device)
-        return gpu_of(next(infos, {"gpu": "", "pci_bus_id": device}))
+        return gpu_of(node.part(Gpu, device))
     name, _, port = device.partition("/")
-    return port_at(facts, {"device": name, "port": port}) if port else interface_at(facts, {"device": device})
+    return port_of(node.part(RdmaPort, name, port)) if port else interface_of(node.part(Interface, device))
 
 
 DAEMON = RuleSet(
@@ -235,23 +230,28 @@ DAEMON = RuleSet(
         Rule(
             failing,
             ("collector_failing",),
-            reads=(_SUCCESS, _LAST_SUCCESS),
-            details=(_ERRORS,),
+            reads=(Collector.success, Collector.last_success_timestamp_seconds),
+            details=(Collector.errors,),
             thresholds=("collector_failing_for_seconds",),
         ),
         Rule(
             stale,
             ("collector_stale",),
-            reads=(_SUCCESS, _LAST_SUCCESS, _INTERVAL),
+            reads=(Collector.success, Collector.last_success_timestamp_seconds, Collector.interval_seconds),
             thresholds=("data_stale_seconds", "data_stale_intervals"),
         ),
-        Rule(stuck, ("worker_stuck",), reads=(_STUCK,)),
-        Rule(restarting, ("worker_restarting",), reads=(_RESTARTS,), thresholds=("worker_restarts_per_hour",)),
-        Rule(configuration, ("configuration_refused",), reads=(_RELOADED,)),
-        Rule(clock, ("clock_stepped",), reads=(_CLOCK_STEPS,)),
-        Rule(rules, ("rule_failing",), reads=(_RULE_ERRORS,)),
-        Rule(unbelievable, ("counters_not_believed",), reads=(_ANOMALY,), details=(_GPUS, PORTS, INTERFACES)),
+        Rule(stuck, ("worker_stuck",), reads=(Worker.stuck,)),
+        Rule(restarting, ("worker_restarting",), reads=(Worker.restarts,), thresholds=("worker_restarts_per_hour",)),
+        Rule(configuration, ("configuration_refused",), reads=(Daemon.config_last_reload_successful,)),
+        Rule(clock, ("clock_stepped",), reads=(Daemon.clock_steps,)),
+        Rule(rules, ("rule_failing",), reads=(FindingRule.errors,)),
+        Rule(
+            unbelievable,
+            ("counters_not_believed",),
+            reads=(SourceCounter.anomaly,),
+            details=(Gpu.info, RdmaPort.info, Interface.info),
+        ),
     ),
-    windows=dict.fromkeys((_ERRORS, _RESTARTS, _CLOCK_STEPS, _RULE_ERRORS), HOUR),
-    events=frozenset({_RESTARTS, _RULE_ERRORS}),
+    windows=dict.fromkeys((Collector.errors, Worker.restarts, Daemon.clock_steps, FindingRule.errors), HOUR),
+    events=frozenset({Worker.restarts, FindingRule.errors}),
 )

@@ -11,35 +11,27 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import interface_of
 from commwatch.findings.rules.ports import (
     ALL_READ,
-    INTERFACES,
     Limit,
     Told,
     all_read,
-    interface_at,
-    metrics_of,
+    columns_of,
     risen,
     sightings,
 )
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch_exporters.node.model import Interface
 
-_EXPECTED = "commwatch_ethernet_expected"
-_CARRIER = "commwatch_ethernet_carrier"
-_SPEED = "commwatch_ethernet_speed_bytes_per_second"
-_SPEED_EXPECTED = "commwatch_ethernet_speed_expected_bytes_per_second"
 _STABLE = "the fastest that was stable here"
-_CHANGES = "commwatch_ethernet_carrier_changes_total"
-_DOWNS = "commwatch_ethernet_phy_link_down_total"
-_MODULE = "commwatch_ethernet_module_events_total"
 
 _ERRORS = {
-    "commwatch_ethernet_receive_errors_total": "packets received with errors",
-    "commwatch_ethernet_receive_crc_errors_total": "packets received with a wrong checksum",
-    "commwatch_ethernet_phy_crc_errors_total": "packets with a wrong checksum at the port",
-    "commwatch_ethernet_phy_symbol_errors_total": "packets dropped for errors of the coding",
-    "commwatch_ethernet_phy_pcs_symbol_errors_total": "symbol errors that were not mended",
+    Interface.receive_errors: "packets received with errors",
+    Interface.receive_crc_errors: "packets received with a wrong checksum",
+    Interface.phy_crc_errors: "packets with a wrong checksum at the port",
+    Interface.phy_symbol_errors: "packets dropped for errors of the coding",
+    Interface.phy_pcs_symbol_errors: "symbol errors that were not mended",
 }
 _MODULE_FAULTS = frozenset({"bus_stuck", "high_temperature", "shorted"})
-_STORMS = (Limit("commwatch_ethernet_pause_storms_total", "long pauses sent", HOUR),)
+_STORMS = (Limit(Interface.pause_storms, "long pauses sent", HOUR),)
 
 _DOWN_FOR = 60.0
 """Seconds: a switch that is restarted, or a link that trains, is back before."""
@@ -48,71 +40,68 @@ _BITS = 8.0
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces that had a link for the learning time and have none now."""
-    for labels, _ in facts.series(_EXPECTED):
+    for interface, _ in facts.each(Interface.expected):
         # One that is switched off says nothing of its link.
-        if facts.value(_CARRIER, **labels) == 0:
-            yield Sighting("ethernet_down", interface_at(facts, labels), (Evidence("link", "none"),))
+        if interface.carrier == 0:
+            yield Sighting("ethernet_down", interface_of(interface), (Evidence("link", "none"),))
 
 
 def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces that had a link for the learning time and are not on the node now."""
     if not all_read(facts, "network", "ethernet_port"):
         return
-    signs = (INTERFACES, _CARRIER, _CHANGES)
-    here = {labels["device"] for metric in signs for labels, _ in facts.series(metric)}
-    for labels, _ in facts.series(_EXPECTED):
-        if labels["device"] not in here:
-            yield Sighting("ethernet_missing", interface_of(labels), (Evidence("interface", "not on this node"),))
+    for interface, _ in facts.each(Interface.expected):
+        signs = (interface.info, interface.carrier, interface.carrier_changes)
+        if all(sign is None for sign in signs):
+            yield Sighting("ethernet_missing", interface_of(interface), (Evidence("interface", "not on this node"),))
 
 
 def flapping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces that lost their link several times in an hour."""
-    downs: dict[Component, float] = {}
+    downs: dict[Interface, float] = {}
     # A loss and a return are two changes.
-    for metric, changes in ((_DOWNS, 1), (_CHANGES, 2)):
-        for labels, count in facts.increases(metric, HOUR):
-            interface = interface_at(facts, labels)
+    for column, changes in ((Interface.phy_link_down, 1), (Interface.carrier_changes, 2)):
+        for interface, count in facts.rises(column, HOUR):
             downs[interface] = max(count // changes, downs.get(interface, 0.0))
     most = thresholds.ethernet_link_downs_per_hour
     for interface, count in downs.items():
         if count > most:
             what = "times the link was lost in the last hour"
             evidence = Evidence(what, count, "", most, "ethernet_link_downs_per_hour")
-            yield Sighting("ethernet_flapping", interface, (evidence,))
+            yield Sighting("ethernet_flapping", interface_of(interface), (evidence,))
 
 
 def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces that run below the speed that was stable here."""
-    for labels, expected in facts.series(_SPEED_EXPECTED):
-        speed = facts.value(_SPEED, **labels)
+    for interface, expected in facts.each(Interface.speed_expected_bytes_per_second):
+        speed = interface.speed_bytes_per_second
         if speed is not None and speed < expected:
             evidence = Evidence("speed", speed, "bytes_per_second", expected, _STABLE)
-            yield Sighting("ethernet_slow", interface_at(facts, labels), (evidence,))
+            yield Sighting("ethernet_slow", interface_of(interface), (evidence,))
 
 
 def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces with more damaged packets than the bit error ratio of the standard makes."""
     told: Told = {}
-    for metric, what in _ERRORS.items():
-        for labels, count in facts.increases(metric, HOUR):
-            speed = facts.value(_SPEED, **labels) or facts.value(_SPEED_EXPECTED, **labels)
+    for column, what in _ERRORS.items():
+        for interface, count in facts.rises(column, HOUR):
+            speed = interface.speed_bytes_per_second or interface.speed_expected_bytes_per_second
             if speed is None:
                 continue
             most = speed * _BITS * HOUR * thresholds.ethernet_bit_error_ratio_max
             if count > most:
                 evidence = Evidence(f"{what} in the last hour", count, "", most, "ethernet_bit_error_ratio_max")
-                told.setdefault(interface_at(facts, labels), []).append(evidence)
+                told.setdefault(interface_of(interface), []).append(evidence)
     return sightings("ethernet_errors", told)
 
 
 def module(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces of which the cable module reported a fault within the last hour."""
     told: Told = {}
-    for labels, count in facts.increases(_MODULE, HOUR):
-        kind = labels["kind"]
+    for interface, kind, count in facts.rises_keyed(Interface.module_events, HOUR):
         if kind in _MODULE_FAULTS:
             evidence = Evidence(f"events of the module in the last hour: {kind.replace('_', ' ')}", count)
-            told.setdefault(interface_at(facts, {"device": labels["device"]}), []).append(evidence)
+            told.setdefault(interface_of(interface), []).append(evidence)
     return sightings("ethernet_module_fault", told)
 
 
@@ -123,7 +112,7 @@ def storms(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def _speed_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
     """Whether the interface has a speed: without a link it has none."""
-    return facts.value(_SPEED, device=component.key) is not None
+    return facts.node.part(Interface, component.key).speed_bytes_per_second is not None
 
 
 def _missing_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
@@ -217,26 +206,38 @@ ETHERNET = RuleSet(
         ),
     ),
     rules=(
-        Rule(down, ("ethernet_down",), reads=(_EXPECTED, _CARRIER), details=(INTERFACES,)),
-        Rule(missing, ("ethernet_missing",), reads=(_EXPECTED, INTERFACES, _CARRIER, _CHANGES, *ALL_READ)),
+        Rule(down, ("ethernet_down",), reads=(Interface.expected, Interface.carrier), details=(Interface.info,)),
+        Rule(
+            missing,
+            ("ethernet_missing",),
+            reads=(Interface.expected, Interface.info, Interface.carrier, Interface.carrier_changes, *ALL_READ),
+        ),
         Rule(
             flapping,
             ("ethernet_flapping",),
-            reads=(_DOWNS, _CHANGES),
-            details=(INTERFACES,),
+            reads=(Interface.phy_link_down, Interface.carrier_changes),
+            details=(Interface.info,),
             thresholds=("ethernet_link_downs_per_hour",),
         ),
-        Rule(slow, ("ethernet_slow",), reads=(_SPEED, _SPEED_EXPECTED), details=(INTERFACES,)),
+        Rule(
+            slow,
+            ("ethernet_slow",),
+            reads=(Interface.speed_bytes_per_second, Interface.speed_expected_bytes_per_second),
+            details=(Interface.info,),
+        ),
         Rule(
             errors,
             ("ethernet_errors",),
-            reads=(*_ERRORS, _SPEED, _SPEED_EXPECTED),
-            details=(INTERFACES,),
+            reads=(*_ERRORS, Interface.speed_bytes_per_second, Interface.speed_expected_bytes_per_second),
+            details=(Interface.info,),
             thresholds=("ethernet_bit_error_ratio_max",),
         ),
-        Rule(module, ("ethernet_module_fault",), reads=(_MODULE,), details=(INTERFACES,)),
-        Rule(storms, ("ethernet_pause_storm",), reads=metrics_of(_STORMS), details=(INTERFACES,)),
+        Rule(module, ("ethernet_module_fault",), reads=(Interface.module_events,), details=(Interface.info,)),
+        Rule(storms, ("ethernet_pause_storm",), reads=columns_of(_STORMS), details=(Interface.info,)),
     ),
-    windows=dict.fromkeys((_DOWNS, _CHANGES, _MODULE, *_ERRORS, *metrics_of(_STORMS)), HOUR),
+    windows=dict.fromkeys(
+        (Interface.phy_link_down, Interface.carrier_changes, Interface.module_events, *_ERRORS, *columns_of(_STORMS)),
+        HOUR,
+    ),
     judged={"ethernet_slow": _speed_judged, "ethernet_missing": _missing_judged},
 )

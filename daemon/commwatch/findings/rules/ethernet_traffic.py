@@ -3,49 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
+from commwatch.findings.rules.components import interface_of
 from commwatch.findings.rules.ports import (
-    INTERFACES,
     SUSTAINED_OPENS_AFTER,
     SUSTAINED_WINDOW,
     Limit,
     Told,
-    interface_at,
-    metrics_of,
+    columns_of,
     risen,
     sightings,
     thresholds_of,
     windows_of,
 )
 from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch_exporters.node.model import Interface
+from commwatch_exporters.node.parts import AnyColumn, Column, KeyedColumn
 
 _DROPS = "ethernet_drops_per_second"
 
 
-def _sustained(metric: str, what: str) -> Limit:
-    return Limit(metric, what, SUSTAINED_WINDOW, _DROPS)
+def _sustained(column: AnyColumn, what: str) -> Limit:
+    return Limit(column, what, SUSTAINED_WINDOW, _DROPS)
 
 
 _DROPPED = (
-    _sustained("commwatch_ethernet_phy_discards_total", "packets the port dropped for lack of buffers"),
-    _sustained("commwatch_ethernet_phy_transmit_discards_total", "packets the port dropped instead of sending"),
-    _sustained("commwatch_ethernet_out_of_buffer_total", "packets that found no buffer"),
-    _sustained("commwatch_ethernet_receive_missed_total", "packets the host gave no buffer"),
+    _sustained(Interface.phy_discards, "packets the port dropped for lack of buffers"),
+    _sustained(Interface.phy_transmit_discards, "packets the port dropped instead of sending"),
+    _sustained(Interface.out_of_buffer, "packets that found no buffer"),
+    _sustained(Interface.receive_missed, "packets the host gave no buffer"),
 )
 """Not what the kernel calls dropped: it holds packets of protocols that no one here speaks."""
-_ALLOWANCE = (_sustained("commwatch_ethernet_allowance_exceeded_total", "packets held back or dropped"),)
+_ALLOWANCE = (_sustained(Interface.allowance_exceeded, "packets held back or dropped"),)
 
-_PAUSED = (
-    "commwatch_ethernet_pfc_receive_pause_seconds_total",
-    "commwatch_ethernet_global_receive_pause_seconds_total",
+_Pause: TypeAlias = "Column[Interface] | KeyedColumn[Interface]"
+_PAUSED: tuple[_Pause, ...] = (
+    Interface.pfc_receive_pause_seconds,
+    Interface.global_receive_pause_seconds,
 )
-_PAUSING = (
-    "commwatch_ethernet_pfc_transmit_pause_seconds_total",
-    "commwatch_ethernet_global_transmit_pause_seconds_total",
+_PAUSING: tuple[_Pause, ...] = (
+    Interface.pfc_transmit_pause_seconds,
+    Interface.global_transmit_pause_seconds,
 )
 
 
@@ -69,17 +72,17 @@ def over_allowance(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     return risen("ethernet_over_allowance", facts, thresholds, _ALLOWANCE)
 
 
-def _pauses(code: str, metrics: Iterable[str], facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def _pauses(code: str, columns: Iterable[_Pause], facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     told: Told = {}
     most = thresholds.ethernet_pause_share_ratio
-    for metric in metrics:
-        for labels, seconds in facts.increases(metric, SUSTAINED_WINDOW):
+    for column in columns:
+        for interface, priority, seconds in facts.rises_keyed(column, SUSTAINED_WINDOW):
             share = seconds / SUSTAINED_WINDOW
             if share > most:
-                of = f" for priority {labels['priority']}" if "priority" in labels else ""
+                of = f" for priority {priority}" if priority else ""
                 what = f"share of the last 2 min stopped{of}"
                 evidence = Evidence(what, share, "ratio", most, "ethernet_pause_share_ratio")
-                told.setdefault(interface_at(facts, {"device": labels["device"]}), []).append(evidence)
+                told.setdefault(interface_of(interface), []).append(evidence)
     return sightings(code, told)
 
 
@@ -140,29 +143,29 @@ ETHERNET_TRAFFIC = RuleSet(
         Rule(
             dropping,
             ("ethernet_dropping",),
-            reads=metrics_of(_DROPPED),
-            details=(INTERFACES,),
+            reads=columns_of(_DROPPED),
+            details=(Interface.info,),
             thresholds=thresholds_of(_DROPPED),
         ),
         Rule(
             paused,
             ("ethernet_paused",),
             reads=_PAUSED,
-            details=(INTERFACES,),
+            details=(Interface.info,),
             thresholds=("ethernet_pause_share_ratio",),
         ),
         Rule(
             pausing,
             ("ethernet_pausing",),
             reads=_PAUSING,
-            details=(INTERFACES,),
+            details=(Interface.info,),
             thresholds=("ethernet_pause_share_ratio",),
         ),
         Rule(
             over_allowance,
             ("ethernet_over_allowance",),
-            reads=metrics_of(_ALLOWANCE),
-            details=(INTERFACES,),
+            reads=columns_of(_ALLOWANCE),
+            details=(Interface.info,),
             thresholds=thresholds_of(_ALLOWANCE),
         ),
     ),

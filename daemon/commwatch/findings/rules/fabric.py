@@ -10,19 +10,11 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, service_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch_exporters.node.model import Gpu, PeerAccess, Service
 from commwatch_exporters.state_words import FABRIC_CONFIGURATIONS, FABRIC_HEALTH, FABRIC_STATES, P2P_STATES, word_of
 
-_HEALTH = "commwatch_fabric_health"
-_FAULT = "commwatch_fabric_fault"
-_STATE = "commwatch_fabric_state"
-_STATUS = "commwatch_fabric_status"
-_WRONG = "commwatch_fabric_incorrect_configuration"
-_RUNNING = "commwatch_service_running"
-_SWITCH_LINKS = "commwatch_nvlink_switch_links"
-_P2P_STATUS = "commwatch_gpu_p2p_status"
-
 _UNHEALTHY, _LIMITED = 2, 3
-"""Of ``commwatch_fabric_health``."""
+"""Of ``Gpu.fabric_health``."""
 
 _FAULTS: Mapping[str, tuple[str, str]] = {
     "route_unhealthy": ("fabric_unhealthy", "a route is unhealthy"),
@@ -30,7 +22,7 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
     "route_recovery": ("fabric_recovering", "a route is being recovered"),
     "access_timeout_recovery": ("fabric_recovering", "recovering from an access timeout"),
 }
-"""What each check of ``commwatch_fabric_fault`` says; the two on partition and fabric manager are looked at apart."""
+"""What each check of ``Gpu.fabric_faults`` says; the two on partition and fabric manager are looked at apart."""
 
 _NOT_STARTED, _IN_PROGRESS, _COMPLETED = 1, 2, 3
 
@@ -44,68 +36,69 @@ _JOIN_TAKES = 60.0
 
 def health(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs whose place in the fabric is unhealthy, limited, or being recovered."""
-    told: dict[tuple[str, str, str], list[Evidence]] = {}
-    for labels, verdict in facts.series(_HEALTH):
+    told: dict[tuple[str, Gpu], list[Evidence]] = {}
+    for gpu, verdict in facts.each(Gpu.fabric_health):
         code = {_UNHEALTHY: "fabric_unhealthy", _LIMITED: "fabric_limited"}.get(int(verdict))
         if code is not None:
             words = word_of(FABRIC_HEALTH, verdict)
-            told[code, labels["gpu"], labels["pci_bus_id"]] = [Evidence("the driver's verdict", words)]
-    for labels, flag in facts.series(_FAULT):
-        if flag == 1 and labels["check"] in _FAULTS:
-            code, words = _FAULTS[labels["check"]]
-            told.setdefault((code, labels["gpu"], labels["pci_bus_id"]), []).append(Evidence("fabric", words))
-    for (code, gpu, address), evidence in told.items():
-        yield Sighting(code, gpu_of({"gpu": gpu, "pci_bus_id": address}), tuple(evidence))
+            told[code, gpu] = [Evidence("the driver's verdict", words)]
+    for gpu, check, flag in facts.each_keyed(Gpu.fabric_faults):
+        if flag == 1 and check in _FAULTS:
+            code, words = _FAULTS[check]
+            told.setdefault((code, gpu), []).append(Evidence("fabric", words))
+    for (code, gpu), evidence in told.items():
+        yield Sighting(code, gpu_of(gpu), tuple(evidence))
 
 
 def _has_peers(facts: Facts) -> bool:
     """Whether two GPUs or more are of a fabric: a single one passed to a virtual machine joins none and needs none."""
-    return sum(1 for _, state in facts.series(_STATE) if state) > 1
+    return sum(1 for _, state in facts.each(Gpu.fabric_state) if state) > 1
 
 
 def not_joined(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs that have not joined the fabric, or failed to."""
     if not _has_peers(facts):
         return
-    for labels, state in facts.series(_STATE):
+    for gpu, state in facts.each(Gpu.fabric_state):
         if state in (_NOT_STARTED, _IN_PROGRESS):
             evidence = Evidence("joining the fabric", word_of(FABRIC_STATES, state))
-            yield Sighting("fabric_not_joined", gpu_of(labels), (evidence,))
-    for labels, status in facts.series(_STATUS):
+            yield Sighting("fabric_not_joined", gpu_of(gpu), (evidence,))
+    for gpu, status in facts.each(Gpu.fabric_status):
         if status:
             evidence = Evidence("NVML return code of joining the fabric", status)
-            yield Sighting("fabric_not_joined", gpu_of(labels), (evidence,), "joining the fabric failed")
+            yield Sighting("fabric_not_joined", gpu_of(gpu), (evidence,), "joining the fabric failed")
 
 
 def misconfigured(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs that the fabric does not serve because of how it is configured."""
     if not _has_peers(facts):
         return
-    told: dict[tuple[str, str], list[Evidence]] = {}
-    for labels, reason in facts.series(_WRONG):
+    told: dict[Gpu, list[Evidence]] = {}
+    for gpu, reason in facts.each(Gpu.fabric_incorrect_configuration):
         if reason > _NOTHING_WRONG:
             words = word_of(FABRIC_CONFIGURATIONS, reason)
-            told.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(Evidence("configuration", words))
-    for labels, flag in facts.series(_FAULT):
-        if flag == 1 and labels["check"] == "partition_not_assigned":
-            told.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(Evidence("partition", "not assigned"))
-    for (gpu, address), evidence in told.items():
-        yield Sighting("fabric_misconfigured", gpu_of({"gpu": gpu, "pci_bus_id": address}), tuple(evidence))
+            told.setdefault(gpu, []).append(Evidence("configuration", words))
+    for gpu, check, flag in facts.each_keyed(Gpu.fabric_faults):
+        if flag == 1 and check == "partition_not_assigned":
+            told.setdefault(gpu, []).append(Evidence("partition", "not assigned"))
+    for gpu, evidence in told.items():
+        yield Sighting("fabric_misconfigured", gpu_of(gpu), tuple(evidence))
 
 
 def services(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """The services without which the fabric does not work, or does not start again."""
-    running = {labels["service"]: flag for labels, flag in facts.series(_RUNNING)}
+    running = {service.name: flag for service, flag in facts.each(Service.running)}
     manager = [Evidence("process", "not running")] if running.get(_FABRIC_MANAGER) == 0 else []
-    cut_off = sum(flag for labels, flag in facts.series(_FAULT) if labels["check"] == "fabric_manager_disconnected")
+    checks = facts.each_keyed(Gpu.fabric_faults)
+    cut_off = sum(flag for _, check, flag in checks if check == "fabric_manager_disconnected")
     if cut_off:
         manager.append(Evidence("GPUs that have lost their connection to it", cut_off))
     if manager:
-        yield Sighting("fabric_manager_down", service_of({"service": _FABRIC_MANAGER}), tuple(manager))
+        yield Sighting("fabric_manager_down", service_of(_FABRIC_MANAGER), tuple(manager))
     for name in _FABRIC_SERVICES:
         if running.get(name) == 0:
             evidence = Evidence("process, seen running before", "not running")
-            yield Sighting("fabric_service_down", service_of({"service": name}), (evidence,))
+            yield Sighting("fabric_service_down", service_of(name), (evidence,))
 
 
 def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -113,23 +106,22 @@ def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
     GPUs that are split by MIG have no such status. Refused pairs are laid to the fewest GPUs that account for all.
     """
-    wired = {labels["pci_bus_id"] for labels, links in facts.series(_SWITCH_LINKS) if links}
-    names: dict[str, str] = {}
-    refused: dict[frozenset[str], str] = {}
-    for labels, status in facts.series(_P2P_STATUS):
-        pair = frozenset((labels["pci_bus_id"], labels["peer_pci_bus_id"]))
-        if status and labels["capability"] == "nvlink" and pair <= wired:
+    wired = {gpu for gpu, links in facts.each(Gpu.nvlink_switch_links) if links}
+    refused: dict[frozenset[Gpu], str] = {}
+    for access, status in facts.each(PeerAccess.status):
+        pair = frozenset((access.gpu, access.peer))
+        if status and access.capability == "nvlink" and pair <= wired:
             refused[pair] = word_of(P2P_STATES, status)
-            names |= {labels["pci_bus_id"]: labels["gpu"], labels["peer_pci_bus_id"]: labels["peer"]}
     while refused:
-        culprit = max(sorted(names), key=lambda gpu: sum(gpu in pair for pair in refused))
+        touched = sorted({gpu for pair in refused for gpu in pair}, key=lambda gpu: gpu.address)
+        culprit = max(touched, key=lambda gpu: sum(gpu in pair for pair in refused))
         mine = {pair: why for pair, why in refused.items() if culprit in pair}
         refused = {pair: why for pair, why in refused.items() if pair not in mine}
         evidence = (
             Evidence("GPUs that it does not reach over NVLink", len(mine)),
             Evidence("the driver's reason", ", ".join(sorted(set(mine.values())))),
         )
-        yield Sighting("nvlink_p2p_refused", gpu_of({"gpu": names[culprit], "pci_bus_id": culprit}), evidence)
+        yield Sighting("nvlink_p2p_refused", gpu_of(culprit), evidence)
 
 
 FABRIC = RuleSet(
@@ -219,10 +211,18 @@ FABRIC = RuleSet(
         ),
     ),
     rules=(
-        Rule(health, ("fabric_unhealthy", "fabric_limited", "fabric_recovering"), reads=(_HEALTH, _FAULT)),
-        Rule(not_joined, ("fabric_not_joined",), reads=(_STATE, _STATUS)),
-        Rule(misconfigured, ("fabric_misconfigured",), reads=(_STATE, _WRONG, _FAULT)),
-        Rule(services, ("fabric_manager_down", "fabric_service_down"), reads=(_RUNNING, _FAULT)),
-        Rule(unreachable, ("nvlink_p2p_refused",), reads=(_SWITCH_LINKS, _P2P_STATUS)),
+        Rule(
+            health,
+            ("fabric_unhealthy", "fabric_limited", "fabric_recovering"),
+            reads=(Gpu.fabric_health, Gpu.fabric_faults),
+        ),
+        Rule(not_joined, ("fabric_not_joined",), reads=(Gpu.fabric_state, Gpu.fabric_status)),
+        Rule(
+            misconfigured,
+            ("fabric_misconfigured",),
+            reads=(Gpu.fabric_state, Gpu.fabric_incorrect_configuration, Gpu.fabric_faults),
+        ),
+        Rule(services, ("fabric_manager_down", "fabric_service_down"), reads=(Service.running, Gpu.fabric_faults)),
+        Rule(unreachable, ("nvlink_p2p_refused",), reads=(Gpu.nvlink_switch_links, PeerAccess.status)),
     ),
 )

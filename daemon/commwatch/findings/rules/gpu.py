@@ -11,6 +11,7 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.node.gpu_state import LOST, MISSING, NOT_ANSWERING, RESET_REQUIRED
+from commwatch_exporters.node.model import Gpu
 from commwatch_exporters.state_words import GPU_STATES, RECOVERY_ACTIONS, word_of
 
 _CODES: Mapping[float, str] = {
@@ -29,64 +30,52 @@ SLOWDOWNS: Mapping[str, str] = {
 }
 """Reasons that slow communication down. The power cap and set clocks are how a healthy GPU works."""
 
-_STATE = "commwatch_gpu_state"
-_RECOVERY = "commwatch_gpu_recovery_action"
-_REASON = "commwatch_gpu_clocks_event_reason"
-_BUSY = "commwatch_gpu_busy"
-_TRAFFIC = (
-    "commwatch_nvlink_transmit_utilization_peak_ratio",
-    "commwatch_nvlink_receive_utilization_peak_ratio",
-    "commwatch_pcie_transmit_utilization_peak_ratio",
-    "commwatch_pcie_receive_utilization_peak_ratio",
-)
-
 
 def states(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs that are not as the driver should find them."""
-    for labels, state in facts.series(_STATE):
+    for gpu, state in facts.each(Gpu.state):
         if state in _CODES:
-            yield Sighting(_CODES[state], gpu_of(labels), (Evidence("GPU state", word_of(GPU_STATES, state)),))
+            yield Sighting(_CODES[state], gpu_of(gpu), (Evidence("GPU state", word_of(GPU_STATES, state)),))
 
 
 def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs for which the driver asks that something be done."""
-    for labels, action in facts.series(_RECOVERY):
+    for gpu, action in facts.each(Gpu.recovery_action):
         if action:
             words = word_of(RECOVERY_ACTIONS, action)
-            yield Sighting("gpu_recovery_needed", gpu_of(labels), (Evidence("what the driver asks for", words),), words)
+            yield Sighting("gpu_recovery_needed", gpu_of(gpu), (Evidence("what the driver asks for", words),), words)
 
 
 def slowed(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs whose clocks are held down while they communicate, or while they work where their traffic is not read."""
-    held: dict[tuple[str, str], list[str]] = {}
-    for labels, flag in facts.series(_REASON):
-        if flag == 1 and labels["reason"] in SLOWDOWNS:
-            held.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(SLOWDOWNS[labels["reason"]])
-    for (gpu, address), reasons in held.items():
-        use = _use(facts, thresholds, address)
+    held: dict[Gpu, list[str]] = {}
+    for gpu, reason, flag in facts.each_keyed(Gpu.clocks_event_reasons):
+        if flag == 1 and reason in SLOWDOWNS:
+            held.setdefault(gpu, []).append(SLOWDOWNS[reason])
+    for gpu, reasons in held.items():
+        use = _use(gpu, thresholds)
         if use is not None:
             words = ", ".join(sorted(reasons))
-            component = gpu_of({"gpu": gpu, "pci_bus_id": address})
-            yield Sighting("gpu_slowed_down", component, (Evidence("clocks held by", words), use), words)
+            yield Sighting("gpu_slowed_down", gpu_of(gpu), (Evidence("clocks held by", words), use), words)
 
 
-def _use(facts: Facts, thresholds: Thresholds, address: str) -> Evidence | None:
+def _use(gpu: Gpu, thresholds: Thresholds) -> Evidence | None:
     """That a GPU communicates, or that it works where its traffic is not read; None where neither is so."""
-    peaks = [peak for metric in _TRAFFIC if (peak := facts.value(metric, pci_bus_id=address)) is not None]
+    nvlink = (gpu.nvlink_transmit_utilization_peak_ratio, gpu.nvlink_receive_utilization_peak_ratio)
+    pcie = (gpu.pcie_transmit_utilization_peak_ratio, gpu.pcie_receive_utilization_peak_ratio)
+    peaks = [peak for peak in (*nvlink, *pcie) if peak is not None]
     least = thresholds.gpu_communicates_ratio
     if peaks:
         what = "highest use of NVLink or PCIe in the last minute"
         return Evidence(what, max(peaks), "ratio", least, "gpu_communicates_ratio") if max(peaks) >= least else None
-    return Evidence("GPU", "busy") if facts.value(_BUSY, pci_bus_id=address) == 1 else None
+    return Evidence("GPU", "busy") if gpu.busy == 1 else None
 
 
 def _speed_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
     """Whether the GPU is in use, or nothing holds its clocks: that no reason holds is seen in idle as well."""
-    is_held = any(
-        flag == 1 and labels["pci_bus_id"] == component.key and labels["reason"] in SLOWDOWNS
-        for labels, flag in facts.series(_REASON)
-    )
-    return not is_held or _use(facts, thresholds, component.key) is not None
+    gpu = facts.node.part(Gpu, component.key)
+    is_held = any(flag == 1 and reason in SLOWDOWNS for reason, flag in gpu.clocks_event_reasons.items())
+    return not is_held or _use(gpu, thresholds) is not None
 
 
 GPU = RuleSet(
@@ -159,9 +148,21 @@ GPU = RuleSet(
         ),
     ),
     rules=(
-        Rule(states, ("gpu_not_answering", "gpu_lost", "gpu_reset_required", "gpu_missing"), reads=(_STATE,)),
-        Rule(recovery, ("gpu_recovery_needed",), reads=(_RECOVERY,)),
-        Rule(slowed, ("gpu_slowed_down",), reads=(_REASON, *_TRAFFIC, _BUSY), thresholds=("gpu_communicates_ratio",)),
+        Rule(states, ("gpu_not_answering", "gpu_lost", "gpu_reset_required", "gpu_missing"), reads=(Gpu.state,)),
+        Rule(recovery, ("gpu_recovery_needed",), reads=(Gpu.recovery_action,)),
+        Rule(
+            slowed,
+            ("gpu_slowed_down",),
+            reads=(
+                Gpu.clocks_event_reasons,
+                Gpu.nvlink_transmit_utilization_peak_ratio,
+                Gpu.nvlink_receive_utilization_peak_ratio,
+                Gpu.pcie_transmit_utilization_peak_ratio,
+                Gpu.pcie_receive_utilization_peak_ratio,
+                Gpu.busy,
+            ),
+            thresholds=("gpu_communicates_ratio",),
+        ),
     ),
     judged={"gpu_slowed_down": _speed_judged},
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations, takewhile
 
 from commwatch.findings.facts import Facts
+from commwatch_exporters.node.model import Gpu, NvLink, PcieDevice
 
 PEERS = "peers"
 """Part of all traffic among GPUs: what is said of a pair says nothing of copies between a GPU and the host."""
@@ -121,27 +122,26 @@ def _pcie_parts(addresses: Iterable[str]) -> frozenset[str]:
 
 def gpus_of(facts: Facts) -> Mapping[str, str]:
     """PCI address of each GPU by its NVML index; for ``Facts.derived``."""
-    return {labels["gpu"]: labels["pci_bus_id"] for labels, _ in facts.series("commwatch_gpu_info")}
+    return {gpu.index: gpu.address for gpu, _ in facts.each(Gpu.info)}
 
 
-WAYS = ("commwatch_gpu_info", "commwatch_nvlink_info", "commwatch_nvlink_link_expected", "commwatch_pcie_device_info")
+WAYS = (Gpu.info, NvLink.info, NvLink.expected, PcieDevice.info)
 """What ``ways_of`` and ``all_parts`` read."""
 
 
 def ways_of(facts: Facts) -> GpuWays:
     """The GPUs and what lies between them, as the page has it; for ``Facts.derived``."""
     far_ends: dict[str, dict[str, tuple[str, str]]] = {}
-    for labels, _ in facts.series("commwatch_nvlink_info"):
-        if labels["remote_type"]:
-            ends = far_ends.setdefault(labels["pci_bus_id"], {})
-            ends[labels["link"]] = (labels["remote_type"], labels["remote_pci_bus_id"])
+    for link, _ in facts.each(NvLink.info):
+        if link.remote_type:
+            far_ends.setdefault(link.address, {})[link.number] = (link.remote_type, link.remote_address)
     expected: dict[str, set[str]] = {}
-    for labels, flag in facts.series("commwatch_nvlink_link_expected"):
+    for link, flag in facts.each(NvLink.expected):
         if flag == 1:
-            expected.setdefault(labels["pci_bus_id"], set()).add(labels["link"])
+            expected.setdefault(link.address, set()).add(link.number)
     return GpuWays(
         gpus=facts.derived(gpus_of),
-        bridges={labels["device"]: labels["parent"] for labels, _ in facts.series("commwatch_pcie_device_info")},
+        bridges={device.address: device.parent for device, _ in facts.each(PcieDevice.info)},
         far_ends=far_ends,
         expected_links={address: frozenset(links) for address, links in expected.items()},
     )

@@ -11,8 +11,7 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, by_nvlink, ways_of
 from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
 from commwatch.jobs.logs.rules import SIDES, Side
-
-_ERRORS = "commwatch_nccl_log_errors_total"
+from commwatch_exporters.node.model import Interface, LogCategory, PcieDevice, RdmaPort
 
 _SIDES: Mapping[str, Side] = {str(category): side for category, side in SIDES.items()}
 """By label: a page may hold categories of another version."""
@@ -21,12 +20,8 @@ _OF_THE_JOB: frozenset[Side] = frozenset({"config", "program"})
 _WAITING = frozenset({"timeout", "remote", "ib_rnr", "ib_remote_access"})
 """Categories in which a process gave up on another one: they say that something is wrong, not what."""
 
-_NETWORK = (
-    "commwatch_rdma_port_info",
-    "commwatch_rdma_port_expected",
-    "commwatch_ethernet_info",
-    "commwatch_ethernet_expected",
-)
+_PORTS = (RdmaPort.info, RdmaPort.expected)
+_INTERFACES = (Interface.info, Interface.expected)
 
 
 def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -59,7 +54,7 @@ def of_the_job(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 
 def _counts(facts: Facts, window: float) -> Iterable[tuple[str, float]]:
-    return ((labels["category"], count) for labels, count in facts.increases(_ERRORS, window))
+    return ((category.name, count) for category, count in facts.rises(LogCategory.errors, window))
 
 
 def _component(category: str, parts: frozenset[str] = frozenset()) -> Component:
@@ -80,10 +75,10 @@ def _parts(facts: Facts, side: str) -> frozenset[str]:
 
 def _network(facts: Facts, ways: GpuWays) -> frozenset[str]:
     """RDMA devices and network interfaces that are or should be here, and the PCIe links of adapters."""
-    present = {labels["device"] for metric in _NETWORK for labels, _ in facts.series(metric)}
-    devices = facts.series("commwatch_pcie_device_info")
-    adapters = [labels["device"] for labels, _ in devices if labels["role"] == "nic"]
-    return frozenset(present).union(*(ways.to_host(address) for address in adapters))
+    ports = {port.device for column in _PORTS for port, _ in facts.each(column)}
+    interfaces = {interface.name for column in _INTERFACES for interface, _ in facts.each(column)}
+    adapters = [device.address for device, _ in facts.each(PcieDevice.info) if device.role == "nic"]
+    return frozenset(ports | interfaces).union(*(ways.to_host(address) for address in adapters))
 
 
 JOBS = RuleSet(
@@ -129,13 +124,13 @@ JOBS = RuleSet(
         Rule(
             errors,
             ("nccl_errors",),
-            reads=(_ERRORS,),
-            details=(*WAYS, *_NETWORK),
+            reads=(LogCategory.errors,),
+            details=(*WAYS, *_PORTS, *_INTERFACES),
             thresholds=("nccl_log_errors_min", "nccl_log_errors_window_seconds"),
         ),
-        Rule(waiting, ("nccl_timeouts",), reads=(_ERRORS,)),
-        Rule(of_the_job, ("nccl_job_errors",), reads=(_ERRORS,)),
+        Rule(waiting, ("nccl_timeouts",), reads=(LogCategory.errors,)),
+        Rule(of_the_job, ("nccl_job_errors",), reads=(LogCategory.errors,)),
     ),
-    windows={_ERRORS: DAY},
-    events=frozenset({_ERRORS}),
+    windows={LogCategory.errors: DAY},
+    events=frozenset({LogCategory.errors}),
 )

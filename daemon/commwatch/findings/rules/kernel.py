@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
@@ -10,15 +11,12 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, nvswitch_of
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch_exporters.node.model import Daemon, Gpu, NvSwitch
+from commwatch_exporters.node.parts import KeyedColumn
 
-_XIDS = "commwatch_gpu_xid_events_total"
-_SXIDS = "commwatch_nvswitch_sxid_events_total"
-_XIDS_NONFATAL = "commwatch_gpu_xid_nonfatal_events_total"
-_SXIDS_NONFATAL = "commwatch_nvswitch_sxid_nonfatal_events_total"
-_MESSAGES = "commwatch_kernel_log_gpu_messages_total"
-_EVENTS = (_XIDS, _SXIDS, _XIDS_NONFATAL, _SXIDS_NONFATAL, _MESSAGES)
-_LOSSES = "commwatch_kernel_log_losses_total"
-_LAST_XID = "commwatch_gpu_last_xid_timestamp_seconds"
+_Kind = TypeVar("_Kind", Gpu, NvSwitch)
+
+_EVENTS = (Gpu.xids, NvSwitch.sxids, Gpu.xids_nonfatal, NvSwitch.sxids_nonfatal, Gpu.kernel_log_messages)
 
 FABRIC_FAILED: Mapping[str, str] = {
     "74": "NVLink error",
@@ -59,6 +57,7 @@ SWITCH_FAILED: frozenset[str] = frozenset(
     | {f"{sxid}" for sxid in range(23001, 23018)}
     | {"24004", "24005", "24006", "24007"}
 )
+
 """SXids by which traffic of a link or a switch stops: the critical ones of ``data/sxid.yaml``."""
 
 SWITCH_WARNS: frozenset[str] = frozenset({"10001", "10002", "10004", "11004", "12028", "19084"})
@@ -78,39 +77,37 @@ _MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
 def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs of which the driver reported, within the last hour, that a path or the GPU itself has failed."""
     told: dict[tuple[str, Component], list[Evidence]] = {}
-    harmless = _rises(facts, _XIDS_NONFATAL)
-    for labels, count in facts.increases(_XIDS, HOUR):
-        xid, address = labels["xid"], labels["pci_bus_id"]
-        if not (xid in FABRIC_FAILED or xid in GPU_FAILED) or not _is_recent(facts, address):
+    harmless = _harmless(facts, Gpu.xids_nonfatal)
+    for gpu, xid, count in facts.rises_keyed(Gpu.xids, HOUR):
+        if not (xid in FABRIC_FAILED or xid in GPU_FAILED) or not _is_recent(gpu, facts.now):
             continue
-        nonfatal = min(harmless.get((address, xid), 0.0), count)
+        nonfatal = min(harmless.get((gpu, xid), 0.0), count)
         code = "xid_gpu" if xid in GPU_FAILED else "xid_fabric"
         what = f"Xid {xid} ({FABRIC_FAILED.get(xid) or GPU_FAILED[xid]})"
         if count > nonfatal:
             evidence = Evidence(f"{what} in the last hour", count - nonfatal, event=f"xid {xid}")
-            told.setdefault((code, gpu_of(labels)), []).append(evidence)
+            told.setdefault((code, gpu_of(gpu)), []).append(evidence)
         if nonfatal:
             evidence = Evidence(f"{what}, not fatal, in the last hour", nonfatal, event=f"xid {xid}")
-            told.setdefault(("xid_nonfatal", gpu_of(labels)), []).append(evidence)
-    for labels, count in facts.increases(_MESSAGES, HOUR):
-        if labels["message"] in _MESSAGE_CODES:
-            code, words = _MESSAGE_CODES[labels["message"]]
+            told.setdefault(("xid_nonfatal", gpu_of(gpu)), []).append(evidence)
+    for gpu, message, count in facts.rises_keyed(Gpu.kernel_log_messages, HOUR):
+        if message in _MESSAGE_CODES:
+            code, words = _MESSAGE_CODES[message]
             what = f"lines of the kernel log in the last hour: {words}"
-            told.setdefault((code, gpu_of(labels)), []).append(Evidence(what, count))
+            told.setdefault((code, gpu_of(gpu)), []).append(Evidence(what, count))
     for (code, component), evidences in told.items():
         yield Sighting(code, component, tuple(evidences))
 
 
-def _rises(facts: Facts, metric: str) -> dict[tuple[str, str], float]:
-    """Increases of the last hour by device and code."""
-    rises = facts.increases(metric, HOUR)
-    return {(device, code): rise for labels, rise in rises for *_, device, code in [tuple(labels.values())]}
+def _harmless(facts: Facts, column: KeyedColumn[_Kind]) -> dict[tuple[_Kind, str], float]:
+    """How many events of the last hour were not fatal, by device and number."""
+    return {(device, number): rise for device, number, rise in facts.rises_keyed(column, HOUR)}
 
 
-def _is_recent(facts: Facts, address: str) -> bool:
+def _is_recent(gpu: Gpu, now: float) -> bool:
     """Whether the last Xid of a GPU is of the last hour: a log that is read for the first time tells old ones too."""
-    stamps = [stamp for labels, stamp in facts.series(_LAST_XID) if labels["pci_bus_id"] == address]
-    return not stamps or max(stamps) > facts.now - HOUR
+    stamp = gpu.last_xid_timestamp_seconds
+    return stamp is None or stamp > now - HOUR
 
 
 def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -119,10 +116,10 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     The same number can be fatal and not; what the driver said of each holds.
     """
     told: dict[tuple[str, Component], list[Evidence]] = {}
-    harmless = _rises(facts, _SXIDS_NONFATAL)
-    for labels, count in facts.increases(_SXIDS, HOUR):
-        sxid, switch = labels["sxid"], nvswitch_of(labels)
-        nonfatal = min(harmless.get((labels["device"], sxid), 0.0), count)
+    harmless = _harmless(facts, NvSwitch.sxids_nonfatal)
+    for device, sxid, count in facts.rises_keyed(NvSwitch.sxids, HOUR):
+        switch = nvswitch_of(device)
+        nonfatal = min(harmless.get((device, sxid), 0.0), count)
         fatal = count - nonfatal if sxid in SWITCH_FAILED else 0.0
         if fatal:
             evidence = Evidence(f"SXid {sxid} in the last hour", fatal, event=f"sxid {sxid}")
@@ -136,7 +133,7 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def lost_records(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Whether the kernel log overwrote records before they were read."""
-    for _, count in facts.increases(_LOSSES, HOUR):
+    for _, count in facts.rises(Daemon.kernel_log_losses, HOUR):
         evidence = Evidence("times that records were overwritten in the last hour", count)
         yield Sighting("kernel_log_lost", Component("log", "kernel", "kernel log"), (evidence,))
 
@@ -223,11 +220,11 @@ KERNEL = RuleSet(
         Rule(
             driver_errors,
             ("xid_fabric", "xid_gpu", "xid_nonfatal"),
-            reads=(_XIDS, _XIDS_NONFATAL, _LAST_XID, _MESSAGES),
+            reads=(Gpu.xids, Gpu.xids_nonfatal, Gpu.last_xid_timestamp_seconds, Gpu.kernel_log_messages),
         ),
-        Rule(switch_errors, ("sxid_fatal", "sxid_warning"), reads=(_SXIDS, _SXIDS_NONFATAL)),
-        Rule(lost_records, ("kernel_log_lost",), reads=(_LOSSES,)),
+        Rule(switch_errors, ("sxid_fatal", "sxid_warning"), reads=(NvSwitch.sxids, NvSwitch.sxids_nonfatal)),
+        Rule(lost_records, ("kernel_log_lost",), reads=(Daemon.kernel_log_losses,)),
     ),
-    windows=dict.fromkeys((*_EVENTS, _LOSSES), HOUR),
+    windows=dict.fromkeys((*_EVENTS, Daemon.kernel_log_losses), HOUR),
     events=frozenset(_EVENTS),
 )

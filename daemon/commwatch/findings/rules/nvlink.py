@@ -11,118 +11,88 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, nvlink_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch_exporters.node.model import C2cLink, Gpu, NvLink
 from commwatch_exporters.state_words import NVLINK_BANDWIDTH_MODES, NVLINK_STATES, word_of
 
 _DOWN = (0, 3)
 """States of a link that carries no traffic."""
 
-_STATE = "commwatch_nvlink_link_state"
-_EXPECTED = "commwatch_nvlink_link_expected"
-_MODE = "commwatch_nvlink_bandwidth_mode"
-_C2C = "commwatch_c2c_link_up"
-_CAPACITY = "commwatch_nvlink_capacity_bytes_per_second"
-_SLOWEST = "commwatch_nvlink_slowest_link"
-_SLOWEST_RATE = "commwatch_nvlink_slowest_link_bytes_per_second"
-_SIBLINGS = "commwatch_nvlink_sibling_bytes_per_second"
 _DIRECTIONS: Mapping[str, str] = {"transmit": "sent", "receive": "received"}
 _BELOW_FOR = 600.0
 """Seconds: longer than a checkpoint or an evaluation step."""
 
 
-def _expected(facts: Facts) -> frozenset[tuple[str, str]]:
-    """Address and number of the links that are expected; an index may have moved since they were learned."""
-    return frozenset(_place(one) for one, flag in facts.series(_EXPECTED) if flag == 1)
-
-
-def _place(labels: Mapping[str, str]) -> tuple[str, str]:
-    return (labels["pci_bus_id"], labels["link"])
-
-
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that were active for the learning time and are not now."""
-    expected = facts.derived(_expected)
-    for labels, state in facts.series(_STATE):
-        if state in _DOWN and _place(labels) in expected:
+    for link, state in facts.each(NvLink.state):
+        if state in _DOWN and link.expected == 1:
             words = word_of(NVLINK_STATES, state)
-            yield Sighting("nvlink_down", nvlink_of(labels), (Evidence("link state", words),), f"the link is {words}")
+            yield Sighting("nvlink_down", nvlink_of(link), (Evidence("link state", words),), f"the link is {words}")
 
 
 def never_up(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs with links that are inactive and were never active for the learning time."""
-    expected = facts.derived(_expected)
-    dark: dict[tuple[str, str], int] = {}
-    for labels, state in facts.series(_STATE):
-        if state == 0 and _place(labels) not in expected:
-            owner = (labels["gpu"], labels["pci_bus_id"])
-            dark[owner] = dark.get(owner, 0) + 1
-    for (gpu, address), count in dark.items():
-        component = gpu_of({"gpu": gpu, "pci_bus_id": address})
-        yield Sighting("nvlink_never_up", component, (Evidence("links that have not been active", count),))
+    dark = Counter(link.gpu for link, state in facts.each(NvLink.state) if state == 0 and link.expected != 1)
+    for gpu, count in dark.items():
+        yield Sighting("nvlink_never_up", gpu_of(gpu), (Evidence("links that have not been active", count),))
 
 
 def reduced(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs whose links are set to less than their full bandwidth."""
-    for labels, mode in facts.series(_MODE):
+    for gpu, mode in facts.each(Gpu.nvlink_bandwidth_mode):
         if mode:
             words = word_of(NVLINK_BANDWIDTH_MODES, mode)
-            yield Sighting("nvlink_reduced", gpu_of(labels), (Evidence("bandwidth mode", words),), words)
+            yield Sighting("nvlink_reduced", gpu_of(gpu), (Evidence("bandwidth mode", words),), words)
 
 
 def c2c_down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs with chip-to-chip links to the CPU that are not up."""
-    dark: dict[tuple[str, str], list[str]] = {}
-    for labels, flag in facts.series(_C2C):
+    dark: dict[Gpu, list[str]] = {}
+    for link, flag in facts.each(C2cLink.up):
         if flag == 0:
-            dark.setdefault((labels["gpu"], labels["pci_bus_id"]), []).append(labels["link"])
-    for (gpu, address), links in dark.items():
-        component = gpu_of({"gpu": gpu, "pci_bus_id": address})
-        yield Sighting(
-            "c2c_down", component, (Evidence("chip-to-chip links that are not up", ", ".join(sorted(links))),)
-        )
+            dark.setdefault(link.gpu, []).append(link.number)
+    for gpu, links in dark.items():
+        evidence = Evidence("chip-to-chip links that are not up", ", ".join(sorted(links)))
+        yield Sighting("c2c_down", gpu_of(gpu), (evidence,))
 
 
 def below_siblings(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs with a link that carries much less than those beside it, which lead to the same place and are in use."""
-    slow: dict[tuple[str, str], list[Evidence]] = {}
-    for labels, typical in facts.series(_SIBLINGS):
-        address, direction = labels["pci_bus_id"], labels["direction"]
-        if not _is_in_use(facts, thresholds, address, typical):
+    slow: dict[Gpu, list[Evidence]] = {}
+    for gpu, direction, typical in facts.each_keyed(Gpu.nvlink_sibling_bytes_per_second):
+        if not _is_in_use(facts, thresholds, gpu, typical):
             continue
-        rate = facts.value(_SLOWEST_RATE, pci_bus_id=address, direction=direction)
-        link = facts.value(_SLOWEST, pci_bus_id=address, direction=direction)
+        rate = gpu.nvlink_slowest_link_bytes_per_second.get(direction)
+        link = gpu.nvlink_slowest_link.get(direction)
         limit = typical * thresholds.nvlink_sibling_low_ratio
         if rate is not None and link is not None and rate < limit:
             what = f"{_DIRECTIONS[direction]} over link {link:g} in the last minute"
             evidence = Evidence(what, rate, "bytes_per_second", limit, "nvlink_sibling_low_ratio")
-            slow.setdefault((labels["gpu"], address), []).append(evidence)
-    for (gpu, address), evidences in slow.items():
-        component = gpu_of({"gpu": gpu, "pci_bus_id": address})
-        yield Sighting("nvlink_below_siblings", component, tuple(evidences))
+            slow.setdefault(gpu, []).append(evidence)
+    for gpu, evidences in slow.items():
+        yield Sighting("nvlink_below_siblings", gpu_of(gpu), tuple(evidences))
 
 
-def _is_in_use(facts: Facts, thresholds: Thresholds, address: str, typical: float) -> bool:
+def _is_in_use(facts: Facts, thresholds: Thresholds, gpu: Gpu, typical: float) -> bool:
     """Whether the siblings carry enough of their capacity to compare a link with; False where that is not known."""
-    capacity = facts.derived(capacity_per_link).get(address)
+    capacity = facts.derived(capacity_per_link).get(gpu)
     return capacity is not None and typical > capacity * thresholds.nvlink_sibling_in_use_ratio
 
 
-CAPACITY_PER_LINK = (_EXPECTED, _CAPACITY)
+CAPACITY_PER_LINK = (NvLink.expected, Gpu.nvlink_capacity_bytes_per_second)
 """What ``capacity_per_link`` reads."""
 
 
-def capacity_per_link(facts: Facts) -> dict[str, float]:
-    """Nominal rate of one link by the PCI address of its GPU, bytes per second one way; for ``Facts.derived``."""
-    links = Counter(address for address, _ in facts.derived(_expected))
-    capacities = facts.series(_CAPACITY)
-    of_each = ((labels["pci_bus_id"], capacity) for labels, capacity in capacities)
-    return {address: capacity / links[address] for address, capacity in of_each if links[address]}
+def capacity_per_link(facts: Facts) -> dict[Gpu, float]:
+    """Nominal rate of one link by GPU, bytes per second one way; for ``Facts.derived``."""
+    links = Counter(link.gpu for link, flag in facts.each(NvLink.expected) if flag == 1)
+    capacities = facts.each(Gpu.nvlink_capacity_bytes_per_second)
+    return {gpu: capacity / links[gpu] for gpu, capacity in capacities if links[gpu]}
 
 
 def _siblings_in_use(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
-    return any(
-        labels["pci_bus_id"] == component.key and _is_in_use(facts, thresholds, component.key, typical)
-        for labels, typical in facts.series(_SIBLINGS)
-    )
+    gpu = facts.node.part(Gpu, component.key)
+    return any(_is_in_use(facts, thresholds, gpu, typical) for typical in gpu.nvlink_sibling_bytes_per_second.values())
 
 
 NVLINK = RuleSet(
@@ -183,16 +153,21 @@ NVLINK = RuleSet(
         ),
     ),
     rules=(
-        Rule(down, ("nvlink_down",), reads=(_STATE, _EXPECTED)),
-        Rule(never_up, ("nvlink_never_up",), reads=(_STATE, _EXPECTED)),
-        Rule(reduced, ("nvlink_reduced",), reads=(_MODE,)),
+        Rule(down, ("nvlink_down",), reads=(NvLink.state, NvLink.expected)),
+        Rule(never_up, ("nvlink_never_up",), reads=(NvLink.state, NvLink.expected)),
+        Rule(reduced, ("nvlink_reduced",), reads=(Gpu.nvlink_bandwidth_mode,)),
         Rule(
             below_siblings,
             ("nvlink_below_siblings",),
-            reads=(_SIBLINGS, _SLOWEST_RATE, _SLOWEST, *CAPACITY_PER_LINK),
+            reads=(
+                Gpu.nvlink_sibling_bytes_per_second,
+                Gpu.nvlink_slowest_link_bytes_per_second,
+                Gpu.nvlink_slowest_link,
+                *CAPACITY_PER_LINK,
+            ),
             thresholds=("nvlink_sibling_low_ratio", "nvlink_sibling_in_use_ratio"),
         ),
-        Rule(c2c_down, ("c2c_down",), reads=(_C2C,)),
+        Rule(c2c_down, ("c2c_down",), reads=(C2cLink.up,)),
     ),
     judged={"nvlink_below_siblings": _siblings_in_use},
 )

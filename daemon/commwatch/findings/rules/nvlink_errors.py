@@ -11,29 +11,26 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import nvlink_of
 from commwatch.findings.rules.nvlink import CAPACITY_PER_LINK, capacity_per_link
 from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
+from commwatch_exporters.node.model import NvLink
+from commwatch_exporters.node.parts import Column
 
-_RECOVERIES = ("commwatch_nvlink_recovery_errors_total", "commwatch_nvlink_recoveries_total")
+_RECOVERIES = (NvLink.recovery_errors, NvLink.recoveries)
 """NVLink 1 to 4, and NVLink 5."""
-_FAILED = "commwatch_nvlink_recoveries_failed_total"
-_REPLAYS = "commwatch_nvlink_replay_errors_total"
-_REMOTE = "commwatch_nvlink_receive_remote_errors_total"
-_EFFECTIVE_ERRORS = "commwatch_nvlink_effective_errors_total"
-_EFFECTIVE_RATIO = "commwatch_nvlink_effective_bit_error_ratio"
 
-_CRC: Mapping[str, str] = {
-    "commwatch_nvlink_crc_flit_errors_total": "CRC errors of flits per second, over the last minute",
-    "commwatch_nvlink_crc_data_errors_total": "CRC errors of data per second, over the last minute",
+_CRC: Mapping[Column[NvLink], str] = {
+    NvLink.crc_flit_errors: "CRC errors of flits per second, over the last minute",
+    NvLink.crc_data_errors: "CRC errors of data per second, over the last minute",
 }
 _CRC_WINDOW = 60.0
 
-_PACKETS: Mapping[str, str] = {
-    "commwatch_nvlink_ecc_data_errors_total": "ECC errors",
-    "commwatch_nvlink_malformed_packets_total": "malformed packets",
-    "commwatch_nvlink_buffer_overrun_errors_total": "packets dropped for a buffer overrun",
-    "commwatch_nvlink_receive_errors_total": "packets received with errors",
-    "commwatch_nvlink_receive_general_errors_total": "header mismatches",
-    "commwatch_nvlink_local_link_integrity_errors_total": "times that local errors passed their threshold",
-    "commwatch_nvlink_transmit_discards_total": "packets discarded before sending",
+_PACKETS: Mapping[Column[NvLink], str] = {
+    NvLink.ecc_data_errors: "ECC errors",
+    NvLink.malformed_packets: "malformed packets",
+    NvLink.buffer_overrun_errors: "packets dropped for a buffer overrun",
+    NvLink.receive_errors: "packets received with errors",
+    NvLink.receive_general_errors: "header mismatches",
+    NvLink.local_link_integrity_errors: "times that local errors passed their threshold",
+    NvLink.transmit_discards: "packets discarded before sending",
 }
 """Counters that stand still on a healthy link; all but the first of NVLink 5."""
 
@@ -44,18 +41,18 @@ _BITS = 8.0
 
 def failed_recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of which a retraining failed within the last hour."""
-    for labels, count in facts.increases(_FAILED, HOUR):
+    for link, count in facts.rises(NvLink.recoveries_failed, HOUR):
         evidence = Evidence("failed recoveries in the last hour", count)
-        yield Sighting("nvlink_recovery_failed", nvlink_of(labels), (evidence,))
+        yield Sighting("nvlink_recovery_failed", nvlink_of(link), (evidence,))
 
 
 def recovering(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that retrained too often in an hour or in a day; and for the record, those that did at all."""
     most_hourly, most_daily = thresholds.nvlink_recoveries_per_hour, thresholds.nvlink_recoveries_per_day
-    for metric in _RECOVERIES:
-        in_hour = {tuple(labels.values()): rise for labels, rise in facts.increases(metric, HOUR)}
-        for labels, in_day in facts.increases(metric, DAY):
-            hourly = in_hour.get(tuple(labels.values()), 0.0)
+    for column in _RECOVERIES:
+        in_hour = dict(facts.rises(column, HOUR))
+        for link, in_day in facts.rises(column, DAY):
+            hourly = in_hour.get(link, 0.0)
             is_many = hourly >= most_hourly or in_day >= most_daily
             if is_many or hourly:
                 evidence = (
@@ -63,44 +60,44 @@ def recovering(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                     Evidence("recoveries in the last day", in_day, "", most_daily, "nvlink_recoveries_per_day"),
                 )
                 code = "nvlink_recovering" if is_many else "nvlink_recovered"
-                yield Sighting(code, nvlink_of(labels), evidence)
+                yield Sighting(code, nvlink_of(link), evidence)
 
 
 def replaying(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that sent again what had not arrived."""
     least = thresholds.nvlink_replays_per_hour
-    for labels, count in facts.increases(_REPLAYS, HOUR):
+    for link, count in facts.rises(NvLink.replay_errors, HOUR):
         if count >= least:
             evidence = Evidence("replays in the last hour", count, "", least, "nvlink_replays_per_hour")
-            yield Sighting("nvlink_replays", nvlink_of(labels), (evidence,))
+            yield Sighting("nvlink_replays", nvlink_of(link), (evidence,))
 
 
 def packet_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that lost or damaged packets, and those that got them damaged from further away."""
     least, key = thresholds.nvlink_packet_errors_per_hour, "nvlink_packet_errors_per_hour"
     told: dict[Component, list[Evidence]] = {}
-    for metric, words in _PACKETS.items():
-        for labels, count in facts.increases(metric, HOUR):
+    for column, words in _PACKETS.items():
+        for link, count in facts.rises(column, HOUR):
             if count >= least:
                 evidence = Evidence(f"{words} in the last hour", count, "", least, key)
-                told.setdefault(nvlink_of(labels), []).append(evidence)
+                told.setdefault(nvlink_of(link), []).append(evidence)
     for component, evidences in told.items():
         yield Sighting("nvlink_packet_errors", component, tuple(evidences))
-    for labels, count in facts.increases(_REMOTE, HOUR):
+    for link, count in facts.rises(NvLink.receive_remote_errors, HOUR):
         if count >= least:
             evidence = Evidence("packets marked bad by the far side in the last hour", count, "", least, key)
-            yield Sighting("nvlink_remote_errors", nvlink_of(labels), (evidence,))
+            yield Sighting("nvlink_remote_errors", nvlink_of(link), (evidence,))
 
 
 def bit_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that damage more bits than a healthy one: CRC errors, or errors left after forward error correction."""
     told: dict[Component, list[Evidence]] = {}
-    for metric, words in _CRC.items():
-        for labels, count in facts.increases(metric, _CRC_WINDOW):
+    for column, words in _CRC.items():
+        for link, count in facts.rises(column, _CRC_WINDOW):
             rate, limit = count / _CRC_WINDOW, thresholds.nvlink_crc_errors_per_second
             if rate >= limit:
                 evidence = Evidence(words, rate, "", limit, "nvlink_crc_errors_per_second")
-                told.setdefault(nvlink_of(labels), []).append(evidence)
+                told.setdefault(nvlink_of(link), []).append(evidence)
     for component, evidence in _after_correction(facts, thresholds):
         told.setdefault(component, []).append(evidence)
     for component, evidences in told.items():
@@ -110,14 +107,14 @@ def bit_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 def _after_correction(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[Component, Evidence]]:
     """Links above the effective bit error ratio: by the driver's own figure, or by the errors of the last minutes."""
     limit, key = thresholds.nvlink_bit_error_ratio_max, "nvlink_bit_error_ratio_max"
-    for labels, ratio in facts.series(_EFFECTIVE_RATIO):
+    for link, ratio in facts.each(NvLink.effective_bit_error_ratio):
         if ratio > limit:
-            yield nvlink_of(labels), Evidence("effective bit error ratio", ratio, "ratio", limit, key)
-    for labels, count in facts.increases(_EFFECTIVE_ERRORS, _EFFECTIVE_WINDOW):
-        capacity = facts.derived(capacity_per_link).get(labels["pci_bus_id"])
+            yield nvlink_of(link), Evidence("effective bit error ratio", ratio, "ratio", limit, key)
+    for link, count in facts.rises(NvLink.effective_errors, _EFFECTIVE_WINDOW):
+        capacity = facts.derived(capacity_per_link).get(link.gpu)
         if capacity is not None and count > (allowed := capacity * _BITS * _EFFECTIVE_WINDOW * limit):
             what = "errors left after correction in the last 10 min"
-            yield nvlink_of(labels), Evidence(what, count, "", allowed, key)
+            yield nvlink_of(link), Evidence(what, count, "", allowed, key)
 
 
 NVLINK_ERRORS = RuleSet(
@@ -213,32 +210,32 @@ NVLINK_ERRORS = RuleSet(
         ),
     ),
     rules=(
-        Rule(failed_recovery, ("nvlink_recovery_failed",), reads=(_FAILED,)),
+        Rule(failed_recovery, ("nvlink_recovery_failed",), reads=(NvLink.recoveries_failed,)),
         Rule(
             recovering,
             ("nvlink_recovering", "nvlink_recovered"),
             reads=_RECOVERIES,
             thresholds=("nvlink_recoveries_per_hour", "nvlink_recoveries_per_day"),
         ),
-        Rule(replaying, ("nvlink_replays",), reads=(_REPLAYS,), thresholds=("nvlink_replays_per_hour",)),
+        Rule(replaying, ("nvlink_replays",), reads=(NvLink.replay_errors,), thresholds=("nvlink_replays_per_hour",)),
         Rule(
             packet_errors,
             ("nvlink_packet_errors", "nvlink_remote_errors"),
-            reads=(*_PACKETS, _REMOTE),
+            reads=(*_PACKETS, NvLink.receive_remote_errors),
             thresholds=("nvlink_packet_errors_per_hour",),
         ),
         Rule(
             bit_errors,
             ("nvlink_bit_errors",),
-            reads=(*_CRC, _EFFECTIVE_RATIO, _EFFECTIVE_ERRORS, *CAPACITY_PER_LINK),
+            reads=(*_CRC, NvLink.effective_bit_error_ratio, NvLink.effective_errors, *CAPACITY_PER_LINK),
             thresholds=("nvlink_crc_errors_per_second", "nvlink_bit_error_ratio_max"),
         ),
     ),
     windows={
-        _FAILED: HOUR,
-        _REPLAYS: HOUR,
-        _REMOTE: HOUR,
-        _EFFECTIVE_ERRORS: _EFFECTIVE_WINDOW,
+        NvLink.recoveries_failed: HOUR,
+        NvLink.replay_errors: HOUR,
+        NvLink.receive_remote_errors: HOUR,
+        NvLink.effective_errors: _EFFECTIVE_WINDOW,
         **dict.fromkeys(_RECOVERIES, DAY),
         **dict.fromkeys(_CRC, _CRC_WINDOW),
         **dict.fromkeys(_PACKETS, HOUR),

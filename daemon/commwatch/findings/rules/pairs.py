@@ -12,10 +12,9 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, all_parts, by_nvlink, by_pcie, gpus_of, ways_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch_exporters.node.model import Pair, Suspect
 
-_BANDWIDTH = "commwatch_pair_bandwidth_bytes_per_second"
-_EXPECTED = "commwatch_pair_expected_bandwidth_bytes_per_second"
-_SUSPECTS = "commwatch_suspect_ratio"
+_RATES = (Pair.bandwidth_bytes_per_second, Pair.expected_bandwidth_bytes_per_second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +42,16 @@ class _Pair:
 def _pairs(facts: Facts) -> tuple[_Pair, ...]:
     """What the last matrix says of each pair of GPUs; for ``Facts.derived``."""
     gpus = facts.derived(gpus_of)
-    expected = {(one["src"], one["dst"]): rate for one, rate in facts.series(_EXPECTED)}
     slowest: dict[tuple[str, str], tuple[float, float | None]] = {}
-    for labels, rate in facts.series(_BANDWIDTH):
-        source, target = labels["src"], labels["dst"]
+    for pair, rate in facts.each(Pair.bandwidth_bytes_per_second):
+        source, target = pair.source, pair.target
         # gloo measures processes of the host, whose ranks are no GPUs.
-        if labels["backend"] == "gloo" or source not in gpus or target not in gpus:
+        if pair.backend == "gloo" or source not in gpus or target not in gpus:
             continue
         ends = (source, target) if int(source) < int(target) else (target, source)
         known = slowest.get(ends)
         if known is None or rate < known[0]:
-            slowest[ends] = (rate, expected.get((source, target)))
+            slowest[ends] = (rate, pair.expected_bandwidth_bytes_per_second)
     return tuple(_Pair(ends, (gpus[ends[0]], gpus[ends[1]]), rate, should) for ends, (rate, should) in slowest.items())
 
 
@@ -66,9 +64,9 @@ def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         yield _all_slow(facts, thresholds, [share for _, share in judged], len(low))
         return
     alone = {
-        frozenset(one["element"].replace("GPU", "").split("-")): confidence
+        frozenset(one.element.replace("GPU", "").split("-")): confidence
         for one, confidence in _sure(facts, thresholds)
-        if one["kind"] == "pair"
+        if one.kind == "pair"
     }
     if not low and not alone:
         return
@@ -131,22 +129,22 @@ def _near_and_slow(facts: Facts, thresholds: Thresholds) -> list[tuple[_Pair, fl
 
 def suspects(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Parts that the slow cells of three matrices in a row have in common."""
-    for labels, confidence in _parts(facts, thresholds):
-        kind = labels["kind"].replace("_", " ").replace("pcie", "PCIe").replace("gpu", "GPU").replace("numa", "NUMA")
-        detail = f"{kind}: {labels['element']}"
-        yield Sighting("part_suspect", _suspect(facts, labels), (_confidence(confidence, thresholds),), detail)
+    for part, confidence in _parts(facts, thresholds):
+        kind = part.kind.replace("_", " ").replace("pcie", "PCIe").replace("gpu", "GPU").replace("numa", "NUMA")
+        detail = f"{kind}: {part.element}"
+        yield Sighting("part_suspect", _suspect(facts, part), (_confidence(confidence, thresholds),), detail)
 
 
-def _sure(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[dict[str, str], float]]:
+def _sure(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[Suspect, float]]:
     """The suspects that explain the slow pairs better than anything else."""
-    for labels, confidence in facts.series(_SUSPECTS):
+    for part, confidence in facts.each(Suspect.ratio):
         if confidence >= thresholds.suspect_confidence_min:
-            yield labels, confidence
+            yield part, confidence
 
 
-def _parts(facts: Facts, thresholds: Thresholds) -> list[tuple[dict[str, str], float]]:
+def _parts(facts: Facts, thresholds: Thresholds) -> list[tuple[Suspect, float]]:
     """Those of them that are more than a pair with nothing of its own on the way."""
-    return [(labels, confidence) for labels, confidence in _sure(facts, thresholds) if labels["kind"] != "pair"]
+    return [(part, confidence) for part, confidence in _sure(facts, thresholds) if part.kind != "pair"]
 
 
 def _confidence(confidence: float, thresholds: Thresholds) -> Evidence:
@@ -154,8 +152,8 @@ def _confidence(confidence: float, thresholds: Thresholds) -> Evidence:
     return Evidence("confidence over three matrices", confidence, "ratio", least, "suspect_confidence_min")
 
 
-def _suspect(facts: Facts, labels: dict[str, str]) -> Component:
-    kind, element = labels["kind"], labels["element"]
+def _suspect(facts: Facts, part: Suspect) -> Component:
+    kind, element = part.kind, part.element
     return Component("part", f"{kind}/{element}", element, _suspected_parts(facts.derived(ways_of), kind, element))
 
 
@@ -232,16 +230,16 @@ PAIRS = RuleSet(
         Rule(
             slow,
             ("pair_slow", "pairs_all_slow"),
-            reads=(_BANDWIDTH, _EXPECTED, _SUSPECTS, *WAYS),
+            reads=(*_RATES, Suspect.ratio, *WAYS),
             thresholds=("probe_bandwidth_utilization_low_ratio", "pairs_slow_share_ratio", "suspect_confidence_min"),
         ),
         Rule(
             near_and_slow,
             ("pair_nearer_slower",),
-            reads=(_BANDWIDTH, *WAYS),
-            details=(_EXPECTED,),
+            reads=(Pair.bandwidth_bytes_per_second, *WAYS),
+            details=(Pair.expected_bandwidth_bytes_per_second,),
             thresholds=("pair_nearer_low_ratio",),
         ),
-        Rule(suspects, ("part_suspect",), reads=(_SUSPECTS,), details=WAYS, thresholds=("suspect_confidence_min",)),
+        Rule(suspects, ("part_suspect",), reads=(Suspect.ratio,), details=WAYS, thresholds=("suspect_confidence_min",)),
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
@@ -13,20 +12,7 @@ from commwatch.findings.rules.components import device_link_of, pcie_link_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.node.pcie import is_narrow
 from commwatch.node.pcie_tree import Node, port_above
-
-_WIDTH = "commwatch_pcie_link_width_lanes"
-_WIDTH_EXPECTED = "commwatch_pcie_link_width_expected_lanes"
-_WIDTH_MAX = "commwatch_pcie_link_width_max_lanes"
-_GENERATION = "commwatch_pcie_link_generation"
-_GENERATION_MAX = "commwatch_pcie_link_generation_max"
-_GENERATION_OF_GPU = "commwatch_pcie_gpu_link_generation_max"
-_DEGRADED = "commwatch_pcie_link_degraded"
-_DEVICE_WIDTH = "commwatch_pcie_device_link_width_lanes"
-_DEVICE_WIDTH_MAX = "commwatch_pcie_device_link_width_max_lanes"
-_DEVICE_GENERATION = "commwatch_pcie_device_link_generation"
-_DEVICE_DEGRADED = "commwatch_pcie_device_link_degraded"
-DEVICES = "commwatch_pcie_device_info"
-GPUS = "commwatch_gpu_info"
+from commwatch_exporters.node.model import Gpu, PcieDevice
 
 _LANES: EvidenceUnit = "lanes"
 _NO_UNIT: EvidenceUnit = ""
@@ -37,108 +23,94 @@ _UNDER_LOAD_FOR = 60.0
 
 def narrow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of GPUs with fewer lanes than were stable here."""
-    learned = _by_gpu(facts, _WIDTH_EXPECTED)
-    for labels, lanes in facts.series(_WIDTH):
-        limit = learned.get(labels["pci_bus_id"])
+    for gpu, lanes in facts.each(Gpu.pcie_width_lanes):
+        limit = gpu.pcie_width_expected_lanes
         if is_narrow(lanes, limit, None):
             evidence = Evidence("lanes in use", lanes, "lanes", limit, "the widest that was stable here")
-            yield Sighting("pcie_width_dropped", pcie_link_of(labels), (evidence,))
-
-
-def _by_gpu(facts: Facts, metric: str) -> dict[str, float]:
-    """A number of each GPU by its PCI address."""
-    return {labels["pci_bus_id"]: value for labels, value in facts.series(metric)}
+            yield Sighting("pcie_width_dropped", pcie_link_of(gpu), (evidence,))
 
 
 def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of GPUs that stay below the highest generation of both ends under load."""
-    for labels, flag in facts.series(_DEGRADED):
-        if flag != 1 or labels["aspect"] != "generation":
+    for gpu, aspect, flag in facts.each_keyed(Gpu.pcie_degraded):
+        if flag != 1 or aspect != "generation":
             continue
-        address = labels["pci_bus_id"]
-        now = facts.value(_GENERATION, pci_bus_id=address)
-        most = facts.value(_GENERATION_MAX, pci_bus_id=address)
+        now, most = gpu.pcie_generation, gpu.pcie_generation_max
         evidence = [Evidence("generation under load", "below that of both ends")]
         if now is not None and most is not None and now < most:
             evidence = [Evidence("generation under load", now, threshold=most, threshold_origin="GPU and slot")]
-        yield Sighting("pcie_generation_low", pcie_link_of(labels), tuple(evidence))
+        yield Sighting("pcie_generation_low", pcie_link_of(gpu), tuple(evidence))
 
 
 def degraded_devices(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links above adapters and switches that are narrower or slower than both ends allow."""
-    for labels, flag in facts.series(_DEVICE_DEGRADED):
+    for device, aspect, flag in facts.each_keyed(PcieDevice.degraded):
         if flag != 1:
             continue
-        device, role = labels["device"], labels["role"]
-        if labels["aspect"] == "width":
-            code, what, unit = "pcie_device_narrow", "lanes in use", _LANES
-            now = facts.value(_DEVICE_WIDTH, device=device)
+        if aspect == "width":
+            code, what, unit, now = "pcie_device_narrow", "lanes in use", _LANES, device.width_lanes
         else:
-            code, what, unit = "pcie_device_slow", "generation", _NO_UNIT
-            now = facts.value(_DEVICE_GENERATION, device=device)
+            code, what, unit, now = "pcie_device_slow", "generation", _NO_UNIT, device.generation
         evidence = Evidence(what, "below that of both ends" if now is None else now, unit)
-        yield Sighting(code, device_link(facts, device, role), (evidence,))
+        yield Sighting(code, device_link(facts, device), (evidence,))
 
 
 def _generation_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
     """Whether the GPU is under load: its link is slow when idle, and then nothing is said of it."""
-    return facts.value(_DEGRADED, pci_bus_id=component.key, aspect="generation") is not None
+    return "generation" in facts.node.part(Gpu, component.key).pcie_degraded
 
 
 def _device_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
-    return facts.value(_DEVICE_DEGRADED, device=component.key, aspect="generation") is not None
+    return "generation" in facts.node.part(PcieDevice, component.key).degraded
 
 
-def device_link(facts: Facts, device: str, role: str) -> Component:
+def device_link(facts: Facts, device: PcieDevice) -> Component:
     """The link above a device: that of a GPU by its index, that of a bridge with all that stands below it."""
-    if role == "gpu":
-        for labels, _ in facts.series(GPUS):
-            if labels["pci_bus_id"] == device:
-                return pcie_link_of(labels)
+    if device.role == "gpu":
+        gpu = facts.node.part(Gpu, device.address)
+        if gpu.info is not None:
+            return pcie_link_of(gpu)
     nodes = facts.derived(_nodes)
-    below, found = frozenset[str](), frozenset({device})
+    below, found = frozenset[str](), frozenset({device.address})
     while found:
         below |= found
         found = frozenset(one for one, node in nodes.items() if node.parent in found) - below
-    return device_link_of({"device": device, "role": role}, below)
+    return device_link_of(device, below)
 
 
-def link_of_errors(facts: Facts, device: str, role: str) -> Component:
+def link_of_errors(facts: Facts, device: PcieDevice) -> Component:
     """The link of which a device counts errors: that below a port which faces down, else that above the device.
 
     Both ends of a link count what they see, and it is one link.
     """
     nodes = facts.derived(_nodes)
-    below = [one for one in nodes if nodes[one].parent == device and port_above(one, nodes) == device]
+    address = device.address
+    below = [one for one in nodes if nodes[one].parent == address and port_above(one, nodes) == address]
     # The functions of one device share its link; the first stands for it.
-    lower = min(below, default=device)
-    return device_link(facts, lower, nodes[lower].role if lower in nodes else role)
+    return device_link(facts, facts.node.part(PcieDevice, min(below)) if below else device)
 
 
 def _nodes(facts: Facts) -> dict[str, Node]:
     """The devices on paths of communication by PCI address."""
-    infos = facts.series(DEVICES)
-    return {labels["device"]: Node(labels["role"], labels["parent"]) for labels, _ in infos}
+    return {device.address: Node(device.role, device.parent) for device, _ in facts.each(PcieDevice.info)}
 
 
 def below_maximum(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of GPUs that have never been as wide as both ends can, or that the slot limits."""
-    # Where no width is learned yet, the one of now counts.
-    lanes = _by_gpu(facts, _WIDTH) | _by_gpu(facts, _WIDTH_EXPECTED)
-    both = _by_gpu(facts, _WIDTH_MAX)
-    alone = {labels["device"]: most for labels, most in facts.series(_DEVICE_WIDTH_MAX)}
-    generations = _by_gpu(facts, _GENERATION_MAX)
-    own = _by_gpu(facts, _GENERATION_OF_GPU)
-    for labels, _ in facts.series(GPUS):
-        address = labels["pci_bus_id"]
+    for gpu, _ in facts.each(Gpu.info):
         evidence = []
-        most = max(both.get(address, -math.inf), alone.get(address, -math.inf))
-        if lanes.get(address, math.inf) < most:
-            evidence.append(Evidence("lanes", lanes[address], "lanes", most, "what the GPU can use"))
-        if generations.get(address, math.inf) < own.get(address, -math.inf):
-            evidence.append(Evidence("generation", generations[address], "", own[address], "what the GPU can use"))
+        # Where no width is learned yet, the one of now counts.
+        learned = gpu.pcie_width_expected_lanes
+        lanes = gpu.pcie_width_lanes if learned is None else learned
+        device = facts.node.part(PcieDevice, gpu.address)
+        most = max((one for one in (gpu.pcie_width_max_lanes, device.width_max_lanes) if one is not None), default=None)
+        if lanes is not None and most is not None and lanes < most:
+            evidence.append(Evidence("lanes", lanes, "lanes", most, "what the GPU can use"))
+        generation, own = gpu.pcie_generation_max, gpu.pcie_gpu_generation_max
+        if generation is not None and own is not None and generation < own:
+            evidence.append(Evidence("generation", generation, "", own, "what the GPU can use"))
         if evidence:
-            yield Sighting("pcie_below_maximum", pcie_link_of(labels), tuple(evidence))
+            yield Sighting("pcie_below_maximum", pcie_link_of(gpu), tuple(evidence))
 
 
 PCIE_LINKS = RuleSet(
@@ -201,18 +173,31 @@ PCIE_LINKS = RuleSet(
         ),
     ),
     rules=(
-        Rule(narrow, ("pcie_width_dropped",), reads=(_WIDTH, _WIDTH_EXPECTED)),
-        Rule(slow, ("pcie_generation_low",), reads=(_DEGRADED,), details=(_GENERATION, _GENERATION_MAX)),
+        Rule(narrow, ("pcie_width_dropped",), reads=(Gpu.pcie_width_lanes, Gpu.pcie_width_expected_lanes)),
+        Rule(
+            slow,
+            ("pcie_generation_low",),
+            reads=(Gpu.pcie_degraded,),
+            details=(Gpu.pcie_generation, Gpu.pcie_generation_max),
+        ),
         Rule(
             degraded_devices,
             ("pcie_device_narrow", "pcie_device_slow"),
-            reads=(_DEVICE_DEGRADED,),
-            details=(_DEVICE_WIDTH, _DEVICE_GENERATION, GPUS, DEVICES),
+            reads=(PcieDevice.degraded,),
+            details=(PcieDevice.width_lanes, PcieDevice.generation, Gpu.info, PcieDevice.info),
         ),
         Rule(
             below_maximum,
             ("pcie_below_maximum",),
-            reads=(GPUS, _WIDTH, _WIDTH_EXPECTED, _WIDTH_MAX, _DEVICE_WIDTH_MAX, _GENERATION_MAX, _GENERATION_OF_GPU),
+            reads=(
+                Gpu.info,
+                Gpu.pcie_width_lanes,
+                Gpu.pcie_width_expected_lanes,
+                Gpu.pcie_width_max_lanes,
+                Gpu.pcie_generation_max,
+                Gpu.pcie_gpu_generation_max,
+                PcieDevice.width_max_lanes,
+            ),
         ),
     ),
     judged={"pcie_generation_low": _generation_judged, "pcie_device_slow": _device_judged},

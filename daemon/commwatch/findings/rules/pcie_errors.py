@@ -11,22 +11,13 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import pcie_link_of
-from commwatch.findings.rules.pcie import DEVICES, GPUS, link_of_errors
+from commwatch.findings.rules.pcie import link_of_errors
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch.node.capacity import pcie_transfers_per_second
+from commwatch_exporters.node.model import Gpu, PcieDevice
+from commwatch_exporters.node.parts import Column
 
-_REPLAYS = "commwatch_pcie_replays_total"
-_ROLLOVERS = "commwatch_pcie_replay_rollovers_total"
-_AER = "commwatch_pcie_aer_errors_total"
-_AER_ROOT = "commwatch_pcie_aer_root_port_errors_total"
-_GENERATION_MAX = "commwatch_pcie_link_generation_max"
-_WIDTH = "commwatch_pcie_link_width_lanes"
-_DEVICE_GENERATION_MAX = "commwatch_pcie_device_link_generation_max"
-_DEVICE_WIDTH = "commwatch_pcie_device_link_width_lanes"
-_NVML: Mapping[str, str] = {
-    "fatal": "commwatch_pcie_fatal_errors_total",
-    "nonfatal": "commwatch_pcie_nonfatal_errors_total",
-}
+_NVML: Mapping[str, Column[Gpu]] = {"fatal": Gpu.pcie_fatal_errors, "nonfatal": Gpu.pcie_nonfatal_errors}
 """By severity."""
 
 _LOST: Mapping[str, str] = {"fatal": "pcie_fatal", "nonfatal": "pcie_nonfatal"}
@@ -53,19 +44,14 @@ def _floor(generation: float | None, lanes: float | None, thresholds: Thresholds
 
 def replays(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of GPUs that send more packets again than the allowed bit error ratio makes them, or had to retrain."""
-    for labels, count in facts.increases(_REPLAYS, _RATE_WINDOW):
-        address = labels["pci_bus_id"]
-        floor = _floor(
-            facts.value(_GENERATION_MAX, pci_bus_id=address),
-            facts.value(_WIDTH, pci_bus_id=address),
-            thresholds,
-        )
+    for gpu, count in facts.rises(Gpu.pcie_replays, _RATE_WINDOW):
+        floor = _floor(gpu.pcie_generation_max, gpu.pcie_width_lanes, thresholds)
         if floor is not None and count > floor:
             evidence = Evidence("replays in the last 5 min", count, "", floor, "pcie_bit_error_ratio_max")
-            yield Sighting("pcie_replays", pcie_link_of(labels), (evidence,))
-    for labels, count in facts.increases(_ROLLOVERS, HOUR):
+            yield Sighting("pcie_replays", pcie_link_of(gpu), (evidence,))
+    for gpu, count in facts.rises(Gpu.pcie_replay_rollovers, HOUR):
         evidence = Evidence("retrainings after replays in the last hour", count)
-        yield Sighting("pcie_retrained", pcie_link_of(labels), (evidence,))
+        yield Sighting("pcie_retrained", pcie_link_of(gpu), (evidence,))
 
 
 def reported(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -81,41 +67,39 @@ def reported(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def _not_corrected(facts: Facts) -> Iterable[_Told]:
     """What was not corrected, by the devices' own reports (AER) and by the GPUs' own counts (NVML)."""
-    for labels, count in facts.increases(_AER, HOUR):
-        severity, device, role = labels["severity"], labels["device"], labels["role"]
+    for device, severity, count in facts.rises_keyed(PcieDevice.aer_errors, HOUR):
         if severity in _LOST:
-            what = f"{severity} errors in the last hour, reported by {device} ({role.replace('_', ' ')})"
-            yield _LOST[severity], link_of_errors(facts, device, role), Evidence(what, count)
-    for severity, metric in _NVML.items():
-        for labels, count in facts.increases(metric, HOUR):
+            what = f"{severity} errors in the last hour, reported by {_named(device)}"
+            yield _LOST[severity], link_of_errors(facts, device), Evidence(what, count)
+    for severity, column in _NVML.items():
+        for gpu, count in facts.rises(column, HOUR):
             what = f"{severity} errors in the last hour, counted by the GPU"
-            yield _LOST[severity], pcie_link_of(labels), Evidence(what, count)
+            yield _LOST[severity], pcie_link_of(gpu), Evidence(what, count)
+
+
+def _named(device: PcieDevice) -> str:
+    return f"{device.address} ({device.role.replace('_', ' ')})"
 
 
 def _corrected(facts: Facts, thresholds: Thresholds) -> Iterable[_Told]:
-    for labels, count in facts.increases(_AER, _RATE_WINDOW):
-        if labels["severity"] != "correctable":
+    for device, severity, count in facts.rises_keyed(PcieDevice.aer_errors, _RATE_WINDOW):
+        if severity != "correctable":
             continue
-        device, role = labels["device"], labels["role"]
-        floor = _floor(
-            facts.value(_DEVICE_GENERATION_MAX, device=device),
-            facts.value(_DEVICE_WIDTH, device=device),
-            thresholds,
-        )
+        floor = _floor(device.generation_max, device.width_lanes, thresholds)
         if floor is not None and count > floor:
-            what = f"corrected errors in the last 5 min, reported by {device} ({role.replace('_', ' ')})"
+            what = f"corrected errors in the last 5 min, reported by {_named(device)}"
             evidence = Evidence(what, count, "", floor, "pcie_bit_error_ratio_max")
-            yield "pcie_corrected", link_of_errors(facts, device, role), evidence
+            yield "pcie_corrected", link_of_errors(facts, device), evidence
 
 
 def _below_root_ports(facts: Facts, fatal: Collection[str]) -> Iterable[Sighting]:
     """Fatal errors that only the root port tells of: the device below cannot any more."""
-    for labels, count in facts.increases(_AER_ROOT, HOUR):
-        if labels["severity"] != "fatal":
+    for port, severity, count in facts.rises_keyed(PcieDevice.aer_root_port_errors, HOUR):
+        if severity != "fatal":
             continue
-        link = link_of_errors(facts, labels["device"], "root_port")
+        link = link_of_errors(facts, PcieDevice(facts.node, {**port.labels, "role": port.role or "root_port"}))
         if link.parts.isdisjoint(fatal):
-            evidence = Evidence(f"fatal errors in the last hour, told by root port {labels['device']}", count)
+            evidence = Evidence(f"fatal errors in the last hour, told by root port {port.address}", count)
             yield Sighting("pcie_fatal", link, (evidence,))
 
 
@@ -190,22 +174,29 @@ PCIE_ERRORS = RuleSet(
         Rule(
             replays,
             ("pcie_replays", "pcie_retrained"),
-            reads=(_REPLAYS, _GENERATION_MAX, _WIDTH, _ROLLOVERS),
+            reads=(Gpu.pcie_replays, Gpu.pcie_generation_max, Gpu.pcie_width_lanes, Gpu.pcie_replay_rollovers),
             thresholds=("pcie_bit_error_ratio_max",),
         ),
         Rule(
             reported,
             ("pcie_fatal", "pcie_nonfatal", "pcie_corrected"),
-            reads=(_AER, _AER_ROOT, *_NVML.values(), _DEVICE_GENERATION_MAX, _DEVICE_WIDTH, DEVICES),
-            details=(GPUS,),
+            reads=(
+                PcieDevice.aer_errors,
+                PcieDevice.aer_root_port_errors,
+                *_NVML.values(),
+                PcieDevice.generation_max,
+                PcieDevice.width_lanes,
+                PcieDevice.info,
+            ),
+            details=(Gpu.info,),
             thresholds=("pcie_bit_error_ratio_max",),
         ),
     ),
     windows={
-        _REPLAYS: _RATE_WINDOW,
-        _ROLLOVERS: HOUR,
-        _AER: HOUR,
-        _AER_ROOT: HOUR,
+        Gpu.pcie_replays: _RATE_WINDOW,
+        Gpu.pcie_replay_rollovers: HOUR,
+        PcieDevice.aer_errors: HOUR,
+        PcieDevice.aer_root_port_errors: HOUR,
         **dict.fromkeys(_NVML.values(), HOUR),
     },
 )

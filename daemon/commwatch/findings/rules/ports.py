@@ -9,15 +9,11 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import interface_of, port_of
+from commwatch_exporters.node.model import Collector, Interface, Inventory, RdmaPort
 from commwatch_exporters.node.parts import AnyColumn
 
 Told: TypeAlias = "dict[Component, list[Evidence]]"
 """What is found, by component."""
-
-PORTS = "commwatch_rdma_port_info"
-"""What ``port_at`` reads."""
-INTERFACES = "commwatch_ethernet_info"
-"""What ``interface_at`` reads."""
 
 MINUTE = 60.0
 SUSTAINED_WINDOW = 120.0
@@ -31,7 +27,7 @@ _SPANS: Mapping[float, str] = {MINUTE: "minute", SUSTAINED_WINDOW: "2 min", 3600
 class Limit(NamedTuple):
     """How far a counter may rise."""
 
-    metric: str
+    column: AnyColumn
     what: str
     """In words: ``symbol errors``."""
     window: float
@@ -46,12 +42,15 @@ def tell_rises(facts: Facts, thresholds: Thresholds, limits: Iterable[Limit], to
     """Add the counters of RDMA ports or interfaces that rose beyond their limits."""
     for limit in limits:
         most = float(getattr(thresholds, limit.threshold)) * limit.window / limit.per if limit.threshold else None
-        for labels, rise in facts.increases(limit.metric, limit.window):
+        for part, kind, rise in facts.rises_keyed(limit.column, limit.window):
             if most is None or rise > most:
-                kind = labels.get("kind", "").replace("_", " ")
-                what = f"{limit.what}{kind and f' ({kind})'} in the last {_SPANS[limit.window]}"
-                component = port_at(facts, labels) if "port" in labels else interface_at(facts, labels)
-                told.setdefault(component, []).append(Evidence(what, rise, "", most, limit.threshold))
+                of = f" ({kind.replace('_', ' ')})" if kind else ""
+                what = f"{limit.what}{of} in the last {_SPANS[limit.window]}"
+                told.setdefault(_of(part), []).append(Evidence(what, rise, "", most, limit.threshold))
+
+
+def _of(part: RdmaPort | Interface) -> Component:
+    return port_of(part) if isinstance(part, RdmaPort) else interface_of(part)
 
 
 def risen(code: str, facts: Facts, thresholds: Thresholds, limits: Iterable[Limit]) -> Iterator[Sighting]:
@@ -67,9 +66,9 @@ def sightings(code: str, told: Told) -> Iterator[Sighting]:
         yield Sighting(code, component, tuple(evidence))
 
 
-def metrics_of(limits: Iterable[Limit]) -> tuple[str, ...]:
+def columns_of(limits: Iterable[Limit]) -> tuple[AnyColumn, ...]:
     """The counters, each once."""
-    return tuple(dict.fromkeys(limit.metric for limit in limits))
+    return tuple(dict.fromkeys(limit.column for limit in limits))
 
 
 def thresholds_of(limits: Iterable[Limit]) -> tuple[str, ...]:
@@ -77,41 +76,15 @@ def thresholds_of(limits: Iterable[Limit]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(limit.threshold for limit in limits if limit.threshold))
 
 
-def windows_of(limits: Iterable[Limit]) -> dict[AnyColumn | str, float]:
+def windows_of(limits: Iterable[Limit]) -> dict[AnyColumn, float]:
     """How long changes of each counter must be kept."""
-    longest: dict[AnyColumn | str, float] = {}
+    longest: dict[AnyColumn, float] = {}
     for limit in limits:
-        longest[limit.metric] = max(limit.window, longest.get(limit.metric, 0.0))
+        longest[limit.column] = max(limit.window, longest.get(limit.column, 0.0))
     return longest
 
 
-def by_labels(facts: Facts, metric: str) -> dict[tuple[str, ...], float]:
-    """The numbers of a metric by the values of their labels."""
-    return {tuple(labels.values()): number for labels, number in facts.series(metric)}
-
-
-def port_at(facts: Facts, labels: Mapping[str, str]) -> Component:
-    """The RDMA port of a series with ``device`` and ``port``, with all that it stands on."""
-    known = facts.derived(_ports).get((labels["device"], labels["port"]), {})
-    return port_of({**known, **labels})
-
-
-def interface_at(facts: Facts, labels: Mapping[str, str]) -> Component:
-    """The network interface of a series with ``device``, with all that it stands on."""
-    return interface_of({**facts.derived(_interfaces).get(labels["device"], {}), **labels})
-
-
-def _ports(facts: Facts) -> dict[tuple[str, str], Mapping[str, str]]:
-    """Identity by device and port."""
-    return {(labels["device"], labels["port"]): labels for labels, _ in facts.series(PORTS)}
-
-
-def _interfaces(facts: Facts) -> dict[str, Mapping[str, str]]:
-    """Identity by name."""
-    return {labels["device"]: labels for labels, _ in facts.series(INTERFACES)}
-
-
-ALL_READ = ("commwatch_collector_success", "commwatch_present")
+ALL_READ = (Collector.success, Inventory.present)
 """What ``all_read`` reads."""
 
 
@@ -123,5 +96,5 @@ def all_read(facts: Facts, collector: str, kind: str) -> bool:
         collector: that reads parts of the kind.
         kind: as the inventory calls it: ``rdma_port``.
     """
-    well = facts.value("commwatch_collector_success", collector=collector) == 1
-    return well and facts.value("commwatch_present", kind=kind) is not None
+    node = facts.node
+    return node.part(Collector, collector).success == 1 and node.part(Inventory, kind).present is not None

@@ -12,29 +12,11 @@ from commwatch.findings.rules.components import probe_of
 from commwatch.findings.rules.gpu_ways import WAYS, all_parts, ways_of
 from commwatch.findings.rules.probe_codes import PROBE_CODES
 from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
+from commwatch_exporters.node.model import HostCopy, Probe, SlowestRank
+from commwatch_exporters.node.parts import Column
 
-ProbeKey: TypeAlias = tuple[str, str]
-"""Probe and backend."""
 Reasons: TypeAlias = dict[str, float]
 """How often, by reason."""
-
-_ATTEMPTS = "commwatch_probe_attempts_total"
-_FAILURES = "commwatch_probe_failures_total"
-_SKIPS = "commwatch_probe_skips_total"
-_YIELDS = "commwatch_probe_yields_total"
-_COMPLETED = "commwatch_probe_last_completion_timestamp_seconds"
-_SPIKES = "commwatch_probe_latency_spike_streak"
-_LOW = "commwatch_probe_low_bandwidth_streak"
-_UTILIZATION = "commwatch_probe_bandwidth_utilization_ratio"
-_BALANCE = "commwatch_probe_rank_balance_ratio"
-_SLOWEST = "commwatch_probe_slowest_rank_info"
-_INFO = "commwatch_probe_info"
-_LATENCY = "commwatch_probe_last_latency_seconds"
-_LATENCY_BASELINE = "commwatch_probe_baseline_latency_seconds"
-_BANDWIDTH = "commwatch_probe_last_bus_bandwidth_bytes_per_second"
-_BANDWIDTH_EXPECTED = "commwatch_probe_expected_bandwidth_bytes_per_second"
-_COPIES = "commwatch_probe_copy_bandwidth_bytes_per_second"
-_COPIES_EXPECTED = "commwatch_probe_copy_expected_bandwidth_bytes_per_second"
 
 MISSED_CHANCES = frozenset(
     {"budget", "previous_stuck", "probe_running", "backend_changed", "scheduler_unknown", "gpu_unknown",
@@ -49,44 +31,43 @@ _LOOPBACK = frozenset({"lo"})
 
 def latency(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes with several latency spikes in a row."""
-    for labels, streak in facts.series(_SPIKES):
+    for probe, streak in facts.each(Probe.latency_spike_streak):
         least = thresholds.probe_latency_spike_streak
         if streak < least:
             continue
         evidence = (
             Evidence("latency spikes in a row", streak, "", least, "probe_latency_spike_streak"),
-            *_numbers(facts, labels, "last latency", _LATENCY, "seconds"),
-            *_numbers(facts, labels, "usual latency", _LATENCY_BASELINE, "seconds"),
+            *_number("last latency", probe.last_latency_seconds, "seconds"),
+            *_number("usual latency", probe.baseline_latency_seconds, "seconds"),
         )
-        yield Sighting("probe_latency_high", _component(facts, labels), evidence)
+        yield Sighting("probe_latency_high", _component(facts, probe), evidence)
 
 
 def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes with several results in a row below what is configured or published."""
-    for labels, streak in facts.series(_LOW):
+    for probe, streak in facts.each(Probe.low_bandwidth_streak):
         least = thresholds.probe_low_bandwidth_streak
         if streak >= least:
             in_a_row = Evidence("low results in a row", streak, "", least, "probe_low_bandwidth_streak")
-            component = _component_of_low(facts, labels, thresholds)
-            yield Sighting("probe_bandwidth_low", component, (in_a_row, *_utilization(facts, labels, thresholds)))
+            component = _component_of_low(facts, probe, thresholds)
+            yield Sighting("probe_bandwidth_low", component, (in_a_row, *_utilization(probe, thresholds)))
 
 
 def below_model(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes that reach less of what a model says than they should."""
-    for labels, ratio in facts.series(_UTILIZATION):
+    for probe, ratio in facts.each(Probe.bandwidth_utilization_ratio):
         low = ratio < thresholds.probe_bandwidth_utilization_low_ratio
-        if low and _info(facts, labels, "expected_source") == "model":
-            component = _component_of_low(facts, labels, thresholds)
-            yield Sighting("probe_below_model", component, _utilization(facts, labels, thresholds))
+        if low and probe.expected_source == "model":
+            component = _component_of_low(facts, probe, thresholds)
+            yield Sighting("probe_below_model", component, _utilization(probe, thresholds))
 
 
 def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes that failed several times since their last good result."""
-    for key in _failures(facts, DAY):
-        probe = dict(zip(("probe", "backend"), key, strict=True))
-        completed = facts.value(_COMPLETED, **probe)
+    for probe in _failures(facts, DAY):
+        completed = probe.last_completion_timestamp_seconds
         window = DAY if completed is None else min(max(facts.now - completed, 0.0), DAY)
-        reasons = _failures(facts, window).get(key, {})
+        reasons = _failures(facts, window).get(probe, {})
         failures, least = sum(reasons.values()), thresholds.probe_failure_streak
         if failures >= least:
             evidence = (Evidence("failures since the last result", failures, "", least, "probe_failure_streak"),)
@@ -98,17 +79,19 @@ def error_rate(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     # Changes are kept for a day: a longer window is looked at as far as it goes.
     window = min(thresholds.probe_error_rate_window_seconds, DAY / 2)
     least, fewest = thresholds.probe_error_rate_failures_min, thresholds.probe_error_rate_attempts_min
-    grown = {labels: some for labels, some in _failures(facts, window).items() if sum(some.values()) >= least}
+    grown = {probe: some for probe, some in _failures(facts, window).items() if sum(some.values()) >= least}
     if not grown:
         return
-    attempts, attempts_of_both = _attempts(facts, window), _attempts(facts, 2 * window)
+    attempts, attempts_of_both = (
+        dict(facts.rises(Probe.attempts, seconds, at_most=True)) for seconds in (window, 2 * window)
+    )
     failures_of_both = _failures(facts, 2 * window)
-    for labels, reasons in grown.items():
-        now, failures = attempts.get(labels, 0.0), sum(reasons.values())
-        earlier = attempts_of_both.get(labels, 0.0) - now
+    for probe, reasons in grown.items():
+        now, failures = attempts.get(probe, 0.0), sum(reasons.values())
+        earlier = attempts_of_both.get(probe, 0.0) - now
         if min(now, earlier) < fewest:
             continue
-        rate, before = failures / now, (sum(failures_of_both[labels].values()) - failures) / earlier
+        rate, before = failures / now, (sum(failures_of_both[probe].values()) - failures) / earlier
         if rate - before <= thresholds.probe_error_rate_rise_ratio:
             continue
         evidence = (
@@ -117,25 +100,24 @@ def error_rate(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             Evidence("share of attempts that fail", rate, "ratio"),
             Evidence("failures", failures, "", least, "probe_error_rate_failures_min"),
         )  # fmt: skip
-        probe = dict(zip(("probe", "backend"), labels, strict=True))
         yield Sighting("probe_error_rate_rise", _component(facts, probe), evidence, _named(reasons))
 
 
 def wrong_result(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes in which something arrived that was not sent."""
-    for labels, count in facts.increases(_FAILURES, DAY):
-        if labels["reason"] == "wrong_result":
+    for probe, reason, count in facts.rises_keyed(Probe.failures, DAY):
+        if reason == "wrong_result":
             evidence = (Evidence("wrong results in the last day", count),)
-            yield Sighting("probe_wrong_result", _component(facts, labels), evidence)
+            yield Sighting("probe_wrong_result", _component(facts, probe), evidence)
 
 
 _STEPS = (
-    ("commwatch_probe_latency_step_ratio", "latency, times that of the results before"),
-    ("commwatch_probe_bandwidth_step_ratio", "time of the large operation, times that of the results before"),
+    (Probe.latency_step_ratio, "latency, times that of the results before"),
+    (Probe.bandwidth_step_ratio, "time of the large operation, times that of the results before"),
 )
 _DRIFTS = (
-    ("commwatch_probe_latency_drift_ratio", "latency, times that of the first results"),
-    ("commwatch_probe_bandwidth_drift_ratio", "time of the large operation, times that of the first results"),
+    (Probe.latency_drift_ratio, "latency, times that of the first results"),
+    (Probe.bandwidth_drift_ratio, "time of the large operation, times that of the first results"),
 )
 
 
@@ -154,30 +136,29 @@ def drift(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 
 def _slower(
-    facts: Facts, ratios: Iterable[tuple[str, str]], least: float, origin: str
+    facts: Facts, ratios: Iterable[tuple[Column[Probe], str]], least: float, origin: str
 ) -> Iterable[tuple[Component, tuple[Evidence, ...]]]:
     """By probe: those of some ratios of times that are not below a factor; latency and bandwidth together."""
-    found: dict[str, tuple[dict[str, str], list[Evidence]]] = {}
-    for metric, what in ratios:
-        for labels, ratio in facts.series(metric):
+    found: dict[Probe, list[Evidence]] = {}
+    for column, what in ratios:
+        for probe, ratio in facts.each(column):
             if ratio >= least:
-                evidence = Evidence(what, ratio, "ratio", least, origin)
-                found.setdefault(labels["probe"], (labels, []))[1].append(evidence)
-    for labels, some in found.values():
-        yield _component(facts, labels), tuple(some)
+                found.setdefault(probe, []).append(Evidence(what, ratio, "ratio", least, origin))
+    for probe, some in found.items():
+        yield _component(facts, probe), tuple(some)
 
 
 def imbalance(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes on GPUs in which the ranks are far from even."""
     least = thresholds.probe_balance_low_ratio
-    for labels, ratio in facts.series(_BALANCE):
-        if ratio >= least or labels["backend"] == "gloo":
+    for probe, ratio in facts.each(Probe.rank_balance_ratio):
+        if ratio >= least or probe.backend == "gloo":
             continue
         evidence = Evidence("time of the fastest rank over that of the slowest", ratio, "ratio", least,
                             "probe_balance_low_ratio")  # fmt: skip
-        slowest = _slowest(facts, labels)
-        detail = f"rank {slowest['rank']} ({slowest['pci_bus_id'] or 'no GPU'}) takes longest" if slowest else ""
-        yield Sighting("probe_imbalance", _component_of_slowest(facts, labels, slowest), (evidence,), detail)
+        slowest = facts.node.part(SlowestRank, *probe.identity)
+        detail = f"rank {slowest.rank} ({slowest.address or 'no GPU'}) takes longest" if slowest.rank else ""
+        yield Sighting("probe_imbalance", _component_of_slowest(facts, probe, slowest), (evidence,), detail)
 
 
 def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -185,9 +166,8 @@ def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     after, least = thresholds.probe_starved_after_seconds, thresholds.probe_starved_chances_min
     window = min(after, DAY)
     later = _missed_chances(facts, window - HOUR) if window > HOUR else {}
-    for key, reasons in _missed_chances(facts, window).items():
-        probe = dict(zip(("probe", "backend"), key, strict=True))
-        completed, missed = facts.value(_COMPLETED, **probe), sum(reasons.values())
+    for probe, reasons in _missed_chances(facts, window).items():
+        completed, missed = probe.last_completion_timestamp_seconds, sum(reasons.values())
         if missed < least:
             continue
         what = f"chances missed in the last {window / HOUR:g} h"
@@ -198,17 +178,17 @@ def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             is_old = age >= after
         else:
             # Without any result its age is not known: it is old if a chance was missed as long ago as that.
-            is_old = sum(later.get(key, {}).values()) < missed
+            is_old = sum(later.get(probe, {}).values()) < missed
         if is_old:
             yield Sighting("probe_starved", _component(facts, probe), tuple(evidence), _named(reasons))
 
 
-def _missed_chances(facts: Facts, window: float) -> dict[ProbeKey, Reasons]:
-    found: dict[ProbeKey, Reasons] = {}
-    for metric, reasons in ((_SKIPS, MISSED_CHANCES), (_YIELDS, DISTURBED)):
-        for labels, count in facts.increases(metric, window):
-            if (reason := labels["reason"]) in reasons:
-                some = found.setdefault((labels["probe"], labels["backend"]), {})
+def _missed_chances(facts: Facts, window: float) -> dict[Probe, Reasons]:
+    found: dict[Probe, Reasons] = {}
+    for column, reasons in ((Probe.skips, MISSED_CHANCES), (Probe.yields, DISTURBED)):
+        for probe, reason, count in facts.rises_keyed(column, window):
+            if reason in reasons:
+                some = found.setdefault(probe, {})
                 some[reason] = some.get(reason, 0.0) + count
     return found
 
@@ -216,96 +196,74 @@ def _missed_chances(facts: Facts, window: float) -> dict[ProbeKey, Reasons]:
 # --- what the rules share ---
 
 
-_COMPONENT = (_INFO, *WAYS)
+_COMPONENT = (Probe.info, *WAYS)
 """What ``_component`` reads."""
-_LOW_COPIES = (_COPIES, _COPIES_EXPECTED)
+_LOW_COPIES = (HostCopy.bandwidth_bytes_per_second, HostCopy.expected_bandwidth_bytes_per_second)
 """What ``_component_of_low`` reads beside it."""
+_RATES = (Probe.last_bus_bandwidth_bytes_per_second, Probe.expected_bandwidth_bytes_per_second)
 
 
-def _component(facts: Facts, labels: dict[str, str]) -> Component:
+def _component(facts: Facts, probe: Probe) -> Component:
     """The probe with the parts that it uses."""
-    if labels["backend"] == "gloo":
-        return probe_of(labels, _LOOPBACK)
-    if _info(facts, labels, "collective") == "host_copies":
+    if probe.backend == "gloo":
+        return probe_of(probe, _LOOPBACK)
+    if probe.collective == "host_copies":
         ways = facts.derived(ways_of)
-        return probe_of(labels, frozenset().union(*(ways.to_host(address) for address in ways.gpus.values())))
-    return probe_of(labels, facts.derived(all_parts))
+        return probe_of(probe, frozenset().union(*(ways.to_host(address) for address in ways.gpus.values())))
+    return probe_of(probe, facts.derived(all_parts))
 
 
-def _component_of_low(facts: Facts, labels: dict[str, str], thresholds: Thresholds) -> Component:
+def _component_of_low(facts: Facts, probe: Probe, thresholds: Thresholds) -> Component:
     """The same; of copies between GPUs and host with the parts of the low ones alone."""
-    addresses = _low_copies(facts, labels, thresholds)
+    addresses = _low_copies(facts, probe, thresholds)
     if not addresses:
-        return _component(facts, labels)
+        return _component(facts, probe)
     ways = facts.derived(ways_of)
-    return probe_of(labels, frozenset().union(*(ways.to_host(address) for address in addresses)))
+    return probe_of(probe, frozenset().union(*(ways.to_host(address) for address in addresses)))
 
 
-def _component_of_slowest(facts: Facts, labels: dict[str, str], slowest: dict[str, str] | None) -> Component:
+def _component_of_slowest(facts: Facts, probe: Probe, slowest: SlowestRank) -> Component:
     """The same; of copies between GPUs and host with the parts of the slowest GPU alone."""
-    if slowest is None or not slowest["pci_bus_id"] or _info(facts, labels, "collective") != "host_copies":
-        return _component(facts, labels)
-    return probe_of(labels, facts.derived(ways_of).to_host(slowest["pci_bus_id"]))
+    if not slowest.address or probe.collective != "host_copies":
+        return _component(facts, probe)
+    return probe_of(probe, facts.derived(ways_of).to_host(slowest.address))
 
 
-def _low_copies(facts: Facts, labels: dict[str, str], thresholds: Thresholds) -> tuple[str, ...]:
+def _low_copies(facts: Facts, probe: Probe, thresholds: Thresholds) -> tuple[str, ...]:
     """PCI addresses of the GPUs with a copy below the mark."""
-    expected = {tuple(one.values()): rate for one, rate in facts.series(_COPIES_EXPECTED)}
     low = thresholds.probe_bandwidth_utilization_low_ratio
     return tuple(
-        one["pci_bus_id"]
-        for one, rate in facts.series(_COPIES)
-        if one["probe"] == labels["probe"] and rate < low * expected.get(tuple(one.values()), 0.0)
+        one.address
+        for one, rate in facts.each(HostCopy.bandwidth_bytes_per_second)
+        if one.probe == probe.name and rate < low * (one.expected_bandwidth_bytes_per_second or 0.0)
     )
 
 
-def _info(facts: Facts, labels: dict[str, str], what: str) -> str:
-    """A label of what is known of a probe; empty where nothing is."""
-    infos = (one for one, _ in facts.series(_INFO) if one["probe"] == labels["probe"])
-    return next((one[what] for one in infos), "")
-
-
-def _slowest(facts: Facts, labels: dict[str, str]) -> dict[str, str] | None:
-    infos = (one for one, _ in facts.series(_SLOWEST) if one["probe"] == labels["probe"])
-    return next(infos, None)
-
-
-def _numbers(
-    facts: Facts, labels: dict[str, str], what: str, metric: str, unit: EvidenceUnit
-) -> Iterable[Evidence]:  # fmt: skip
-    """A number of the probe as a fact beside others; nothing where it is absent."""
-    value = facts.value(metric, probe=labels["probe"], backend=labels["backend"])
+def _number(what: str, value: float | None, unit: EvidenceUnit) -> Iterable[Evidence]:
+    """A number as a fact beside others; nothing where it is absent."""
     return () if value is None else (Evidence(what, value, unit),)
 
 
-def _utilization(facts: Facts, labels: dict[str, str], thresholds: Thresholds) -> tuple[Evidence, ...]:
+def _utilization(probe: Probe, thresholds: Thresholds) -> tuple[Evidence, ...]:
     """What the last result reached of what is expected."""
     least = thresholds.probe_bandwidth_utilization_low_ratio
-    ratio = facts.value(_UTILIZATION, probe=labels["probe"], backend=labels["backend"])
+    ratio = probe.bandwidth_utilization_ratio
     share = () if ratio is None else (
         Evidence("share of the expected bandwidth", ratio, "ratio", least, "probe_bandwidth_utilization_low_ratio"),
     )  # fmt: skip
-    rates = (
-        ("bus bandwidth", _BANDWIDTH),
-        ("expected bus bandwidth", _BANDWIDTH_EXPECTED),
-    )
     return (
         *share,
-        *(one for what, metric in rates for one in _numbers(facts, labels, what, metric, "bytes_per_second")),
+        *_number("bus bandwidth", probe.last_bus_bandwidth_bytes_per_second, "bytes_per_second"),
+        *_number("expected bus bandwidth", probe.expected_bandwidth_bytes_per_second, "bytes_per_second"),
     )
 
 
-def _failures(facts: Facts, window: float) -> dict[ProbeKey, Reasons]:
-    """By probe and backend: failures by reason."""
-    found: dict[ProbeKey, Reasons] = {}
-    for labels, count in facts.increases(_FAILURES, window):
-        found.setdefault((labels["probe"], labels["backend"]), {})[labels["reason"]] = count
+def _failures(facts: Facts, window: float) -> dict[Probe, Reasons]:
+    """Failures by reason."""
+    found: dict[Probe, Reasons] = {}
+    for probe, reason, count in facts.rises_keyed(Probe.failures, window):
+        found.setdefault(probe, {})[reason] = count
     return found
-
-
-def _attempts(facts: Facts, window: float) -> dict[ProbeKey, float]:
-    attempts = facts.increases(_ATTEMPTS, window, at_most=True)
-    return {(labels["probe"], labels["backend"]): count for labels, count in attempts}
 
 
 def _named(reasons: Reasons) -> str:
@@ -321,35 +279,35 @@ PROBE = RuleSet(
         Rule(
             latency,
             ("probe_latency_high",),
-            reads=(_SPIKES,),
-            details=(_LATENCY, _LATENCY_BASELINE, *_COMPONENT),
+            reads=(Probe.latency_spike_streak,),
+            details=(Probe.last_latency_seconds, Probe.baseline_latency_seconds, *_COMPONENT),
             thresholds=("probe_latency_spike_streak",),
         ),
         Rule(
             bandwidth,
             ("probe_bandwidth_low",),
-            reads=(_LOW,),
-            details=(_UTILIZATION, _BANDWIDTH, _BANDWIDTH_EXPECTED, *_COMPONENT, *_LOW_COPIES),
+            reads=(Probe.low_bandwidth_streak,),
+            details=(Probe.bandwidth_utilization_ratio, *_RATES, *_COMPONENT, *_LOW_COPIES),
             thresholds=("probe_low_bandwidth_streak", "probe_bandwidth_utilization_low_ratio"),
         ),
         Rule(
             below_model,
             ("probe_below_model",),
-            reads=(_UTILIZATION, _INFO),
-            details=(_BANDWIDTH, _BANDWIDTH_EXPECTED, *WAYS, *_LOW_COPIES),
+            reads=(Probe.bandwidth_utilization_ratio, Probe.info),
+            details=(*_RATES, *WAYS, *_LOW_COPIES),
             thresholds=("probe_bandwidth_utilization_low_ratio",),
         ),
         Rule(
             failing,
             ("probe_failing",),
-            reads=(_FAILURES, _COMPLETED),
+            reads=(Probe.failures, Probe.last_completion_timestamp_seconds),
             details=_COMPONENT,
             thresholds=("probe_failure_streak",),
         ),
         Rule(
             error_rate,
             ("probe_error_rate_rise",),
-            reads=(_FAILURES, _ATTEMPTS),
+            reads=(Probe.failures, Probe.attempts),
             details=_COMPONENT,
             thresholds=(
                 "probe_error_rate_window_seconds",
@@ -358,35 +316,35 @@ PROBE = RuleSet(
                 "probe_error_rate_attempts_min",
             ),
         ),
-        Rule(wrong_result, ("probe_wrong_result",), reads=(_FAILURES,), details=_COMPONENT),
+        Rule(wrong_result, ("probe_wrong_result",), reads=(Probe.failures,), details=_COMPONENT),
         Rule(
             step,
             ("probe_step",),
-            reads=tuple(metric for metric, _ in _STEPS),
+            reads=tuple(column for column, _ in _STEPS),
             details=_COMPONENT,
             thresholds=("probe_step_min_factor",),
         ),
         Rule(
             drift,
             ("probe_drift",),
-            reads=tuple(metric for metric, _ in _DRIFTS),
+            reads=tuple(column for column, _ in _DRIFTS),
             details=_COMPONENT,
             thresholds=("probe_drift_max_factor",),
         ),
         Rule(
             imbalance,
             ("probe_imbalance",),
-            reads=(_BALANCE,),
-            details=(_SLOWEST, *_COMPONENT),
+            reads=(Probe.rank_balance_ratio,),
+            details=(SlowestRank.info, *_COMPONENT),
             thresholds=("probe_balance_low_ratio",),
         ),
         Rule(
             starved,
             ("probe_starved",),
-            reads=(_SKIPS, _YIELDS, _COMPLETED),
+            reads=(Probe.skips, Probe.yields, Probe.last_completion_timestamp_seconds),
             details=_COMPONENT,
             thresholds=("probe_starved_after_seconds", "probe_starved_chances_min"),
         ),
     ),
-    windows=dict.fromkeys((_ATTEMPTS, _FAILURES, _SKIPS, _YIELDS), DAY),
+    windows=dict.fromkeys((Probe.attempts, Probe.failures, Probe.skips, Probe.yields), DAY),
 )

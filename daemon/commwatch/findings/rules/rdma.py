@@ -9,8 +9,9 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import port_of
-from commwatch.findings.rules.ports import ALL_READ, PORTS, all_read, by_labels, port_at
+from commwatch.findings.rules.ports import ALL_READ, all_read
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch_exporters.node.model import RdmaPort
 from commwatch_exporters.state_words import RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
 _ACTIVE = 4
@@ -22,14 +23,6 @@ _WHY = {
 }
 """By physical state."""
 
-_FLAPS = "commwatch_rdma_port_flaps_total"
-_DOWNED = "commwatch_rdma_port_link_downed_total"
-_EXPECTED = "commwatch_rdma_port_expected"
-_STATE = "commwatch_rdma_port_state"
-_PHYSICAL_STATE = "commwatch_rdma_port_phys_state"
-_LANES = "commwatch_rdma_port_width_lanes"
-_SPEED_EXPECTED = "commwatch_rdma_port_speed_expected_bytes_per_second"
-_SPEED = "commwatch_rdma_port_speed_bytes_per_second"
 _STABLE = "the fastest that was stable here"
 
 _DOWN_FOR = 60.0
@@ -38,10 +31,8 @@ _DOWN_FOR = 60.0
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that were active for the learning time and are not now."""
-    states, physical_states = by_labels(facts, _STATE), by_labels(facts, _PHYSICAL_STATE)
-    for labels, _ in facts.series(_EXPECTED):
-        port = tuple(labels.values())
-        state, physical = states.get(port), physical_states.get(port)
+    for port, _ in facts.each(RdmaPort.expected):
+        state, physical = port.state, port.physical_state
         if state is None or state == _ACTIVE:
             continue
         evidence = [Evidence("state", word_of(RDMA_STATES, state))]
@@ -51,52 +42,47 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             why = _WHY.get(int(physical), "")
             if physical == _LINK_UP and state in _WAITS_FOR_SUBNET_MANAGER:
                 why = "the link is up, and no subnet manager has set the port up"
-        yield Sighting("rdma_port_down", port_at(facts, labels), tuple(evidence), why)
+        yield Sighting("rdma_port_down", port_of(port), tuple(evidence), why)
 
 
 def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that were active for the learning time and are not on the node now."""
     if not all_read(facts, "rdma", "rdma_port"):
         return
-    here = {(labels["device"], labels["port"]) for metric in (PORTS, _STATE) for labels, _ in facts.series(metric)}
-    for labels, _ in facts.series(_EXPECTED):
-        if (labels["device"], labels["port"]) not in here:
-            yield Sighting("rdma_port_missing", port_of(labels), (Evidence("port", "not on this node"),))
+    for port, _ in facts.each(RdmaPort.expected):
+        if all(sign is None for sign in (port.info, port.state)):
+            yield Sighting("rdma_port_missing", port_of(port), (Evidence("port", "not on this node"),))
 
 
 def flapping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that went down within the last hour and came up again."""
-    downs: dict[Component, float] = {}
-    states = by_labels(facts, _STATE)
+    downs: dict[RdmaPort, float] = {}
     # The adapter sees drops that are too short for the readings; it may also be the one whose counter is full.
-    for metric in (_FLAPS, _DOWNED):
-        for labels, count in facts.increases(metric, HOUR):
+    for column in (RdmaPort.flaps, RdmaPort.link_downed):
+        for port, count in facts.rises(column, HOUR):
             # One that went down once and stays so is down, and that is told already.
-            if count > 1 or states.get(tuple(labels.values())) == _ACTIVE:
-                port = port_at(facts, labels)
+            if count > 1 or port.state == _ACTIVE:
                 downs[port] = max(count, downs.get(port, 0.0))
     for port, count in downs.items():
-        yield Sighting("rdma_port_flapping", port, (Evidence("times it went down in the last hour", count),))
+        yield Sighting("rdma_port_flapping", port_of(port), (Evidence("times it went down in the last hour", count),))
 
 
 def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that run below the speed that was stable here."""
-    speeds = by_labels(facts, _SPEED)
-    for labels, expected in facts.series(_SPEED_EXPECTED):
-        speed = speeds.get(tuple(labels.values()))
+    for port, expected in facts.each(RdmaPort.speed_expected_bytes_per_second):
+        speed = port.speed_bytes_per_second
         if speed is None or speed >= expected:
             continue
         evidence = [Evidence("speed", speed, "bytes_per_second", expected, _STABLE)]
-        lanes = facts.value(_LANES, **labels)
-        if lanes is not None:
+        if (lanes := port.width_lanes) is not None:
             evidence.append(Evidence("lanes", lanes, "lanes"))
-        yield Sighting("rdma_port_slow", port_at(facts, labels), tuple(evidence))
+        yield Sighting("rdma_port_slow", port_of(port), tuple(evidence))
 
 
 def _speed_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
     """Whether the port has a speed: while it is down it has none."""
-    device, _, port = component.key.partition("/")
-    return facts.value(_SPEED, device=device, port=port) is not None
+    device, _, number = component.key.partition("/")
+    return facts.node.part(RdmaPort, device, number).speed_bytes_per_second is not None
 
 
 def _missing_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
@@ -156,11 +142,26 @@ RDMA_PORTS = RuleSet(
         ),
     ),
     rules=(
-        Rule(down, ("rdma_port_down",), reads=(_EXPECTED, _STATE), details=(_PHYSICAL_STATE, PORTS)),
-        Rule(missing, ("rdma_port_missing",), reads=(_EXPECTED, PORTS, _STATE, *ALL_READ)),
-        Rule(flapping, ("rdma_port_flapping",), reads=(_FLAPS, _DOWNED, _STATE), details=(PORTS,)),
-        Rule(slow, ("rdma_port_slow",), reads=(_SPEED, _SPEED_EXPECTED), details=(_LANES, PORTS)),
+        Rule(
+            down,
+            ("rdma_port_down",),
+            reads=(RdmaPort.expected, RdmaPort.state),
+            details=(RdmaPort.physical_state, RdmaPort.info),
+        ),
+        Rule(missing, ("rdma_port_missing",), reads=(RdmaPort.expected, RdmaPort.info, RdmaPort.state, *ALL_READ)),
+        Rule(
+            flapping,
+            ("rdma_port_flapping",),
+            reads=(RdmaPort.flaps, RdmaPort.link_downed, RdmaPort.state),
+            details=(RdmaPort.info,),
+        ),
+        Rule(
+            slow,
+            ("rdma_port_slow",),
+            reads=(RdmaPort.speed_bytes_per_second, RdmaPort.speed_expected_bytes_per_second),
+            details=(RdmaPort.width_lanes, RdmaPort.info),
+        ),
     ),
-    windows={_FLAPS: HOUR, _DOWNED: HOUR},
+    windows={RdmaPort.flaps: HOUR, RdmaPort.link_downed: HOUR},
     judged={"rdma_port_slow": _speed_judged, "rdma_port_missing": _missing_judged},
 )

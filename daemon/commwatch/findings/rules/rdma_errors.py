@@ -8,13 +8,12 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
+from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.ports import (
     MINUTE,
-    PORTS,
     Limit,
     Told,
-    metrics_of,
-    port_at,
+    columns_of,
     risen,
     sightings,
     thresholds_of,
@@ -22,28 +21,26 @@ from commwatch.findings.rules.ports import (
 )
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.node.model import RdmaPort, SourceCounter
 
 _PACKETS = "rdma_packet_errors_per_hour"
-_RECOVERIES = "commwatch_rdma_port_link_error_recovery_total"
-_MARKED_BAD = "commwatch_rdma_port_receive_remote_physical_errors_total"
-_ANOMALY = "commwatch_counter_anomaly"
 _SATURATED = 4
 
 _LINK = (
-    Limit("commwatch_rdma_port_symbol_errors_total", "symbol errors", HOUR, "rdma_symbol_errors_per_hour", HOUR),
-    Limit(_RECOVERIES, "recoveries of the link", MINUTE, "rdma_link_recoveries_per_minute", MINUTE),
-    Limit(_RECOVERIES, "recoveries of the link", HOUR, "rdma_link_recoveries_per_hour", HOUR),
-    Limit(
-        "commwatch_rdma_port_local_link_integrity_errors_total", "times the link passed its own error threshold", HOUR
-    ),
-    Limit("commwatch_rdma_port_excessive_buffer_overrun_errors_total", "buffer overruns", HOUR),
-    Limit("commwatch_rdma_port_receive_errors_total", "packets received with errors", HOUR, _PACKETS, HOUR),
-    Limit("commwatch_rdma_icrc_errors_total", "RoCE packets with a wrong check sum", HOUR, _PACKETS, HOUR),
+    Limit(RdmaPort.symbol_errors, "symbol errors", HOUR, "rdma_symbol_errors_per_hour", HOUR),
+    Limit(RdmaPort.link_error_recovery, "recoveries of the link", MINUTE, "rdma_link_recoveries_per_minute", MINUTE),
+    Limit(RdmaPort.link_error_recovery, "recoveries of the link", HOUR, "rdma_link_recoveries_per_hour", HOUR),
+    Limit(RdmaPort.local_link_integrity_errors, "times the link passed its own error threshold", HOUR),
+    Limit(RdmaPort.excessive_buffer_overrun_errors, "buffer overruns", HOUR),
+    Limit(RdmaPort.receive_errors, "packets received with errors", HOUR, _PACKETS, HOUR),
+    Limit(RdmaPort.icrc_errors, "RoCE packets with a wrong check sum", HOUR, _PACKETS, HOUR),
 )
-_UPSTREAM = (Limit(_MARKED_BAD, "packets that were marked bad before", HOUR, _PACKETS, HOUR),)
+_UPSTREAM = (
+    Limit(RdmaPort.receive_remote_physical_errors, "packets that were marked bad before", HOUR, _PACKETS, HOUR),
+)
 _REFUSED = (
-    Limit("commwatch_rdma_port_transmit_constraint_errors_total", "packets not sent", HOUR, _PACKETS, HOUR),
-    Limit("commwatch_rdma_port_receive_constraint_errors_total", "packets received and dropped", HOUR, _PACKETS, HOUR),
+    Limit(RdmaPort.transmit_constraint_errors, "packets not sent", HOUR, _PACKETS, HOUR),
+    Limit(RdmaPort.receive_constraint_errors, "packets received and dropped", HOUR, _PACKETS, HOUR),
 )
 
 _SIDE_COUNTERS = frozenset({"rdma_port_transmit_wait_ticks_total", "rdma_port_vl15_dropped_total"})
@@ -69,15 +66,16 @@ def saturated(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports with counters that stand at their greatest number: what happens from now on is not seen."""
     for code, is_side in (("rdma_counter_saturated", False), ("rdma_side_counter_saturated", True)):
         told: Told = {}
-        for labels, state in facts.series(_ANOMALY):
-            counter = labels["counter"]
-            if labels["source"] != "rdma" or state != _SATURATED or (counter in _SIDE_COUNTERS) != is_side:
+        for one, state in facts.each(SourceCounter.anomaly):
+            counter = one.counter
+            if one.source != "rdma" or state != _SATURATED or (counter in _SIDE_COUNTERS) != is_side:
                 continue
-            device, _, port = labels["device"].partition("/")
+            device, _, number = one.device.partition("/")
+            port = facts.node.part(RdmaPort, device, number)
             known = CATALOGUE.get(f"commwatch_{counter}")
             limit = None if known is None else known.saturates_at
             evidence = Evidence(counter, "at its greatest number" if limit is None else limit)
-            told.setdefault(port_at(facts, {"device": device, "port": port}), []).append(evidence)
+            told.setdefault(port_of(port), []).append(evidence)
         yield from sightings(code, told)
 
 
@@ -143,22 +141,29 @@ RDMA_ERRORS = RuleSet(
         ),
     ),
     rules=(
-        Rule(errors, ("rdma_errors",), reads=metrics_of(_LINK), details=(PORTS,), thresholds=thresholds_of(_LINK)),
+        Rule(
+            errors, ("rdma_errors",), reads=columns_of(_LINK), details=(RdmaPort.info,), thresholds=thresholds_of(_LINK)
+        ),
         Rule(
             upstream,
             ("rdma_errors_upstream",),
-            reads=metrics_of(_UPSTREAM),
-            details=(PORTS,),
+            reads=columns_of(_UPSTREAM),
+            details=(RdmaPort.info,),
             thresholds=thresholds_of(_UPSTREAM),
         ),
         Rule(
             refused,
             ("rdma_packets_refused",),
-            reads=metrics_of(_REFUSED),
-            details=(PORTS,),
+            reads=columns_of(_REFUSED),
+            details=(RdmaPort.info,),
             thresholds=thresholds_of(_REFUSED),
         ),
-        Rule(saturated, ("rdma_counter_saturated", "rdma_side_counter_saturated"), reads=(_ANOMALY,), details=(PORTS,)),
+        Rule(
+            saturated,
+            ("rdma_counter_saturated", "rdma_side_counter_saturated"),
+            reads=(SourceCounter.anomaly,),
+            details=(RdmaPort.info,),
+        ),
     ),
     windows=windows_of((*_LINK, *_UPSTREAM, *_REFUSED)),
 )

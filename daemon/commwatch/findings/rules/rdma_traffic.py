@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
+from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.ports import (
     MINUTE,
-    PORTS,
     SUSTAINED_OPENS_AFTER,
     SUSTAINED_WINDOW,
     Limit,
     Told,
-    metrics_of,
-    port_at,
+    columns_of,
     risen,
     sightings,
     tell_rises,
@@ -24,11 +23,9 @@ from commwatch.findings.rules.ports import (
     windows_of,
 )
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch_exporters.node.model import RdmaPort
+from commwatch_exporters.node.parts import AnyColumn
 
-_SENT = "commwatch_rdma_transmit_packets_total"
-_SENT_AGAIN = "commwatch_rdma_retransmitted_packets_total"
-_WAIT = "commwatch_rdma_port_transmit_wait_ticks_total"
-_PORT_SENT = "commwatch_rdma_port_transmit_packets_total"
 _BASELINE = 1200.0
 """Seconds: as far back as the history of a counter goes that moves every 5 s."""
 _CONGESTED_FOR = 120.0
@@ -41,32 +38,30 @@ _DROPS = "rdma_drops_per_minute"
 _NOTIFICATIONS = "rdma_congestion_notifications_per_second"
 
 
-def _sustained(metric: str, what: str, threshold: str, per: float = 1.0) -> Limit:
-    return Limit(metric, what, SUSTAINED_WINDOW, threshold, per)
+def _sustained(column: AnyColumn, what: str, threshold: str, per: float = 1.0) -> Limit:
+    return Limit(column, what, SUSTAINED_WINDOW, threshold, per)
 
 
 _RETRANSMISSIONS = (
-    _sustained("commwatch_rdma_ack_timeouts_total", "times no answer came", _TIMEOUTS, MINUTE),
-    _sustained("commwatch_rdma_retransmission_timeouts_total", "times no answer came", _TIMEOUTS, MINUTE),
-    _sustained("commwatch_rdma_packet_sequence_errors_total", "answers that told of a gap", _SEQUENCE),
-    _sustained("commwatch_rdma_implied_nak_sequence_errors_total", "answers that showed a gap", _SEQUENCE),
-    _sustained("commwatch_rdma_adaptive_retransmissions_total", "adaptive retransmissions", _SEQUENCE),
-    _sustained(
-        "commwatch_rdma_rnr_retries_total", "times the other end was not ready", "rdma_rnr_retries_per_minute", MINUTE
-    ),
-    _sustained("commwatch_rdma_slow_restarts_total", "slow restarts", _SLOW),
+    _sustained(RdmaPort.ack_timeouts, "times no answer came", _TIMEOUTS, MINUTE),
+    _sustained(RdmaPort.retransmission_timeouts, "times no answer came", _TIMEOUTS, MINUTE),
+    _sustained(RdmaPort.packet_sequence_errors, "answers that told of a gap", _SEQUENCE),
+    _sustained(RdmaPort.implied_nak_sequence_errors, "answers that showed a gap", _SEQUENCE),
+    _sustained(RdmaPort.adaptive_retransmissions, "adaptive retransmissions", _SEQUENCE),
+    _sustained(RdmaPort.rnr_retries, "times the other end was not ready", "rdma_rnr_retries_per_minute", MINUTE),
+    _sustained(RdmaPort.slow_restarts, "slow restarts", _SLOW),
 )
 _DROPPED = (
-    _sustained("commwatch_rdma_port_transmit_discards_total", "packets dropped before sending", _DROPS, MINUTE),
-    _sustained("commwatch_rdma_receive_drops_total", "packets received and dropped", _DROPS, MINUTE),
+    _sustained(RdmaPort.port_transmit_discards, "packets dropped before sending", _DROPS, MINUTE),
+    _sustained(RdmaPort.receive_drops, "packets received and dropped", _DROPS, MINUTE),
 )
 _CONNECTIONS = (
-    Limit("commwatch_rdma_retries_exceeded_total", "connections given up", HOUR),
-    Limit("commwatch_rdma_unresponsive_remote_total", "times the other end did not answer at all", HOUR),
+    Limit(RdmaPort.retries_exceeded, "connections given up", HOUR),
+    Limit(RdmaPort.unresponsive_remote, "times the other end did not answer at all", HOUR),
 )
 _CONGESTION = (
-    _sustained("commwatch_rdma_cnp_handled_total", "congestion notifications obeyed", _NOTIFICATIONS),
-    _sustained("commwatch_rdma_ecn_marked_total", "packets received with a congestion mark", _NOTIFICATIONS),
+    _sustained(RdmaPort.cnp_handled, "congestion notifications obeyed", _NOTIFICATIONS),
+    _sustained(RdmaPort.ecn_marked, "packets received with a congestion mark", _NOTIFICATIONS),
 )
 
 
@@ -74,14 +69,14 @@ def retransmitting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that go on sending packets again."""
     told: Told = {}
     tell_rises(facts, thresholds, _RETRANSMISSIONS, told)
-    sent = _rises(facts, _SENT, SUSTAINED_WINDOW)
+    sent = dict(facts.rises(RdmaPort.transmit_packets, SUSTAINED_WINDOW))
     most = thresholds.rdma_retransmitted_share_ratio
-    for labels, again in facts.increases(_SENT_AGAIN, SUSTAINED_WINDOW):
-        packets = sent.get(tuple(labels.values()))
+    for port, again in facts.rises(RdmaPort.retransmitted_packets, SUSTAINED_WINDOW):
+        packets = sent.get(port)
         if packets and again / packets > most:
             what = "share of packets that were sent again in the last 2 min"
             evidence = Evidence(what, again / packets, "ratio", most, "rdma_retransmitted_share_ratio")
-            told.setdefault(port_at(facts, labels), []).append(evidence)
+            told.setdefault(port_of(port), []).append(evidence)
     return sightings("rdma_retransmitting", told)
 
 
@@ -109,11 +104,12 @@ def _tell_waits(facts: Facts, thresholds: Thresholds, told: Told) -> None:
     How long a tick is depends on the adapter, so that a port can be held against itself alone. Where it carried less
     before than now, there is nothing to hold it against.
     """
-    ticks = _rises(facts, _WAIT, SUSTAINED_WINDOW)
+    ticks = dict(facts.rises(RdmaPort.port_transmit_wait_ticks, SUSTAINED_WINDOW))
     if not ticks:
         return
-    ticks_of_all = _rises(facts, _WAIT, _BASELINE)
-    packets, packets_of_all = _rises(facts, _PORT_SENT, SUSTAINED_WINDOW), _rises(facts, _PORT_SENT, _BASELINE)
+    ticks_of_all = dict(facts.rises(RdmaPort.port_transmit_wait_ticks, _BASELINE))
+    packets = dict(facts.rises(RdmaPort.port_transmit_packets, SUSTAINED_WINDOW))
+    packets_of_all = dict(facts.rises(RdmaPort.port_transmit_packets, _BASELINE))
     for port, waited in ticks.items():
         sent = packets.get(port, 0.0)
         sent_before = packets_of_all.get(port, 0.0) - sent
@@ -124,12 +120,7 @@ def _tell_waits(facts: Facts, thresholds: Thresholds, told: Told) -> None:
         if waited / sent > limit:
             what = "ticks without credit for each packet in the last 2 min"
             evidence = Evidence(what, waited / sent, "", limit, "rdma_wait_rise_factor")
-            told.setdefault(port_at(facts, {"device": port[0], "port": port[1]}), []).append(evidence)
-
-
-def _rises(facts: Facts, metric: str, window: float) -> Mapping[tuple[str, ...], float]:
-    """By device and port."""
-    return {tuple(labels.values()): rise for labels, rise in facts.increases(metric, window)}
+            told.setdefault(port_of(port), []).append(evidence)
 
 
 RDMA_TRAFFIC = RuleSet(
@@ -190,29 +181,29 @@ RDMA_TRAFFIC = RuleSet(
         Rule(
             retransmitting,
             ("rdma_retransmitting",),
-            reads=(*metrics_of(_RETRANSMISSIONS), _SENT_AGAIN, _SENT),
-            details=(PORTS,),
+            reads=(*columns_of(_RETRANSMISSIONS), RdmaPort.retransmitted_packets, RdmaPort.transmit_packets),
+            details=(RdmaPort.info,),
             thresholds=(*thresholds_of(_RETRANSMISSIONS), "rdma_retransmitted_share_ratio"),
         ),
         Rule(
             dropping,
             ("rdma_dropping",),
-            reads=metrics_of(_DROPPED),
-            details=(PORTS,),
+            reads=columns_of(_DROPPED),
+            details=(RdmaPort.info,),
             thresholds=thresholds_of(_DROPPED),
         ),
-        Rule(connections, ("rdma_connections_lost",), reads=metrics_of(_CONNECTIONS), details=(PORTS,)),
+        Rule(connections, ("rdma_connections_lost",), reads=columns_of(_CONNECTIONS), details=(RdmaPort.info,)),
         Rule(
             congested,
             ("rdma_congested",),
-            reads=(*metrics_of(_CONGESTION), _WAIT, _PORT_SENT),
-            details=(PORTS,),
+            reads=(*columns_of(_CONGESTION), RdmaPort.port_transmit_wait_ticks, RdmaPort.port_transmit_packets),
+            details=(RdmaPort.info,),
             thresholds=(*thresholds_of(_CONGESTION), "rdma_wait_rise_factor"),
         ),
     ),
     windows={
         **windows_of((*_RETRANSMISSIONS, *_DROPPED, *_CONNECTIONS, *_CONGESTION)),
-        **dict.fromkeys((_SENT, _SENT_AGAIN), SUSTAINED_WINDOW),
-        **dict.fromkeys((_WAIT, _PORT_SENT), _BASELINE),
+        **dict.fromkeys((RdmaPort.transmit_packets, RdmaPort.retransmitted_packets), SUSTAINED_WINDOW),
+        **dict.fromkeys((RdmaPort.port_transmit_wait_ticks, RdmaPort.port_transmit_packets), _BASELINE),
     },
 )

@@ -29,10 +29,10 @@ class Rule:
     look: Look
     codes: tuple[str, ...]
     """Names of the codes that it sights; no other rule sights them."""
-    reads: tuple[AnyColumn | str, ...]
+    reads: tuple[AnyColumn, ...]
     """Numbers by which it decides whether it sights, and at which component. A finding closes only where these were
     read."""
-    details: tuple[AnyColumn | str, ...] = ()
+    details: tuple[AnyColumn, ...] = ()
     """Numbers that add numbers, names and parts to what it sights; without them it sights the same."""
     thresholds: tuple[str, ...] = ()
     """Keys of ``alerts/thresholds.yaml`` that it holds the numbers against."""
@@ -61,9 +61,9 @@ class RuleSet:
     """Heading in the documentation."""
     codes: tuple[FindingCode, ...]
     rules: tuple[Rule, ...]
-    windows: Mapping[AnyColumn | str, float] = field(default_factory=dict)
+    windows: Mapping[AnyColumn, float] = field(default_factory=dict)
     """Counters that the rules look back at, and for how many seconds."""
-    events: frozenset[AnyColumn | str] = frozenset()
+    events: frozenset[AnyColumn] = frozenset()
     """Those of them of which a series is not there before its first event: it counts from 0."""
     judged: Mapping[str, Judge] = field(default_factory=dict)
     """By code, for those that cannot always be judged: where one cannot, its finding stays as it is."""
@@ -79,5 +79,5 @@ class RuleSet:
         return frozenset(_metrics(self.events))
 
 
-def _metrics(columns: Iterable[AnyColumn | str]) -> tuple[str, ...]:
-    return tuple(one if isinstance(one, str) else one.metric for one in columns)
+def _metrics(columns: Iterable[AnyColumn]) -> tuple[str, ...]:
+    return tuple(one.metric for one in columns)

@@ -9,19 +9,19 @@ from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch_exporters.node.model import NcclSetting
 
-_PROCESSES = "commwatch_nccl_setting_processes"
 _CODES = {"harmful": "nccl_setting_harmful", "suspicious": "nccl_setting_suspicious"}
 """By severity of the remark; what is useless or worth a note harms nobody."""
 
 
 def remarks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Settings of which the audit says that they harm, or that they may."""
-    for labels, processes in facts.series(_PROCESSES):
-        code = _CODES.get(labels["severity"])
+    for setting, processes in facts.each(NcclSetting.processes):
+        code = _CODES.get(setting.severity)
         if code is None or processes <= 0:
             continue
-        variable, remark = labels["variable"], labels["remark"]
+        variable, remark = setting.variable, setting.remark
         component = Component("setting", f"{variable}/{remark}", variable)
         evidence = (Evidence("remark", remark), Evidence("processes", processes))
         yield Sighting(code, component, evidence, remark.replace("_", " "))
@@ -56,5 +56,5 @@ SETTINGS = RuleSet(
             opens_after=_OPENS_AFTER,
         ),
     ),
-    rules=(Rule(remarks, tuple(_CODES.values()), reads=(_PROCESSES,)),),
+    rules=(Rule(remarks, tuple(_CODES.values()), reads=(NcclSetting.processes,)),),
 )

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
-from commwatch.findings.score.probes import Rates, Reached, at_most_one, fabric_series
+from commwatch.findings.score.probes import Rates, Reached, at_most_one, of_probes
 from commwatch.findings.score.records import PartReadings, Reading
 from commwatch.units import format_percent, format_rate
+from commwatch_exporters.node.model import Gpu, Inventory, NvLink, Probe, SlowestRank, Suspect
 
 _NEEDS = "a current result of a probe over two or more GPUs"
 _CARRIES_TRAFFIC = frozenset({1.0, 2.0})
@@ -33,18 +34,14 @@ def balance(facts: Facts, rates: Rates, thresholds: Thresholds) -> PartReadings:
 
 def _ranks(facts: Facts, rates: Rates, even: float) -> Iterator[Reading]:
     """Time of the fastest rank over the slowest one's; of copies each GPU's own rate says more."""
-    slowest = {
-        (labels["probe"], labels["backend"]): labels
-        for labels, _ in fabric_series(facts, "commwatch_probe_slowest_rank_info")
-    }
-    for labels, ratio in fabric_series(facts, "commwatch_probe_rank_balance_ratio"):
-        probe = labels["probe"], labels["backend"]
+    for probe, ratio in of_probes(facts, Probe.rank_balance_ratio):
         if probe in rates.copies:
             continue
+        slowest = facts.node.part(SlowestRank, *probe.identity)
         words = f"the fastest rank takes {format_percent(ratio)} of the time of the slowest one"
-        if probe in slowest:
-            words += f", rank {slowest[probe]['rank']} ({slowest[probe]['pci_bus_id']})"
-        yield Reading(f"probe {probe[0]}", at_most_one(ratio / even), words)
+        if slowest.rank:
+            words += f", rank {slowest.rank} ({slowest.address})"
+        yield Reading(f"probe {probe.name}", at_most_one(ratio / even), words)
 
 
 def _rates(rates: Rates, even: float) -> Iterator[Reading]:
@@ -65,20 +62,18 @@ def _worst(rates: Sequence[Reached], what: str, even: float) -> Reading:
 
 
 def _suspects(facts: Facts) -> Iterator[Reading]:
-    for labels, confidence in facts.series("commwatch_suspect_ratio"):
-        subject = labels["element"] if labels["kind"] == "gpu" else f"{labels['kind']} {labels['element']}"
+    for part, confidence in facts.each(Suspect.ratio):
+        subject = part.element if part.kind == "gpu" else f"{part.kind} {part.element}"
         words = f"what slow pairs have in common, {format_percent(confidence)} sure"
         yield Reading(subject, at_most_one(1.0 - _SUSPECT_COST * confidence), words)
 
 
 def _nvlinks(facts: Facts) -> Iterator[Reading]:
     """The GPU with the smallest share of its expected links that carry traffic."""
-    states = {tuple(labels.values()): state for labels, state in facts.series("commwatch_nvlink_link_state")}
     known: dict[str, list[bool]] = {}
-    for labels, flag in facts.series("commwatch_nvlink_link_expected"):
-        state = states.get(tuple(labels.values()))
-        if flag == 1 and state is not None:
-            known.setdefault(labels["gpu"], []).append(state in _CARRIES_TRAFFIC)
+    for link, flag in facts.each(NvLink.expected):
+        if flag == 1 and (state := link.state) is not None:
+            known.setdefault(link.index, []).append(state in _CARRIES_TRAFFIC)
     readings = [
         Reading(f"NVLinks of GPU{gpu}", sum(up) / len(up), f"{sum(up)} of {len(up)} carry traffic")
         for gpu, up in known.items()
@@ -88,22 +83,18 @@ def _nvlinks(facts: Facts) -> Iterator[Reading]:
 
 def _pcie_links(facts: Facts) -> Iterator[Reading]:
     """The GPU with the smallest share of its expected PCIe lanes."""
-    expected = {
-        tuple(labels.values()): lanes for labels, lanes in facts.series("commwatch_pcie_link_width_expected_lanes")
-    }
     readings = [
-        Reading(f"PCIe link of GPU{labels['gpu']}", at_most_one(lanes / wanted), f"{lanes:g} of {wanted:g} lanes")
-        for labels, lanes in facts.series("commwatch_pcie_link_width_lanes")
-        if (wanted := expected.get(tuple(labels.values())))
+        Reading(f"PCIe link of GPU{gpu.index}", at_most_one(lanes / wanted), f"{lanes:g} of {wanted:g} lanes")
+        for gpu, lanes in facts.each(Gpu.pcie_width_lanes)
+        if (wanted := gpu.pcie_width_expected_lanes)
     ]
     yield from _least(readings)
 
 
 def _gpus(facts: Facts) -> Iterator[Reading]:
-    expected = facts.value("commwatch_expected", kind="gpu")
-    present = facts.value("commwatch_present", kind="gpu")
-    if expected and present is not None:
-        yield Reading("GPUs", at_most_one(present / expected), f"{present:g} of {expected:g} are here")
+    gpus = facts.node.part(Inventory, "gpu")
+    if gpus.expected and (present := gpus.present) is not None:
+        yield Reading("GPUs", at_most_one(present / gpus.expected), f"{present:g} of {gpus.expected:g} are here")
 
 
 def _least(readings: Sequence[Reading]) -> Sequence[Reading]:

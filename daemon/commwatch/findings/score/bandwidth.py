@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from commwatch.findings.facts import Facts
-from commwatch.findings.score.probes import Rates, Reached, at_most_one, by_probe, fabric_series
+from commwatch.findings.score.probes import Rates, Reached, at_most_one, of_probes
 from commwatch.findings.score.records import PartReadings, Reading
 from commwatch.units import format_percent, format_rate
+from commwatch_exporters.node.model import Probe
 
 _NEEDS = "a current result of a probe of which is known what it should give"
 
@@ -21,15 +22,13 @@ def bandwidth(facts: Facts, rates: Rates) -> PartReadings:
     return PartReadings("bandwidth", tuple(readings), least_counts=False, needs=_NEEDS)
 
 
-def _collectives(facts: Facts) -> Iterator[tuple[tuple[str, str], Reading]]:
-    last = by_probe(facts, "commwatch_probe_last_bus_bandwidth_bytes_per_second")
-    expected = by_probe(facts, "commwatch_probe_expected_bandwidth_bytes_per_second")
-    for labels, ratio in fabric_series(facts, "commwatch_probe_bandwidth_utilization_ratio"):
-        probe = labels["probe"], labels["backend"]
+def _collectives(facts: Facts) -> Iterator[tuple[Probe, Reading]]:
+    for probe, ratio in of_probes(facts, Probe.bandwidth_utilization_ratio):
+        last, expected = probe.last_bus_bandwidth_bytes_per_second, probe.expected_bandwidth_bytes_per_second
         words = f"reaches {format_percent(ratio)} of what is expected"
-        if probe in last and probe in expected:
-            words += f": {format_rate(last[probe])} of {format_rate(expected[probe])}"
-        yield probe, Reading(f"probe {probe[0]}", at_most_one(ratio), words)
+        if last is not None and expected is not None:
+            words += f": {format_rate(last)} of {format_rate(expected)}"
+        yield probe, Reading(f"probe {probe.name}", at_most_one(ratio), words)
 
 
 def _mean(subject: str, what: str, rates: Sequence[Reached]) -> Reading:

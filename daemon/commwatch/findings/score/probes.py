@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from commwatch.findings.facts import Facts
-from commwatch.findings.history import Labels
+from commwatch_exporters.node.model import HostCopy, Pair, Probe
+from commwatch_exporters.node.parts import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,7 @@ class Copies:
 class Rates:
     """What single GPUs and pairs reached in the last results, as far as it is known what they should."""
 
-    copies: Mapping[tuple[str, str], Copies]
-    """By probe and backend."""
+    copies: Mapping[Probe, Copies]
     pairs: tuple[Reached, ...]
     """The ordered pairs, one way."""
 
@@ -55,38 +55,25 @@ def at_most_one(ratio: float) -> float:
     return min(1.0, max(0.0, ratio))
 
 
-def fabric_series(facts: Facts, metric: str) -> Iterator[tuple[dict[str, str], float]]:
-    """The series of a metric with a label ``backend`` that are about GPUs: gloo tests the host's TCP path."""
-    return ((labels, value) for labels, value in facts.series(metric) if labels["backend"] != "gloo")
+def of_probes(facts: Facts, column: Column[Probe]) -> Iterator[tuple[Probe, float]]:
+    """The probes over GPUs that have a number: gloo tests the host's TCP path."""
+    return ((probe, value) for probe, value in facts.each(column) if probe.backend != "gloo")
 
 
-def by_probe(facts: Facts, metric: str) -> dict[tuple[str, str], float]:
-    """Value by probe and backend, of a metric that has no other labels."""
-    return {(labels["probe"], labels["backend"]): value for labels, value in fabric_series(facts, metric)}
-
-
-def _copies(facts: Facts) -> dict[tuple[str, str], Copies]:
-    expected = _known(facts, "commwatch_probe_copy_expected_bandwidth_bytes_per_second")
-    rates: dict[tuple[str, str], list[Reached]] = {}
-    gpus: dict[tuple[str, str], set[str]] = {}
-    for labels, rate in fabric_series(facts, "commwatch_probe_copy_bandwidth_bytes_per_second"):
-        wanted = expected.get(tuple(labels.values()))
-        if wanted:
-            probe = labels["probe"], labels["backend"]
-            subject = f"GPU{labels['gpu']} {labels['direction']}"
-            rates.setdefault(probe, []).append(Reached(subject, rate, wanted))
-            gpus.setdefault(probe, set()).add(labels["pci_bus_id"])
-    return {probe: Copies(probe[0], len(gpus[probe]), tuple(found)) for probe, found in rates.items()}
+def _copies(facts: Facts) -> dict[Probe, Copies]:
+    rates: dict[Probe, list[Reached]] = {}
+    gpus: dict[Probe, set[str]] = {}
+    for copy, rate in facts.each(HostCopy.bandwidth_bytes_per_second):
+        if copy.backend != "gloo" and (wanted := copy.expected_bandwidth_bytes_per_second):
+            probe = facts.node.part(Probe, copy.probe, copy.backend)
+            rates.setdefault(probe, []).append(Reached(f"GPU{copy.gpu_index} {copy.direction}", rate, wanted))
+            gpus.setdefault(probe, set()).add(copy.address)
+    return {probe: Copies(probe.name, len(gpus[probe]), tuple(found)) for probe, found in rates.items()}
 
 
 def _pairs(facts: Facts) -> tuple[Reached, ...]:
-    expected = _known(facts, "commwatch_pair_expected_bandwidth_bytes_per_second")
     return tuple(
-        Reached(f"GPU{labels['src']} to GPU{labels['dst']}", rate, wanted)
-        for labels, rate in fabric_series(facts, "commwatch_pair_bandwidth_bytes_per_second")
-        if (wanted := expected.get(tuple(labels.values())))
+        Reached(f"GPU{pair.source} to GPU{pair.target}", rate, wanted)
+        for pair, rate in facts.each(Pair.bandwidth_bytes_per_second)
+        if pair.backend != "gloo" and (wanted := pair.expected_bandwidth_bytes_per_second)
     )
-
-
-def _known(facts: Facts, metric: str) -> dict[Labels, float]:
-    return {tuple(labels.values()): value for labels, value in fabric_series(facts, metric)}
