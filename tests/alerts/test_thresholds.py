@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds, load_thresholds, shipped_thresholds
 from commwatch.errors import ConfigError
+from commwatch.generate.alert_rules import templates
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,8 +43,7 @@ def test_shipped_thresholds_are_the_documented_ones() -> None:
 def test_every_threshold_is_used() -> None:
     """No threshold stands in the file without a rule or a line of the daemon that reads it."""
     users = [path for path in (ROOT / "daemon").rglob("*.py") if path.name != "thresholds.py"]
-    users += asset("alerts/templates").glob("*.yaml")
-    text = "\n".join(path.read_text(encoding="utf-8") for path in users)
+    text = "\n".join([*(path.read_text(encoding="utf-8") for path in users), *templates().values()])
 
     # In a template, read from the record, or by its name in a table of limits.
     uses = ("@{}", ".{}", '"{}"')

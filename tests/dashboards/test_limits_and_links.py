@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from commwatch.config.assets import asset
+from commwatch.generate.alert_rules import templates
 from commwatch.generate.dashboards import DASHBOARDS
 from commwatch.generate.dashboards.panels import SEVERITY_COLOURS, Panel, Scale, Table
 from commwatch.generate.dashboards.words import FIRING
@@ -17,7 +18,7 @@ from support.passes import in_one_pass
 from support.promtool_cases import shipped_groups
 
 ALERTS = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
-TEMPLATES = "".join(path.read_text(encoding="utf-8") for path in (asset("alerts") / "templates").glob("*.yaml"))
+TEMPLATES = "".join(templates().values())
 
 
 _ADDRESS = re.compile(r"/d/([\w-]+)")

@@ -10,7 +10,7 @@ from commwatch.diagnosis.rails import rails
 from commwatch.diagnosis.rdma_ports import ACTIVE, BEST_MTU, LINK_UP, PortFacts, ports_of, roce_mtu
 from commwatch.diagnosis.rdma_troubles import troubles
 from commwatch.findings.facts import Facts
-from commwatch.findings.rules.ports import all_read
+from commwatch.findings.rules.all_read import all_read
 from commwatch_exporters.state_words import RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
 _STABLE = "the fastest that was stable here"

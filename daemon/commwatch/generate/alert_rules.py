@@ -18,9 +18,11 @@ from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.errors import CommwatchError
 from commwatch.findings.rules import jobs, kernel, probe
+from commwatch.generate.limits import passed
 from commwatch.generate.site import AlertChange, SiteFile, alerts_about_nodes, changed_rules, read_site_file
 from commwatch.jobs.logs.rules import SIDES
 
+_RISEN = re.compile(r"@risen:([a-z_]+)@")
 _PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
 _FLEET_ALERTS = ("CommwatchFaultOnManyNodes", "CommwatchSoftwareFaultOnManyNodes")
 """Each counts the nodes of some alerts, of those that page and of those that do not."""
@@ -171,8 +173,9 @@ def render_all(thresholds: Thresholds, site: Site, changes: Mapping[str, AlertCh
 
 
 def templates() -> dict[str, str]:
-    """The shipped templates by the name of the file that each makes."""
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(asset("alerts/templates").glob("*.yaml"))}
+    """The shipped templates by the name of the file that each makes, with the counters of the catalogue in them."""
+    paths = sorted(asset("alerts/templates").glob("*.yaml"))
+    return {path.name: _RISEN.sub(lambda match: passed(match[1]), path.read_text(encoding="utf-8")) for path in paths}
 
 
 def shipped_alerts() -> dict[str, bool]:

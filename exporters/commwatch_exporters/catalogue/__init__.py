@@ -23,9 +23,9 @@ from commwatch_exporters.catalogue import (
     rdma,
     utilisation,
 )
-from commwatch_exporters.catalogue.metric import Metric, MetricType
+from commwatch_exporters.catalogue.metric import Limit, Metric, MetricType
 
-__all__ = ["CATALOGUE", "OPT_IN", "SECTIONS", "Metric", "MetricType", "family_of"]
+__all__ = ["CATALOGUE", "LIMITS", "OPT_IN", "SECTIONS", "Metric", "MetricType", "family_of"]
 
 SECTIONS: Mapping[str, tuple[Metric, ...]] = MappingProxyType(
     {
@@ -55,6 +55,18 @@ CATALOGUE: Mapping[str, Metric] = MappingProxyType(
 
 OPT_IN: frozenset[str] = frozenset(metric.name for metric in CATALOGUE.values() if metric.opt_in)
 """Families that are exposed only where the configuration asks for them."""
+
+
+def _limits() -> Mapping[str, tuple[tuple[Metric, Limit], ...]]:
+    found: dict[str, tuple[tuple[Metric, Limit], ...]] = {}
+    for metric in CATALOGUE.values():
+        for limit in metric.limits:
+            found[limit.finding] = (*found.get(limit.finding, ()), (metric, limit))
+    return MappingProxyType(found)
+
+
+LIMITS = _limits()
+"""By code of a finding: the counters whose rise is evidence of it, with how far each may rise."""
 
 _HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 

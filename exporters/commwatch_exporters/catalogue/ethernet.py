@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.catalogue.metric import Metric, counter, gauge, info
+from commwatch_exporters.catalogue.metric import Metric, counter, gauge, in_an_hour, info, sustained
 
 # The rows are a table to be read: one look tells name, labels, help and origin.
 # fmt: off
@@ -29,7 +29,8 @@ ROWS: tuple[Metric, ...] = (
     counter("ethernet_receive_crc_errors_total", "device", "Packets received with a wrong checksum.",
             f"{_STATISTICS}/rx_crc_errors"),
     counter("ethernet_receive_missed_total", "device", "Packets dropped because the host gave no buffer.",
-            f"{_STATISTICS}/rx_missed_errors"),
+            f"{_STATISTICS}/rx_missed_errors").judged(
+        sustained("ethernet_dropping", "packets the host gave no buffer", "ethernet_drops_per_second")),
     counter("ethernet_carrier_changes_total", "device", "Times the link went up or down.",
             "sysfs /sys/class/net/*/carrier_changes"),
     gauge("ethernet_carrier", "device", "1 while the interface has a link, 0 while it has none.",
@@ -94,13 +95,17 @@ ROWS: tuple[Metric, ...] = (
             "ethtool: mlx5 tx_global_pause_duration, from microseconds", "seconds"),
     counter("ethernet_pause_storms_total", "device kind",
             "Times the adapter sent pauses for long: warning; error, where it then stopped sending pauses.",
-            "ethtool: mlx5 tx_pause_storm_warning_events, tx_pause_storm_error_events"),
+            "ethtool: mlx5 tx_pause_storm_warning_events, tx_pause_storm_error_events").judged(
+        in_an_hour("ethernet_pause_storm", "long pauses sent")),
     counter("ethernet_phy_discards_total", "device", "Packets the physical port dropped for lack of buffers.",
-            "ethtool: mlx5 rx_discards_phy, ice rx_dropped.nic, i40e port.rx_discards"),
+            "ethtool: mlx5 rx_discards_phy, ice rx_dropped.nic, i40e port.rx_discards").judged(
+        sustained("ethernet_dropping", "packets the port dropped for lack of buffers", "ethernet_drops_per_second")),
     counter("ethernet_phy_transmit_discards_total", "device", "Packets the physical port dropped instead of sending.",
-            "ethtool: mlx5 tx_discards_phy"),
+            "ethtool: mlx5 tx_discards_phy").judged(
+        sustained("ethernet_dropping", "packets the port dropped instead of sending", "ethernet_drops_per_second")),
     counter("ethernet_out_of_buffer_total", "device", "Times a receive queue had no buffer for a packet.",
-            "ethtool: mlx5 rx_out_of_buffer", wraps_at=2**32),
+            "ethtool: mlx5 rx_out_of_buffer", wraps_at=2**32).judged(
+        sustained("ethernet_dropping", "packets that found no buffer", "ethernet_drops_per_second")),
     counter("ethernet_pci_receive_recoveries_total", "device",
             "Recoveries of the adapter's PCIe link for errors in what it received.",
             "ethtool: mlx5 rx_pci_signal_integrity"),
@@ -110,5 +115,6 @@ ROWS: tuple[Metric, ...] = (
     counter("ethernet_allowance_exceeded_total", "device kind",
             "Packets held back or dropped because a cloud instance went over its receive_bandwidth, "
             "transmit_bandwidth, packet_rate, tracked_connections or local_services.",
-            "ethtool: ena *_allowance_exceeded"),
+            "ethtool: ena *_allowance_exceeded").judged(
+        sustained("ethernet_over_allowance", "packets held back or dropped", "ethernet_drops_per_second")),
 )

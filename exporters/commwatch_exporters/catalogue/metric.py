@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 MetricType: TypeAlias = Literal["counter", "gauge", "histogram", "info"]
@@ -11,6 +11,50 @@ GPU: Final = "gpu pci_bus_id"
 LINK: Final = "gpu pci_bus_id link"
 PORT: Final = "device port"
 PROBE: Final = "probe backend"
+
+SUSTAINED_SECONDS: Final = 120.0
+"""Over which a rate is taken of what a network may do for a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How far a counter may rise before it is evidence of a finding; rules, alerts and dashboards follow from it."""
+
+    finding: str
+    """Code of the finding."""
+    what: str
+    """What it counts, in words: ``symbol errors``."""
+    window_seconds: float
+    """Over which the rise is taken."""
+    threshold: str = ""
+    """Key of ``alerts/thresholds.yaml``; empty where any rise is too much."""
+    per_seconds: float = 1.0
+    """What the threshold is for."""
+    reached: bool = False
+    """Whether the threshold itself is too much already."""
+
+    def most(self, threshold: float) -> float:
+        """What the threshold makes of the whole window."""
+        return threshold * self.window_seconds / self.per_seconds
+
+    def is_passed(self, rise: float, most: float | None) -> bool:
+        """Whether a rise in the window is too much; ``most`` is None where any is."""
+        return most is None or rise > most or (self.reached and rise == most)
+
+
+def in_an_hour(finding: str, what: str, threshold: str = "", *, reached: bool = False) -> Limit:
+    """A limit for an hour."""
+    return Limit(finding, what, 3600.0, threshold, 3600.0, reached)
+
+
+def in_a_minute(finding: str, what: str, threshold: str) -> Limit:
+    """A limit for a minute."""
+    return Limit(finding, what, 60.0, threshold, 60.0)
+
+
+def sustained(finding: str, what: str, threshold: str, *, per_seconds: float = 1.0) -> Limit:
+    """A rate, taken over two minutes, of what a network may do for a moment."""
+    return Limit(finding, what, SUSTAINED_SECONDS, threshold, per_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +78,12 @@ class Metric:
     wraps_at: int | None = None
     """How many numbers the hardware's counter has before it begins at 0 again; None where it does not wrap. What is
     exposed goes on growing."""
+    limits: tuple[Limit, ...] = ()
+    """What a rise says of the part that it is counted at."""
+
+    def judged(self, *limits: Limit) -> Metric:
+        """The row with what a rise of its counter says."""
+        return replace(self, limits=limits)
 
     @property
     def text(self) -> str:

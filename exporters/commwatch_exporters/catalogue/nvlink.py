@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.catalogue.metric import GPU, LINK, Metric, counter, gauge, info
+from commwatch_exporters.catalogue.metric import GPU, LINK, Limit, Metric, counter, gauge, in_an_hour, info
 
 # The rows are a table to be read: one look tells name, labels, help and origin.
 # fmt: off
+
+def _packet_errors(what: str) -> Limit:
+    return in_an_hour("nvlink_packet_errors", what, "nvlink_packet_errors_per_hour", reached=True)
+
 
 ROWS: tuple[Metric, ...] = (
     info("nvlink_info", f"{LINK} version remote_type remote_pci_bus_id remote_link",
@@ -46,25 +50,37 @@ ROWS: tuple[Metric, ...] = (
     counter("nvlink_crc_data_errors_total", LINK, "Data CRC errors (NVLink 1 to 4).",
             "NVML nvmlDeviceGetNvLinkErrorCounter kind 3"),
     counter("nvlink_replay_errors_total", LINK, "Retransmissions on the link (NVLink 1 to 4).",
-            "NVML field 161, or nvmlDeviceGetNvLinkErrorCounter kind 0"),
+            "NVML field 161, or nvmlDeviceGetNvLinkErrorCounter kind 0").judged(
+        in_an_hour("nvlink_replays", "replays", "nvlink_replays_per_hour", reached=True)),
     counter("nvlink_recovery_errors_total", LINK, "Times the link went through retraining (NVLink 1 to 4).",
             "NVML field 162, or nvmlDeviceGetNvLinkErrorCounter kind 1"),
     counter("nvlink_ecc_data_errors_total", LINK, "Data ECC errors (NVLink 1 to 4).",
-            "NVML nvmlDeviceGetNvLinkErrorCounter kind 4"),
-    counter("nvlink_malformed_packets_total", LINK, "Malformed packets received (NVLink 5).", "NVML field 206"),
+            "NVML nvmlDeviceGetNvLinkErrorCounter kind 4").judged(
+        _packet_errors("ECC errors")),
+    counter("nvlink_malformed_packets_total", LINK, "Malformed packets received (NVLink 5).", "NVML field 206").judged(
+        _packet_errors("malformed packets")),
     counter("nvlink_buffer_overrun_errors_total", LINK, "Received packets dropped for a buffer overrun (NVLink 5).",
-            "NVML field 207"),
-    counter("nvlink_receive_errors_total", LINK, "Received packets with errors (NVLink 5).", "NVML field 208"),
+            "NVML field 207").judged(
+        _packet_errors("packets dropped for a buffer overrun")),
+    counter("nvlink_receive_errors_total", LINK, "Received packets with errors (NVLink 5).", "NVML field 208").judged(
+        _packet_errors("packets received with errors")),
     counter("nvlink_receive_remote_errors_total", LINK, "Received packets that the far side marked bad (NVLink 5).",
-            "NVML field 209"),
+            "NVML field 209").judged(
+        in_an_hour("nvlink_remote_errors", "packets marked bad by the far side", "nvlink_packet_errors_per_hour",
+                   reached=True)),
     counter("nvlink_receive_general_errors_total", LINK, "Received packets with a header mismatch (NVLink 5).",
-            "NVML field 210"),
+            "NVML field 210").judged(
+        _packet_errors("header mismatches")),
     counter("nvlink_local_link_integrity_errors_total", LINK, "Times local errors passed their threshold (NVLink 5).",
-            "NVML field 211"),
-    counter("nvlink_transmit_discards_total", LINK, "Packets discarded before sending (NVLink 5).", "NVML field 212"),
+            "NVML field 211").judged(
+        _packet_errors("times that local errors passed their threshold")),
+    counter("nvlink_transmit_discards_total", LINK, "Packets discarded before sending (NVLink 5).",
+            "NVML field 212").judged(
+        _packet_errors("packets discarded before sending")),
     counter("nvlink_recoveries_successful_total", LINK, "Link recoveries that succeeded (NVLink 5).", "NVML field 213"),
     counter("nvlink_recoveries_failed_total", LINK, "Link recoveries that failed: the link went down (NVLink 5).",
-            "NVML field 214"),
+            "NVML field 214").judged(
+        in_an_hour("nvlink_recovery_failed", "failed recoveries")),
     counter("nvlink_recoveries_total", LINK, "All link recoveries (NVLink 5).", "NVML field 215"),
     counter("nvlink_effective_errors_total", LINK, "Errors left after forward error correction (NVLink 5).",
             "NVML field 219"),

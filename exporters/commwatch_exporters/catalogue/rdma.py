@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.catalogue.metric import PORT, Metric, counter, gauge, info
+from commwatch_exporters.catalogue.metric import PORT, Metric, counter, gauge, in_a_minute, in_an_hour, info, sustained
 
 _PORTS = "sysfs /sys/class/infiniband/*/ports"
 _COUNTERS = f"{_PORTS}/*/counters"
@@ -74,23 +74,33 @@ _COUNTER_ROWS: tuple[Metric, ...] = (
             f"{_COUNTERS}/multicast_xmit_packets", opt_in=True),
     counter("rdma_port_receive_multicast_packets_total", PORT, "Multicast packets received.",
             f"{_COUNTERS}/multicast_rcv_packets", opt_in=True),
-    _sticky("symbol_errors_total", "Symbol errors of the physical link.", "symbol_error", _BITS_16),
+    _sticky("symbol_errors_total", "Symbol errors of the physical link.", "symbol_error", _BITS_16).judged(
+        in_an_hour("rdma_errors", "symbol errors", "rdma_symbol_errors_per_hour")),
     _sticky("link_error_recovery_total", "Times the link recovered from an error by itself.", "link_error_recovery",
-            _BITS_8),
+            _BITS_8).judged(
+        in_an_hour("rdma_errors", "recoveries of the link", "rdma_link_recoveries_per_hour"),
+        in_a_minute("rdma_errors", "recoveries of the link", "rdma_link_recoveries_per_minute")),
     _sticky("link_downed_total", "Times the link went down.", "link_downed", _BITS_8),
-    _sticky("receive_errors_total", "Packets received with errors.", "port_rcv_errors", _BITS_16),
+    _sticky("receive_errors_total", "Packets received with errors.", "port_rcv_errors", _BITS_16).judged(
+        in_an_hour("rdma_errors", "packets received with errors", "rdma_packet_errors_per_hour")),
     _sticky("receive_remote_physical_errors_total", "Packets that were marked bad before they came to this link.",
-            "port_rcv_remote_physical_errors", _BITS_16),
+            "port_rcv_remote_physical_errors", _BITS_16).judged(
+        in_an_hour("rdma_errors_upstream", "packets that were marked bad before", "rdma_packet_errors_per_hour")),
     _sticky("transmit_discards_total", "Packets dropped before sending, because of congestion or a link that is down.",
-            "port_xmit_discards", _BITS_16),
+            "port_xmit_discards", _BITS_16).judged(
+        sustained("rdma_dropping", "packets dropped before sending", "rdma_drops_per_minute", per_seconds=60.0)),
     _sticky("transmit_constraint_errors_total", "Packets not sent because of a partition or rate rule.",
-            "port_xmit_constraint_errors", _BITS_8),
+            "port_xmit_constraint_errors", _BITS_8).judged(
+        in_an_hour("rdma_packets_refused", "packets not sent", "rdma_packet_errors_per_hour")),
     _sticky("receive_constraint_errors_total", "Packets received and dropped because of a partition or rate rule.",
-            "port_rcv_constraint_errors", _BITS_8),
+            "port_rcv_constraint_errors", _BITS_8).judged(
+        in_an_hour("rdma_packets_refused", "packets received and dropped", "rdma_packet_errors_per_hour")),
     _sticky("local_link_integrity_errors_total", "Times the errors of the link passed the port's own threshold.",
-            "local_link_integrity_errors", _BITS_4),
+            "local_link_integrity_errors", _BITS_4).judged(
+        in_an_hour("rdma_errors", "times the link passed its own error threshold")),
     _sticky("excessive_buffer_overrun_errors_total", "Times the other end sent more than flow control allows.",
-            "excessive_buffer_overrun_errors", _BITS_4),
+            "excessive_buffer_overrun_errors", _BITS_4).judged(
+        in_an_hour("rdma_errors", "buffer overruns")),
     _sticky("vl15_dropped_total", "Management packets dropped.", "VL15_dropped", _BITS_16),
     _sticky("transmit_wait_ticks_total", "Ticks in which there was data and no credit to send it; how long a tick is "
             "depends on the adapter.", "port_xmit_wait", _BITS_32),
@@ -99,29 +109,41 @@ _COUNTER_ROWS: tuple[Metric, ...] = (
 _HARDWARE_ROWS: tuple[Metric, ...] = (
     _wrapping("out_of_sequence_total", "Packets that came out of order.", "out_of_sequence"),
     _wrapping("packet_sequence_errors_total", "Answers that told of a gap in the packets sent.",
-              "packet_seq_err, seq_err_naks_rcvd"),
+              "packet_seq_err, seq_err_naks_rcvd").judged(
+        sustained("rdma_retransmitting", "answers that told of a gap", "rdma_sequence_errors_per_second")),
     _wrapping("ack_timeouts_total", "Times no answer came in time and the packets were sent again.",
-              "local_ack_timeout_err, to_retransmits"),
+              "local_ack_timeout_err, to_retransmits").judged(
+        sustained("rdma_retransmitting", "times no answer came", "rdma_ack_timeouts_per_minute", per_seconds=60.0)),
     _wrapping("rnr_retries_total", "Answers that the other end is not ready to receive.",
-              "rnr_nak_retry_err, rnr_naks_rcvd"),
+              "rnr_nak_retry_err, rnr_naks_rcvd").judged(
+        sustained("rdma_retransmitting", "times the other end was not ready", "rdma_rnr_retries_per_minute",
+                  per_seconds=60.0)),
     _wrapping("retries_exceeded_total", "Connections given up after the last retry, by kernel name of the reason.",
-              "req_transport_retries_exceeded, req_rnr_retries_exceeded, max_retry_exceeded", f"{PORT} kind"),
+              "req_transport_retries_exceeded, req_rnr_retries_exceeded, max_retry_exceeded", f"{PORT} kind").judged(
+        in_an_hour("rdma_connections_lost", "connections given up")),
     _wrapping("implied_nak_sequence_errors_total", "Answers that showed by their number that packets were lost.",
-              "implied_nak_seq_err"),
+              "implied_nak_seq_err").judged(
+        sustained("rdma_retransmitting", "answers that showed a gap", "rdma_sequence_errors_per_second")),
     _wrapping("duplicate_requests_total", "Requests that came twice.", "duplicate_request"),
     _wrapping("out_of_buffer_total", "Packets dropped because no receive buffer was ready.", "out_of_buffer"),
     _wrapping("completion_errors_total",
               "Work that ended with an error, by its kernel name; flush errors rise when a job ends in good order.",
               "req_*_error, resp_*_error", f"{PORT} kind"),
-    _event("icrc_errors_total", "RoCE packets with a wrong check sum.", "rx_icrc_encapsulated"),
+    _event("icrc_errors_total", "RoCE packets with a wrong check sum.", "rx_icrc_encapsulated").judged(
+        in_an_hour("rdma_errors", "RoCE packets with a wrong check sum", "rdma_packet_errors_per_hour")),
     _event("ecn_marked_total", "RoCE packets received with a congestion mark.",
-           "np_ecn_marked_roce_packets, RxECNMrkd, rx_ecn_marked_pkts"),
+           "np_ecn_marked_roce_packets, RxECNMrkd, rx_ecn_marked_pkts").judged(
+        sustained("rdma_congested", "packets received with a congestion mark",
+                  "rdma_congestion_notifications_per_second")),
     _event("cnp_sent_total", "Congestion notifications sent.", "np_cnp_sent, cnpSent, tx_cnp_pkts"),
-    _event("cnp_handled_total", "Congestion notifications obeyed.", "rp_cnp_handled, cnpHandled, rx_cnp_pkts"),
+    _event("cnp_handled_total", "Congestion notifications obeyed.", "rp_cnp_handled, cnpHandled, rx_cnp_pkts").judged(
+        sustained("rdma_congested", "congestion notifications obeyed", "rdma_congestion_notifications_per_second")),
     _event("cnp_ignored_total", "Congestion notifications ignored.", "rp_cnp_ignored, cnpIgnored"),
-    _wrapping("adaptive_retransmissions_total", "Adaptive retransmissions.", "roce_adp_retrans"),
+    _wrapping("adaptive_retransmissions_total", "Adaptive retransmissions.", "roce_adp_retrans").judged(
+        sustained("rdma_retransmitting", "adaptive retransmissions", "rdma_sequence_errors_per_second")),
     _wrapping("adaptive_retransmission_timeouts_total", "Time-outs of adaptive retransmission.", "roce_adp_retrans_to"),
-    _wrapping("slow_restarts_total", "Times slow restart was used.", "roce_slow_restart"),
+    _wrapping("slow_restarts_total", "Times slow restart was used.", "roce_slow_restart").judged(
+        sustained("rdma_retransmitting", "slow restarts", "rdma_slow_restarts_per_second")),
     _wrapping("slow_restart_cnps_total", "Congestion notifications made by slow restart.", "roce_slow_restart_cnps"),
     _wrapping("slow_restart_transitions_total", "Changes to the state of slow restart.", "roce_slow_restart_trans"),
     _wrapping("receive_write_requests_total", "RDMA writes received.", "rx_write_requests", opt_in=True),
@@ -144,12 +166,16 @@ _VOLUME_ROWS: tuple[Metric, ...] = (
             "give them.", f"{_HARDWARE}/rx_bytes, rdma_rx_bytes", "bytes"),
     _event("transmit_packets_total", "Packets sent, as the bytes.", "tx_pkts, rdma_tx_packets"),
     _event("receive_packets_total", "Packets received, as the bytes.", "rx_pkts, rdma_rx_packets"),
-    _event("receive_drops_total", "Packets received and dropped.", "rx_drops"),
+    _event("receive_drops_total", "Packets received and dropped.", "rx_drops").judged(
+        sustained("rdma_dropping", "packets received and dropped", "rdma_drops_per_minute", per_seconds=60.0)),
     counter("rdma_retransmitted_bytes_total", PORT, "Bytes sent again.", f"{_HARDWARE}/retrans_bytes", "bytes"),
     _event("retransmitted_packets_total", "Packets sent again.", "retrans_pkts"),
     _event("retransmission_timeouts_total", "Times packets were sent again because no answer came in time.",
-           "retrans_timeout_events"),
-    _event("unresponsive_remote_total", "Times the other end did not answer at all.", "unresponsive_remote_events"),
+           "retrans_timeout_events").judged(
+        sustained("rdma_retransmitting", "times no answer came", "rdma_ack_timeouts_per_minute", per_seconds=60.0)),
+    _event("unresponsive_remote_total", "Times the other end did not answer at all.",
+           "unresponsive_remote_events").judged(
+        in_an_hour("rdma_connections_lost", "times the other end did not answer at all")),
     _event("impaired_connections_total", "Times a connection to another end became bad.",
            "impaired_remote_conn_events"),
     counter("rdma_work_request_errors_total", f"{PORT} kind", "RDMA reads and writes that failed, by kernel name.",

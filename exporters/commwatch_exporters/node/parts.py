@@ -177,6 +177,12 @@ class _Prepared(NamedTuple):
     places: Mapping[Identity, int]
 
 
+def column_of(kind: type[_Kind], metric: str) -> Column[_Kind] | KeyedColumn[_Kind]:
+    """The column of a metric that has no name in the kind, because none is asked for it alone."""
+    left = _other_labels(kind, metric)
+    return KeyedColumn(kind, metric, left[0]) if left else Column(kind, metric)
+
+
 class Parts:
     """One snapshot after the other by parts; what is the same in both is not made again."""
 

@@ -9,7 +9,7 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, interface_of, of_daemon, port_of
-from commwatch.findings.rules.ports import Told, sightings
+from commwatch.findings.rules.counted import Told, sightings
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.node.model import (
     Collector,

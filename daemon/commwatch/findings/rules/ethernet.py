@@ -8,16 +8,9 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.all_read import ALL_READ, all_read
 from commwatch.findings.rules.components import interface_of
-from commwatch.findings.rules.ports import (
-    ALL_READ,
-    Limit,
-    Told,
-    all_read,
-    columns_of,
-    risen,
-    sightings,
-)
+from commwatch.findings.rules.counted import Told, columns_of, risen, sightings
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.node.model import Interface
 
@@ -31,7 +24,6 @@ _ERRORS = {
     Interface.phy_pcs_symbol_errors: "symbol errors that were not mended",
 }
 _MODULE_FAULTS = frozenset({"bus_stuck", "high_temperature", "shorted"})
-_STORMS = (Limit(Interface.pause_storms, "long pauses sent", HOUR),)
 
 _DOWN_FOR = 60.0
 """Seconds: a switch that is restarted, or a link that trains, is back before."""
@@ -107,7 +99,7 @@ def module(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def storms(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces that stopped the network for long within the last hour."""
-    return risen("ethernet_pause_storm", facts, thresholds, _STORMS)
+    return risen("ethernet_pause_storm", facts, thresholds)
 
 
 def _speed_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
@@ -233,10 +225,16 @@ ETHERNET = RuleSet(
             thresholds=("ethernet_bit_error_ratio_max",),
         ),
         Rule(module, ("ethernet_module_fault",), reads=(Interface.module_events,), details=(Interface.info,)),
-        Rule(storms, ("ethernet_pause_storm",), reads=columns_of(_STORMS), details=(Interface.info,)),
+        Rule(storms, ("ethernet_pause_storm",), reads=columns_of("ethernet_pause_storm"), details=(Interface.info,)),
     ),
     windows=dict.fromkeys(
-        (Interface.phy_link_down, Interface.carrier_changes, Interface.module_events, *_ERRORS, *columns_of(_STORMS)),
+        (
+            Interface.phy_link_down,
+            Interface.carrier_changes,
+            Interface.module_events,
+            *_ERRORS,
+            *columns_of("ethernet_pause_storm"),
+        ),
         HOUR,
     ),
     judged={"ethernet_slow": _speed_judged, "ethernet_missing": _missing_judged},

@@ -10,10 +10,8 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
 from commwatch.findings.rules.components import interface_of
-from commwatch.findings.rules.ports import (
+from commwatch.findings.rules.counted import (
     SUSTAINED_OPENS_AFTER,
-    SUSTAINED_WINDOW,
-    Limit,
     Told,
     columns_of,
     risen,
@@ -22,24 +20,9 @@ from commwatch.findings.rules.ports import (
     windows_of,
 )
 from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch_exporters.catalogue.metric import SUSTAINED_SECONDS
 from commwatch_exporters.node.model import Interface
-from commwatch_exporters.node.parts import AnyColumn, Column, KeyedColumn
-
-_DROPS = "ethernet_drops_per_second"
-
-
-def _sustained(column: AnyColumn, what: str) -> Limit:
-    return Limit(column, what, SUSTAINED_WINDOW, _DROPS)
-
-
-_DROPPED = (
-    _sustained(Interface.phy_discards, "packets the port dropped for lack of buffers"),
-    _sustained(Interface.phy_transmit_discards, "packets the port dropped instead of sending"),
-    _sustained(Interface.out_of_buffer, "packets that found no buffer"),
-    _sustained(Interface.receive_missed, "packets the host gave no buffer"),
-)
-"""Not what the kernel calls dropped: it holds packets of protocols that no one here speaks."""
-_ALLOWANCE = (_sustained(Interface.allowance_exceeded, "packets held back or dropped"),)
+from commwatch_exporters.node.parts import Column, KeyedColumn
 
 _Pause: TypeAlias = "Column[Interface] | KeyedColumn[Interface]"
 _PAUSED: tuple[_Pause, ...] = (
@@ -53,8 +36,9 @@ _PAUSING: tuple[_Pause, ...] = (
 
 
 def dropping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Interfaces that go on dropping packets."""
-    return risen("ethernet_dropping", facts, thresholds, _DROPPED)
+    """Interfaces that go on dropping packets; not what the kernel calls dropped: it holds packets of protocols that no
+    one here speaks."""
+    return risen("ethernet_dropping", facts, thresholds)
 
 
 def paused(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -69,15 +53,15 @@ def pausing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def over_allowance(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Interfaces of cloud instances that want more than they may."""
-    return risen("ethernet_over_allowance", facts, thresholds, _ALLOWANCE)
+    return risen("ethernet_over_allowance", facts, thresholds)
 
 
 def _pauses(code: str, columns: Iterable[_Pause], facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     told: Told = {}
     most = thresholds.ethernet_pause_share_ratio
     for column in columns:
-        for interface, priority, seconds in facts.rises_keyed(column, SUSTAINED_WINDOW):
-            share = seconds / SUSTAINED_WINDOW
+        for interface, priority, seconds in facts.rises_keyed(column, SUSTAINED_SECONDS):
+            share = seconds / SUSTAINED_SECONDS
             if share > most:
                 of = f" for priority {priority}" if priority else ""
                 what = f"share of the last 2 min stopped{of}"
@@ -143,9 +127,9 @@ ETHERNET_TRAFFIC = RuleSet(
         Rule(
             dropping,
             ("ethernet_dropping",),
-            reads=columns_of(_DROPPED),
+            reads=columns_of("ethernet_dropping"),
             details=(Interface.info,),
-            thresholds=thresholds_of(_DROPPED),
+            thresholds=thresholds_of("ethernet_dropping"),
         ),
         Rule(
             paused,
@@ -164,13 +148,13 @@ ETHERNET_TRAFFIC = RuleSet(
         Rule(
             over_allowance,
             ("ethernet_over_allowance",),
-            reads=columns_of(_ALLOWANCE),
+            reads=columns_of("ethernet_over_allowance"),
             details=(Interface.info,),
-            thresholds=thresholds_of(_ALLOWANCE),
+            thresholds=thresholds_of("ethernet_over_allowance"),
         ),
     ),
     windows={
-        **windows_of((*_DROPPED, *_ALLOWANCE)),
-        **dict.fromkeys((*_PAUSED, *_PAUSING), SUSTAINED_WINDOW),
+        **windows_of("ethernet_dropping", "ethernet_over_allowance"),
+        **dict.fromkeys((*_PAUSED, *_PAUSING), SUSTAINED_SECONDS),
     },
 )

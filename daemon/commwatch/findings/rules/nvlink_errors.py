@@ -9,6 +9,7 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import nvlink_of
+from commwatch.findings.rules.counted import columns_of, risen, thresholds_of, windows_of
 from commwatch.findings.rules.nvlink import CAPACITY_PER_LINK, capacity_per_link
 from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
 from commwatch_exporters.node.model import NvLink
@@ -23,17 +24,6 @@ _CRC: Mapping[Column[NvLink], str] = {
 }
 _CRC_WINDOW = 60.0
 
-_PACKETS: Mapping[Column[NvLink], str] = {
-    NvLink.ecc_data_errors: "ECC errors",
-    NvLink.malformed_packets: "malformed packets",
-    NvLink.buffer_overrun_errors: "packets dropped for a buffer overrun",
-    NvLink.receive_errors: "packets received with errors",
-    NvLink.receive_general_errors: "header mismatches",
-    NvLink.local_link_integrity_errors: "times that local errors passed their threshold",
-    NvLink.transmit_discards: "packets discarded before sending",
-}
-"""Counters that stand still on a healthy link; all but the first of NVLink 5."""
-
 _EFFECTIVE_WINDOW = 600.0
 """Seconds over which errors left after forward error correction are counted."""
 _BITS = 8.0
@@ -41,9 +31,7 @@ _BITS = 8.0
 
 def failed_recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of which a retraining failed within the last hour."""
-    for link, count in facts.rises(NvLink.recoveries_failed, HOUR):
-        evidence = Evidence("failed recoveries in the last hour", count)
-        yield Sighting("nvlink_recovery_failed", nvlink_of(link), (evidence,))
+    return risen("nvlink_recovery_failed", facts, thresholds)
 
 
 def recovering(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -65,28 +53,13 @@ def recovering(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def replaying(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that sent again what had not arrived."""
-    least = thresholds.nvlink_replays_per_hour
-    for link, count in facts.rises(NvLink.replay_errors, HOUR):
-        if count >= least:
-            evidence = Evidence("replays in the last hour", count, "", least, "nvlink_replays_per_hour")
-            yield Sighting("nvlink_replays", nvlink_of(link), (evidence,))
+    return risen("nvlink_replays", facts, thresholds)
 
 
 def packet_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links that lost or damaged packets, and those that got them damaged from further away."""
-    least, key = thresholds.nvlink_packet_errors_per_hour, "nvlink_packet_errors_per_hour"
-    told: dict[Component, list[Evidence]] = {}
-    for column, words in _PACKETS.items():
-        for link, count in facts.rises(column, HOUR):
-            if count >= least:
-                evidence = Evidence(f"{words} in the last hour", count, "", least, key)
-                told.setdefault(nvlink_of(link), []).append(evidence)
-    for component, evidences in told.items():
-        yield Sighting("nvlink_packet_errors", component, tuple(evidences))
-    for link, count in facts.rises(NvLink.receive_remote_errors, HOUR):
-        if count >= least:
-            evidence = Evidence("packets marked bad by the far side in the last hour", count, "", least, key)
-            yield Sighting("nvlink_remote_errors", nvlink_of(link), (evidence,))
+    yield from risen("nvlink_packet_errors", facts, thresholds)
+    yield from risen("nvlink_remote_errors", facts, thresholds)
 
 
 def bit_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -210,19 +183,24 @@ NVLINK_ERRORS = RuleSet(
         ),
     ),
     rules=(
-        Rule(failed_recovery, ("nvlink_recovery_failed",), reads=(NvLink.recoveries_failed,)),
+        Rule(failed_recovery, ("nvlink_recovery_failed",), reads=columns_of("nvlink_recovery_failed")),
         Rule(
             recovering,
             ("nvlink_recovering", "nvlink_recovered"),
             reads=_RECOVERIES,
             thresholds=("nvlink_recoveries_per_hour", "nvlink_recoveries_per_day"),
         ),
-        Rule(replaying, ("nvlink_replays",), reads=(NvLink.replay_errors,), thresholds=("nvlink_replays_per_hour",)),
+        Rule(
+            replaying,
+            ("nvlink_replays",),
+            reads=columns_of("nvlink_replays"),
+            thresholds=thresholds_of("nvlink_replays"),
+        ),
         Rule(
             packet_errors,
             ("nvlink_packet_errors", "nvlink_remote_errors"),
-            reads=(*_PACKETS, NvLink.receive_remote_errors),
-            thresholds=("nvlink_packet_errors_per_hour",),
+            reads=(*columns_of("nvlink_packet_errors"), *columns_of("nvlink_remote_errors")),
+            thresholds=thresholds_of("nvlink_packet_errors"),
         ),
         Rule(
             bit_errors,
@@ -232,12 +210,9 @@ NVLINK_ERRORS = RuleSet(
         ),
     ),
     windows={
-        NvLink.recoveries_failed: HOUR,
-        NvLink.replay_errors: HOUR,
-        NvLink.receive_remote_errors: HOUR,
+        **windows_of("nvlink_recovery_failed", "nvlink_replays", "nvlink_packet_errors", "nvlink_remote_errors"),
         NvLink.effective_errors: _EFFECTIVE_WINDOW,
         **dict.fromkeys(_RECOVERIES, DAY),
         **dict.fromkeys(_CRC, _CRC_WINDOW),
-        **dict.fromkeys(_PACKETS, HOUR),
     },
 )

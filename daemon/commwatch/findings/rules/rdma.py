@@ -8,8 +8,8 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.all_read import ALL_READ, all_read
 from commwatch.findings.rules.components import port_of
-from commwatch.findings.rules.ports import ALL_READ, all_read
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.node.model import RdmaPort
 from commwatch_exporters.state_words import RDMA_PHYSICAL_STATES, RDMA_STATES, word_of

@@ -9,39 +9,12 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
 from commwatch.findings.rules.components import port_of
-from commwatch.findings.rules.ports import (
-    MINUTE,
-    Limit,
-    Told,
-    columns_of,
-    risen,
-    sightings,
-    thresholds_of,
-    windows_of,
-)
-from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch.findings.rules.counted import Told, columns_of, risen, sightings, thresholds_of, windows_of
+from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import RdmaPort, SourceCounter
 
-_PACKETS = "rdma_packet_errors_per_hour"
 _SATURATED = 4
-
-_LINK = (
-    Limit(RdmaPort.symbol_errors, "symbol errors", HOUR, "rdma_symbol_errors_per_hour", HOUR),
-    Limit(RdmaPort.link_error_recovery, "recoveries of the link", MINUTE, "rdma_link_recoveries_per_minute", MINUTE),
-    Limit(RdmaPort.link_error_recovery, "recoveries of the link", HOUR, "rdma_link_recoveries_per_hour", HOUR),
-    Limit(RdmaPort.local_link_integrity_errors, "times the link passed its own error threshold", HOUR),
-    Limit(RdmaPort.excessive_buffer_overrun_errors, "buffer overruns", HOUR),
-    Limit(RdmaPort.receive_errors, "packets received with errors", HOUR, _PACKETS, HOUR),
-    Limit(RdmaPort.icrc_errors, "RoCE packets with a wrong check sum", HOUR, _PACKETS, HOUR),
-)
-_UPSTREAM = (
-    Limit(RdmaPort.receive_remote_physical_errors, "packets that were marked bad before", HOUR, _PACKETS, HOUR),
-)
-_REFUSED = (
-    Limit(RdmaPort.transmit_constraint_errors, "packets not sent", HOUR, _PACKETS, HOUR),
-    Limit(RdmaPort.receive_constraint_errors, "packets received and dropped", HOUR, _PACKETS, HOUR),
-)
 
 _SIDE_COUNTERS = frozenset({"rdma_port_transmit_wait_ticks_total", "rdma_port_vl15_dropped_total"})
 """They count congestion and management packets, and fill up on healthy ports."""
@@ -49,17 +22,17 @@ _SIDE_COUNTERS = frozenset({"rdma_port_transmit_wait_ticks_total", "rdma_port_vl
 
 def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports of which the own link damages packets, recovers, or breaks flow control."""
-    return risen("rdma_errors", facts, thresholds, _LINK)
+    return risen("rdma_errors", facts, thresholds)
 
 
 def upstream(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that receive packets which were damaged elsewhere."""
-    return risen("rdma_errors_upstream", facts, thresholds, _UPSTREAM)
+    return risen("rdma_errors_upstream", facts, thresholds)
 
 
 def refused(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports on which a partition or rate rule refuses packets."""
-    return risen("rdma_packets_refused", facts, thresholds, _REFUSED)
+    return risen("rdma_packets_refused", facts, thresholds)
 
 
 def saturated(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -142,21 +115,25 @@ RDMA_ERRORS = RuleSet(
     ),
     rules=(
         Rule(
-            errors, ("rdma_errors",), reads=columns_of(_LINK), details=(RdmaPort.info,), thresholds=thresholds_of(_LINK)
+            errors,
+            ("rdma_errors",),
+            reads=columns_of("rdma_errors"),
+            details=(RdmaPort.info,),
+            thresholds=thresholds_of("rdma_errors"),
         ),
         Rule(
             upstream,
             ("rdma_errors_upstream",),
-            reads=columns_of(_UPSTREAM),
+            reads=columns_of("rdma_errors_upstream"),
             details=(RdmaPort.info,),
-            thresholds=thresholds_of(_UPSTREAM),
+            thresholds=thresholds_of("rdma_errors_upstream"),
         ),
         Rule(
             refused,
             ("rdma_packets_refused",),
-            reads=columns_of(_REFUSED),
+            reads=columns_of("rdma_packets_refused"),
             details=(RdmaPort.info,),
-            thresholds=thresholds_of(_REFUSED),
+            thresholds=thresholds_of("rdma_packets_refused"),
         ),
         Rule(
             saturated,
@@ -165,5 +142,5 @@ RDMA_ERRORS = RuleSet(
             details=(RdmaPort.info,),
         ),
     ),
-    windows=windows_of((*_LINK, *_UPSTREAM, *_REFUSED)),
+    windows=windows_of("rdma_errors", "rdma_errors_upstream", "rdma_packets_refused"),
 )

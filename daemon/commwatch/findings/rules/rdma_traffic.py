@@ -9,11 +9,8 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
 from commwatch.findings.rules.components import port_of
-from commwatch.findings.rules.ports import (
-    MINUTE,
+from commwatch.findings.rules.counted import (
     SUSTAINED_OPENS_AFTER,
-    SUSTAINED_WINDOW,
-    Limit,
     Told,
     columns_of,
     risen,
@@ -22,56 +19,23 @@ from commwatch.findings.rules.ports import (
     thresholds_of,
     windows_of,
 )
-from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch_exporters.catalogue.metric import SUSTAINED_SECONDS
 from commwatch_exporters.node.model import RdmaPort
-from commwatch_exporters.node.parts import AnyColumn
 
 _BASELINE = 1200.0
 """Seconds: as far back as the history of a counter goes that moves every 5 s."""
 _CONGESTED_FOR = 120.0
 """Seconds for which the wait must be longer than before: later it is what the port is used to."""
 
-_SEQUENCE = "rdma_sequence_errors_per_second"
-_TIMEOUTS = "rdma_ack_timeouts_per_minute"
-_SLOW = "rdma_slow_restarts_per_second"
-_DROPS = "rdma_drops_per_minute"
-_NOTIFICATIONS = "rdma_congestion_notifications_per_second"
-
-
-def _sustained(column: AnyColumn, what: str, threshold: str, per: float = 1.0) -> Limit:
-    return Limit(column, what, SUSTAINED_WINDOW, threshold, per)
-
-
-_RETRANSMISSIONS = (
-    _sustained(RdmaPort.ack_timeouts, "times no answer came", _TIMEOUTS, MINUTE),
-    _sustained(RdmaPort.retransmission_timeouts, "times no answer came", _TIMEOUTS, MINUTE),
-    _sustained(RdmaPort.packet_sequence_errors, "answers that told of a gap", _SEQUENCE),
-    _sustained(RdmaPort.implied_nak_sequence_errors, "answers that showed a gap", _SEQUENCE),
-    _sustained(RdmaPort.adaptive_retransmissions, "adaptive retransmissions", _SEQUENCE),
-    _sustained(RdmaPort.rnr_retries, "times the other end was not ready", "rdma_rnr_retries_per_minute", MINUTE),
-    _sustained(RdmaPort.slow_restarts, "slow restarts", _SLOW),
-)
-_DROPPED = (
-    _sustained(RdmaPort.port_transmit_discards, "packets dropped before sending", _DROPS, MINUTE),
-    _sustained(RdmaPort.receive_drops, "packets received and dropped", _DROPS, MINUTE),
-)
-_CONNECTIONS = (
-    Limit(RdmaPort.retries_exceeded, "connections given up", HOUR),
-    Limit(RdmaPort.unresponsive_remote, "times the other end did not answer at all", HOUR),
-)
-_CONGESTION = (
-    _sustained(RdmaPort.cnp_handled, "congestion notifications obeyed", _NOTIFICATIONS),
-    _sustained(RdmaPort.ecn_marked, "packets received with a congestion mark", _NOTIFICATIONS),
-)
-
 
 def retransmitting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that go on sending packets again."""
     told: Told = {}
-    tell_rises(facts, thresholds, _RETRANSMISSIONS, told)
-    sent = dict(facts.rises(RdmaPort.transmit_packets, SUSTAINED_WINDOW))
+    tell_rises("rdma_retransmitting", facts, thresholds, told)
+    sent = dict(facts.rises(RdmaPort.transmit_packets, SUSTAINED_SECONDS))
     most = thresholds.rdma_retransmitted_share_ratio
-    for port, again in facts.rises(RdmaPort.retransmitted_packets, SUSTAINED_WINDOW):
+    for port, again in facts.rises(RdmaPort.retransmitted_packets, SUSTAINED_SECONDS):
         packets = sent.get(port)
         if packets and again / packets > most:
             what = "share of packets that were sent again in the last 2 min"
@@ -82,18 +46,18 @@ def retransmitting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def dropping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that go on dropping packets."""
-    return risen("rdma_dropping", facts, thresholds, _DROPPED)
+    return risen("rdma_dropping", facts, thresholds)
 
 
 def connections(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports on which connections were given up within the last hour."""
-    return risen("rdma_connections_lost", facts, thresholds, _CONNECTIONS)
+    return risen("rdma_connections_lost", facts, thresholds)
 
 
 def congested(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that are told to slow down, or wait for credit far longer than before."""
     told: Told = {}
-    tell_rises(facts, thresholds, _CONGESTION, told)
+    tell_rises("rdma_congested", facts, thresholds, told)
     _tell_waits(facts, thresholds, told)
     return sightings("rdma_congested", told)
 
@@ -104,11 +68,11 @@ def _tell_waits(facts: Facts, thresholds: Thresholds, told: Told) -> None:
     How long a tick is depends on the adapter, so that a port can be held against itself alone. Where it carried less
     before than now, there is nothing to hold it against.
     """
-    ticks = dict(facts.rises(RdmaPort.port_transmit_wait_ticks, SUSTAINED_WINDOW))
+    ticks = dict(facts.rises(RdmaPort.port_transmit_wait_ticks, SUSTAINED_SECONDS))
     if not ticks:
         return
     ticks_of_all = dict(facts.rises(RdmaPort.port_transmit_wait_ticks, _BASELINE))
-    packets = dict(facts.rises(RdmaPort.port_transmit_packets, SUSTAINED_WINDOW))
+    packets = dict(facts.rises(RdmaPort.port_transmit_packets, SUSTAINED_SECONDS))
     packets_of_all = dict(facts.rises(RdmaPort.port_transmit_packets, _BASELINE))
     for port, waited in ticks.items():
         sent = packets.get(port, 0.0)
@@ -181,29 +145,31 @@ RDMA_TRAFFIC = RuleSet(
         Rule(
             retransmitting,
             ("rdma_retransmitting",),
-            reads=(*columns_of(_RETRANSMISSIONS), RdmaPort.retransmitted_packets, RdmaPort.transmit_packets),
+            reads=(*columns_of("rdma_retransmitting"), RdmaPort.retransmitted_packets, RdmaPort.transmit_packets),
             details=(RdmaPort.info,),
-            thresholds=(*thresholds_of(_RETRANSMISSIONS), "rdma_retransmitted_share_ratio"),
+            thresholds=(*thresholds_of("rdma_retransmitting"), "rdma_retransmitted_share_ratio"),
         ),
         Rule(
             dropping,
             ("rdma_dropping",),
-            reads=columns_of(_DROPPED),
+            reads=columns_of("rdma_dropping"),
             details=(RdmaPort.info,),
-            thresholds=thresholds_of(_DROPPED),
+            thresholds=thresholds_of("rdma_dropping"),
         ),
-        Rule(connections, ("rdma_connections_lost",), reads=columns_of(_CONNECTIONS), details=(RdmaPort.info,)),
+        Rule(
+            connections, ("rdma_connections_lost",), reads=columns_of("rdma_connections_lost"), details=(RdmaPort.info,)
+        ),
         Rule(
             congested,
             ("rdma_congested",),
-            reads=(*columns_of(_CONGESTION), RdmaPort.port_transmit_wait_ticks, RdmaPort.port_transmit_packets),
+            reads=(*columns_of("rdma_congested"), RdmaPort.port_transmit_wait_ticks, RdmaPort.port_transmit_packets),
             details=(RdmaPort.info,),
-            thresholds=(*thresholds_of(_CONGESTION), "rdma_wait_rise_factor"),
+            thresholds=(*thresholds_of("rdma_congested"), "rdma_wait_rise_factor"),
         ),
     ),
     windows={
-        **windows_of((*_RETRANSMISSIONS, *_DROPPED, *_CONNECTIONS, *_CONGESTION)),
-        **dict.fromkeys((RdmaPort.transmit_packets, RdmaPort.retransmitted_packets), SUSTAINED_WINDOW),
+        **windows_of("rdma_retransmitting", "rdma_dropping", "rdma_connections_lost", "rdma_congested"),
+        **dict.fromkeys((RdmaPort.transmit_packets, RdmaPort.retransmitted_packets), SUSTAINED_SECONDS),
         **dict.fromkeys((RdmaPort.port_transmit_wait_ticks, RdmaPort.port_transmit_packets), _BASELINE),
     },
 )

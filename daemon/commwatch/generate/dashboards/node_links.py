@@ -22,13 +22,13 @@ from commwatch.generate.dashboards.words import (
     added,
     highest_rate,
 )
+from commwatch_exporters.catalogue import LIMITS
 
-LINK_ERRORS = (
-    "commwatch_nvlink_replay_errors", "commwatch_nvlink_ecc_data_errors", "commwatch_nvlink_malformed_packets",
-    "commwatch_nvlink_buffer_overrun_errors", "commwatch_nvlink_receive_errors",
-    "commwatch_nvlink_receive_remote_errors", "commwatch_nvlink_receive_general_errors",
-    "commwatch_nvlink_local_link_integrity_errors", "commwatch_nvlink_transmit_discards",
-)  # fmt: skip
+LINK_ERRORS = tuple(
+    metric.name.removesuffix("_total")
+    for finding in ("nvlink_replays", "nvlink_packet_errors", "nvlink_remote_errors")
+    for metric, _ in LIMITS[finding]
+)
 """Of all generations; a healthy link has none. CRC errors stand apart: single ones are normal."""
 CRC_ERRORS = ("commwatch_nvlink_crc_flit_errors", "commwatch_nvlink_crc_data_errors")
 """NVLink 1 to 4."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from commwatch.generate.dashboards.panels import (
     Column,
     PanelRow,
@@ -15,45 +13,9 @@ from commwatch.generate.dashboards.panels import (
     more_is_bad,
 )
 from commwatch.generate.dashboards.words import CARRIER, EXPECTED, NEEDS_ETHERNET, NEEDS_RDMA, PORT_STATE
+from commwatch.generate.limits import each_of
 
 _PORT = "device, port"
-_RDMA_ERRORS = {
-    "commwatch_rdma_port_symbol_errors": "round(increase(%s[1h])) / @rdma_symbol_errors_per_hour@",
-    "commwatch_rdma_port_receive_errors": "round(increase(%s[1h])) / @rdma_packet_errors_per_hour@",
-    "commwatch_rdma_icrc_errors": "round(increase(%s[1h])) / @rdma_packet_errors_per_hour@",
-    "commwatch_rdma_port_local_link_integrity_errors": "round(increase(%s[1h]))",
-    "commwatch_rdma_port_excessive_buffer_overrun_errors": "round(increase(%s[1h]))",
-    "commwatch_rdma_port_link_error_recovery": "round(increase(%s[1h])) / @rdma_link_recoveries_per_hour@",
-}
-"""Over the limit that the alert has for each; of two kinds a single one is an alert."""
-_RETRANSMISSIONS = {
-    "commwatch_rdma_ack_timeouts": "60 * rate(%s[$__rate_interval]) / @rdma_ack_timeouts_per_minute@",
-    "commwatch_rdma_retransmission_timeouts": "60 * rate(%s[$__rate_interval]) / @rdma_ack_timeouts_per_minute@",
-    "commwatch_rdma_packet_sequence_errors": "rate(%s[$__rate_interval]) / @rdma_sequence_errors_per_second@",
-    "commwatch_rdma_implied_nak_sequence_errors": "rate(%s[$__rate_interval]) / @rdma_sequence_errors_per_second@",
-    "commwatch_rdma_adaptive_retransmissions": "rate(%s[$__rate_interval]) / @rdma_sequence_errors_per_second@",
-    "commwatch_rdma_rnr_retries": "60 * rate(%s[$__rate_interval]) / @rdma_rnr_retries_per_minute@",
-    "commwatch_rdma_slow_restarts": "rate(%s[$__rate_interval]) / @rdma_slow_restarts_per_second@",
-}
-_REFUSED = {
-    "commwatch_rdma_port_transmit_constraint_errors": "round(increase(%s[1h]))",
-    "commwatch_rdma_port_receive_constraint_errors": "round(increase(%s[1h]))",
-}
-_MARKS = {
-    "commwatch_rdma_cnp_handled": "rate(%s[$__rate_interval])",
-    "commwatch_rdma_ecn_marked": "rate(%s[$__rate_interval])",
-}
-
-
-def _each(calls: Mapping[str, str]) -> str:
-    """Each counter by its own name, of the worst port; those that an adapter lacks do not matter."""
-    parts = (
-        f'label_replace({call % f"{counter}_total{{@node@}}"}, "counter",'
-        f' "{counter.removeprefix("commwatch_rdma_")}", "", "")'
-        for counter, call in calls.items()
-    )
-    return f"max by (counter) ({' or '.join(parts)})"
-
 
 NETWORK = PanelRow("RDMA and Ethernet", (
     Table(title="RDMA ports", description="Each port: state, speed, use, and what went wrong within an hour.",
@@ -95,17 +57,19 @@ NETWORK = PanelRow("RDMA and Ethernet", (
            scale=high_is_bad("port_at_limit_ratio", "info", "CommwatchPortAtLimit")),
     Series(title="RDMA, errors of the link",
            description="Errors within an hour over what makes a ticket, by counter, the worst port.",
-           queries=(Query(_each(_RDMA_ERRORS), "{{counter}}", due="with RDMA"),), unit="percentunit",
+           queries=(Query(each_of("rdma_errors", "@node@", of_limit=True), "{{counter}}", due="with RDMA"),),
+           unit="percentunit",
            scale=any_is_bad("warning", "CommwatchRdmaErrors"),
            alerts=("CommwatchRdmaCounterSaturated",), no_data=NEEDS_RDMA),
     Series(title="RDMA, sent again",
            description="Signs of lost packets over the rate that makes a ticket, by counter, the worst port.",
-           queries=(Query(_each(_RETRANSMISSIONS), "{{counter}}", due="with RDMA"),), unit="percentunit",
+           queries=(Query(each_of("rdma_retransmitting", "@node@", of_limit=True), "{{counter}}", due="with RDMA"),),
+           unit="percentunit",
            scale=any_is_bad("warning", "CommwatchRdmaRetransmitting"),
            alerts=("CommwatchRdmaDropping",), no_data=NEEDS_RDMA),
     Series(title="RDMA, congestion",
            description="Marks and notifications of congestion on RoCE per second, the worst port.",
-           queries=(Query(_each(_MARKS), "{{counter}}", due="with RDMA"),),
+           queries=(Query(each_of("rdma_congested", "@node@"), "{{counter}}", due="with RDMA"),),
            unit="cps", scale=high_is_bad("rdma_congestion_notifications_per_second", "info", "CommwatchRdmaCongested"),
            no_data="Needs RDMA ports of RoCE."),
     Series(title="RDMA, waits for credit",
@@ -169,7 +133,7 @@ NETWORK = PanelRow("RDMA and Ethernet", (
            scale=any_is_bad("warning", "CommwatchEthernetModuleFault"), no_data=NEEDS_ETHERNET),
     Series(title="RDMA, refused",
            description="Packets within an hour that a rule for partitions or rates refused, the worst port.",
-           queries=(Query(_each(_REFUSED), "{{counter}}", due="with RDMA"),),
+           queries=(Query(each_of("rdma_packets_refused", "@node@"), "{{counter}}", due="with RDMA"),),
            scale=more_is_bad("rdma_packet_errors_per_hour", "warning", "CommwatchRdmaPacketsRefused"),
            no_data=NEEDS_RDMA),
     Series(title="Ethernet, bytes of the port", description="What the physical ports sent, RDMA among it.",

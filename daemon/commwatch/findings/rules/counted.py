@@ -1,0 +1,89 @@
+"""Counters of links and ports that are held against the limits of their rows in the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.components import interface_of, nvlink_of, port_of
+from commwatch_exporters.catalogue import LIMITS
+from commwatch_exporters.catalogue.metric import SUSTAINED_SECONDS, Limit
+from commwatch_exporters.node.model import Interface, NvLink, RdmaPort
+from commwatch_exporters.node.parts import AnyColumn, column_of
+
+_Counted: TypeAlias = "NvLink | RdmaPort | Interface"
+
+Told: TypeAlias = "dict[Component, list[Evidence]]"
+"""What is found, by component."""
+
+SUSTAINED_OPENS_AFTER = 2 * SUSTAINED_SECONDS
+"""Seconds for which a rate must stay too high: longer than it is taken over, so that one burst opens nothing."""
+
+_KINDS: Mapping[str, type[NvLink | RdmaPort | Interface]] = {
+    "nvlink": NvLink, "rdma": RdmaPort, "ethernet": Interface,
+}  # fmt: skip
+"""By the first word of the metric."""
+_SPANS: Mapping[float, str] = {60.0: "minute", SUSTAINED_SECONDS: "2 min", 3600.0: "hour"}
+
+
+class _Row(NamedTuple):
+    column: AnyColumn
+    limit: Limit
+
+
+_ROWS: Mapping[str, tuple[_Row, ...]] = {
+    code: tuple(_Row(column_of(_KINDS[metric.name.split("_")[1]], metric.name), limit) for metric, limit in limits)
+    for code, limits in LIMITS.items()
+}
+"""By code of the finding."""
+
+
+def tell_rises(code: str, facts: Facts, thresholds: Thresholds, told: Told) -> None:
+    """Add what rose beyond the limits of a code."""
+    for column, limit in _ROWS[code]:
+        most = limit.most(getattr(thresholds, limit.threshold)) if limit.threshold else None
+        for part, kind, rise in facts.rises_keyed(column, limit.window_seconds):
+            if limit.is_passed(rise, most):
+                of = f" ({kind.replace('_', ' ')})" if kind else ""
+                what = f"{limit.what}{of} in the last {_SPANS[limit.window_seconds]}"
+                told.setdefault(_component(part), []).append(Evidence(what, rise, "", most, limit.threshold))
+
+
+def _component(part: _Counted) -> Component:
+    if isinstance(part, NvLink):
+        return nvlink_of(part)
+    return port_of(part) if isinstance(part, RdmaPort) else interface_of(part)
+
+
+def risen(code: str, facts: Facts, thresholds: Thresholds) -> Iterator[Sighting]:
+    """The links, RDMA ports or interfaces of which counters rose beyond the limits of a code."""
+    told: Told = {}
+    tell_rises(code, facts, thresholds, told)
+    return sightings(code, told)
+
+
+def sightings(code: str, told: Told) -> Iterator[Sighting]:
+    """One of each component."""
+    for component, evidence in told.items():
+        yield Sighting(code, component, tuple(evidence))
+
+
+def columns_of(code: str) -> tuple[AnyColumn, ...]:
+    """The counters of a code, each once."""
+    return tuple(dict.fromkeys(column for column, _ in _ROWS[code]))
+
+
+def thresholds_of(code: str) -> tuple[str, ...]:
+    """The keys that they are held against, each once."""
+    return tuple(dict.fromkeys(limit.threshold for _, limit in _ROWS[code] if limit.threshold))
+
+
+def windows_of(*codes: str) -> dict[AnyColumn, float]:
+    """How long changes of each counter must be kept."""
+    longest: dict[AnyColumn, float] = {}
+    for column, limit in (row for code in codes for row in _ROWS[code]):
+        longest[column] = max(limit.window_seconds, longest.get(column, 0.0))
+    return longest
