@@ -44,7 +44,7 @@ class Page(HTMLParser):
 
 def made(document: Diagnosis, identity: Identity | None = None) -> str:
     known = known_of(document)
-    return report(document, identity or identity_of(known.snapshot, "node7", "6.8.0"), 0.6)
+    return report(document, identity or identity_of(known, "node7", "6.8.0"), 0.6)
 
 
 def page(document: Diagnosis) -> Page:
@@ -111,7 +111,7 @@ def test_hostile_names_stay_texts() -> None:
         maintenance=HOSTILE,
     )
     known = known_of(hostile, {("commwatch_gpu_info", ("9", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)): 1})
-    text = made(hostile, identity_of(known.snapshot, HOSTILE, HOSTILE))
+    text = made(hostile, identity_of(known, HOSTILE, HOSTILE))
     found = Page(text)
 
     assert found.open == []

@@ -16,13 +16,15 @@ from commwatch.diagnosis import stress_run
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Rise, Stress
 from commwatch.diagnosis.stress import rises_between, stress
-from commwatch.diagnosis.stress_run import BadStress, seen_by, stress_seconds, sustained, under_load
+from commwatch.diagnosis.stress_run import BadStress, Look, look_of, seen_by, stress_seconds, sustained, under_load
 from commwatch.errors import CommwatchError
 from commwatch.probes.by_hand.answer import Answer, StepRow
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.workload import plan_cycle
 from commwatch.state.control import DaemonAbsent
+from commwatch_exporters.node.model import Gpu, NvLink
+from commwatch_exporters.node.parts import AnyColumn
 from diagnosis.exposed import known_of
 from support.facts import NOW, Numbers, shipped
 
@@ -136,7 +138,7 @@ def test_a_quick_diagnosis_says_nothing_and_a_full_one_how_to_stress() -> None:
         ({"held": {"GPU3": ("too hot, by the driver",)}}, "failed", "GPU3: too hot, by the driver"),
         ({"slow_links": ("PCIe link of GPU2",)}, "failed", "PCIe link of GPU2: below its generation"),
         (
-            {"rises": (Rise("commwatch_gpu_performance_limited_seconds_total", "GPU1", "power", 12.0),)},
+            {"rises": (Rise(Gpu.performance_limited_seconds, "GPU1", "power", 12.0),)},
             "notice",
             "GPU1 held for 12 s by power limit",
         ),
@@ -150,15 +152,15 @@ def test_what_held_the_gpus(changes: Mapping[str, Any], verdict: str, says: str)
 
 
 @pytest.mark.parametrize(
-    ("metric", "where", "verdict", "says"),
+    ("counter", "where", "verdict", "says"),
     [
-        ("commwatch_nvlink_recovery_errors_total", "GPU3 link 2", "failed", "GPU3 link 2: 1 NVLink recoveries"),
-        ("commwatch_pcie_replays_total", "GPU1", "notice", "GPU1: 1 PCIe replays"),
+        (NvLink.recovery_errors, "GPU3 link 2", "failed", "GPU3 link 2: 1 NVLink recoveries"),
+        (Gpu.pcie_replays, "GPU1", "notice", "GPU1: 1 PCIe replays"),
     ],
 )
-def test_what_the_links_did(metric: str, where: str, verdict: str, says: str) -> None:
+def test_what_the_links_did(counter: AnyColumn, where: str, verdict: str, says: str) -> None:
     """A link that was trained again under load is a fault, one that sent again is worth knowing."""
-    check = checks(run(rises=(Rise(metric, where, "", 1.0),)))[LINKS]
+    check = checks(run(rises=(Rise(counter, where, "", 1.0),)))[LINKS]
 
     assert (check.verdict, check.measured) == (verdict, says)
 
@@ -185,9 +187,9 @@ def test_only_what_rose_between_the_snapshots_counts() -> None:
         "commwatch_gpu_performance_limited_seconds_total": {(*gpu, "thermal"): 7.5, (*gpu, "power"): 1.01},
     }
 
-    assert rises_between(known_of(before).snapshot, known_of(after).snapshot) == (
-        ("commwatch_pcie_replays_total", "GPU0", "", 3.0),
-        ("commwatch_gpu_performance_limited_seconds_total", "GPU0", "thermal", 4.5),
+    assert rises_between(known_of(before).facts.node, known_of(after).facts.node) == (
+        (Gpu.pcie_replays, "GPU0", "", 3.0),
+        (Gpu.performance_limited_seconds, "GPU0", "thermal", 4.5),
     )
 
 
@@ -196,7 +198,7 @@ def test_only_what_rose_between_the_snapshots_counts() -> None:
 
 def test_only_looks_at_a_loaded_gpu_count() -> None:
     """Not those of the first seconds, when the daemon still shows the idle GPU, nor those after the end."""
-    looks = [msgspec.structs.replace(known_of({}).snapshot, time=NOW + at) for at in (0, 10.9, 11, 30, 30.1)]
+    looks = [Look(NOW + at, frozenset(), frozenset()) for at in (0, 10.9, 11, 30, 30.1)]
 
     assert [one.time - NOW for one in under_load(looks, NOW + 30, 30.0)] == [11, 30]
     assert under_load(looks, NOW + 10, 10.0) == []
@@ -210,15 +212,15 @@ def test_what_the_looks_saw_is_judged_by_the_rules_of_the_findings() -> None:
     slow = {"commwatch_pcie_link_degraded": {(*gpu, "generation"): 1.0}}
     held = {"commwatch_gpu_clocks_event_reason": reasons}
 
-    looks = [known_of(numbers).snapshot for numbers in (capped, held, slow)]
+    looks = [look_of(known_of(numbers).snapshot, shipped()) for numbers in (capped, held, slow)]
 
-    assert seen_by(looks[:1], shipped()) == ({}, ())
-    assert seen_by(looks, shipped()) == ({"GPU3": ("too hot, by the hardware",)}, ("PCIe link of GPU3",))
+    assert seen_by(looks[:1]) == ({}, ())
+    assert seen_by(looks) == ({"GPU3": ("too hot, by the hardware",)}, ("PCIe link of GPU3",))
 
 
 def test_the_daemon_is_looked_at_until_the_load_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look without an answer is one less; of the others what the rules read is kept."""
-    flag = {("3", "0000:13:00.0", "gpu_idle"): 1.0}
+    """A look without an answer is one less; of the others what the rules see is kept."""
+    flag = {("3", "0000:13:00.0", "hw_thermal_slowdown"): 1.0}
     numbers: Numbers = {"commwatch_gpu_clocks_event_reason": flag, "commwatch_simulated": {(): 1.0}}
     answers = [msgspec.to_builtins(known_of(numbers).snapshot)] * 2
     asked = threading.Event()
@@ -231,14 +233,13 @@ def test_the_daemon_is_looked_at_until_the_load_ends(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(stress_run, "ask_daemon", ask)
     monkeypatch.setattr(stress_run, "LOOK_SECONDS", 0.001)
-    looks = stress_run.Looks(Config(paths=Paths(state=str(tmp_path))))
+    looks = stress_run.Looks(Config(paths=Paths(state=str(tmp_path))), shipped())
     looks.start()
     assert asked.wait(10)
     looks.stop()
 
-    assert [[metric.name for metric in one.metrics] for one in looks.taken] == [
-        ["commwatch_gpu_clocks_event_reason"]
-    ] * 2
+    held = frozenset({("GPU3", "too hot, by the hardware")})
+    assert looks.taken == [Look(NOW, held, frozenset())] * 2
 
 
 def test_without_the_daemon_the_bandwidth_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

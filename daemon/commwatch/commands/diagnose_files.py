@@ -71,8 +71,8 @@ def _identity(known: Known) -> Identity:
 
     simulated = known.snapshot.simulated
     if simulated is not None:
-        return identity_of(known.snapshot, f"simulated node {simulated}", "")
-    return identity_of(known.snapshot, socket.gethostname(), platform.release())
+        return identity_of(known, f"simulated node {simulated}", "")
+    return identity_of(known, socket.gethostname(), platform.release())
 
 
 def _write_report(file: Path, known: Known, document: Diagnosis, identity: Identity) -> None:

@@ -11,18 +11,20 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.marks.mark import HEALTHY_SHARE
 from commwatch.diagnosis.marks.results import (
-    Conditions,
-    PairRate,
-    Result,
-    all_conditions,
+    collectives,
     copies,
+    is_firm,
+    operation_of,
     pair_class,
     pair_rates,
-    results,
+    probes_of,
+    ranks_of,
+    size_of,
 )
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of, ways_of
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
+from commwatch_exporters.node.model import Probe
 
 if TYPE_CHECKING:
     from commwatch.diagnosis.known import Known
@@ -44,8 +46,8 @@ _NEXT = {
 def bandwidth_checks(known: Known) -> Iterable[Check]:
     """Each measured collective, class of pairs and direction of copies."""
     facts, thresholds = known.facts, known.thresholds
-    collectives = (_collective(result, facts, thresholds) for result in facts.derived(results))
-    for check in (*collectives, *_pairs(facts, thresholds), *_copies(facts, thresholds)):
+    of_collectives = (_collective(probe, facts.now, thresholds) for probe in collectives(facts))
+    for check in (*of_collectives, *_pairs(facts, thresholds), *_copies(facts, thresholds)):
         helps = check.verdict == "not measured" and check.detail != _NO_PROBE and not known.scanned
         yield msgspec.structs.replace(check, detail=f"{check.detail}; {_FULL_SCAN}") if helps else check
 
@@ -58,60 +60,60 @@ class _Measured(NamedTuple):
     expected: float | None
 
 
-def _collective(result: Result, facts: Facts, thresholds: Thresholds) -> Check:
-    conditions = result.conditions
-    what = f"{result.operation} bus bandwidth, {format_bytes(conditions.size_bytes)}, {conditions.ranks} GPUs"
-    if conditions.probe != result.operation:
-        what += f" ({conditions.probe})"
-    if conditions.ranks < 2:
-        one = f"{result.operation} bus bandwidth"
+def _collective(probe: Probe, now: float, thresholds: Thresholds) -> Check:
+    operation, ranks = operation_of(probe), ranks_of(probe)
+    what = f"{operation} bus bandwidth, {format_bytes(size_of(probe))}, {ranks} GPUs"
+    if probe.name != operation:
+        what += f" ({probe.name})"
+    if ranks < 2:
+        one = f"{operation} bus bandwidth"
         return Check(branch="bandwidth", what=one, verdict="does not apply", detail="one GPU has nobody to talk to")
-    if result.bandwidth is None:
-        return _unmeasured(what, [conditions], facts.now)
-    return _judged(what, conditions, [_Measured("", result.bandwidth, result.expected)], "", thresholds)
+    rate = probe.last_bus_bandwidth_bytes_per_second
+    if rate is None:
+        return _unmeasured(what, [probe], now)
+    measured = _Measured("", rate, probe.expected_bandwidth_bytes_per_second)
+    return _judged(what, probe, [measured], "", thresholds)
 
 
 def _pairs(facts: Facts, thresholds: Thresholds) -> Iterator[Check]:
-    found = [one for one in facts.derived(all_conditions) if one.measure == "pairs"]
+    found = [probe for probe in probes_of(facts) if probe.collective == "pairs"]
     if len(facts.derived(gpus_of)) < 2:
         if found:
             detail = "one GPU has nobody to talk to"
             yield Check(branch="bandwidth", what="GPU to GPU", verdict="does not apply", detail=detail)
         return
-    rates = facts.derived(pair_rates)
+    rates = pair_rates(facts)
     if not rates:
         yield _unmeasured("GPU to GPU", found, facts.now)
         return
     # Without its probe a pair has no size and no source: what a model says, then.
-    conditions = found[0] if found else Conditions("pairs", "pairs", 0, 0, "none", None)
+    probe = found[0] if found else facts.node.part(Probe, "pairs", "")
+    size = f", {format_bytes(size_of(probe))}" if size_of(probe) else ""
     gpus, ways = facts.derived(gpus_of), facts.derived(ways_of)
-    by_class: dict[str, list[PairRate]] = {}
-    for one in rates:
-        by_class.setdefault(pair_class(ways, gpus[one.source], gpus[one.destination]), []).append(one)
+    by_class: dict[str, list[_Measured]] = {}
+    for pair, rate in rates:
+        measured = _Measured(f"GPU{pair.source} to GPU{pair.target}", rate, pair.expected_bandwidth_bytes_per_second)
+        by_class.setdefault(pair_class(ways, gpus[pair.source], gpus[pair.target]), []).append(measured)
     for name, own in by_class.items():
-        size = f", {format_bytes(conditions.size_bytes)}" if conditions.size_bytes else ""
-        measured = [
-            _Measured(f"GPU{one.source} to GPU{one.destination}", one.bandwidth, one.expected) for one in own
-        ]  # fmt: skip
-        yield _judged(f"GPU to GPU over {name}, one way{size}", conditions, measured, "pairs", thresholds)
+        yield _judged(f"GPU to GPU over {name}, one way{size}", probe, own, "pairs", thresholds)
 
 
 def _copies(facts: Facts, thresholds: Thresholds) -> Iterator[Check]:
-    for conditions, found in copies(facts):
+    for probe, found in copies(facts):
         if not found:
-            yield _unmeasured("copies between GPU and host", [conditions], facts.now)
+            yield _unmeasured("copies between GPU and host", [probe], facts.now)
         for direction in ("host_to_device", "device_to_host"):
             own = [
-                _Measured(f"GPU{one.gpu}", one.bandwidth, one.expected) for one in found if one.direction == direction
-            ]  # fmt: skip
+                _Measured(f"GPU{copy.gpu_index}", rate, copy.expected_bandwidth_bytes_per_second)
+                for copy, rate in found
+                if copy.direction == direction
+            ]
             if own:
-                what = f"copy {direction.replace('_', ' ')}, {format_bytes(conditions.size_bytes)}"
-                yield _judged(what, conditions, own, "GPUs", thresholds)
+                what = f"copy {direction.replace('_', ' ')}, {format_bytes(size_of(probe))}"
+                yield _judged(what, probe, own, "GPUs", thresholds)
 
 
-def _judged(
-    what: str, conditions: Conditions, measured: Sequence[_Measured], many: str, thresholds: Thresholds
-) -> Check:
+def _judged(what: str, probe: Probe, measured: Sequence[_Measured], many: str, thresholds: Thresholds) -> Check:
     """The one of several that is furthest below what it should be stands for all."""
     least = thresholds.probe_bandwidth_utilization_low_ratio
     rates = [one.bandwidth for one in measured]
@@ -125,7 +127,7 @@ def _judged(
         )
     share, expected, worst = min(shares, key=lambda one: one[0])
     low = sum(one[0] < least for one in shares)
-    verdict, detail = _verdict(share, least, firm=conditions.source in ("configured", "reference"))
+    verdict, detail = _verdict(share, least, firm=is_firm(probe))
     if low and len(measured) > 1:
         detail = f"{low} of {len(measured)} {many} are low, {worst.where} at {format_rate(worst.bandwidth)}; {detail}"
     return Check(
@@ -135,9 +137,9 @@ def _judged(
         measured=words,
         required=f"at least {format_rate(least * expected)} ({format_percent(least)} of {format_rate(expected)})",
         verdict=verdict,
-        source=f"{_SOURCES.get(conditions.source, 'not known')}; {_LOW}",
+        source=f"{_SOURCES.get(probe.expected_source, 'not known')}; {_LOW}",
         detail=detail,
-        next_step=_NEXT.get(conditions.measure, _COLLECTIVE_NEXT) if verdict == "failed" else "",
+        next_step=_NEXT.get(probe.collective, _COLLECTIVE_NEXT) if verdict == "failed" else "",
     )
 
 
@@ -152,11 +154,11 @@ def _verdict(share: float, least: float, *, firm: bool) -> tuple[CheckVerdict, s
     return "notice", f"{percent}, but that is a model's word, which never fails alone"
 
 
-def _unmeasured(what: str, of: Sequence[Conditions], now: float) -> Check:
+def _unmeasured(what: str, of: Sequence[Probe], now: float) -> Check:
     return Check(branch="bandwidth", what=what, verdict="not measured", detail=why_unmeasured(of, now))
 
 
-def why_unmeasured(of: Sequence[Conditions], now: float) -> str:
+def why_unmeasured(of: Sequence[Probe], now: float) -> str:
     """Why there is no current result of some probes.
 
     Args:
@@ -165,7 +167,7 @@ def why_unmeasured(of: Sequence[Conditions], now: float) -> str:
     """
     if not of:
         return _NO_PROBE
-    times = [one.finished_at for one in of if one.finished_at is not None]
+    times = [time for one in of if (time := one.last_completion_timestamp_seconds) is not None]
     if not times:
         return "there is no result yet"
     return f"the last result is {format_seconds(max(0.0, now - max(times)))} old and no longer counts"

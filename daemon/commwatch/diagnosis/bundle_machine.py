@@ -19,6 +19,7 @@ from commwatch.diagnosis.known import Known
 from commwatch.errors import CommwatchError
 from commwatch.lines import plain
 from commwatch.workers.one_shot import Answer, NoAnswer, ask, clean_environment
+from commwatch_exporters.node.model import Worker
 
 _MOST_BYTES = 4 * 2**20
 """Of one piece; nvidia-smi -q of eight GPUs prints 0.3 MB."""
@@ -62,7 +63,7 @@ def why_driver_is_left_alone(known: Known) -> str:
     """Why no program may open a driver now; empty where one may."""
     if known.snapshot.maintenance is not None:
         return f"the daemon is paused ({known.snapshot.maintenance}), so that the driver is free"
-    stuck = sum(value for _, value in known.snapshot.samples("commwatch_worker_stuck"))
+    stuck = any(flag for _, flag in known.facts.each(Worker.stuck))
     return "a process of the daemon is stuck in the driver already" if stuck else ""
 
 

@@ -9,22 +9,27 @@ from commwatch.diagnosis.bandwidth import why_unmeasured
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.marks.mark import HEALTHY_SHARE, Mark, judge_rate
 from commwatch.diagnosis.marks.results import (
-    Conditions,
-    all_conditions,
+    all_reduce_probes,
     all_reduces,
+    collectives,
     copies,
     gpu_name,
+    is_firm,
     is_since,
     nvlink_version,
     pair_rates,
     path_to_host,
     path_under_switch,
-    results,
+    probes_of,
+    ranks_of,
+    size_of,
+    utilization_of,
 )
 from commwatch.diagnosis.marks.table import INFINIBAND_HDR, NVLINK, PCIE_GEN4_X16, UTILIZATION
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.units import format_bytes, format_percent, format_rate
+from commwatch_exporters.node.model import RdmaPort
 
 _GEN4_X16 = (4, 16)
 _NVLINK_VERSIONS = ("3.0", "4.0")
@@ -76,7 +81,7 @@ def _utilization(facts: Facts, since: float) -> Check:
     what = "share of the expected bandwidth, the lowest of all probes"
     shares = list(_shares(facts, since))
     if not shares:
-        detail = why_unmeasured(facts.derived(all_conditions), facts.now)
+        detail = why_unmeasured(probes_of(facts), facts.now)
         return _check(UTILIZATION, what, "not measured", detail=detail)
     firm = [one for one in shares if one.is_firm and one.share < HEALTHY_SHARE]
     worst = min(firm or shares)
@@ -86,18 +91,16 @@ def _utilization(facts: Facts, since: float) -> Check:
 
 
 def _shares(facts: Facts, since: float) -> Iterator[_Share]:
-    for one in facts.derived(results):
-        if one.utilization is not None and is_since(one.conditions, since):
-            yield _Share(one.utilization, one.conditions.probe, _is_firm(one.conditions))
-    for conditions, found in copies(facts):
-        for copy in found:
-            if copy.expected and is_since(conditions, since):
-                where = f"GPU{copy.gpu} {copy.direction.replace('_', ' ')}"
-                yield _Share(copy.bandwidth / copy.expected, where, _is_firm(conditions))
-
-
-def _is_firm(conditions: Conditions) -> bool:
-    return conditions.source in ("configured", "reference")
+    for probe in collectives(facts):
+        share = utilization_of(probe)
+        if share is not None and is_since(probe, since):
+            yield _Share(share, probe.name, is_firm(probe))
+    for probe, found in copies(facts):
+        for copy, rate in found:
+            expected = copy.expected_bandwidth_bytes_per_second
+            if expected and is_since(probe, since):
+                where = f"GPU{copy.gpu_index} {copy.direction.replace('_', ' ')}"
+                yield _Share(rate / expected, where, is_firm(probe))
 
 
 class _Sum(NamedTuple):
@@ -128,7 +131,7 @@ def _pcie(facts: Facts, since: float) -> Iterator[Check]:
 
 def _pcie_of(what: str, found: list[_Sum], note: str, facts: Facts, measure: str) -> Check:
     if not found:
-        of = [one for one in facts.derived(all_conditions) if one.measure == measure]
+        of = [one for one in probes_of(facts) if one.collective == measure]
         return _check(PCIE_GEN4_X16, what, "not measured", detail=why_unmeasured(of, facts.now))
     order = ("failed", "published mark", "passed")
     judged = [(judge_rate(PCIE_GEN4_X16, one.rate, one.expected), one) for one in found]
@@ -138,27 +141,29 @@ def _pcie_of(what: str, found: list[_Sum], note: str, facts: Facts, measure: str
 
 
 def _is_fresh(facts: Facts, measure: str, since: float) -> bool:
-    return any(is_since(one, since) for one in facts.derived(all_conditions) if one.measure == measure)
+    return any(is_since(one, since) for one in probes_of(facts) if one.collective == measure)
 
 
 def _copied(facts: Facts, paths: dict[str, tuple[int, int] | None], since: float) -> Iterator[_Sum]:
-    for conditions, found in copies(facts):
+    for probe, found in copies(facts):
         for gpu, path in paths.items():
-            own = [one for one in found if one.gpu == gpu]
-            if path == _GEN4_X16 and len(own) == 2 and is_since(conditions, since):
-                yield _Sum(sum(one.bandwidth for one in own), _sum(one.expected for one in own), f"GPU{gpu}")
+            own = [(copy, rate) for copy, rate in found if copy.gpu_index == gpu]
+            if path == _GEN4_X16 and len(own) == 2 and is_since(probe, since):
+                expected = _sum(copy.expected_bandwidth_bytes_per_second for copy, _ in own)
+                yield _Sum(sum(rate for _, rate in own), expected, f"GPU{gpu}")
 
 
 def _exchanged(facts: Facts) -> Iterator[_Sum]:
     gpus = facts.derived(gpus_of)
-    rates = {(one.source, one.destination): one for one in facts.derived(pair_rates)}
-    for (source, destination), one in rates.items():
-        back = rates.get((destination, source))
-        if back is None or int(source) > int(destination) or one.both_ways is None or back.both_ways is None:
+    pairs = {(pair.source, pair.target): pair for pair, _ in pair_rates(facts)}
+    for (source, target), pair in pairs.items():
+        back = pairs.get((target, source))
+        if back is None or int(source) > int(target):
             continue
-        if path_under_switch(facts, gpus[source], gpus[destination]) == _GEN4_X16:
-            where = f"GPU{source}-GPU{destination}"
-            yield _Sum(one.both_ways + back.both_ways, _sum((one.expected, back.expected)), where)
+        rate = _sum(one.both_ways_bandwidth_bytes_per_second for one in (pair, back))
+        if rate is not None and path_under_switch(facts, gpus[source], gpus[target]) == _GEN4_X16:
+            expected = _sum(one.expected_bandwidth_bytes_per_second for one in (pair, back))
+            yield _Sum(rate, expected, f"GPU{source}-GPU{target}")
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -178,21 +183,12 @@ def _nvlink(facts: Facts, since: float) -> Check:
 
 def _infiniband(facts: Facts) -> Check:
     what = "RDMA latency over InfiniBand HDR"
-    layers = {
-        (labels["device"], labels["port"]): labels["link_layer"]
-        for labels, _ in facts.series("commwatch_rdma_port_info")
-    }
-    lanes = {
-        (labels["device"], labels["port"]): value
-        for labels, value in facts.series("commwatch_rdma_port_width_lanes")
-    }  # fmt: skip
     ports = [
-        f"{labels['device']} port {labels['port']}"
-        for labels, rate in facts.series("commwatch_rdma_port_speed_bytes_per_second")
-        if rate == _HDR_BYTES_PER_SECOND
-        and layers.get((labels["device"], labels["port"])) == "InfiniBand"
-        and lanes.get((labels["device"], labels["port"]), _HDR_LANES) == _HDR_LANES
-    ]
+        f"{port.device} port {port.number}"
+        for port, rate in facts.each(RdmaPort.speed_bytes_per_second)
+        if rate == _HDR_BYTES_PER_SECOND and port.link_layer == "InfiniBand"
+        and port.width_lanes in (None, _HDR_LANES)
+    ]  # fmt: skip
     if not ports:
         return _check(INFINIBAND_HDR, what, "does not apply", detail="no InfiniBand HDR port is up")
     detail = "no probe measures it: it takes a second node; ib_write_lat of perftest does"
@@ -214,10 +210,9 @@ def all_reduce_check(mark: Mark, what: str, facts: Facts, since: float) -> Check
     found = all_reduces(facts, since)
     if not found:
         return _check(mark, what, "not measured", detail=why_no_all_reduce(facts))
-    largest = found[0]
-    what += f", {format_bytes(largest.conditions.size_bytes)}, {count} GPUs"
-    rate = largest.bandwidth or 0.0
-    judged = judge_rate(mark, rate, largest.expected, gpu_name(facts))
+    largest, rate = found[0]
+    what += f", {format_bytes(size_of(largest))}, {count} GPUs"
+    judged = judge_rate(mark, rate, largest.expected_bandwidth_bytes_per_second, gpu_name(facts))
     return _check(mark, what, judged.verdict, measured=format_rate(rate), detail=judged.detail)
 
 
@@ -226,7 +221,7 @@ def why_no_all_reduce(facts: Facts) -> str:
     count = len(facts.derived(gpus_of))
     if count == 0:
         return "no GPU is known"
-    of = [one.conditions for one in facts.derived(results) if one.operation == "all_reduce"]
-    if of and all(one.ranks != count for one in of):
+    of = all_reduce_probes(facts)
+    if of and all(ranks_of(one) != count for one in of):
         return f"no all_reduce is measured over all {count} GPUs"
     return why_unmeasured(of, facts.now)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from commwatch.findings.api_documents import SnapshotDocument
+from commwatch.diagnosis.known import Known
+from commwatch_exporters.node.model import Gpu, Probe, RdmaPort
 from commwatch_exporters.state_words import GPU_STATES, word_of
 
 
@@ -34,54 +35,44 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """By RDMA device."""
 
 
-def identity_of(snapshot: SnapshotDocument, host: str, kernel: str) -> Identity:
-    """What a snapshot says of the node.
+def identity_of(known: Known, host: str, kernel: str) -> Identity:
+    """Which node it is, by what is exposed.
 
     Args:
-        snapshot: of the daemon.
+        known: what the daemon knows.
         host: name of the node.
         kernel: its release; empty where it is not that of this node.
     """
-    return Identity(host=host, gpus=_gpus(snapshot), software=_software(snapshot, kernel), firmware=_firmware(snapshot))
-
-
-def _gpus(snapshot: SnapshotDocument) -> tuple[GpuIdentity, ...]:
-    states = {(labels["gpu"], labels["pci_bus_id"]): value for labels, value in snapshot.samples("commwatch_gpu_state")}
-    infos = {(labels["gpu"], labels["pci_bus_id"]): labels for labels, _ in snapshot.samples("commwatch_gpu_info")}
-    found = []
-    for index, slot in sorted({*states, *infos}, key=lambda one: (len(one[0]), one)):
-        info, state = infos.get((index, slot), {}), states.get((index, slot))
-        found.append(
-            GpuIdentity(
-                index=index,
-                slot=slot,
-                model=info.get("name", ""),
-                uuid=info.get("uuid", ""),
-                serial=info.get("serial", ""),
-                state="" if state is None else word_of(GPU_STATES, state),
-            )
-        )
-    return tuple(found)
-
-
-def _software(snapshot: SnapshotDocument, kernel: str) -> dict[str, str]:
-    named = (
-        ("driver", "commwatch_software_info", "driver_version"),
-        ("NVML", "commwatch_software_info", "nvml_version"),
-        ("CUDA", "commwatch_software_info", "cuda_driver_version"),
-        ("NCCL", "commwatch_probe_info", "nccl_version"),
-        ("torch", "commwatch_probe_info", "torch_version"),
-        ("python", "commwatch_build_info", "python_version"),
+    node = known.facts.node
+    probes = [probe for probe, _ in node.each(Probe.info)]
+    software = {
+        "commwatch": known.snapshot.version,
+        "driver": node.driver.driver_version,
+        "NVML": node.driver.nvml_version,
+        "CUDA": node.driver.cuda_driver_version,
+        "NCCL": _distinct(probe.nccl_version for probe in probes),
+        "torch": _distinct(probe.torch_version for probe in probes),
+        "python": node.daemon.python_version,
+        "kernel": kernel,
+    }
+    return Identity(
+        host=host,
+        gpus=tuple(map(_gpu, node.gpus)),
+        software={name: version for name, version in software.items() if version},
+        firmware={port.device: port.firmware for port, _ in node.each(RdmaPort.info) if port.firmware},
     )
-    found = {name: _distinct(snapshot, metric, label) for name, metric, label in named}
-    return {name: text for name, text in ({"commwatch": snapshot.version} | found | {"kernel": kernel}).items() if text}
 
 
-def _firmware(snapshot: SnapshotDocument) -> dict[str, str]:
-    ports = (labels for labels, _ in snapshot.samples("commwatch_rdma_port_info"))
-    return {labels["device"]: labels["firmware"] for labels in ports if labels["firmware"]}
+def _gpu(gpu: Gpu) -> GpuIdentity:
+    return GpuIdentity(
+        index=gpu.index,
+        slot=gpu.address,
+        model=gpu.name,
+        uuid=gpu.uuid,
+        serial=gpu.serial,
+        state="" if gpu.state is None else word_of(GPU_STATES, gpu.state),
+    )
 
 
-def _distinct(snapshot: SnapshotDocument, metric: str, label: str) -> str:
-    values: Iterable[str] = (labels[label] for labels, _ in snapshot.samples(metric))
-    return ", ".join(dict.fromkeys(value for value in values if value))
+def _distinct(versions: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, versions)))

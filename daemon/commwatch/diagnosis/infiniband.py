@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rails import rails
-from commwatch.diagnosis.rdma_ports import ACTIVE, BEST_MTU, LINK_UP, PortFacts, ports_of, roce_mtu
+from commwatch.diagnosis.rdma_ports import ACTIVE, BEST_MTU, LINK_UP, model_of, name_of, ports_of, roce_mtu
 from commwatch.diagnosis.rdma_troubles import troubles
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.all_read import all_read
+from commwatch_exporters.node.model import RdmaPort, Source
 from commwatch_exporters.state_words import RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
 _STABLE = "the fastest that was stable here"
@@ -22,7 +23,7 @@ _ROUTED = ("roce_v2_ipv4", "roce_v2_ipv6")
 def infiniband(known: Known) -> Iterator[Check]:
     """All checks of the branch, from what the daemon exposes; one line where the node has no RDMA port."""
     facts = known.facts
-    ports = facts.derived(ports_of)
+    ports = ports_of(facts.node)
     if not ports:
         yield _no_ports(facts)
         return
@@ -30,7 +31,7 @@ def infiniband(known: Known) -> Iterator[Check]:
         yield _state(facts, port)
         if port.link_layer == "InfiniBand":
             yield _subnet_manager(port)
-        if port.is_active:
+        if port.state == ACTIVE:
             yield _rate(port, ports)
             yield _mtu(port, ports)
             yield _gid(port, ports)
@@ -39,23 +40,23 @@ def infiniband(known: Known) -> Iterator[Check]:
 
 
 def _check(
-    port: PortFacts, what: str, verdict: CheckVerdict, measured: str = "", required: str = "", source: str = "",
+    port: RdmaPort, what: str, verdict: CheckVerdict, measured: str = "", required: str = "", source: str = "",
     detail: str = "", next_step: str = "",
 ) -> Check:  # fmt: skip
     return Check(
-        branch="infiniband", what=what, where=port.name, measured=measured, required=required, verdict=verdict,
+        branch="infiniband", what=what, where=name_of(port), measured=measured, required=required, verdict=verdict,
         source=source, detail=detail, next_step=next_step,
     )  # fmt: skip
 
 
 def _no_ports(facts: Facts) -> Check:
-    here = facts.value("commwatch_source_available", source="rdma")
+    here = facts.node.part(Source, "rdma").available
     verdict: CheckVerdict = "does not apply" if here == 0 else "not measured"
     detail = "this node has no RDMA adapter" if here == 0 else "no RDMA port is among the metrics"
     return Check(branch="infiniband", what="RDMA ports", verdict=verdict, detail=detail)
 
 
-def _state(facts: Facts, port: PortFacts) -> Check:
+def _state(facts: Facts, port: RdmaPort) -> Check:
     what = "state of the port"
     if port.state is None:
         # The name alone is kept of a port that is gone; so it is while ports are not read.
@@ -70,7 +71,7 @@ def _state(facts: Facts, port: PortFacts) -> Check:
     physical = "" if port.physical_state is None else word_of(RDMA_PHYSICAL_STATES, port.physical_state)
     measured = word_of(RDMA_STATES, port.state)
     detail = f"physical state: {physical}" if physical else ""
-    if port.is_expected:
+    if port.expected == 1:
         return _check(
             port, what, "failed", measured, "active", "it was active here for the learning time", detail,
             "Look at cable and module, and at the port of the switch.",
@@ -79,7 +80,7 @@ def _state(facts: Facts, port: PortFacts) -> Check:
     return _check(port, what, "notice", measured, detail="; ".join(filter(None, (detail, unused))))
 
 
-def _subnet_manager(port: PortFacts) -> Check:
+def _subnet_manager(port: RdmaPort) -> Check:
     what = "subnet manager (LID)"
     try:
         lid = int(port.sm_lid, 16)
@@ -95,21 +96,22 @@ def _subnet_manager(port: PortFacts) -> Check:
     )  # fmt: skip
 
 
-def _rate(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
+def _rate(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
     what = "rate of the link"
-    if port.speed is None:
+    speed = port.speed_bytes_per_second
+    if speed is None:
         return _check(
             port, what, "not measured", detail="the kernel gives no rate, or one that this driver cannot have"
         )
-    siblings = [one.speed for one in ports if one is not port and one.model == port.model and one.speed is not None]
-    learned, fastest = port.speed_learned, max(siblings, default=None)
-    measured = _gbit(port.speed)
-    if learned is not None and port.speed < learned:
+    alike = (one for one in ports if one != port and model_of(one) == model_of(port))
+    learned, fastest = port.speed_expected_bytes_per_second, _fastest(alike)
+    measured = _gbit(speed)
+    if learned is not None and speed < learned:
         return _check(
             port, what, "failed", measured, _gbit(learned), _STABLE, "a job runs at the rate of its slowest port",
             "Bring the link down and up; if it stays slow, swap cable and module, then try another port of the switch.",
         )  # fmt: skip
-    if fastest is not None and port.speed < fastest:
+    if fastest is not None and speed < fastest:
         return _check(
             port, what, "notice", measured, _gbit(fastest), _SIBLINGS,
             "other ports of this model run faster", "Look whether this port is meant to be slower: a split cable, or "
@@ -122,26 +124,32 @@ def _rate(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
     return _check(port, what, "passed", measured, _gbit(most), _STABLE if most == learned else _SIBLINGS)
 
 
+def _fastest(ports: Iterable[RdmaPort]) -> float | None:
+    speeds = (port.speed_bytes_per_second for port in ports)
+    return max((speed for speed in speeds if speed is not None), default=None)
+
+
 def _gbit(speed: float) -> str:
     return f"{speed * 8 / 1e9:g} Gbit/s"
 
 
-def _mtu(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
+def _mtu(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
     what = "MTU of the port"
     if port.link_layer == "InfiniBand":
         detail = "the kernel does not show it in sysfs; ibv_devinfo gives active_mtu"
         return _check(port, what, "not measured", required=f"{BEST_MTU} bytes", source=_TRANSPORT, detail=detail)
-    if not port.is_roce:
+    if port.link_layer != "Ethernet":
         return _check(port, what, "does not apply", detail="neither InfiniBand nor RoCE")
-    if port.interface_mtu is None:
+    bytes_sent = port.network_interface.mtu_bytes
+    if bytes_sent is None:
         detail = f"the MTU of {port.interface or 'its interface'} was not read"
         return _check(port, what, "not measured", required=f"{BEST_MTU} bytes", source=_TRANSPORT, detail=detail)
-    mtu = roce_mtu(port.interface_mtu)
-    detail = f"what fits into the {port.interface_mtu} bytes of {port.interface}"
+    mtu = roce_mtu(bytes_sent)
+    detail = f"what fits into the {bytes_sent:.0f} bytes of {port.interface}"
     if mtu == BEST_MTU:
         return _check(port, what, "passed", f"{mtu} bytes", f"{BEST_MTU} bytes", _TRANSPORT, detail)
-    others = {roce_mtu(one.interface_mtu) for one in ports if one.model == port.model and one.interface_mtu}
-    if len(others) > 1:
+    alike = (one.network_interface.mtu_bytes for one in ports if model_of(one) == model_of(port))
+    if len({roce_mtu(one) for one in alike if one}) > 1:
         detail = f"{detail}; other ports of this model have another"
     return _check(
         port, what, "notice", "none" if mtu is None else f"{mtu} bytes", f"{BEST_MTU} bytes", _TRANSPORT, detail,
@@ -149,7 +157,7 @@ def _mtu(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
     )  # fmt: skip
 
 
-def _gid(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
+def _gid(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
     what = "address (GID)"
     if port.gids is None:
         return _check(port, what, "not measured", detail="the GID table was not read")
@@ -158,29 +166,32 @@ def _gid(port: PortFacts, ports: Sequence[PortFacts]) -> Check:
             port, what, "failed", "none", "one", "the GID table", "an active port without a GID reaches nobody",
             "Reload the driver, or look at dmesg for why the port has none.",
         )  # fmt: skip
-    if not port.is_roce:
-        index = port.gid_index.get("infiniband")
-        return _check(port, what, "passed", f"{port.gids} in the table" if index is None else f"index {index}", "one")
+    indexes = port.gid_indexes
+    if port.link_layer != "Ethernet":
+        index = indexes.get("infiniband")
+        measured = f"{port.gids:.0f} in the table" if index is None else f"index {index:.0f}"
+        return _check(port, what, "passed", measured, "one")
     required = "RoCE v2 with an IP address"
     source = "NCCL: version 2 and IPv4 unless NCCL_IB_ROCE_VERSION_NUM and NCCL_IB_ADDR_FAMILY say otherwise"
-    kind = next((one for one in _ROUTED if one in port.gid_index), None)
+    kind = next((one for one in _ROUTED if one in indexes), None)
     if kind is None:
-        kinds = ", ".join(one.replace("_", " ") for one in port.gid_index) or "of an unknown kind"
+        kinds = ", ".join(one.replace("_", " ") for one in indexes) or "of an unknown kind"
+        bond = f"; that of {port.interface}'s bond may" if port.network_interface.master else ""
         return _check(
             port, what, _without_address(port, ports), kinds, required, source,
-            "its interface has no IP address" + (f"; that of {port.interface}'s bond may" if port.has_master else ""),
+            f"its interface has no IP address{bond}",
             "Give the interface an address if NCCL is to use this port, else leave it out with NCCL_IB_HCA.",
         )  # fmt: skip
-    measured = f"{'IPv4' if kind == 'roce_v2_ipv4' else 'IPv6'} at index {port.gid_index[kind]}"
+    measured = f"{'IPv4' if kind == 'roce_v2_ipv4' else 'IPv6'} at index {indexes[kind]:.0f}"
     if kind != "roce_v2_ipv4":
         detail = "NCCL looks for IPv4 first: NCCL_IB_ADDR_FAMILY=AF_INET6 where the network is of IPv6 alone"
         return _check(port, what, "notice", measured, required, source, detail)
-    detail = f"NCCL 2.21 and later find it; earlier ones need NCCL_IB_GID_INDEX={port.gid_index[kind]}"
+    detail = f"NCCL 2.21 and later find it; earlier ones need NCCL_IB_GID_INDEX={indexes[kind]:.0f}"
     return _check(port, what, "passed", measured, required, source, detail)
 
 
-def _without_address(port: PortFacts, ports: Sequence[PortFacts]) -> CheckVerdict:
+def _without_address(port: RdmaPort, ports: Sequence[RdmaPort]) -> CheckVerdict:
     """A fault only where NCCL would take the port: it is as fast as any, and no bond has the address in its place."""
-    fastest = max((one.speed for one in ports if one.is_active and one.speed is not None), default=None)
-    is_taken = port.speed is not None and port.speed == fastest and not port.has_master
+    fastest = _fastest(one for one in ports if one.state == ACTIVE)
+    is_taken = fastest is not None and port.speed_bytes_per_second == fastest and not port.network_interface.master
     return "failed" if is_taken else "notice"

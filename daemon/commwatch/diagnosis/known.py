@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.state.control import DaemonAbsent, ask_daemon, document_of
 from commwatch.state.directory import state_path
+from commwatch_exporters.node.parts import AnyColumn
 
 if TYPE_CHECKING:
     from commwatch.node.topology.pair_matrix import PairMatrix
@@ -39,13 +41,13 @@ class NothingKnown(CommwatchError):
 class Rise(NamedTuple):
     """A counter that rose while the load ran."""
 
-    metric: str
+    column: AnyColumn
     where: str
     """``GPU3``, ``GPU3 link 2``, a PCI address."""
     what: str
-    """The policy, of what held the clocks; else empty."""
+    """The policy, of what held the clocks; else a key of the counter, or empty."""
     by: float
-    """In the metric's unit."""
+    """In the counter's unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Stress:
     """``PCIe link of GPU2``: seen below its generation at one of these looks, under load."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Known:
     """What the branches of a diagnosis read."""
 
@@ -90,7 +92,7 @@ class Known:
     host: HostLimits | None = None
     """Limits that this command meets itself; None of a simulated node, which is another one."""
 
-    @property
+    @cached_property
     def facts(self) -> Facts:
         """The snapshot as the rules read it; no counter has a past in it."""
         return Facts(self.snapshot.node(), CounterHistory({}), self.snapshot.time)

@@ -10,8 +10,8 @@ from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.findings.api_documents import MetricRecord, SeriesRecord, SnapshotDocument
 from commwatch.probes.results.record import Reading
 from commwatch_exporters.catalogue import CATALOGUE
-
-_OF_MATRIX = ("commwatch_pair_", "commwatch_suspect_ratio")
+from commwatch_exporters.node.model import Pair, Suspect
+from commwatch_exporters.node.parts import KIND_OF
 
 
 def overlaid(snapshot: SnapshotDocument, fresh: Iterable[FreshProbe]) -> SnapshotDocument:
@@ -48,12 +48,8 @@ def _series(reading: Reading) -> list[SeriesRecord]:
 def _replaced(metric: MetricRecord, probe: FreshProbe, new: dict[str, list[SeriesRecord]]) -> MetricRecord:
     if metric.type not in ("gauge", "info"):
         return metric
-    if metric.name.startswith("commwatch_probe_"):
-        others = [one for one in metric.series if one.labels.get("probe") != probe.name]
-    elif metric.name.startswith(_OF_MATRIX) and probe.matrix is not None:
-        others = []
-    else:
-        return metric
+    of_matrix = probe.matrix is not None and KIND_OF.get(metric.name) in (Pair, Suspect)
+    others = [one for one in metric.series if not of_matrix and one.labels.get("probe") != probe.name]
     return msgspec.structs.replace(metric, series=(*others, *new.get(metric.name, ())))
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.marks.results import is_firm
 from commwatch.diagnosis.pair_shape import Group, Limits, Shape, class_words, nearness, shape_of, values_of
 from commwatch.diagnosis.pattern_probes import FULL_SCAN, sizes
 from commwatch.diagnosis.pattern_scan import scanned
@@ -18,6 +19,7 @@ from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.node.topology.ways import Cell
 from commwatch.probes.results.slow_cells import names_of
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
+from commwatch_exporters.node.model import Probe
 
 _MOST_NAMED = 6
 
@@ -77,9 +79,9 @@ def _groups(facts: Facts, matrix: PairMatrix) -> Iterator[Group]:
     for address, place in places.items():
         for bridge in _switches_above(ways, address):
             below.setdefault(("switch", f"PCIe switch {bridge}"), set()).add(place)
-    for labels, _ in facts.series("commwatch_pcie_device_info"):
-        if labels["device"] in places and labels["numa_node"] not in ("", "-1"):
-            below.setdefault(("numa", f"NUMA node {labels['numa_node']}"), set()).add(places[labels["device"]])
+    for device in facts.node.pcie_devices:
+        if device.address in places and device.numa_node not in ("", "-1"):
+            below.setdefault(("numa", f"NUMA node {device.numa_node}"), set()).add(places[device.address])
     seen: set[frozenset[int]] = set()
     for (kind, name), some in below.items():
         members = frozenset(some)
@@ -132,11 +134,7 @@ def _check(
 
 def _verdict(known: Known, shape: Shape) -> CheckVerdict:
     """Short of a model as a whole is a notice: the model may not fit the machine; what peers show is a fault."""
-    firm = any(
-        labels["expected_source"] in ("configured", "reference")
-        for labels, _ in known.facts.series("commwatch_probe_info")
-        if labels["collective"] == "pairs"
-    )
+    firm = any(is_firm(probe) for probe, _ in known.facts.each(Probe.info) if probe.collective == "pairs")
     return "notice" if shape.kind == "uniform" and not firm else "failed"
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
-from commwatch.findings.facts import Facts
+from commwatch.diagnosis.marks.results import probes_of
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
+from commwatch_exporters.node.model import Probe
 
 FULL_SCAN = "commwatch diagnose --full-scan measures it."
 """The only advice where nothing was measured."""
@@ -17,65 +18,17 @@ FULL_SCAN = "commwatch diagnose --full-scan measures it."
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 """The measures that have a small message beside a large one."""
 
-SLOWER_THAN_BEFORE = ("latency_step_ratio", "bandwidth_step_ratio")
-"""Times of the last few results over those just before."""
-SLOWER_THAN_FIRST = ("latency_drift_ratio", "bandwidth_drift_ratio")
-"""Times of the latest good results over the first ones."""
 
-
-@dataclass(frozen=True, slots=True)
-class Readings:
-    """What the daemon exposes of one probe now; None for what is absent."""
-
-    labels: Mapping[str, str]
-    """Those of ``commwatch_probe_info``."""
-    values: Mapping[str, float]
-    """By the metric's name without ``commwatch_probe_``."""
-
-    @property
-    def name(self) -> str:
-        """Of the probe."""
-        return self.labels["probe"]
-
-    def get(self, metric: str) -> float | None:
-        """One number; None where it is absent."""
-        return self.values.get(metric)
-
-    def over(self, metric: str, usual: str) -> float | None:
-        """One number over another; None where one of them is absent."""
-        value, base = self.get(metric), self.get(usual)
-        return value / base if value is not None and base else None
-
-
-_METRICS = (
-    "last_latency_seconds",
-    "baseline_latency_seconds",
-    "latency_spike_streak",
-    "low_bandwidth_streak",
-    "last_bus_bandwidth_bytes_per_second",
-    "bandwidth_utilization_ratio",
-    *SLOWER_THAN_BEFORE,
-    *SLOWER_THAN_FIRST,
-)
-
-
-def readings_of(facts: Facts) -> list[Readings]:
-    """All probes but those of gloo, which tests the host alone."""
-    by_probe: dict[tuple[str, str], dict[str, float]] = {}
-    for metric in _METRICS:
-        for labels, value in facts.series(f"commwatch_probe_{metric}"):
-            by_probe.setdefault((labels["probe"], labels["backend"]), {})[metric] = value
-    return [
-        Readings(labels, by_probe.get((labels["probe"], labels["backend"]), {}))
-        for labels, _ in facts.series("commwatch_probe_info")
-        if labels["backend"] != "gloo"
-    ]
+def _over_usual(probe: Probe) -> float | None:
+    """The last latency over the usual one; None where one of them is absent."""
+    seconds, usual = probe.last_latency_seconds, probe.baseline_latency_seconds
+    return seconds / usual if seconds is not None and usual else None
 
 
 def sizes(known: Known) -> Iterator[Check]:
     """Whether small messages, large ones or both are slow; probes that are well stand in one line."""
-    probes = [one for one in readings_of(known.facts) if one.labels["collective"] in COLLECTIVES]
-    told = [one for one in probes if one.get("last_latency_seconds") is not None]
+    probes = [one for one in probes_of(known.facts) if one.collective in COLLECTIVES]
+    told = [one for one in probes if one.last_latency_seconds is not None]
     judged = [(one, _small(one, known.thresholds), _large(one, known.thresholds)) for one in told]
     for verdicts in dict.fromkeys((small.verdict, large.verdict) for _, small, large in judged):
         if verdicts != ("passed", "passed"):
@@ -104,13 +57,12 @@ class _Side:
     reasons: tuple[str, ...] = ()
 
 
-def _small(one: Readings, thresholds: Thresholds) -> _Side:
-    seconds = one.get("last_latency_seconds") or 0.0
-    ratio = one.over("last_latency_seconds", "baseline_latency_seconds")
-    words = f"{format_bytes(float(one.labels['latency_bytes']))} {format_seconds(seconds)}"
+def _small(one: Probe, thresholds: Thresholds) -> _Side:
+    ratio = _over_usual(one)
+    words = f"{format_bytes(float(one.latency_bytes))} {format_seconds(one.last_latency_seconds or 0.0)}"
     if ratio is not None:
         words += f" ({ratio:.2f} times the usual)"
-    streak, step = one.get("latency_spike_streak") or 0, one.get("latency_step_ratio") or 0.0
+    streak, step = one.latency_spike_streak or 0, one.latency_step_ratio or 0.0
     reasons = []
     if streak:
         reasons.append(f"{streak:.0f} in a row above the usual latency")
@@ -122,13 +74,13 @@ def _small(one: Readings, thresholds: Thresholds) -> _Side:
     return _Side("failed" if sure else "notice" if reasons else "passed", words, tuple(reasons))
 
 
-def _large(one: Readings, thresholds: Thresholds) -> _Side:
-    rate, share = one.get("last_bus_bandwidth_bytes_per_second"), one.get("bandwidth_utilization_ratio")
-    words = f"{format_bytes(float(one.labels['bandwidth_bytes']))} {'-' if rate is None else format_rate(rate)}"
-    source = one.labels["expected_source"]
+def _large(one: Probe, thresholds: Thresholds) -> _Side:
+    rate, share = one.last_bus_bandwidth_bytes_per_second, one.bandwidth_utilization_ratio
+    words = f"{format_bytes(float(one.bandwidth_bytes))} {'-' if rate is None else format_rate(rate)}"
+    source = one.expected_source
     if share is not None:
         words += f" ({format_percent(share)} of what is {'expected' if source != 'model' else 'modelled'})"
-    streak, step = one.get("low_bandwidth_streak") or 0, one.get("bandwidth_step_ratio") or 0.0
+    streak, step = one.low_bandwidth_streak or 0, one.bandwidth_step_ratio or 0.0
     reasons = []
     if share is not None and share < thresholds.probe_bandwidth_utilization_low_ratio:
         reasons.append(
@@ -142,16 +94,16 @@ def _large(one: Readings, thresholds: Thresholds) -> _Side:
     return _Side("failed" if sure else "notice" if reasons else "passed", words, tuple(reasons))
 
 
-def _badness(judged: tuple[Readings, _Side, _Side]) -> float:
+def _badness(judged: tuple[Probe, _Side, _Side]) -> float:
     """How many times as long it takes as it should, by the worse side, as far as that is known."""
     one, small, large = judged
-    share = one.get("bandwidth_utilization_ratio")
-    slower = one.over("last_latency_seconds", "baseline_latency_seconds") if small.verdict != "passed" else None
+    share = one.bandwidth_utilization_ratio
+    slower = _over_usual(one) if small.verdict != "passed" else None
     lower = 1 / share if share and large.verdict != "passed" else None
     return max((ratio for ratio in (slower, lower) if ratio is not None), default=0.0)
 
 
-def _by_size(worst: tuple[Readings, _Side, _Side], names: Sequence[str]) -> Check:
+def _by_size(worst: tuple[Probe, _Side, _Side], names: Sequence[str]) -> Check:
     """Probes that show the same, with the numbers of the worst of them."""
     one, small, large = worst
     if small.verdict == "passed":
@@ -185,10 +137,10 @@ def _by_size(worst: tuple[Readings, _Side, _Side], names: Sequence[str]) -> Chec
     )
 
 
-def _all_well(well: Sequence[Readings], thresholds: Thresholds) -> Check:
+def _all_well(well: Sequence[Probe], thresholds: Thresholds) -> Check:
     # What is known of every one of them, else nothing is said: a baseline takes twenty results.
-    ratios = [one.over("last_latency_seconds", "baseline_latency_seconds") for one in well]
-    shares = [one.get("bandwidth_utilization_ratio") for one in well]
+    ratios = [_over_usual(one) for one in well]
+    shares = [one.bandwidth_utilization_ratio for one in well]
     parts = []
     if known_ratios := [ratio for ratio in ratios if ratio is not None]:
         parts.append(f"latency at most {max(known_ratios):.2f} times the usual")

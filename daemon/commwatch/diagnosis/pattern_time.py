@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.pattern_probes import SLOWER_THAN_BEFORE, SLOWER_THAN_FIRST, Readings, readings_of
+from commwatch.diagnosis.marks.results import probes_of
 from commwatch.units import format_seconds
 from commwatch.views.heatmap.matrix_view import utc
+from commwatch_exporters.node.model import Probe
 
 _WORTH_TELLING_SECONDS = 120.0
 """What is open for less is what happens now."""
-_MEANT = {"latency": "small messages", "bandwidth": "large messages"}
 
 
 def courses(known: Known) -> Iterator[Check]:
     """Whether probes take longer than before, and since when; those that do not stand in one line."""
     # Of pairs the daemon keeps matrices, and the suspects say what became slower.
-    probes = [one for one in readings_of(known.facts) if one.labels["collective"] != "pairs"]
+    probes = [one for one in probes_of(known.facts) if one.collective != "pairs"]
     limits = (known.thresholds.probe_step_min_factor, known.thresholds.probe_drift_max_factor)
-    slower = [one for one in probes if _steps(one, limits[0]) or _drifts(one, limits[1])]
-    for one in slower:
-        yield _course(known, one, limits)
-    steady = [one for one in probes if one not in slower and _worst(one, (*SLOWER_THAN_BEFORE, *SLOWER_THAN_FIRST))]
+    slower = {one: check for one in probes if (check := _course(known, one, limits)) is not None}
+    yield from slower.values()
+    steady = [one for one in probes if one not in slower and (_steps(one) or _drifts(one))]
     if steady:
-        before, first = (_worst_of(steady, names) for names in (SLOWER_THAN_BEFORE, SLOWER_THAN_FIRST))
+        before = max((ratio for one in steady for ratio in _steps(one).values()), default=None)
+        first = max((ratio for one in steady for ratio in _drifts(one).values()), default=None)
         told = [f"{before:.2f} times the results before"] if before else []
         told += [f"{first:.2f} times the first results"] if first else []
         yield Check(
@@ -47,32 +47,33 @@ def courses(known: Known) -> Iterator[Check]:
     yield from _since(known)
 
 
-def _worst(one: Readings, metrics: Iterable[str]) -> float | None:
-    return max((value for name in metrics if (value := one.get(name)) is not None), default=None)
+def _steps(one: Probe) -> dict[str, float]:
+    """Times of the last few results over those just before, by which messages."""
+    return _known({"small messages": one.latency_step_ratio, "large messages": one.bandwidth_step_ratio})
 
 
-def _worst_of(some: Sequence[Readings], metrics: Sequence[str]) -> float | None:
-    return max((value for one in some if (value := _worst(one, metrics)) is not None), default=None)
+def _drifts(one: Probe) -> dict[str, float]:
+    """Times of the latest good results over the first ones, by which messages."""
+    return _known({"small messages": one.latency_drift_ratio, "large messages": one.bandwidth_drift_ratio})
 
 
-def _steps(one: Readings, least: float) -> list[str]:
-    return [_words(one, name, "the results before") for name in SLOWER_THAN_BEFORE if (one.get(name) or 0) >= least]
+def _known(ratios: Mapping[str, float | None]) -> dict[str, float]:
+    return {which: ratio for which, ratio in ratios.items() if ratio}
 
 
-def _drifts(one: Readings, least: float) -> list[str]:
-    return [_words(one, name, "the first results") for name in SLOWER_THAN_FIRST if (one.get(name) or 0) >= least]
-
-
-def _words(one: Readings, metric: str, against: str) -> str:
-    return f"{_MEANT[metric.partition('_')[0]]} {one.get(metric):.2f} times {against}"
+def _beyond(ratios: Mapping[str, float], least: float, against: str) -> list[str]:
+    return [f"{which} {ratio:.2f} times {against}" for which, ratio in ratios.items() if ratio >= least]
 
 
 def _required(limits: tuple[float, float]) -> str:
     return f"below {limits[0]:g} and {limits[1]:g} times"
 
 
-def _course(known: Known, one: Readings, limits: tuple[float, float]) -> Check:
-    steps, drifts = _steps(one, limits[0]), _drifts(one, limits[1])
+def _course(known: Known, one: Probe, limits: tuple[float, float]) -> Check | None:
+    steps = _beyond(_steps(one), limits[0], "the results before")
+    drifts = _beyond(_drifts(one), limits[1], "the first results")
+    if not steps and not drifts:
+        return None
     how = "It came at once" if steps else "It came slowly"
     if steps:
         how += f", within the last {known.thresholds.probe_step_results} results"

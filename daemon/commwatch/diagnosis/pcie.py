@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.findings.facts import Facts
 from commwatch.node.topology.model import Gpu, Nic, NodeTopology, PciDevice
 from commwatch.node.topology.paths import uplink
+from commwatch_exporters.node import model
 
 _BOTH_ENDS = "the lesser maximum of both ends"
 _STABLE = "the most that was stable here"
@@ -17,17 +17,16 @@ _NO_LINK = frozenset({"root_port", "switch_downstream"})
 """They show the link below them, which is that of the device there."""
 
 
-def lanes(facts: Facts, node: NodeTopology) -> Iterator[Check]:
+def lanes(parts: model.Node, node: NodeTopology) -> Iterator[Check]:
     """Lanes of each link against the most of both ends, and against what was stable here."""
-    learned = _by_gpu(facts, "commwatch_pcie_link_width_expected_lanes")
-    told = {name: _by_gpu(facts, f"commwatch_pcie_link_width_{name}lanes") for name in ("", "max_")}
     for device, name in _ends(node):
         link = uplink(node, device)
         if link is None:
             continue
-        now = _known(link.lanes, told[""].get(device.address))
-        both = _known(link.lanes_max, told["max_"].get(device.address))
-        before = learned.get(device.address)
+        gpu = parts.part(model.Gpu, device.address)
+        now = _known(link.lanes, gpu.pcie_width_lanes)
+        both = _known(link.lanes_max, gpu.pcie_width_max_lanes)
+        before = gpu.pcie_width_expected_lanes
         most = max((one for one in (both, before) if one is not None), default=None)
         is_learned = before is not None and before == most and before != both
         yield _lanes(name, now, most, _STABLE if is_learned else _BOTH_ENDS)
@@ -52,28 +51,18 @@ def _lanes(name: str, now: float | None, most: float | None, source: str) -> Che
     )  # fmt: skip
 
 
-def speeds(facts: Facts, node: NodeTopology) -> Iterator[Check]:
+def speeds(parts: model.Node, node: NodeTopology) -> Iterator[Check]:
     """Generation of each link that is used, against that of both ends."""
-    of_gpus = {
-        labels["pci_bus_id"]: flag
-        for labels, flag in facts.series("commwatch_pcie_link_degraded")
-        if labels["aspect"] == "generation"
-    }
-    of_devices = {
-        labels["device"]: flag
-        for labels, flag in facts.series("commwatch_pcie_device_link_degraded")
-        if labels["aspect"] == "generation"
-    }
-    now, most = (_by_gpu(facts, f"commwatch_pcie_link_generation{end}") for end in ("", "_max"))
     for device, name in _ends(node):
         link = uplink(node, device)
         if link is None or device.role == "nvswitch":  # whether the links of NVSwitches slow down is not established
             continue
-        flags = of_gpus if device.role == "gpu" else of_devices
+        gpu = parts.part(model.Gpu, device.address)
+        degraded = gpu.pcie_degraded if device.role == "gpu" else parts.part(model.PcieDevice, device.address).degraded
         yield _speed(
-            name, device, flags.get(device.address),
-            _known(now.get(device.address), link.generation),
-            _known(most.get(device.address), link.generation_max),
+            name, device, degraded.get("generation"),
+            _known(gpu.pcie_generation, link.generation),
+            _known(gpu.pcie_generation_max, link.generation_max),
         )  # fmt: skip
 
 
@@ -111,8 +100,3 @@ def part_name(part: Gpu | Nic) -> str:
     if isinstance(part, Gpu):
         return part.label
     return next(iter((*part.rdma_devices, *part.interfaces)), part.label)
-
-
-def _by_gpu(facts: Facts, metric: str) -> Mapping[str, float]:
-    """A number of each GPU by its PCI address."""
-    return {labels["pci_bus_id"]: value for labels, value in facts.series(metric)}

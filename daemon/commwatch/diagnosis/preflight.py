@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.marks.profiles import PROFILES, WAITING_MOST, Asked, Profile
-from commwatch.diagnosis.marks.results import Result, all_reduces, results
+from commwatch.diagnosis.marks.results import all_reduce_probes, all_reduces, ranks_of
 from commwatch.diagnosis.profile import checks_of, fault_words, prospect
 from commwatch.findings.facts import Facts
 from commwatch.findings.health import FUTURE_SECONDS, Preflight
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.units import format_percent, format_rate, format_seconds
+from commwatch_exporters.node.model import Probe
 
 
 def preflight(facts: Facts, asked: Asked, now: float, max_age: float) -> tuple[Preflight, tuple[Check, ...]]:
@@ -28,7 +29,7 @@ def preflight(facts: Facts, asked: Asked, now: float, max_age: float) -> tuple[P
     if count == 0:
         return Preflight("unknown", f"{profile.name}: no GPU is known"), ()
     checks, current = tuple(checks_of(facts, asked, since)), all_reduces(facts, since)
-    if ahead := _seconds_ahead(current, now):
+    if ahead := _seconds_ahead([probe for probe, _ in current], now):
         reason = f"{profile.name}: the last all_reduce result is {format_seconds(ahead)} ahead of the clock"
         return Preflight("unknown", reason), checks
     if failed := [one for one in checks if one.verdict == "failed"]:
@@ -37,21 +38,20 @@ def preflight(facts: Facts, asked: Asked, now: float, max_age: float) -> tuple[P
         return Preflight("ok", f"{profile.name}: one GPU has nobody to talk to on this node"), checks
     if not current:
         return Preflight("unknown", f"{profile.name}: {_why_not(facts, count, now, max_age)}"), checks
-    return _answer(profile, current[0], checks, facts, asked, now, since), checks
+    return _answer(profile, *current[0], checks, facts, asked, now, since), checks
 
 
 def _answer(
-    profile: Profile, measured: Result, checks: Sequence[Check], facts: Facts, asked: Asked, now: float, since: float
-) -> Preflight:
-    rate = format_rate(measured.bandwidth or 0.0)
-    age = format_seconds(max(0.0, now - (measured.conditions.finished_at or now)))
-    said = f"all_reduce gave {rate} {age} ago"
+    profile: Profile, probe: Probe, rate: float, checks: Sequence[Check], facts: Facts, asked: Asked, now: float,
+    since: float,
+) -> Preflight:  # fmt: skip
+    age = format_seconds(max(0.0, now - (probe.last_completion_timestamp_seconds or now)))
+    said = f"all_reduce gave {format_rate(rate)} {age} ago"
     expected = prospect(profile, facts, asked, since)
     if expected is not None:
         wait = f"GPUs wait {expected.waiting} of it"
         return Preflight("ok", f"{profile.name}: {expected.words}; {wait}; {said}")
-    mark = profile.all_reduce.figure
-    if measured.bandwidth is not None and measured.bandwidth >= mark:
+    if rate >= profile.all_reduce.figure:
         return Preflight("ok", f"{profile.name}: {said}, {profile.all_reduce.required} are required")
     step = next(one for one in checks if one.what.startswith(f"{profile.name}: share of a step"))
     return Preflight("unknown", f"{profile.name}: {said}, but {step.detail}")
@@ -74,9 +74,8 @@ def _refusal(profile: Profile, failed: Sequence[Check], facts: Facts, asked: Ask
 
 def _why_not(facts: Facts, count: int, now: float, max_age: float) -> str:
     """How old the newest all_reduce over all GPUs is."""
-    of = [one.conditions for one in facts.derived(results) if one.operation == "all_reduce"]
-    of = [one for one in of if one.ranks == count]
-    times = [one.finished_at for one in of if one.finished_at is not None]
+    of = [probe for probe in all_reduce_probes(facts) if ranks_of(probe) == count]
+    times = [time for probe in of if (time := probe.last_completion_timestamp_seconds) is not None]
     if not of:
         return f"no probe measures all_reduce over all {count} GPUs"
     if not times:
@@ -86,7 +85,7 @@ def _why_not(facts: Facts, count: int, now: float, max_age: float) -> str:
     return f"the last all_reduce result is {format_seconds(max(0.0, age))} old, {limit}"
 
 
-def _seconds_ahead(current: Sequence[Result], now: float) -> float:
+def _seconds_ahead(current: Sequence[Probe], now: float) -> float:
     """By how much the newest result is ahead of the clock; 0 where it is not."""
-    ahead = max(((one.conditions.finished_at or now) - now for one in current), default=0.0)
+    ahead = max(((one.last_completion_timestamp_seconds or now) - now for one in current), default=0.0)
     return ahead if ahead > FUTURE_SECONDS else 0.0

@@ -18,7 +18,7 @@ from commwatch.diagnosis.marks.profiles import (
     Prospect,
     prospect_of,
 )
-from commwatch.diagnosis.marks.results import ALWAYS, all_reduces, gpu_name
+from commwatch.diagnosis.marks.results import ALWAYS, all_reduces, gpu_name, size_of, utilization_of
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.units import format_percent, format_rate, format_seconds
@@ -54,8 +54,8 @@ def rates_of(facts: Facts, since: float) -> Span | None:
     found = all_reduces(facts, since)
     if not found:
         return None
-    size = min((one.conditions.size_bytes for one in found), key=lambda size: abs(math.log(max(1, size) / CALL_BYTES)))
-    rates = [one.bandwidth for one in found if one.bandwidth and one.conditions.size_bytes == size]
+    size = min((size_of(probe) for probe, _ in found), key=lambda size: abs(math.log(max(1, size) / CALL_BYTES)))
+    rates = [rate for probe, rate in found if rate and size_of(probe) == size]
     return Span(min(rates), max(rates)) if rates else None
 
 
@@ -110,11 +110,11 @@ def _no_prospect(facts: Facts, since: float) -> tuple[CheckVerdict, str, str]:
 def fault_words(facts: Facts, since: float = ALWAYS) -> str:
     """Whether the GPUs reach each other more slowly than they should, or as fast as such hardware can."""
     found = all_reduces(facts, since)
-    if not found or found[0].utilization is None:
+    if not found or utilization_of(found[0][0]) is None:
         return "what this hardware should give is not known"
-    worst = min(found, key=lambda one: one.utilization if one.utilization is not None else 1.0)
-    rate, share = format_rate(worst.bandwidth or 0.0), worst.utilization or 0.0
-    expected = format_rate(worst.expected or 0.0)
+    worst, bandwidth = min(found, key=lambda one: 1.0 if (share := utilization_of(one[0])) is None else share)
+    rate, share = format_rate(bandwidth), utilization_of(worst) or 0.0
+    expected = format_rate(worst.expected_bandwidth_bytes_per_second or 0.0)
     if share < HEALTHY_SHARE:
         return (
             f"all_reduce gives {rate}, {format_percent(share)} of the {expected} expected here: slower than this "

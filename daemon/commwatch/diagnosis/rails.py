@@ -8,16 +8,17 @@ from statistics import median
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.rdma_ports import PortFacts
+from commwatch.diagnosis.rdma_ports import ACTIVE, model_of, name_of, peak_use
 from commwatch.findings.facts import Facts
 from commwatch.units import format_percent
+from commwatch_exporters.node.model import Gpu, GpuDirectWay, Inventory, RdmaPort
 
 _SIBLINGS_MIN = 2
 """With one sibling it is not known which of the two is at fault."""
 _WAYS = {"peermem": "nvidia_peermem", "dma_buf": "dma-buf of the open kernel module"}
 
 
-def rails(known: Known, ports: Sequence[PortFacts]) -> Iterator[Check]:
+def rails(known: Known, ports: Sequence[RdmaPort]) -> Iterator[Check]:
     """What only all ports together show."""
     yield _count(known.facts)
     yield _layers(ports)
@@ -37,7 +38,8 @@ def _check(
 
 def _count(facts: Facts) -> Check:
     what = "active RDMA ports"
-    present, expected = (facts.value(f"commwatch_{name}", kind="rdma_port") for name in ("present", "expected"))
+    inventory = facts.node.part(Inventory, "rdma_port")
+    present, expected = inventory.present, inventory.expected
     if present is None:
         return _check(what, "not measured", detail="not all ports were read")
     if expected is None:
@@ -54,9 +56,9 @@ def _count(facts: Facts) -> Check:
     )
 
 
-def _layers(ports: Sequence[PortFacts]) -> Check:
+def _layers(ports: Sequence[RdmaPort]) -> Check:
     what = "one link layer on all active ports"
-    counts = Counter(port.link_layer for port in ports if port.is_active and port.link_layer)
+    counts = Counter(port.link_layer for port in ports if port.state == ACTIVE and port.link_layer)
     measured = ", ".join(f"{count} {layer}" for layer, count in counts.most_common())
     if not counts:
         return _check(what, "not measured", detail="no port is active, or its link layer was not read")
@@ -71,9 +73,9 @@ def _layers(ports: Sequence[PortFacts]) -> Check:
 
 def _gpudirect(facts: Facts) -> Check:
     what = "adapters reach GPU memory (GPUDirect RDMA)"
-    if next(facts.series("commwatch_gpu_info"), None) is None:
+    if not any(facts.each(Gpu.info)):
         return _check(what, "does not apply", detail="no GPU is known")
-    known = {labels["way"]: flag for labels, flag in facts.series("commwatch_gpudirect_rdma_available")}
+    known = {way.name: flag for way, flag in facts.each(GpuDirectWay.available)}
     ways = [words for way, words in _WAYS.items() if known.get(way) == 1]
     required, source = "one way", "NCCL user guide"
     if ways:
@@ -86,30 +88,31 @@ def _gpudirect(facts: Facts) -> Check:
     )  # fmt: skip
 
 
-def _shares(known: Known, ports: Sequence[PortFacts]) -> Check:
+def _shares(known: Known, ports: Sequence[RdmaPort]) -> Check:
     """Whether one rail carries much less than its siblings, at the busiest moment of the last minute."""
     what = "traffic even over the rails"
-    groups: dict[tuple[str, str], list[PortFacts]] = {}
+    groups: dict[tuple[str, str], dict[str, float]] = {}
     for port in ports:
-        if port.is_active and port.use:
-            groups.setdefault(port.model, []).append(port)
+        use = peak_use(port)
+        if port.state == ACTIVE and use is not None:
+            groups.setdefault(model_of(port), {})[name_of(port)] = use
     rail_groups = [group for group in groups.values() if len(group) > _SIBLINGS_MIN]
     if not rail_groups:
-        alike = max(Counter(port.model for port in ports if port.is_active).values(), default=0)
+        alike = max(Counter(model_of(port) for port in ports if port.state == ACTIVE).values(), default=0)
         if alike <= _SIBLINGS_MIN:
             return _check(what, "does not apply", detail="there are not three active ports of one model to compare")
         return _check(what, "not measured", detail="the use of the ports was not read")
     low, in_use = known.thresholds.nvlink_sibling_low_ratio, known.thresholds.nvlink_sibling_in_use_ratio
     required = f"at least {format_percent(low)} of the median"
     source = "nvlink_sibling_low_ratio"
-    compared = [group for group in rail_groups if median(max(port.use) for port in group) >= in_use]
+    compared = [group for group in rail_groups if median(group.values()) >= in_use]
     if not compared:
         detail = f"the rails are hardly used: less than {format_percent(in_use)} of their capacity in the last minute"
         return _check(what, "not measured", required=required, source=source, detail=detail)
     shares = {
-        port.name: max(port.use) / median(max(one.use) for one in group if one is not port)
+        name: use / median(other for one, other in group.items() if one != name)
         for group in compared
-        for port in group
+        for name, use in group.items()
     }
     slowest = min(shares, key=shares.__getitem__)
     measured = f"{format_percent(shares[slowest])} of the median"

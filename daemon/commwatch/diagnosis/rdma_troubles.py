@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.rdma_ports import PortFacts
+from commwatch.diagnosis.rdma_ports import name_of
 from commwatch.findings.api_documents import CauseRecord, FindingRecord
 from commwatch.findings.words import format_evidence
-
-_PORT = "commwatch_rdma_port"
+from commwatch_exporters.node.model import RdmaPort
 
 
 class _Trouble(NamedTuple):
     what: str
     codes: frozenset[str]
     """Of the findings that tell of it."""
-    counters: tuple[str, ...]
-    """One of them has to be read for anything to be seen."""
-    interface_counters: tuple[str, ...] = ()
-    """The same of the network interface of a RoCE port."""
+    counts: Callable[[RdmaPort], Iterable[float | None]]
+    """Counters of the port or its interface; one of them has to be read for anything to be seen."""
 
 
 _TROUBLES = (
@@ -31,39 +28,39 @@ _TROUBLES = (
             "rdma_errors", "rdma_errors_upstream", "rdma_packets_refused", "rdma_counter_saturated",
             "rdma_port_flapping",
         }),
-        (f"{_PORT}_symbol_errors_total", f"{_PORT}_receive_errors_total", "commwatch_rdma_icrc_errors_total"),
+        lambda port: (port.symbol_errors, port.receive_errors, port.icrc_errors),
     ),
     _Trouble(
         "packets sent again or dropped",
         frozenset({"rdma_retransmitting", "rdma_dropping", "rdma_connections_lost", "ethernet_dropping"}),
-        (
-            "commwatch_rdma_ack_timeouts_total", "commwatch_rdma_packet_sequence_errors_total",
-            "commwatch_rdma_retransmitted_packets_total", f"{_PORT}_transmit_discards_total",
+        lambda port: (
+            port.ack_timeouts, port.packet_sequence_errors, port.retransmitted_packets, port.port_transmit_discards,
         ),
     ),
     _Trouble(
         "congestion (ECN, CNP, credit, pause)",
         frozenset({"rdma_congested", "ethernet_paused", "ethernet_pausing"}),
-        (
-            "commwatch_rdma_ecn_marked_total", "commwatch_rdma_cnp_handled_total", f"{_PORT}_transmit_wait_ticks_total",
+        lambda port: (
+            port.ecn_marked, port.cnp_handled, port.port_transmit_wait_ticks,
+            port.network_interface.global_receive_pause_seconds,
+            *port.network_interface.pfc_receive_pause_seconds.values(),
         ),
-        ("commwatch_ethernet_pfc_receive_pause_seconds_total", "commwatch_ethernet_global_receive_pause_seconds_total"),
     ),
 )  # fmt: skip
 _RULES = ("rdma", "ethernet_traffic.")
 """What the names of the rules begin with that look at these counters."""
 
 
-def troubles(known: Known, port: PortFacts) -> Iterator[Check]:
+def troubles(known: Known, port: RdmaPort) -> Iterator[Check]:
     """One line for each kind of trouble: what was found, or that it was looked for."""
     told = _told_of(known, port)
     for trouble in _TROUBLES:
         yield _check(known, port, trouble, [one for one in told if one.code in trouble.codes])
 
 
-def _told_of(known: Known, port: PortFacts) -> list[FindingRecord | CauseRecord]:
+def _told_of(known: Known, port: RdmaPort) -> list[FindingRecord | CauseRecord]:
     """Findings of the port and of its interface; one that explains another stands beneath it alone."""
-    identities = {f"rdma_port/{port.device}/{port.port}"}
+    identities = {f"rdma_port/{port.device}/{port.number}"}
     if port.interface:
         identities.add(f"interface/{port.interface}")
     records: list[FindingRecord | CauseRecord] = []
@@ -73,12 +70,12 @@ def _told_of(known: Known, port: PortFacts) -> list[FindingRecord | CauseRecord]
     return [one for one in unique.values() if one.component.identity in identities]
 
 
-def _check(known: Known, port: PortFacts, trouble: _Trouble, told: list[FindingRecord | CauseRecord]) -> Check:
+def _check(known: Known, port: RdmaPort, trouble: _Trouble, told: list[FindingRecord | CauseRecord]) -> Check:
     required = "nothing beyond the thresholds"
     if told:
         grave = any(one.severity != "info" for one in told)
         return Check(
-            branch="infiniband", what=trouble.what, where=port.name,
+            branch="infiniband", what=trouble.what, where=name_of(port),
             measured="; ".join(format_evidence(fact) for one in told for fact in one.evidence) or told[0].title,
             required=required, verdict="failed" if grave else "notice", source=_sources(told),
             detail="; ".join(one.title for one in told), next_step=told[0].next_step,
@@ -86,7 +83,7 @@ def _check(known: Known, port: PortFacts, trouble: _Trouble, told: list[FindingR
     why = _not_looked_at(known, port, trouble)
     verdict: CheckVerdict = "not measured" if why else "passed"
     return Check(
-        branch="infiniband", what=trouble.what, where=port.name, measured="" if why else "nothing",
+        branch="infiniband", what=trouble.what, where=name_of(port), measured="" if why else "nothing",
         required="" if why else required, verdict=verdict,
         source="" if why else "thresholds.yaml, watched by the daemon", detail=why,
     )  # fmt: skip
@@ -97,21 +94,13 @@ def _sources(told: list[FindingRecord | CauseRecord]) -> str:
     return ", ".join(dict.fromkeys(origins))
 
 
-def _not_looked_at(known: Known, port: PortFacts, trouble: _Trouble) -> str:
+def _not_looked_at(known: Known, port: RdmaPort, trouble: _Trouble) -> str:
     """Why a trouble would not have been seen; empty where it would."""
     if known.findings.looked_at is None:
         return "the daemon has not looked yet"
     failing = [name for name in known.findings.failing_rules if name.startswith(_RULES)]
     if failing:
         return f"a rule failed: {', '.join(failing)}"
-    facts = known.facts
-    here = {"device": port.device, "port": port.port}.items()
-    counted = any(here <= labels.items() for metric in trouble.counters for labels, _ in facts.series(metric))
-    paused = any(
-        labels["device"] == port.interface
-        for metric in trouble.interface_counters
-        for labels, _ in facts.series(metric)
-    )
-    return (
-        "" if counted or paused else "this adapter has none of the counters that would show it, or they were not read"
-    )
+    if any(count is not None for count in trouble.counts(port)):
+        return ""
+    return "this adapter has none of the counters that would show it, or they were not read"

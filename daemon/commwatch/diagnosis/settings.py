@@ -124,7 +124,7 @@ def _of_host(known: Known) -> Iterator[Check]:
 
 def _locked_memory(known: Known) -> Check:
     what = "memory that a process may pin (ulimit -l)"
-    if not known.facts.derived(ports_of):
+    if not ports_of(known.facts.node):
         return _check(what, "does not apply", detail="no RDMA adapter is known, which would need it")
     limit = None if known.host is None else known.host.locked_memory
     if limit is None:

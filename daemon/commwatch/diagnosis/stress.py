@@ -4,41 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known, Rise, Stress
 from commwatch.diagnosis.outcomes import OWN_FAILURES, why_not
-from commwatch.findings.api_documents import SnapshotDocument
 from commwatch.probes.plan import Failed
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
+from commwatch_exporters.node.model import Gpu, Node, NvLink, PcieDevice
+from commwatch_exporters.node.parts import AnyColumn, KeyedColumn, Part
 
-if TYPE_CHECKING:
-    pass
-
-_LIMITED = "commwatch_gpu_performance_limited_seconds_total"
+_LIMITED = Gpu.performance_limited_seconds
 _LIMITED_MIN_SECONDS = 0.1
 """Less than this is the driver's own rounding."""
-LINK_RETRAINED = (
-    "commwatch_nvlink_recovery_errors_total",
-    "commwatch_nvlink_recoveries_total",
-    "commwatch_pcie_replay_rollovers_total",
-)
-"""Counters of which one more under load is a fault: a link that had to be trained again."""
-SENT_AGAIN = (
-    "commwatch_nvlink_replay_errors_total",
-    "commwatch_pcie_replays_total",
-    "commwatch_pcie_aer_errors_total",
-)
-"""Counters of what was repaired: worth knowing."""
-_WORDS: Mapping[str, str] = {
-    "commwatch_nvlink_recovery_errors_total": "NVLink recoveries",
-    "commwatch_nvlink_recoveries_total": "NVLink recoveries",
-    "commwatch_pcie_replay_rollovers_total": "PCIe retrainings",
-    "commwatch_nvlink_replay_errors_total": "NVLink replays",
-    "commwatch_pcie_replays_total": "PCIe replays",
-    "commwatch_pcie_aer_errors_total": "PCIe errors (AER)",
+LINK_RETRAINED: Mapping[AnyColumn, str] = {
+    NvLink.recovery_errors: "NVLink recoveries",
+    NvLink.recoveries: "NVLink recoveries",
+    Gpu.pcie_replay_rollovers: "PCIe retrainings",
 }
+"""Counters of which one more under load is a fault: a link that had to be trained again."""
+SENT_AGAIN: Mapping[AnyColumn, str] = {
+    NvLink.replay_errors: "NVLink replays",
+    Gpu.pcie_replays: "PCIe replays",
+    PcieDevice.aer_errors: "PCIe errors (AER)",
+}
+"""Counters of what was repaired: worth knowing."""
+_WORDS = {**LINK_RETRAINED, **SENT_AGAIN}
 _POLICIES: Mapping[str, str] = {
     "power": "power limit", "thermal": "heat", "sync_boost": "sync boost", "board_limit": "limit of the board",
     "reliability": "reliability",
@@ -46,25 +36,36 @@ _POLICIES: Mapping[str, str] = {
 _MOST_TOLD = 4
 
 
-def rises_between(before: SnapshotDocument, after: SnapshotDocument) -> tuple[Rise, ...]:
-    """The counters of links and clocks that rose from one snapshot to a later one.
+def rises_between(before: Node, after: Node) -> tuple[Rise, ...]:
+    """The counters of links and clocks that rose from one moment to a later one.
 
     A counter that was not there before, or reads lower than before, says nothing.
     """
     found = []
-    for metric in (*LINK_RETRAINED, *SENT_AGAIN, _LIMITED):
-        earlier = {tuple(labels.values()): value for labels, value in before.samples(metric)}
-        for labels, value in after.samples(metric):
-            rise = value - earlier.get(tuple(labels.values()), value)
-            if rise > (_LIMITED_MIN_SECONDS if metric == _LIMITED else 0):
-                found.append(Rise(metric, _where(labels), labels.get("policy", ""), rise))
+    for column in (*_WORDS, _LIMITED):
+        earlier = {(part, key): value for part, key, value in _numbers(before, column)}
+        for part, key, value in _numbers(after, column):
+            rise = value - earlier.get((part, key), value)
+            if rise > (_LIMITED_MIN_SECONDS if column == _LIMITED else 0):
+                found.append(Rise(column, _where(part), key, rise))
     return tuple(found)
 
 
-def _where(labels: Mapping[str, str]) -> str:
-    if "gpu" not in labels:
-        return labels.get("device", "")
-    return f"GPU{labels['gpu']} link {labels['link']}" if "link" in labels else f"GPU{labels['gpu']}"
+def _numbers(node: Node, column: AnyColumn) -> Iterator[tuple[Part, str, float]]:
+    if isinstance(column, KeyedColumn):
+        yield from node.each_keyed(column)
+    else:
+        yield from ((part, "", number) for part, number in node.each(column))
+
+
+def _where(part: Part) -> str:
+    match part:
+        case NvLink():
+            return f"GPU{part.index} link {part.number}"
+        case Gpu():
+            return f"GPU{part.index}"
+        case _:
+            return ", ".join(part.identity)
 
 
 # --- the checks ---
@@ -138,7 +139,7 @@ def _when(rates: Sequence[float], mark: float, seconds: float) -> str:
 
 def _clocks(run: Stress) -> Check:
     """What held the GPUs back while the load ran."""
-    limited = [one for one in run.rises or () if one.metric == _LIMITED]
+    limited = [one for one in run.rises or () if one.column == _LIMITED]
     told = [f"{where}: {', '.join(reasons)}" for where, reasons in sorted(run.held.items())]
     told += [f"{one.where} held for {format_seconds(one.by)} by {_POLICIES.get(one.what, one.what)}" for one in limited]
     told += [f"{where}: below its generation" for where in run.slow_links]
@@ -167,9 +168,9 @@ def _links(run: Stress) -> Check:
     if run.rises is None:
         reason = "the daemon did not answer before the run, or not after it"
         return Check(branch="stress", what=what, verdict="not measured", detail=reason)
-    retrained = [one for one in run.rises if one.metric in LINK_RETRAINED]
-    repaired = [one for one in run.rises if one.metric in SENT_AGAIN]
-    told = [f"{one.where}: {one.by:g} {_WORDS[one.metric]}" for one in (*retrained, *repaired)]
+    retrained = [one for one in run.rises if one.column in LINK_RETRAINED]
+    repaired = [one for one in run.rises if one.column in SENT_AGAIN]
+    told = [f"{one.where}: {one.by:g} {_WORDS[one.column]}" for one in (*retrained, *repaired)]
     return Check(
         branch="stress",
         what=what,

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +25,7 @@ from commwatch.probes.plan import CyclePlan, Measured, Step
 from commwatch.state.control import ask_daemon, document_of
 from commwatch.state.directory import state_path
 from commwatch.units import parse_duration
+from commwatch_exporters.node.model import Gpu
 
 NAME = "stress"
 """Of the probe that it runs as; the daemon never sees a result of it."""
@@ -83,7 +85,7 @@ def run_stress(
         CommwatchError: the driver cannot be read, or the command was interrupted.
     """
     before = _snapshot_or_none(config, _PATIENT_SECONDS)
-    looks = Looks(config)
+    looks = Looks(config, thresholds)
     looks.start()
     try:
         [answer] = run_cycles(
@@ -98,9 +100,9 @@ def run_stress(
     ended = answer.result.finished_at
     during = under_load(looks.taken, ended, seconds)
     measured = isinstance(answer.result, Measured)
-    held, slow_links = seen_by(during, thresholds) if measured else ({}, ())
+    held, slow_links = seen_by(during) if measured else ({}, ())
     after = _snapshot_or_none(config, _PATIENT_SECONDS)
-    rises = rises_between(before, after) if before and after and measured else None
+    rises = rises_between(before.node(), after.node()) if before and after and measured else None
     return Stress(seconds, answer, rises, len(during), held, slow_links)
 
 
@@ -118,7 +120,29 @@ def sustained(plan: CyclePlan, seconds: float) -> CyclePlan:
     return msgspec.structs.replace(plan, steps=steps, timed_seconds=seconds, deadlines=deadlines)
 
 
-def under_load(looks: Sequence[SnapshotDocument], ended: float, seconds: float) -> list[SnapshotDocument]:
+class Look(NamedTuple):
+    """What the daemon said of clocks and links at one moment."""
+
+    time: float
+    """Seconds since 1970."""
+    held: frozenset[tuple[str, str]]
+    """GPUs whose clocks were held, with what held them."""
+    slow_links: frozenset[str]
+    """Below their generation."""
+
+
+def look_of(snapshot: SnapshotDocument, thresholds: Thresholds) -> Look:
+    """By the rules of the findings; unlike there nobody asks whether the GPU was at work: it was."""
+    facts = Facts(snapshot.node(), CounterHistory({}), snapshot.time)
+    held = frozenset(
+        (f"GPU{gpu.index}", SLOWDOWNS[reason])
+        for gpu, reason, flag in facts.each_keyed(Gpu.clocks_event_reasons)
+        if flag == 1 and reason in SLOWDOWNS
+    )
+    return Look(snapshot.time, held, frozenset(one.component.name for one in pcie.slow(facts, thresholds)))
+
+
+def under_load(looks: Sequence[Look], ended: float, seconds: float) -> list[Look]:
     """The looks of which what the daemon says was read while the load ran.
 
     Args:
@@ -140,9 +164,10 @@ def _snapshot_or_none(config: Config, seconds: float) -> SnapshotDocument | None
 class Looks:
     """Asks the daemon in a thread of its own while the ranks work."""
 
-    def __init__(self, config: Config) -> None:
-        self.taken: list[SnapshotDocument] = []
+    def __init__(self, config: Config, thresholds: Thresholds) -> None:
+        self.taken: list[Look] = []
         self._config = config
+        self._thresholds = thresholds
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -159,31 +184,13 @@ class Looks:
         while not self._over.wait(LOOK_SECONDS):
             taken = _snapshot_or_none(self._config, _ANSWER_SECONDS)
             if taken is not None:
-                self.taken.append(_in_short(taken))
+                self.taken.append(look_of(taken, self._thresholds))
 
 
-_TOLD_BY_LOOKS = ("commwatch_gpu_clocks_event_reason", "commwatch_pcie_link_")
-
-
-def _in_short(snapshot: SnapshotDocument) -> SnapshotDocument:
-    """What is said of clocks and generation: a long run takes hundreds of looks."""
-    metrics = tuple(one for one in snapshot.metrics if one.name.startswith(_TOLD_BY_LOOKS))
-    return msgspec.structs.replace(snapshot, metrics=metrics)
-
-
-def seen_by(
-    looks: Sequence[SnapshotDocument], thresholds: Thresholds
-) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """By GPU what held its clocks, and the links that were below their generation, by the rules of the findings.
-
-    Unlike there nobody asks whether the GPU was at work: it was.
-    """
+def seen_by(looks: Sequence[Look]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """By GPU what held its clocks, and the links that were below their generation, at any of these looks."""
     held: dict[str, set[str]] = {}
-    slow: set[str] = set()
-    for look in looks:
-        facts = Facts(look.node(), CounterHistory({}), look.time)
-        for labels, flag in facts.series("commwatch_gpu_clocks_event_reason"):
-            if flag == 1 and labels["reason"] in SLOWDOWNS:
-                held.setdefault(f"GPU{labels['gpu']}", set()).add(SLOWDOWNS[labels["reason"]])
-        slow |= {sighting.component.name for sighting in pcie.slow(facts, thresholds)}
+    for gpu, reason in (one for look in looks for one in look.held):
+        held.setdefault(gpu, set()).add(reason)
+    slow = {link for look in looks for link in look.slow_links}
     return {name: tuple(sorted(reasons)) for name, reasons in held.items()}, tuple(sorted(slow))

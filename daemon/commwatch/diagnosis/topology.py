@@ -14,6 +14,7 @@ from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured, laid_over
 from commwatch.node.topology.model import Gpu, Nic, NodeTopology, Topology
 from commwatch.node.topology.paths import NEAR, THROUGH_CPU, Path, all_paths, nearest_nics, numa_of, rank
+from commwatch_exporters.node import model
 from commwatch_exporters.state_words import GPU_STATES, word_of
 
 _P2P_UNKNOWN = 6
@@ -51,8 +52,8 @@ def topology_checks(known: Known) -> Iterator[Check]:
     node = topology.nodes[0]
     yield _gpus(facts, node)
     yield from (_nvlinks(facts, node, gpu) for gpu in node.gpus if gpu.index is not None and node.driver_read)
-    yield from lanes(facts, node)
-    yield from speeds(facts, node)
+    yield from lanes(facts.node, node)
+    yield from speeds(facts.node, node)
     yield from _nics(topology)
     yield from _ways(facts, topology, found, is_measured=measured is not None)
     yield _numa(topology, found)
@@ -70,7 +71,8 @@ def _check(
 
 
 def _gpus(facts: Facts, node: NodeTopology) -> Check:
-    present, expected = (facts.value(f"commwatch_{name}", kind="gpu") for name in ("present", "expected"))
+    inventory = facts.node.part(model.Inventory, "gpu")
+    present, expected = inventory.present, inventory.expected
     on_bus = sum(device.role == "gpu" for device in node.devices.values())
     if not on_bus and not present and not expected:
         return _check("GPUs", "does not apply", detail="there is no GPU on the PCI bus")
@@ -78,8 +80,8 @@ def _gpus(facts: Facts, node: NodeTopology) -> Check:
         return _check("GPUs", "not measured", detail="the driver was not read")
     least, source = (on_bus, "GPUs on the PCI bus") if expected is None else (int(expected), _STABLE)
     wrong = [
-        f"GPU{labels['gpu']} ({labels['pci_bus_id']}): {word_of(GPU_STATES, state)}"
-        for labels, state in facts.series("commwatch_gpu_state")
+        f"GPU{gpu.index} ({gpu.address}): {word_of(GPU_STATES, state)}"
+        for gpu, state in facts.each(model.Gpu.state)
         if state
     ]
     verdict: CheckVerdict = "failed" if present < least or wrong else "passed"
@@ -100,9 +102,9 @@ def _nvlinks(facts: Facts, node: NodeTopology, gpu: Gpu) -> Check:
     if not gpu.nvlinks:
         return _check(what, "does not apply", gpu.label, detail="this GPU has no NVLink")
     expected = {
-        int(labels["link"])
-        for labels, flag in facts.series("commwatch_nvlink_link_expected")
-        if flag == 1 and labels["pci_bus_id"] == gpu.address
+        int(link.number)
+        for link, flag in facts.each(model.NvLink.expected)
+        if flag == 1 and link.address == gpu.address
     }
     states = {link.number: link for link in gpu.nvlinks}
     active = sorted(link.number for link in gpu.nvlinks if link.active)
@@ -203,8 +205,8 @@ def _peers(facts: Facts, ways: Sequence[Path], found: Sequence[TopologyFinding])
     if refused is None:
         answers = [
             status
-            for labels, status in facts.series("commwatch_gpu_p2p_status")
-            if labels["capability"] == "read" and status != _P2P_UNKNOWN
+            for access, status in facts.each(model.PeerAccess.status)
+            if access.capability == "read" and status != _P2P_UNKNOWN
         ]
         if len(answers) < len(ways):
             return _check(what, "not measured", detail="the driver gave no answer for all pairs")

@@ -15,6 +15,7 @@ from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.node.topology.stored import stored_driver
 from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.workers.by_hand import ask_sysfs
+from commwatch_exporters.node.model import Node, NvLink
 
 log = structlog.get_logger("commwatch.probing")
 
@@ -63,5 +64,4 @@ class ProbeTopology:
 
     def _expected_links(self) -> Counter[str]:
         """NVLinks that each GPU should have, by PCI address, as the inventory has learned."""
-        samples = self._store.snapshot().samples("commwatch_nvlink_link_expected")
-        return Counter(labels["pci_bus_id"] for labels, _ in samples)
+        return Counter(link.address for link, _ in Node(self._store.snapshot()).each(NvLink.expected))

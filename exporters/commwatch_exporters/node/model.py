@@ -207,6 +207,9 @@ class RdmaPort(Part):
     width_lanes = Number("rdma_port_width_lanes")
     transmit_utilization_ratio = Number("rdma_port_transmit_utilization_ratio")
     receive_utilization_ratio = Number("rdma_port_receive_utilization_ratio")
+    transmit_utilization_peak_ratio = Number("rdma_port_transmit_utilization_peak_ratio")
+    receive_utilization_peak_ratio = Number("rdma_port_receive_utilization_peak_ratio")
+    gids = Number("rdma_port_gids")
     gid_indexes = Keyed("rdma_port_gid_index")
     flaps = Number("rdma_port_flaps_total")
     link_downed = Number("rdma_port_link_downed_total")
@@ -238,6 +241,11 @@ class RdmaPort(Part):
     unresponsive_remote = Number("rdma_unresponsive_remote_total")
     cnp_handled = Number("rdma_cnp_handled_total")
     ecn_marked = Number("rdma_ecn_marked_total")
+
+    @property
+    def network_interface(self) -> Interface:
+        """That of a RoCE port; of a port without one, an interface of which nothing is read."""
+        return self.node.part(Interface, self.interface)
 
 
 class Interface(Part):

@@ -3,115 +3,67 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import combinations
-from typing import NamedTuple
 
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import GpuWays, gpus_of, ways_of
 from commwatch.node.capacity import planned_pcie_rate
+from commwatch_exporters.node.model import Gpu, HostCopy, NvLink, Pair, PcieDevice, PeerAccess, Probe
 
 ALWAYS = -math.inf
 """The age of a result does not matter: what is too old for the daemon is not there."""
 
 
-class Conditions(NamedTuple):
-    """Under what conditions a probe measures, and when it did."""
-
-    probe: str
-    measure: str
-    """What it measures, as in the configuration."""
-    size_bytes: int
-    ranks: int
-    source: str
-    """Of what is expected: configured, reference, model or none."""
-    finished_at: float | None
-    """Of the last cycle with a result, seconds since 1970."""
+def probes_of(facts: Facts) -> list[Probe]:
+    """Each probe of GPUs; gloo is left out, which tests the host."""
+    return [probe for probe, _ in facts.each(Probe.info) if probe.backend != "gloo"]
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The last result of a collective; None for what is not current."""
-
-    conditions: Conditions
-    bandwidth: float | None
-    """Bus bandwidth, bytes per second."""
-    expected: float | None
-
-    @property
-    def utilization(self) -> float | None:
-        """Of what is expected."""
-        return self.bandwidth / self.expected if self.bandwidth is not None and self.expected else None
-
-    @property
-    def operation(self) -> str:
-        """The collective."""
-        return "all_reduce" if self.conditions.measure == "scaling" else self.conditions.measure
+def collectives(facts: Facts) -> list[Probe]:
+    """Each probe of a collective over GPUs."""
+    return [probe for probe in probes_of(facts) if probe.collective not in ("pairs", "host_copies")]
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Copies between a GPU and pinned memory of its host."""
-
-    gpu: str
-    """NVML index."""
-    address: str
-    direction: str
-    """host_to_device or device_to_host."""
-    bandwidth: float
-    expected: float | None
+def all_reduce_probes(facts: Facts) -> list[Probe]:
+    """Each probe of all_reduces over GPUs."""
+    return [probe for probe in collectives(facts) if operation_of(probe) == "all_reduce"]
 
 
-@dataclass(frozen=True, slots=True)
-class PairRate:
-    """What one GPU sent to another."""
-
-    source: str
-    """NVML index."""
-    destination: str
-    bandwidth: float
-    """Bytes per second while nothing flowed back."""
-    both_ways: float | None
-    """The same while as much flowed back."""
-    expected: float | None
+def operation_of(probe: Probe) -> str:
+    """The collective that a probe runs."""
+    return "all_reduce" if probe.collective == "scaling" else probe.collective
 
 
-def is_since(conditions: Conditions, since: float) -> bool:
+def size_of(probe: Probe) -> int:
+    """Bytes of the large messages of a probe; 0 where that is not known."""
+    return int(probe.bandwidth_bytes or 0)
+
+
+def ranks_of(probe: Probe) -> int:
+    """How many take part; 0 where that is not known."""
+    return int(probe.ranks or 0)
+
+
+def is_firm(probe: Probe) -> bool:
+    """Whether what is expected of a probe is more than the word of a model."""
+    return probe.expected_source in ("configured", "reference")
+
+
+def is_since(probe: Probe, since: float) -> bool:
     """Whether a probe has a result that is not older than that, seconds since 1970."""
-    return since == ALWAYS or (conditions.finished_at is not None and conditions.finished_at >= since)
+    finished_at = probe.last_completion_timestamp_seconds
+    return since == ALWAYS or (finished_at is not None and finished_at >= since)
 
 
-def all_conditions(facts: Facts) -> tuple[Conditions, ...]:
-    """Of each probe of GPUs; gloo is left out, which tests the host. For ``Facts.derived``."""
-    finished = {
-        labels["probe"]: time for labels, time in facts.series("commwatch_probe_last_completion_timestamp_seconds")
-    }
-    return tuple(
-        Conditions(
-            labels["probe"], labels["collective"], int(labels["bandwidth_bytes"] or 0), int(labels["ranks"] or 0),
-            labels["expected_source"], finished.get(labels["probe"]),
-        )
-        for labels, _ in facts.series("commwatch_probe_info")
-        if labels["backend"] != "gloo"
-    )  # fmt: skip
+def utilization_of(probe: Probe) -> float | None:
+    """Bus bandwidth of the last result as a share of what is expected; None where one of the two is not known."""
+    rate, expected = probe.last_bus_bandwidth_bytes_per_second, probe.expected_bandwidth_bytes_per_second
+    return rate / expected if rate is not None and expected else None
 
 
-def results(facts: Facts) -> tuple[Result, ...]:
-    """Of each probe of a collective over GPUs; for ``Facts.derived``."""
-    rates, expected = (
-        {labels["probe"]: rate for labels, rate in facts.series(f"commwatch_probe_{name}_bytes_per_second")}
-        for name in ("last_bus_bandwidth", "expected_bandwidth")
-    )
-    return tuple(
-        Result(one, rates.get(one.probe), expected.get(one.probe))
-        for one in facts.derived(all_conditions)
-        if one.measure not in ("pairs", "host_copies")
-    )
-
-
-def all_reduces(facts: Facts, since: float = ALWAYS) -> tuple[Result, ...]:
-    """Current results of all_reduces over all GPUs of the node, the largest messages first.
+def all_reduces(facts: Facts, since: float = ALWAYS) -> list[tuple[Probe, float]]:
+    """Current results of all_reduces over all GPUs of the node, the largest messages first, with the bus bandwidth.
 
     Args:
         facts: what is exposed.
@@ -119,88 +71,45 @@ def all_reduces(facts: Facts, since: float = ALWAYS) -> tuple[Result, ...]:
     """
     count = len(facts.derived(gpus_of))
     found = [
-        one
-        for one in facts.derived(results)
-        if one.operation == "all_reduce" and one.bandwidth is not None and is_since(one.conditions, since)
-        and one.conditions.ranks == count > 1
+        (probe, rate)
+        for probe in all_reduce_probes(facts)
+        if is_since(probe, since) and ranks_of(probe) == count > 1
+        and (rate := probe.last_bus_bandwidth_bytes_per_second) is not None
     ]  # fmt: skip
-    return tuple(sorted(found, key=lambda one: (-one.conditions.size_bytes, one.bandwidth)))
+    return sorted(found, key=lambda one: (-size_of(one[0]), one[1]))
 
 
-def copies(facts: Facts) -> Iterator[tuple[Conditions, list[Copy]]]:
-    """By probe what it copied."""
-    expected = {
-        (labels["probe"], labels["gpu"], labels["direction"]): rate
-        for labels, rate in facts.series("commwatch_probe_copy_expected_bandwidth_bytes_per_second")
-    }
-    measured = list(facts.series("commwatch_probe_copy_bandwidth_bytes_per_second"))
-    for conditions in facts.derived(all_conditions):
-        if conditions.measure == "host_copies":
-            yield conditions, [
-                Copy(labels["gpu"], labels["pci_bus_id"], labels["direction"], rate,
-                     expected.get((conditions.probe, labels["gpu"], labels["direction"])))
-                for labels, rate in measured
-                if labels["probe"] == conditions.probe
-            ]  # fmt: skip
+def copies(facts: Facts) -> Iterator[tuple[Probe, list[tuple[HostCopy, float]]]]:
+    """By probe what it copied, in bytes per second."""
+    measured = list(facts.each(HostCopy.bandwidth_bytes_per_second))
+    for probe in probes_of(facts):
+        if probe.collective == "host_copies":
+            yield probe, [(copy, rate) for copy, rate in measured if copy.probe == probe.name]
 
 
-def pair_rates(facts: Facts) -> tuple[PairRate, ...]:
-    """Of the last matrix of GPUs; for ``Facts.derived``."""
+def pair_rates(facts: Facts) -> list[tuple[Pair, float]]:
+    """Of the last matrix of GPUs: what one sent to another while nothing flowed back, bytes per second."""
     gpus = facts.derived(gpus_of)
-    both, expected = (
-        {(labels["src"], labels["dst"]): rate for labels, rate in facts.series(f"commwatch_pair_{name}_per_second")}
-        for name in ("both_ways_bandwidth_bytes", "expected_bandwidth_bytes")
-    )
-    found = []
-    for labels, rate in facts.series("commwatch_pair_bandwidth_bytes_per_second"):
-        ends = (labels["src"], labels["dst"])
-        if labels["backend"] != "gloo" and set(ends) <= gpus.keys():
-            found.append(PairRate(*ends, rate, both.get(ends), expected.get(ends)))
-    return tuple(found)
+    return [
+        (pair, rate)
+        for pair, rate in facts.each(Pair.bandwidth_bytes_per_second)
+        if pair.backend != "gloo" and {pair.source, pair.target} <= gpus.keys()
+    ]
 
 
 def gpu_name(facts: Facts) -> str:
     """Of all GPUs; empty where they differ."""
-    names = {labels["name"] for labels, _ in facts.series("commwatch_gpu_info")}
+    names = {gpu.name for gpu, _ in facts.each(Gpu.info)}
     return names.pop() if len(names) == 1 else ""
 
 
 # --- classes of paths ---
 
 
-class PcieLinks(NamedTuple):
-    """The best generation and number of lanes that each PCIe link can have, by address of a device on it."""
-
-    generations: Mapping[str, float]
-    lanes: Mapping[str, float]
-
-    def narrowest(self, addresses: tuple[str, ...]) -> tuple[int, int] | None:
-        """Generation and lanes of the slowest link; None where one is not known.
-
-        A link that is narrowed now counts as it should be: the class does not shrink with the fault.
-        """
-        if not set(addresses) <= self.generations.keys() & self.lanes.keys():
-            return None
-        links = [(int(self.generations[one]), int(self.lanes[one])) for one in addresses]
-        rates = [(planned_pcie_rate(*link), link) for link in links]
-        known = [(rate, link) for rate, link in rates if rate is not None]
-        return min(known)[1] if known and len(known) == len(rates) else None
-
-
-def pcie_links(facts: Facts) -> PcieLinks:
-    """What the links of GPUs and of the bridges above them can do; for ``Facts.derived``."""
-    generations, lanes = (
-        {labels["device"]: value for labels, value in facts.series(f"commwatch_pcie_device_link_{name}")}
-        | {labels["pci_bus_id"]: value for labels, value in facts.series(f"commwatch_pcie_link_{name}")}
-        for name in ("generation_max", "width_max_lanes")
-    )
-    return PcieLinks(generations, lanes)
-
-
 def path_to_host(facts: Facts, address: str) -> tuple[int, int] | None:
     """Generation and lanes of the slowest link between a GPU and its host; None where not known."""
     above = [one for one in facts.derived(ways_of).above(address) if not one.startswith("pci")]
-    return facts.derived(pcie_links).narrowest((address, *above))
+    return _narrowest(facts, (address, *above))
 
 
 def path_under_switch(facts: Facts, first: str, second: str) -> tuple[int, int] | None:
@@ -208,16 +117,32 @@ def path_under_switch(facts: Facts, first: str, second: str) -> tuple[int, int] 
     ways = facts.derived(ways_of)
     if not (ways.only_over_pcie(first, second) and ways.share_switch(first, second)):
         return None
-    reads = {
-        (labels["pci_bus_id"], labels["peer_pci_bus_id"]): status
-        for labels, status in facts.series("commwatch_gpu_p2p_status")
-        if labels["capability"] == "read"
-    }
-    if reads.get((first, second)) != 0 or reads.get((second, first)) != 0:
+    reads = (facts.node.part(PeerAccess, *ends, "read") for ends in ((first, second), (second, first)))
+    if any(read.status != 0 for read in reads):
         return None
     common = ways.common_bridge(first, second)
     up, down = (_below(ways, end, common) for end in (first, second))
-    return facts.derived(pcie_links).narrowest((first, *up, second, *down))
+    return _narrowest(facts, (first, *up, second, *down))
+
+
+def _narrowest(facts: Facts, addresses: Iterable[str]) -> tuple[int, int] | None:
+    """Generation and lanes of the slowest link above these devices at its best; None where one is not known.
+
+    A link that is narrowed now counts as it should be: the class does not shrink with the fault.
+    """
+    links = []
+    for address in addresses:
+        gpu, device = facts.node.part(Gpu, address), facts.node.part(PcieDevice, address)
+        generation = device.generation_max if gpu.pcie_generation_max is None else gpu.pcie_generation_max
+        lanes = device.width_max_lanes if gpu.pcie_width_max_lanes is None else gpu.pcie_width_max_lanes
+        if generation is None or lanes is None:
+            return None
+        link = (int(generation), int(lanes))
+        rate = planned_pcie_rate(*link)
+        if rate is None:
+            return None
+        links.append((rate, link))
+    return min(links)[1]
 
 
 def _below(ways: GpuWays, address: str, bridge: str) -> tuple[str, ...]:
@@ -231,8 +156,7 @@ def nvlink_version(facts: Facts) -> str:
     addresses = tuple(ways.gpus.values())
     if len(addresses) < 2 or any(ways.only_over_pcie(*pair) for pair in combinations(addresses, 2)):
         return ""
-    versions = {labels["version"] for labels, _ in facts.series("commwatch_nvlink_info") if labels["version"]}
-    return min(versions, default="")
+    return min((link.version for link, _ in facts.each(NvLink.info) if link.version), default="")
 
 
 def pair_class(ways: GpuWays, first: str, second: str) -> str:
