@@ -21,6 +21,7 @@ from commwatch.probes.results.record import ProbeRecord, Reading, rules_of
 from commwatch.probes.results.records import surroundings
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.node import SimulatedNode
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import NOW, shipped
 from support.whole_node import whole_node
@@ -41,11 +42,8 @@ class ProbedNode:
         self._faults_file = folder / "faults.yaml"
         with whole_node(preset, folder, monkeypatch) as node:
             self._hardware = node.snapshot()
-        samples = [
-            sample for block in self._hardware.blocks for sample in zip(block.layout.series, block.values, strict=True)
-        ]
         tree = read_sysfs(folder / "sysfs", folder / "procfs")
-        self._topology = Topology((build_node(tree, driver_facts(samples)),))
+        self._topology = Topology((build_node(tree, driver_facts(Node(self._hardware))),))
         found = (labels for labels, _ in self._hardware.samples("commwatch_gpu_info"))
         self._labels = tuple(sorted(found, key=lambda labels: int(labels["gpu"])))
         self._paths = gpu_paths(self._topology, [labels["pci_bus_id"] for labels in self._labels])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.node.topology.model import Cpu, NvLink
-from commwatch.node.topology.nvlink import driver_facts
+from commwatch.node.topology.nvlink import DriverFacts, driver_facts
 from commwatch.node.topology.sysfs import SysfsFacts, natural, parse_cpu, parse_cpu_list, read_sysfs
 from commwatch_exporters.catalogue import family_of
-from commwatch_exporters.snapshot import Series
+from commwatch_exporters.node.model import Node
+from commwatch_exporters.snapshot import Series, Value
+from support.pages import snapshot_of
 from topology.harness import driver, gpu, topology
 from topology.trees import Tree, domains, hgx, rtx3090x4, virtual_machine
 
@@ -143,10 +146,15 @@ def series(metric: str, **labels: str) -> Series:
     return metric, tuple(labels.get(name, "") for name in family_of(metric).labels)
 
 
+def read(samples: Sequence[tuple[Series, Value]]) -> DriverFacts:
+    """What the driver says, by its readings."""
+    return driver_facts(Node(snapshot_of(dict(samples))))
+
+
 def test_gpus_and_links_come_from_the_readings() -> None:
     """Labels are taken by name; what was not read stays None, other metrics are passed over."""
     place = {"gpu": "3", "pci_bus_id": ADDRESS}
-    facts = driver_facts(
+    facts = read(
         [
             (series("commwatch_gpu_info", **place, uuid="GPU-x", name="NVIDIA A", architecture="Ampere"), 1),
             (series("commwatch_nvlink_links", **place), 2),
@@ -174,7 +182,7 @@ def test_gpus_and_links_come_from_the_readings() -> None:
 def test_refused_peers_come_from_the_readings(status: int | None, refused: bool) -> None:
     """A status that is unknown or was not read refuses nothing."""
     pair = {"pci_bus_id": ADDRESS, "peer_pci_bus_id": "0000:18:00.0"}
-    facts = driver_facts([(series("commwatch_gpu_p2p_status", **pair, capability="nvlink"), status)])
+    facts = read([(series("commwatch_gpu_p2p_status", **pair, capability="nvlink"), status)])
 
     assert facts.nvlink_refused == (frozenset({frozenset(pair.values())}) if refused else frozenset())
     assert facts.peers_refused == frozenset()
@@ -186,19 +194,19 @@ def test_links_that_were_not_counted_are_not_none(count: int | None, expected: o
     place = {"gpu": "0", "pci_bus_id": ADDRESS}
     samples = [(series("commwatch_gpu_info", **place), 1), (series("commwatch_nvlink_links", **place), count)]
 
-    assert driver_facts(samples).gpus[0].nvlinks == expected
+    assert read(samples).gpus[0].nvlinks == expected
 
 
 def test_links_whose_states_were_not_read_are_not_inactive() -> None:
     """With MIG enabled the driver's states say nothing, and are absent: then nothing is known of the links."""
     place = {"gpu": "0", "pci_bus_id": ADDRESS}
-    samples: list[tuple[Series, int | None]] = [
+    samples: list[tuple[Series, Value]] = [
         (series("commwatch_gpu_info", **place), 1),
         (series("commwatch_nvlink_links", **place), 2),
         *((series("commwatch_nvlink_link_state", **place, link=link), None) for link in ("0", "1")),
     ]
 
-    assert driver_facts(samples).gpus[0].nvlinks is None
+    assert read(samples).gpus[0].nvlinks is None
 
 
 def test_a_tree_without_any_device_is_built(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def _of_failures(facts: Facts, thresholds: Thresholds, one: FreshProbe) -> Itera
 
 
 def _component(facts: Facts, one: FreshProbe) -> Component:
-    return probe_of(Probe(facts.node, {"probe": one.name, "backend": ""}), facts.derived(all_parts))
+    return probe_of(facts.node.part(Probe, one.name, one.backend), facts.derived(all_parts))
 
 
 def _finding(sighting: Sighting, by: FreshProbe, before: Finding | None) -> Finding:

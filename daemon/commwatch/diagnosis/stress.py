@@ -11,7 +11,7 @@ from commwatch.diagnosis.outcomes import OWN_FAILURES, why_not
 from commwatch.probes.plan import Failed
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 from commwatch_exporters.node.model import Gpu, Node, NvLink, PcieDevice
-from commwatch_exporters.node.parts import AnyColumn, KeyedColumn, Part
+from commwatch_exporters.node.parts import AnyColumn, Part
 
 _LIMITED = Gpu.performance_limited_seconds
 _LIMITED_MIN_SECONDS = 0.1
@@ -43,19 +43,12 @@ def rises_between(before: Node, after: Node) -> tuple[Rise, ...]:
     """
     found = []
     for column in (*_WORDS, _LIMITED):
-        earlier = {(part, key): value for part, key, value in _numbers(before, column)}
-        for part, key, value in _numbers(after, column):
+        earlier = {(part, key): value for part, key, value in before.each_keyed(column)}
+        for part, key, value in after.each_keyed(column):
             rise = value - earlier.get((part, key), value)
             if rise > (_LIMITED_MIN_SECONDS if column == _LIMITED else 0):
                 found.append(Rise(column, _where(part), key, rise))
     return tuple(found)
-
-
-def _numbers(node: Node, column: AnyColumn) -> Iterator[tuple[Part, str, float]]:
-    if isinstance(column, KeyedColumn):
-        yield from node.each_keyed(column)
-    else:
-        yield from ((part, "", number) for part, number in node.each(column))
 
 
 def _where(part: Part) -> str:

@@ -20,14 +20,15 @@ from commwatch.errors import CommwatchError
 from commwatch.node.run import Collected
 from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import Topology
-from commwatch.node.topology.nvlink import COLLECTORS, LINK_RATE, DriverFacts, driver_facts
+from commwatch.node.topology.nvlink import COLLECTORS, DriverFacts, driver_facts
 from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.directory import state_path
 from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.worker import package_roots
-from commwatch_exporters.snapshot import Series, Value
+from commwatch_exporters.node.model import Node, NvLink
+from commwatch_exporters.snapshot import Block, Snapshot
 
 if TYPE_CHECKING:
     from commwatch.jobs.settings.node_network import NodeNetwork
@@ -147,7 +148,7 @@ def nvml_reader(config: Config, simulation: SimulationPlan | None) -> Reader:
             procfs=Path(config.paths.procfs),
             source_procfs=simulation.procfs if simulation else config.paths.procfs,
             simulation=simulation,
-            opt_in=(LINK_RATE,),
+            opt_in=(NvLink.speed_bytes_per_second.metric,),
             quiet=True,
         ),
         _NoEvents(),
@@ -162,22 +163,18 @@ async def read_driver(config: Config, simulation: SimulationPlan | None) -> Driv
     if not config.sources.nvml.enabled:
         return DriverFacts(note="sources.nvml is disabled in the configuration")
     reader = nvml_reader(config, simulation)
-    samples: list[tuple[Series, Value]] = []
+    blocks: list[Block] = []
     problems: dict[str, str] = {}
     try:
         for collector in COLLECTORS:
             collected, absences = await collect_patiently(reader, collector)
-            samples += [
-                sample
-                for block in collected.blocks.values()
-                for sample in zip(block.layout.series, block.values, strict=True)
-            ]
+            blocks += collected.blocks.values()
             problems.update({one.device: f"{one.device or 'driver'}: {one.reason}: {one.detail}" for one in absences})
     except SourceUnavailable as error:
         return DriverFacts(note=f"{error.reason}: {error.detail}")
     finally:
         await reader.stop()
-    facts = driver_facts(samples, problems.values())
+    facts = driver_facts(Node(Snapshot(blocks)), problems.values())
     if not facts.gpus and problems:
         return DriverFacts(note="; ".join(problems.values()))
     return facts

@@ -55,6 +55,7 @@ class Gpu(_AtGpu):
     last_xid_timestamp_seconds = Number("gpu_last_xid_timestamp_seconds")
     kernel_log_messages = Keyed("kernel_log_gpu_messages_total")
 
+    nvlink_links = Number("nvlink_links")
     nvlink_bandwidth_mode = Number("nvlink_bandwidth_mode")
     nvlink_capacity_bytes_per_second = Number("nvlink_capacity_bytes_per_second")
     nvlink_switch_links = Number("nvlink_switch_links")
@@ -102,6 +103,8 @@ class NvLink(_AtGpu):
 
     state = Number("nvlink_link_state")
     expected = Number("nvlink_link_expected")
+    speed_bytes_per_second = Number("nvlink_link_speed_bytes_per_second")
+    """In one direction."""
     crc_flit_errors = Number("nvlink_crc_flit_errors_total")
     crc_data_errors = Number("nvlink_crc_data_errors_total")
     replay_errors = Number("nvlink_replay_errors_total")

@@ -212,11 +212,11 @@ class Parts:
         """The parts that have a number now, with it."""
         return cast("Iterator[tuple[_Kind, float]]", self.series(column.metric))
 
-    def each_keyed(self, column: KeyedColumn[_Kind]) -> Iterator[tuple[_Kind, str, float]]:
-        """The parts that have a number by key now: part, key and number."""
-        key = column.key
+    def each_keyed(self, column: Column[_Kind] | KeyedColumn[_Kind]) -> Iterator[tuple[_Kind, str, float]]:
+        """The parts that have a number by key now: part, key and number; the key is empty of a column without one."""
+        key = column.key if isinstance(column, KeyedColumn) else ""
         for part, number in self.series(column.metric):
-            yield cast(_Kind, part), part.labels[key], number
+            yield cast(_Kind, part), part.labels.get(key, ""), number
 
     def part(self, kind: type[_Kind], *identity: str) -> _Kind:
         """The part of this identity, whether or not the node has it now."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from commwatch.node.store import Store
 from commwatch.node.topology.nvlink import COLLECTORS, DriverFacts, driver_facts
+from commwatch_exporters.node.model import Node
+from commwatch_exporters.snapshot import Snapshot
 
 
 def stored_driver(store: Store) -> DriverFacts:
     """GPUs and NVLinks as the collectors of the driver read them last."""
-    return driver_facts(
-        sample
-        for collector in COLLECTORS
-        for block in store.group(f"nvml_{collector}").values()
-        for sample in zip(block.layout.series, block.values, strict=True)
-    )
+    blocks = [block for collector in COLLECTORS for block in store.group(f"nvml_{collector}").values()]
+    return driver_facts(Node(Snapshot(blocks)))
