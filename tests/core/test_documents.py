@@ -130,4 +130,4 @@ def test_rules_can_read_a_snapshot_document() -> None:
     assert list(document.samples("commwatch_gpu_busy")) == []
     assert document.value(STATE, "0", "0000:17:00.0", "2") == 2
     assert document.value(STATE, "0", "0000:17:00.0", "7") is None
-    assert Facts(document.node(), CounterHistory({}), 0.0).value(STATE, link="2") == 2
+    assert Facts(document.node, CounterHistory({}), 0.0).value(STATE, link="2") == 2

@@ -95,7 +95,7 @@ class Known:
     @cached_property
     def facts(self) -> Facts:
         """The snapshot as the rules read it; no counter has a past in it."""
-        return Facts(self.snapshot.node(), CounterHistory({}), self.snapshot.time)
+        return Facts(self.snapshot.node, CounterHistory({}), self.snapshot.time)
 
 
 def ask(config: Config, thresholds: Thresholds, seconds: float = _DAEMON_SECONDS) -> Known:

@@ -102,7 +102,7 @@ def run_stress(
     measured = isinstance(answer.result, Measured)
     held, slow_links = seen_by(during) if measured else ({}, ())
     after = _snapshot_or_none(config, _PATIENT_SECONDS)
-    rises = rises_between(before.node(), after.node()) if before and after and measured else None
+    rises = rises_between(before.node, after.node) if before and after and measured else None
     return Stress(seconds, answer, rises, len(during), held, slow_links)
 
 
@@ -133,7 +133,7 @@ class Look(NamedTuple):
 
 def look_of(snapshot: SnapshotDocument, thresholds: Thresholds) -> Look:
     """By the rules of the findings; unlike there nobody asks whether the GPU was at work: it was."""
-    facts = Facts(snapshot.node(), CounterHistory({}), snapshot.time)
+    facts = Facts(snapshot.node, CounterHistory({}), snapshot.time)
     held = frozenset(
         (f"GPU{gpu.index}", SLOWDOWNS[reason])
         for gpu, reason, flag in facts.each_keyed(Gpu.clocks_event_reasons)

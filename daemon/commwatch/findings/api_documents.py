@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -174,7 +175,7 @@ class MetricRecord(msgspec.Struct, frozen=True):
     series: tuple[SeriesRecord, ...]
 
 
-class SnapshotDocument(About, frozen=True, kw_only=True):
+class SnapshotDocument(About, frozen=True, kw_only=True, dict=True):
     """Answer of ``/api/v1/snapshot`` and of the control operation ``snapshot``.
 
     It gives what the rules read, so that a command can run them on it.
@@ -183,6 +184,7 @@ class SnapshotDocument(About, frozen=True, kw_only=True):
     schema: Literal["commwatch-snapshot/1"] = SNAPSHOT_SCHEMA
     metrics: tuple[MetricRecord, ...]
 
+    @cached_property
     def node(self) -> Node:
         """The node as it was then; metrics that this version does not know are left out."""
         values = {

@@ -47,6 +47,7 @@ class Gpu(_AtGpu):
 
     state = Number("gpu_state")
     busy = Number("gpu_busy")
+    utilization_ratio = Number("gpu_utilization_ratio")
     recovery_action = Number("gpu_recovery_action")
     clocks_event_reasons = Keyed("gpu_clocks_event_reason")
     performance_limited_seconds = Keyed("gpu_performance_limited_seconds_total")
@@ -86,6 +87,8 @@ class Gpu(_AtGpu):
     pcie_nonfatal_errors = Number("pcie_nonfatal_errors_total")
     pcie_replays = Number("pcie_replays_total")
     pcie_replay_rollovers = Number("pcie_replay_rollovers_total")
+    pcie_transmit_utilization_ratio = Number("pcie_transmit_utilization_ratio")
+    pcie_receive_utilization_ratio = Number("pcie_receive_utilization_ratio")
     pcie_transmit_utilization_peak_ratio = Number("pcie_transmit_utilization_peak_ratio")
     pcie_receive_utilization_peak_ratio = Number("pcie_receive_utilization_peak_ratio")
 
@@ -270,6 +273,7 @@ class Interface(Part):
     receive_utilization_ratio = Number("ethernet_receive_utilization_ratio")
     carrier_changes = Number("ethernet_carrier_changes_total")
     phy_link_down = Number("ethernet_phy_link_down_total")
+    transmit_errors = Number("ethernet_transmit_errors_total")
     module_events = Keyed("ethernet_module_events_total")
 
     receive_errors = Number("ethernet_receive_errors_total")
@@ -472,6 +476,8 @@ class Daemon(Part):
     clock_steps = Number("clock_steps_total")
     kernel_log_losses = Number("kernel_log_losses_total")
     simulated = Number("simulated")
+    communication_score_ratio = Number("communication_score_ratio")
+    communication_score_components = Keyed("communication_score_component_ratio")
     nccl_log_files = Number("nccl_log_files")
 
 

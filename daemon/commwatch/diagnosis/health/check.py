@@ -148,7 +148,7 @@ def _preflight(options: Options, state: Path, now: float) -> PreflightRecord:
     from commwatch.findings.history import CounterHistory
 
     snapshot = document_of(ask_daemon(state, "snapshot", SNAPSHOT_SECONDS), SnapshotDocument)
-    facts = Facts(snapshot.node(), CounterHistory({}), now)
+    facts = Facts(snapshot.node, CounterHistory({}), now)
     profile = AskedProfile(options.require, options.alone_seconds)
     answer, checks = preflight(facts, profile, now, options.result_age)
     return PreflightRecord(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import FindingsDocument, ProbesDocument, SnapshotDocument
+from commwatch_exporters.node.model import Node
+from commwatch_exporters.node.parts import AnyColumn, Part
 
 
 class Documents(msgspec.Struct, frozen=True):
@@ -37,30 +40,21 @@ class View:
     """Since when there has been no answer."""
 
 
-class Series:
-    """The series of a snapshot, found by metric."""
+def _itself(part: Part) -> Part:
+    return part
 
-    def __init__(self, snapshot: SnapshotDocument) -> None:
-        self._metrics = {metric.name: metric.series for metric in snapshot.metrics}
 
-    def samples(self, family: str) -> Iterator[tuple[dict[str, str], float]]:
-        """Labels and number of each series of a metric; ``family`` without the namespace."""
-        for series in self._metrics.get(f"commwatch_{family}", ()):
-            if series.value is not None and not series.name:
-                yield series.labels, series.value
+def sums(node: Node | None, columns: Iterable[AnyColumn], of: Callable[[Any], Part] = _itself) -> dict[Part, float]:
+    """The sum of several counters by part; absent where none of them was read.
 
-    def by(self, family: str, *labels: str) -> dict[tuple[str, ...], float]:
-        """The numbers of a metric by the values of some of its labels; of several series their sum."""
-        found: dict[tuple[str, ...], float] = {}
-        for have, number in self.samples(family):
-            key = tuple(have.get(label, "") for label in labels)
-            found[key] = found.get(key, 0.0) + number
-        return found
-
-    def sum_by(self, families: tuple[str, ...], *labels: str) -> dict[tuple[str, ...], float]:
-        """The sum of several metrics; absent where none of them was read."""
-        total: dict[tuple[str, ...], float] = {}
-        for family in families:
-            for key, number in self.by(family, *labels).items():
-                total[key] = total.get(key, 0.0) + number
-        return total
+    Args:
+        node: None: nothing is known.
+        columns: the counters.
+        of: the part that has them together, such as the GPU of a link.
+    """
+    total: dict[Part, float] = {}
+    if node is not None:
+        for column in columns:
+            for part, _, number in node.each_keyed(column):
+                total[of(part)] = total.get(of(part), 0.0) + number
+    return total

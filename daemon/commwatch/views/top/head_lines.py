@@ -14,9 +14,10 @@ from commwatch.findings.health import Asked, judge
 from commwatch.findings.health_report import LOOK_SECONDS, report_of
 from commwatch.findings.score.records import word_of
 from commwatch.lines import Line, folded
-from commwatch.views.top.frame import Series, View
+from commwatch.views.top.frame import View
 from commwatch.views.top.table import section
 from commwatch.views.top.words import BAD, DIM, DOUBTFUL, GOOD, HEADING, STYLE_OF_SEVERITY, age
+from commwatch_exporters.node.model import Driver, Gpu, Node
 
 _VERDICT_STYLES = {"ok": GOOD, "problem": BAD, "unknown": DOUBTFUL}
 _INDENT = 10
@@ -38,31 +39,31 @@ def title_lines(view: View, width: int, now: float) -> Iterator[Line]:
 
 
 def node_lines(
-    series: Series, findings: FindingsDocument, thresholds: Thresholds, width: int, now: float
+    node: Node, findings: FindingsDocument, thresholds: Thresholds, width: int, now: float
 ) -> Iterator[Line]:
     """What the node is, what healthcheck would say of it, and its score."""
-    yield from folded([(_identity(series, findings.version), DIM)], width, 2)
+    yield from folded([(_identity(node, findings.version), DIM)], width, 2)
     # Whether it is simulated stands above, and hides no verdict here.
     report = replace(report_of(findings), simulated=None)
     health = judge(report, Asked(now, LOOK_SECONDS))
     yield from folded([(f"{health.verdict}: ", _VERDICT_STYLES[health.verdict]), (health.reason, "")], width, 2)
-    yield [(_score(series, thresholds), "")]
+    yield [(_score(node, thresholds), "")]
 
 
-def _identity(series: Series, version: str) -> str:
-    models = Counter(labels["name"] for labels, _ in series.samples("gpu_info"))
+def _identity(node: Node, version: str) -> str:
+    models = Counter(gpu.name for gpu, _ in node.each(Gpu.info))
     parts = [f"{number} x {name}" for name, number in models.items()] or ["no GPU is read"]
-    parts += [f"driver {labels['driver_version']}" for labels, _ in series.samples("software_info")]
+    parts += [f"driver {driver.driver_version}" for driver, _ in node.each(Driver.info)]
     return ", ".join([*parts, f"commwatch {version}"])
 
 
-def _score(series: Series, thresholds: Thresholds) -> str:
-    ratio = series.by("communication_score_ratio").get(())
+def _score(node: Node, thresholds: Thresholds) -> str:
+    ratio = node.daemon.communication_score_ratio
     word = word_of(ratio, thresholds.score_excellent_ratio, thresholds.score_good_ratio)
     if ratio is None:
         return f"score: {word}"
-    parts = series.by("communication_score_component_ratio", "component")
-    measured = ", ".join(f"{name} {parts[name,]:.2f}" for name in _PARTS if (name,) in parts)
+    parts = node.daemon.communication_score_components
+    measured = ", ".join(f"{name} {parts[name]:.2f}" for name in _PARTS if name in parts)
     return f"score {ratio:.2f}, {word}: {measured}"
 
 

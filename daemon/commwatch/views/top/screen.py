@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from commwatch.lines import Line, folded, printable
 from commwatch.views.top.collector_lines import collector_lines
-from commwatch.views.top.frame import Series, View
+from commwatch.views.top.frame import View
 from commwatch.views.top.gpu_lines import gpu_lines
 from commwatch.views.top.head_lines import finding_lines, node_lines, title_lines
 from commwatch.views.top.port_lines import interface_lines, rdma_lines
@@ -88,16 +88,16 @@ def _body(view: View, width: int, now: float) -> Iterator[Line]:
     documents = view.documents
     if documents is None:
         return
-    series = Series(documents.snapshot)
-    first = None if view.first is None else Series(view.first)
-    yield from node_lines(series, documents.findings, view.thresholds, width, now)
+    node = documents.snapshot.node
+    first = None if view.first is None else view.first.node
+    yield from node_lines(node, documents.findings, view.thresholds, width, now)
     yield from finding_lines(documents.findings, width, now)
-    yield from gpu_lines(series, first, width)
-    yield from rdma_lines(series, first, width)
-    yield from interface_lines(series, first, width)
-    yield from probe_lines(documents.probes, series, width, now)
-    yield from pair_lines(series, view.thresholds, width)
-    yield from collector_lines(series, width, now)
+    yield from gpu_lines(node, first, width)
+    yield from rdma_lines(node, first, width)
+    yield from interface_lines(node, first, width)
+    yield from probe_lines(documents.probes, node, width, now)
+    yield from pair_lines(node, view.thresholds, width)
+    yield from collector_lines(node, width, now)
 
 
 def _help(width: int) -> Iterator[Line]:
