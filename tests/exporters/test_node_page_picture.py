@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.drawing import draw, use_class
 from commwatch_exporters.node_page.fabric import Fabric, fabric_of
-from commwatch_exporters.node_page.marks import worst_mark
+from commwatch_exporters.node_page.marks import Marks, worst_mark
 from commwatch_exporters.node_page.page import picture_words
 from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.snapshot import Series, Snapshot, Value
@@ -15,9 +16,13 @@ from support.node_pages import DOWN, LINKS, LOST, SLOTS, SWITCHES, hgx, status
 from support.pages import snapshot_of
 
 
+def picture_of(snapshot: Snapshot, marks: Marks) -> Fabric:
+    return fabric_of(Node(snapshot), marks)
+
+
 def board(*, faulty: bool = False, use: float = 0.3) -> Fabric:
     """An HGX board."""
-    return fabric_of(hgx(faulty=faulty, use=use), status(faulty=faulty).marks)
+    return picture_of(hgx(faulty=faulty, use=use), status(faulty=faulty).marks)
 
 
 def drawn(fabric: Fabric) -> Page:
@@ -100,7 +105,7 @@ def test_use_is_drawn_in_steps() -> None:
 
 def test_gpus_that_are_joined_directly() -> None:
     """Each link is drawn once, from the GPU that comes first; a link that is down ends before it is anywhere."""
-    whole, broken = drawn(fabric_of(mesh(), {})), fabric_of(mesh(down=(0, 1)), {})
+    whole, broken = drawn(picture_of(mesh(), {})), picture_of(mesh(down=(0, 1)), {})
 
     assert whole.count("path") == 3 * 2 + 3 + 2 + 3  # arcs, PCIe links, ways through the CPU, lines of NUMA nodes
     assert broken.switches == ()
@@ -113,7 +118,7 @@ def test_links_that_were_never_up_are_no_trouble() -> None:
     values: dict[Series, Value] = {("commwatch_gpu_state", ("0", slot)): 0}
     for link in range(4):
         values["commwatch_nvlink_link_state", ("0", slot, str(link))] = 0
-    fabric = fabric_of(snapshot_of(values), {})
+    fabric = picture_of(snapshot_of(values), {})
 
     assert {link.level for link in fabric.gpus[0].links} == {"off"}
     assert fabric.gpus[0].links_wanted == 0
@@ -127,7 +132,7 @@ def test_switches_that_the_host_does_not_see_are_one_box() -> None:
     for link in range(4):
         values["commwatch_nvlink_link_state", ("0", slot, str(link))] = 1
         values["commwatch_nvlink_info", ("0", slot, str(link), "5.0", "switch", "", str(link))] = 1
-    fabric = fabric_of(snapshot_of(values), {})
+    fabric = picture_of(snapshot_of(values), {})
 
     assert [one.address for one in fabric.switches] == [""]
     assert picture_words(fabric) == "1 GPU. 4 of 4 NVLinks are up."
@@ -141,10 +146,10 @@ def test_interfaces_stand_for_adapters_without_rdma() -> None:
         ("commwatch_ethernet_info", ("bond0", "", "bonding", "")): 1,
         ("commwatch_ethernet_carrier", ("ens1",)): 0,
     }
-    fabric = fabric_of(snapshot_of(values), {})
+    fabric = picture_of(snapshot_of(values), {})
 
     assert [(one.name, one.level, one.words) for one in fabric.adapters] == [("ens1", "off", "down")]
-    marked = fabric_of(snapshot_of(values), {"interface/ens1": Mark("warning", "Link is down")})
+    marked = picture_of(snapshot_of(values), {"interface/ens1": Mark("warning", "Link is down")})
     assert (marked.adapters[0].level, marked.adapters[0].words) == ("warn", "down")
 
 
@@ -157,7 +162,7 @@ def test_a_tree_that_is_none_does_not_hang(parent: str) -> None:
         ("commwatch_pcie_device_info", ("0000:16:00.0", "switch_port", "0000:17:00.0", "", "", "")): 1,
     }
 
-    assert len(fabric_of(snapshot_of(values), {}).gpus) == 1
+    assert len(picture_of(snapshot_of(values), {}).gpus) == 1
 
 
 def test_suspects_of_the_pair_probes_are_marked() -> None:
@@ -165,7 +170,7 @@ def test_suspects_of_the_pair_probes_are_marked() -> None:
     switch = "0000:37:02.0"
     marks = {"part/gpu/GPU3": Mark("warning", "A part is suspect"), f"part/pcie_switch/{switch}": Mark("warning", "x"),
              f"nvswitch/{SWITCHES[1]}": Mark("critical", "SXid")}  # fmt: skip
-    fabric = fabric_of(hgx(), marks)
+    fabric = picture_of(hgx(), marks)
 
     assert [one.name for one in fabric.gpus if one.level == "warn"] == ["GPU3"]
     assert [one.switch for one in fabric.branches if one.level == "warn"] == [switch]
@@ -189,7 +194,7 @@ def test_of_hundreds_of_ports_those_in_trouble_are_shown() -> None:
         address = f"0000:19:{number // 8:02x}.{number % 8}"
         values["commwatch_rdma_port_info", (*port, "InfiniBand", "", "", "", "", address, "")] = 1
         values["commwatch_rdma_port_state", port] = 4
-    fabric = fabric_of(snapshot_of(values), {"rdma_port/mlx5_99/1": Mark("critical", "RDMA port is down")})
+    fabric = picture_of(snapshot_of(values), {"rdma_port/mlx5_99/1": Mark("critical", "RDMA port is down")})
 
     assert len(fabric.adapters) == 32
     assert fabric.adapters[-1].name == "mlx5_99"
@@ -202,7 +207,7 @@ def test_names_are_cut_where_the_box_ends() -> None:
         ("commwatch_ethernet_info", ("enp225s0f0np0", "0000:19:00.0", "mlx5_core", "")): 1,
         ("commwatch_ethernet_carrier", ("enp225s0f0np0",)): 1,
     }
-    texts = drawn(fabric_of(snapshot_of(values), {})).texts
+    texts = drawn(picture_of(snapshot_of(values), {})).texts
 
     assert "enp225s0f…" in texts
     assert "enp225s0f0np0 (0000:19:00.0): up" in texts

@@ -17,6 +17,7 @@ from commwatch.node.run import Collector
 from commwatch.service.engine import Engine
 from commwatch.service.judge import Judge
 from commwatch.units import format_seconds
+from commwatch_exporters.node.model import Driver, Gpu, Inventory, Node
 from commwatch_exporters.node_page.records import (
     CollectorStatus,
     Fact,
@@ -51,7 +52,7 @@ def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Sta
         name=simulated or socket.gethostname(),
         simulated=simulated,
         paused=maintenance,
-        facts=tuple(_facts(snapshot)),
+        facts=tuple(_facts(Node(snapshot))),
         notices=tuple(_notices(engine, maintenance)),
         looked=verdict.looked_at is not None,
         doubt=_doubt(verdict, now),
@@ -92,18 +93,17 @@ def _rules(failing: Collection[str]) -> str:
     return "1 rule" if len(failing) == 1 else f"{len(failing)} rules"
 
 
-def _facts(snapshot: Snapshot) -> Iterator[Fact]:
-    models = Counter(labels["name"] for labels, _ in snapshot.samples("commwatch_gpu_info"))
+def _facts(node: Node) -> Iterator[Fact]:
+    models = Counter(gpu.name for gpu, _ in node.each(Gpu.info))
     if models:
         yield Fact("Model", ", ".join(f"{count} × {name}" for name, count in models.items()))
-    expected = {labels["kind"]: value for labels, value in snapshot.samples("commwatch_expected")}
-    for labels, value in snapshot.samples("commwatch_present"):
-        kind = labels["kind"]
-        wanted = f" of {expected[kind]}" if kind in expected else ""
-        is_short = value < expected.get(kind, 0)
-        yield Fact(_KINDS.get(kind, kind.replace("_", " ")), f"{value}{wanted}", is_short)
-    for labels, _ in snapshot.samples("commwatch_software_info"):
-        yield Fact("NVIDIA driver, NVML", f"{labels['driver_version']}, {labels['nvml_version']}")
+    for parts, present in node.each(Inventory.present):
+        expected = parts.expected
+        wanted = "" if expected is None else f" of {expected}"
+        is_short = present < (expected or 0)
+        yield Fact(_KINDS.get(parts.kind, parts.kind.replace("_", " ")), f"{present}{wanted}", is_short)
+    for driver, _ in node.each(Driver.info):
+        yield Fact("NVIDIA driver, NVML", f"{driver.driver_version}, {driver.nvml_version}")
 
 
 def marks_of(findings: list[Finding]) -> dict[str, Mark]:

@@ -164,6 +164,16 @@ class PcieDevice(Part):
     """PCI address of the bridge above it, or name of the host bridge."""
     numa_node = Word()
 
+    @property
+    def above(self) -> list[PcieDevice]:
+        """The devices above it, the nearest first; what is not read ends the way."""
+        found: list[PcieDevice] = []
+        here = self
+        while (parent := here.parent) and parent not in (one.address for one in found):
+            here = self.node.part(PcieDevice, parent)
+            found.append(here)
+        return found
+
     generation = Number("pcie_device_link_generation")
     generation_max = Number("pcie_device_link_generation_max")
     width_lanes = Number("pcie_device_link_width_lanes")

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from typing import TypeVar
 
-from commwatch_exporters.snapshot import Snapshot
+from commwatch_exporters.node.model import Gpu, Node, NvSwitch
+from commwatch_exporters.node.parts import KeyedColumn
+
+_Device = TypeVar("_Device", Gpu, NvSwitch)
 
 
-def driver_events(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+def driver_events(node: Node) -> Iterator[tuple[str, str]]:
     """Each GPU and NVSwitch that had events, and how often each code came since the totals began."""
-    latest = {
-        labels["pci_bus_id"]: value for labels, value in snapshot.samples("commwatch_gpu_last_xid_timestamp_seconds")
-    }
-    for (gpu, address), codes in _codes(snapshot, "commwatch_gpu_xid_events_total", "gpu", "pci_bus_id").items():
-        when = f", last {_moment(latest[address])}" if address in latest else ""
-        yield f"GPU{gpu} ({address})", f"Xid {codes}{when}"
-    for (device,), codes in _codes(snapshot, "commwatch_nvswitch_sxid_events_total", "device").items():
-        yield f"NVSwitch {device}", f"SXid {codes}"
+    for gpu, codes in _codes(node, Gpu.xids).items():
+        latest = gpu.last_xid_timestamp_seconds
+        when = "" if latest is None else f", last {_moment(latest)}"
+        yield f"GPU{gpu.index} ({gpu.address})", f"Xid {codes}{when}"
+    for switch, codes in _codes(node, NvSwitch.sxids).items():
+        yield f"NVSwitch {switch.address}", f"SXid {codes}"
 
 
-def _codes(snapshot: Snapshot, metric: str, *device: str) -> dict[tuple[str, ...], str]:
-    """``79 (1 ×), 94 (3 ×)`` by device; the last label of the metric is the code."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for labels, count in snapshot.samples(metric):
+def _codes(node: Node, column: KeyedColumn[_Device]) -> dict[_Device, str]:
+    """``79 (1 ×), 94 (3 ×)`` by device."""
+    found: dict[_Device, list[str]] = {}
+    for device, code, count in node.each_keyed(column):
         if count:
-            *_, code = labels.values()
-            found.setdefault(tuple(labels[name] for name in device), []).append(f"{code} ({count:g} ×)")
-    return {key: ", ".join(codes) for key, codes in found.items()}
+            found.setdefault(device, []).append(f"{code} ({count:g} ×)")
+    return {device: ", ".join(codes) for device, codes in found.items()}
 
 
 def _moment(seconds: float) -> str:

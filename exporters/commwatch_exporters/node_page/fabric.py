@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
+from commwatch_exporters.node.model import Interface, Node, NvLink, PcieDevice, RdmaPort
 from commwatch_exporters.node_page.marks import LEVELS, Marks, port_mark, worst_mark
 from commwatch_exporters.node_page.markup import level_of
 from commwatch_exporters.node_page.records import Mark
-from commwatch_exporters.node_page.tables import LINK_UP_STATES, by_gpu, gpu_keys, pcie_words
-from commwatch_exporters.snapshot import Snapshot
+from commwatch_exporters.node_page.tables import LINK_UP_STATES, links_by_gpu, pcie_words
 from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES, word_of
 
 _RDMA_ACTIVE = 4
-_DEEPEST = 64
-"""Bridges between a device and its host bridge, at most: more is no tree."""
 _MOST_ADAPTERS = 32
 """A host with virtual functions has hundreds."""
 
@@ -123,93 +122,70 @@ class Fabric:
         return tuple(adapter for branch in self.branches for adapter in branch.adapters)
 
 
-def fabric_of(snapshot: Snapshot, marks: Marks) -> Fabric:
-    """The picture of a snapshot.
+def fabric_of(node: Node, marks: Marks) -> Fabric:
+    """The picture of a node.
 
     Args:
-        snapshot: all that is known.
+        node: at this moment.
         marks: what is wrong, by identity of the component.
     """
-    tree = {
-        found["device"]: (found["role"], found["parent"], found["numa_node"])
-        for found, _ in snapshot.samples("commwatch_pcie_device_info")
-    }
-    gpus = _gpus(snapshot, marks)
-    all_adapters = _adapters(snapshot, marks)
+    gpus = _gpus(node, marks)
+    all_adapters = _adapters(node, marks)
     adapters = _most_telling(all_adapters)
     by_branch: dict[str, tuple[list[Gpu], list[Adapter]]] = {}
     for gpu in gpus:
-        by_branch.setdefault(_pcie_switch(gpu.address, tree) or gpu.address, ([], []))[0].append(gpu)
+        by_branch.setdefault(_pcie_switch(node, gpu.address) or gpu.address, ([], []))[0].append(gpu)
     for adapter in adapters:
-        by_branch.setdefault(_pcie_switch(adapter.address, tree) or adapter.address, ([], []))[1].append(adapter)
+        by_branch.setdefault(_pcie_switch(node, adapter.address) or adapter.address, ([], []))[1].append(adapter)
     branches = []
     for top, (its_gpus, its_adapters) in sorted(by_branch.items()):
-        switch = top if tree.get(top, ("",))[0] == "switch_port" else ""
-        known = tree.get(top, ("", "", ""))
+        device = node.part(PcieDevice, top)
+        switch = top if device.role == "switch_port" else ""
         wrong = worst_mark(marks, f"pcie_link/{top}", f"part/pcie_switch/{top}") if switch else None
         level = level_of(wrong.severity) if wrong else "good"
-        branches.append(Branch(known[2], switch, level, tuple(its_gpus), tuple(its_adapters)))
+        branches.append(Branch(device.numa_node, switch, level, tuple(its_gpus), tuple(its_adapters)))
     return Fabric(tuple(branches), _nvswitches(gpus, marks), len(all_adapters) - len(adapters))
 
 
 # --- the parts ---
 
 
-def _pcie_switch(address: str, tree: Mapping[str, tuple[str, str, str]]) -> str:
+def _pcie_switch(node: Node, address: str) -> str:
     """The topmost switch port above a device; empty where there is none."""
-    found, here = "", address
-    for _ in range(_DEEPEST):
-        role, here, _ = tree.get(here, ("", "", ""))
-        if not here or role == "root_port":
-            break
-        if tree.get(here, ("",))[0] == "switch_port":
-            found = here
-    return found
+    above = node.part(PcieDevice, address).above
+    below_root = takewhile(lambda one: one.role != "root_port", above)
+    return next((one.address for one in reversed(list(below_root)) if one.role == "switch_port"), "")
 
 
-def _gpus(snapshot: Snapshot, marks: Marks) -> list[Gpu]:
-    states = by_gpu(snapshot, "commwatch_nvlink_link_state")
-    wanted = by_gpu(snapshot, "commwatch_nvlink_link_expected")
-    far: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
-    for found, _ in snapshot.samples("commwatch_nvlink_info"):
-        ends = far.setdefault((found["gpu"], found["pci_bus_id"]), {})
-        ends[found["link"]] = (found["remote_type"], found["remote_pci_bus_id"])
+def _gpus(node: Node, marks: Marks) -> list[Gpu]:
+    links = links_by_gpu(node)
     gpus = []
-    for key in gpu_keys(snapshot):
-        index, address = key
-        state = snapshot.value("commwatch_gpu_state", *key)
-        wrong = worst_mark(marks, f"gpu/{address}", f"part/gpu/GPU{index}")
+    for gpu in node.gpus:
+        address, state = gpu.address, gpu.state
+        wrong = worst_mark(marks, f"gpu/{address}", f"part/gpu/GPU{gpu.index}")
         words = "state unknown" if state is None else word_of(GPU_STATES, state)
         level = "unknown" if state is None else "bad" if state else level_of(wrong.severity) if wrong else "good"
-        pcie, degraded = pcie_words(snapshot, *key)
+        pcie, degraded = pcie_words(gpu)
         pcie_wrong = worst_mark(marks, f"pcie_link/{address}", f"part/pcie_link/{address}")
-        numbers = {*states.get(key, {}), *wanted.get(key, {})}
-        links = tuple(
-            _link(address, number, states.get(key, {}).get(number), bool(wanted.get(key, {}).get(number)),
-                  far.get(key, {}).get(number, ("", "")), marks)
-            for number in sorted(numbers, key=lambda one: (len(one), one))
-        )  # fmt: skip
         gpus.append(
             Gpu(
-                name=f"GPU{index}",
+                name=f"GPU{gpu.index}",
                 address=address,
                 level=level,
                 words=_said(words, wrong, fine=not state),
-                send=snapshot.value("commwatch_nvlink_transmit_utilization_ratio", *key),
-                receive=snapshot.value("commwatch_nvlink_receive_utilization_ratio", *key),
+                send=gpu.nvlink_transmit_utilization_ratio,
+                receive=gpu.nvlink_receive_utilization_ratio,
                 pcie=pcie,
                 pcie_level=level_of(pcie_wrong.severity) if pcie_wrong else "bad" if degraded else "good",
-                links=links,
+                links=tuple([_link(link, marks) for link in links.get(gpu, [])]),
             )
         )
     return gpus
 
 
-def _link(
-    address: str, number: str, state: float | None, expected: bool, end: tuple[str, str], marks: Marks
-) -> Link:  # fmt: skip
-    kind, far = end
-    wrong = worst_mark(marks, f"nvlink/{address}/{number}")
+def _link(link: NvLink, marks: Marks) -> Link:
+    state, expected = link.state, bool(link.expected)
+    wrong = worst_mark(marks, f"nvlink/{link.address}/{link.number}")
     up = state in LINK_UP_STATES
     words = "not read" if state is None else "up" if up else "down" if expected else "not in use"
     if state is None:
@@ -221,32 +197,28 @@ def _link(
     else:
         level = level_of(wrong.severity) if wrong else "good"
         level = "warn" if level == "bad" else level  # it carries traffic; a broken line would say that it does not
-    return Link(number, level, far, kind == "gpu", _said(words, wrong, fine=up))
+    return Link(link.number, level, link.remote_address, link.remote_type == "gpu", _said(words, wrong, fine=up))
 
 
-def _adapters(snapshot: Snapshot, marks: Marks) -> list[Adapter]:
+def _adapters(node: Node, marks: Marks) -> list[Adapter]:
     """The ports of the adapters with an RDMA device; where none has one, all interfaces on the PCI bus."""
     adapters = []
-    for found, _ in snapshot.samples("commwatch_rdma_port_info"):
-        key = (found["device"], found["port"])
-        state = snapshot.value("commwatch_rdma_port_state", *key)
+    for port, _ in node.each(RdmaPort.info):
+        state = port.state
         words = "state unknown" if state is None else word_of(RDMA_STATES, state)
         up = None if state is None else state == _RDMA_ACTIVE
-        name = found["device"] if found["port"] == "1" else f"{found['device']}/{found['port']}"
-        wrong = port_mark(marks, *key, found["netdev"])
-        adapters.append(_adapter(name, found["pci_bus_id"], up, words, snapshot, marks, wrong, "rdma_port", key))
+        name = port.device if port.number == "1" else f"{port.device}/{port.number}"
+        wrong = port_mark(marks, port.device, port.number, port.interface)
+        adapters.append(_adapter(name, port, up, words, marks, wrong))
     if adapters:
         return adapters
-    for found, _ in snapshot.samples("commwatch_ethernet_info"):
-        device = found["device"]
-        if found["pci_bus_id"]:
-            carrier = snapshot.value("commwatch_ethernet_carrier", device)
+    for interface, _ in node.each(Interface.info):
+        if interface.address:
+            carrier = interface.carrier
             up = None if carrier is None else bool(carrier)
             words = "state unknown" if up is None else "up" if up else "down"
-            wrong = worst_mark(marks, f"interface/{device}")
-            adapters.append(
-                _adapter(device, found["pci_bus_id"], up, words, snapshot, marks, wrong, "ethernet", (device,))
-            )
+            wrong = worst_mark(marks, f"interface/{interface.name}")
+            adapters.append(_adapter(interface.name, interface, up, words, marks, wrong))
     return adapters
 
 
@@ -257,26 +229,18 @@ def _most_telling(adapters: list[Adapter]) -> list[Adapter]:
 
 
 def _adapter(
-    name: str,
-    address: str,
-    up: bool | None,
-    words: str,
-    snapshot: Snapshot,
-    marks: Marks,
-    wrong: Mark | None,
-    family: str,
-    labels: tuple[str, ...],
+    name: str, port: RdmaPort | Interface, up: bool | None, words: str, marks: Marks, wrong: Mark | None
 ) -> Adapter:
-    pcie_wrong = worst_mark(marks, f"pcie_link/{address}")
+    pcie_wrong = worst_mark(marks, f"pcie_link/{port.address}")
     level = "unknown" if up is None else "good" if up else "off"
     return Adapter(
         name=name,
-        address=address,
+        address=port.address,
         level=level_of(wrong.severity) if wrong else level,
         words=_said(words, wrong, fine=bool(up)),
-        speed=snapshot.value(f"commwatch_{family}_speed_bytes_per_second", *labels),
-        send=snapshot.value(f"commwatch_{family}_transmit_utilization_ratio", *labels),
-        receive=snapshot.value(f"commwatch_{family}_receive_utilization_ratio", *labels),
+        speed=port.speed_bytes_per_second,
+        send=port.transmit_utilization_ratio,
+        receive=port.receive_utilization_ratio,
         pcie_level=level_of(pcie_wrong.severity) if pcie_wrong else "good",
     )
 

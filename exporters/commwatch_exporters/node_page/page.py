@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.drawing import draw
 from commwatch_exporters.node_page.fabric import Adapter, Fabric, Gpu, fabric_of
 from commwatch_exporters.node_page.headline import SIGNS, findings_section, headline, verdict_card
@@ -30,7 +31,8 @@ def render_node_page(snapshot: Snapshot, status: Status, telemetry_path: str, *,
         telemetry_path: where the metrics are.
         refreshes: whether the browser is to load it again by itself.
     """
-    fabric = fabric_of(snapshot, status.marks)
+    node = Node(snapshot)
+    fabric = fabric_of(node, status.marks)
     said = headline(status, has_gpus=bool(fabric.gpus))
     level, word, _ = said
     name = text(status.name or "this node")
@@ -42,16 +44,16 @@ def render_node_page(snapshot: Snapshot, status: Status, telemetry_path: str, *,
             f"<title>{SIGNS.get(level, '–')} {name}: {word} – commwatch</title><style>{STYLE}</style></head><body>",
             f'<header><h1>{name}</h1><p class="dim">commwatch {text(status.version)}</p>',
             f"{_links(telemetry_path)}</header><main>",
-            _notices(snapshot, status),
+            _notices(node, status),
             verdict_card(status, said),
             _facts(status.facts),
             findings_section(status.findings, status.documentation),
-            events_table(snapshot),
+            events_table(node),
             f'<div class="two">{_picture(fabric)}{pairs_section(status.pairs)}</div>',
             probe_table(status.probes),
-            gpu_table(snapshot),
-            f'<div class="two"><div>{rdma_table(snapshot, status.marks)}'
-            f"{interface_table(snapshot, status.marks)}</div>"
+            gpu_table(node),
+            f'<div class="two"><div>{rdma_table(node, status.marks)}'
+            f"{interface_table(node, status.marks)}</div>"
             f"{collector_table(status.collectors)}</div>",
             f"</main>{_footer(status, refreshes)}</body></html>\n",
         ]
@@ -66,9 +68,9 @@ def _links(telemetry_path: str) -> str:
     )
 
 
-def _notices(snapshot: Snapshot, status: Status) -> str:
+def _notices(node: Node, status: Status) -> str:
     notices = list(status.notices)
-    if snapshot.value("commwatch_simulated") == 1:
+    if node.daemon.simulated == 1:
         which = f" {status.simulated}" if status.simulated else ""
         notices.insert(0, f"Simulated node{which}: no value on this page comes from hardware.")
     return "".join([f'<p class="notice">{text(notice)}</p>' for notice in notices])

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
+from commwatch_exporters.node.model import Gpu, Node, NvLink
 from commwatch_exporters.node_page.driver_events import driver_events
 from commwatch_exporters.node_page.marks import Marks, port_mark, worst_mark
 from commwatch_exporters.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, text
 from commwatch_exporters.node_page.records import Mark
-from commwatch_exporters.snapshot import Snapshot, Value
+from commwatch_exporters.snapshot import Value
 from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES, word_of
 
 LINK_UP_STATES = (1, 2)
 """Active and asleep."""
-_GPU_FAMILIES = ("commwatch_gpu_info", "commwatch_gpu_state")
-_RDMA = ("commwatch_rdma_port_info", "commwatch_rdma_port_state")
-_ETHERNET = ("commwatch_ethernet_info", "commwatch_ethernet_carrier")
 _MOST_EVENTS = 30
 
 
-def gpu_keys(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Index and slot of each GPU, by index."""
-    found = {(one["gpu"], one["pci_bus_id"]) for family in _GPU_FAMILIES for one, _ in snapshot.samples(family)}
-    return sorted(found, key=lambda one: (len(one[0]), one))
-
-
-def rdma_keys(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Device and number of each RDMA port."""
-    found = {(one["device"], one["port"]) for family in _RDMA for one, _ in snapshot.samples(family)}
-    return sorted(found, key=lambda one: (len(one[0]), one))
-
-
-def interface_names(snapshot: Snapshot) -> list[str]:
-    """The network interfaces."""
-    return sorted({found["device"] for family in _ETHERNET for found, _ in snapshot.samples(family)})
-
-
-def events_table(snapshot: Snapshot) -> str:
+def events_table(node: Node) -> str:
     """Xids and SXids by device; nothing where none came."""
-    found = list(driver_events(snapshot))
+    found = list(driver_events(node))
     if not found:
         return ""
     rows = [[cell(part), f'<td class="text">{text(words)}</td>'] for part, words in found[:_MOST_EVENTS]]
@@ -47,88 +28,78 @@ def events_table(snapshot: Snapshot) -> str:
     return table("events", "Driver events", ("Part", "Xids and SXids"), rows, "")
 
 
-def gpu_table(snapshot: Snapshot) -> str:
+def gpu_table(node: Node) -> str:
     """State, work, links and use of each GPU."""
     headings = ("GPU", "State", "Work", "NVLinks up", "#NVLink sends", "#receives", "PCIe", "Slot", "Model")
-    names = {found["pci_bus_id"]: found["name"] for found, _ in snapshot.samples("commwatch_gpu_info")}
-    states = by_gpu(snapshot, "commwatch_nvlink_link_state")
-    wanted = by_gpu(snapshot, "commwatch_nvlink_link_expected")
+    links = links_by_gpu(node)
     rows = [
         [
-            cell(gpu),
-            _gpu_state(snapshot.value("commwatch_gpu_state", gpu, slot)),
-            cell(_yes_no(snapshot.value("commwatch_gpu_busy", gpu, slot), "busy", "idle")),
-            _links(states.get((gpu, slot), {}), wanted.get((gpu, slot), {})),
-            percent(snapshot.value("commwatch_nvlink_transmit_utilization_ratio", gpu, slot)),
-            percent(snapshot.value("commwatch_nvlink_receive_utilization_ratio", gpu, slot)),
-            _pcie(snapshot, gpu, slot),
-            cell(slot),
-            cell(names.get(slot, "")),
+            cell(gpu.index),
+            _gpu_state(gpu.state),
+            cell(_yes_no(gpu.busy, "busy", "idle")),
+            _links(links.get(gpu, [])),
+            percent(gpu.nvlink_transmit_utilization_ratio),
+            percent(gpu.nvlink_receive_utilization_ratio),
+            _pcie(gpu),
+            cell(gpu.address),
+            cell(gpu.name),
         ]
-        for gpu, slot in gpu_keys(snapshot)
+        for gpu in node.gpus
     ]
     return table("gpus", "GPUs", headings, rows, "No GPU is read at present.")
 
 
-def rdma_table(snapshot: Snapshot, marks: Marks) -> str:
+def rdma_table(node: Node, marks: Marks) -> str:
     """The RDMA ports; nothing where the node has none."""
-    about = {(found["device"], found["port"]): found for found, _ in snapshot.samples(_RDMA[0])}
     rows = [
         [
-            cell(f"{device}/{port}"),
-            cell(about.get((device, port), {}).get("link_layer", "")),
-            _marked(
-                _port_state(snapshot.value("commwatch_rdma_port_state", device, port)),
-                port_mark(marks, device, port, about.get((device, port), {}).get("netdev", "")),
-            ),
-            _speed(snapshot.value("commwatch_rdma_port_speed_bytes_per_second", device, port)),
-            percent(snapshot.value("commwatch_rdma_port_transmit_utilization_ratio", device, port)),
-            percent(snapshot.value("commwatch_rdma_port_receive_utilization_ratio", device, port)),
-            _count(snapshot.value("commwatch_rdma_port_flaps_total", device, port)),
+            cell(f"{port.device}/{port.number}"),
+            cell(port.link_layer),
+            _marked(_port_state(port.state), port_mark(marks, port.device, port.number, port.interface)),
+            _speed(port.speed_bytes_per_second),
+            percent(port.transmit_utilization_ratio),
+            percent(port.receive_utilization_ratio),
+            _count(port.flaps),
         ]
-        for device, port in rdma_keys(snapshot)
+        for port in node.rdma_ports
     ]
     headings = ("RDMA port", "Layer", "State", "#Speed", "#Sends", "#Receives", "#Flaps")
     return table("rdma", "RDMA ports", headings, rows, "") if rows else ""
 
 
-def interface_table(snapshot: Snapshot, marks: Marks) -> str:
+def interface_table(node: Node, marks: Marks) -> str:
     """Link, speed and use of each network interface."""
     rows = [
         [
-            cell(device),
-            _marked(
-                _yes_no(snapshot.value("commwatch_ethernet_carrier", device), "up", "down"),
-                worst_mark(marks, f"interface/{device}"),
-            ),
-            _speed(snapshot.value("commwatch_ethernet_speed_bytes_per_second", device)),
-            percent(snapshot.value("commwatch_ethernet_transmit_utilization_ratio", device)),
-            percent(snapshot.value("commwatch_ethernet_receive_utilization_ratio", device)),
+            cell(interface.name),
+            _marked(_yes_no(interface.carrier, "up", "down"), worst_mark(marks, f"interface/{interface.name}")),
+            _speed(interface.speed_bytes_per_second),
+            percent(interface.transmit_utilization_ratio),
+            percent(interface.receive_utilization_ratio),
         ]
-        for device in interface_names(snapshot)
+        for interface in node.interfaces
     ]
     headings = ("Interface", "Link", "#Speed", "#Sends", "#Receives")
     return table("interfaces", "Network interfaces", headings, rows, "No interface was read.")
 
 
-def by_gpu(snapshot: Snapshot, family: str) -> dict[tuple[str, str], dict[str, float]]:
-    """By GPU the number of each of its links in a family."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for labels, value in snapshot.samples(family):
-        found.setdefault((labels["gpu"], labels["pci_bus_id"]), {})[labels["link"]] = value
+def links_by_gpu(node: Node) -> dict[Gpu, list[NvLink]]:
+    """The NVLinks of each GPU that are here or should be, by number."""
+    found: dict[Gpu, list[NvLink]] = {}
+    for link in sorted(node.links, key=lambda one: (len(one.number), one.number)):
+        found.setdefault(link.gpu, []).append(link)
     return found
 
 
-def pcie_words(snapshot: Snapshot, gpu: str, slot: str) -> tuple[str, bool]:
+def pcie_words(gpu: Gpu) -> tuple[str, bool]:
     """Generation and lanes of a GPU's PCIe link, and whether it is below its best; empty where not read."""
-    generation = snapshot.value("commwatch_pcie_link_generation", gpu, slot)
-    width = snapshot.value("commwatch_pcie_link_width_lanes", gpu, slot)
+    generation, width, degraded = gpu.pcie_generation, gpu.pcie_width_lanes, gpu.pcie_degraded
     words = " ".join([f"gen{generation}"] * (generation is not None) + [f"x{width}"] * (width is not None))
-    if width is not None and snapshot.value("commwatch_pcie_link_degraded", gpu, slot, "width"):
-        limits = (snapshot.value(f"commwatch_pcie_link_width_{one}_lanes", gpu, slot) for one in ("expected", "max"))
+    if width is not None and degraded.get("width"):
+        limits = (gpu.pcie_width_expected_lanes, gpu.pcie_width_max_lanes)
         limit = next((one for one in limits if one is not None), None)
         return words if limit is None else f"{words} of x{limit}", True
-    return words, bool(snapshot.value("commwatch_pcie_link_degraded", gpu, slot, "generation"))
+    return words, bool(degraded.get("generation"))
 
 
 # --- cells ---
@@ -149,18 +120,19 @@ def _gpu_state(value: Value) -> str:
     return judged("bad" if value else "good", word_of(GPU_STATES, value))
 
 
-def _links(states: Mapping[str, float], wanted: Mapping[str, float]) -> str:
+def _links(links: Sequence[NvLink]) -> str:
+    states = [state for link in links if (state := link.state) is not None]
     if not states:
         return cell("")
-    up = sum(state in LINK_UP_STATES for state in states.values())
-    expected = int(sum(wanted.values()))
+    up = sum(state in LINK_UP_STATES for state in states)
+    expected = int(sum(link.expected or 0 for link in links))
     if not expected:
         return cell(str(up))
     return judged("good" if up >= expected else "bad", f"{up} of {expected}")
 
 
-def _pcie(snapshot: Snapshot, gpu: str, slot: str) -> str:
-    words, degraded = pcie_words(snapshot, gpu, slot)
+def _pcie(gpu: Gpu) -> str:
+    words, degraded = pcie_words(gpu)
     return judged("bad", words) if degraded and words else cell(words)
 
 
