@@ -16,6 +16,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Cause, Component, Evidence, Finding
 from commwatch.findings.history import CounterHistory
+from commwatch_exporters.node.model import Gpu, NvLink
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.core import block
@@ -126,8 +127,9 @@ def test_rules_can_read_a_snapshot_document() -> None:
     snapshot = Snapshot([block(values)])
     document = snapshot_document(snapshot)
 
-    assert list(document.samples(STATE)) == list(snapshot.samples(STATE))
-    assert list(document.samples("commwatch_gpu_busy")) == []
-    assert document.value(STATE, "0", "0000:17:00.0", "2") == 2
-    assert document.value(STATE, "0", "0000:17:00.0", "7") is None
-    assert Facts(document.node, CounterHistory({}), 0.0).value(STATE, link="2") == 2
+    facts = Facts(document.node, CounterHistory({}), 0.0)
+
+    assert [(dict(link.labels), state) for link, state in facts.each(NvLink.state)] == list(snapshot.samples(STATE))
+    assert list(facts.each(Gpu.busy)) == []
+    assert document.node.part(NvLink, "0000:17:00.0", "2").state == 2
+    assert document.node.part(NvLink, "0000:17:00.0", "7").state is None

@@ -71,18 +71,3 @@ class Facts:
             rise = self._history.increase(metric, labels, self.now, window, at_most=at_most)
             if rise and self.node.has(metric, labels):
                 yield dict(zip(names, labels, strict=True)), rise
-
-    # --- to go: by name of the metric ---
-
-    def series(self, metric: str) -> Iterator[tuple[dict[str, str], float]]:
-        return ((cast("dict[str, str]", part.labels), number) for part, number in self.node.series(metric))
-
-    def value(self, metric: str, **labels: str) -> float | None:
-        wanted = labels.items()
-        found = [number for have, number in self.series(metric) if wanted <= have.items()]
-        if len(found) > 1:
-            raise ValueError(f"{metric} has {len(found)} series with {labels}")
-        return found[0] if found else None
-
-    def increases(self, metric: str, window: float, *, at_most: bool = False) -> Iterator[tuple[dict[str, str], float]]:
-        return self._rises(metric, window, at_most=at_most)

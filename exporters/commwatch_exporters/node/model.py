@@ -102,7 +102,6 @@ class NvLink(_AtGpu):
     version = Word()
     remote_type = Word()
     remote_address = Word("remote_pci_bus_id")
-    remote_link = Word()
 
     state = Number("nvlink_link_state")
     expected = Number("nvlink_link_expected")
@@ -116,14 +115,7 @@ class NvLink(_AtGpu):
     recoveries = Number("nvlink_recoveries_total")
     """NVLink 5."""
     recoveries_failed = Number("nvlink_recoveries_failed_total")
-    ecc_data_errors = Number("nvlink_ecc_data_errors_total")
-    malformed_packets = Number("nvlink_malformed_packets_total")
-    buffer_overrun_errors = Number("nvlink_buffer_overrun_errors_total")
     receive_errors = Number("nvlink_receive_errors_total")
-    receive_remote_errors = Number("nvlink_receive_remote_errors_total")
-    receive_general_errors = Number("nvlink_receive_general_errors_total")
-    local_link_integrity_errors = Number("nvlink_local_link_integrity_errors_total")
-    transmit_discards = Number("nvlink_transmit_discards_total")
     effective_errors = Number("nvlink_effective_errors_total")
     effective_bit_error_ratio = Number("nvlink_effective_bit_error_ratio")
 
@@ -208,7 +200,6 @@ class RdmaPort(Part):
     number = Word("port")
     info = Info("rdma_port_info")
     link_layer = Word()
-    lid = Word()
     sm_lid = Word()
     firmware = Word()
     hca_type = Word()
@@ -231,13 +222,7 @@ class RdmaPort(Part):
     link_downed = Number("rdma_port_link_downed_total")
 
     symbol_errors = Number("rdma_port_symbol_errors_total")
-    link_error_recovery = Number("rdma_port_link_error_recovery_total")
-    local_link_integrity_errors = Number("rdma_port_local_link_integrity_errors_total")
-    excessive_buffer_overrun_errors = Number("rdma_port_excessive_buffer_overrun_errors_total")
     receive_errors = Number("rdma_port_receive_errors_total")
-    receive_remote_physical_errors = Number("rdma_port_receive_remote_physical_errors_total")
-    transmit_constraint_errors = Number("rdma_port_transmit_constraint_errors_total")
-    receive_constraint_errors = Number("rdma_port_receive_constraint_errors_total")
     icrc_errors = Number("rdma_icrc_errors_total")
 
     port_transmit_packets = Number("rdma_port_transmit_packets_total")
@@ -245,16 +230,8 @@ class RdmaPort(Part):
     port_transmit_discards = Number("rdma_port_transmit_discards_total")
     transmit_packets = Number("rdma_transmit_packets_total")
     retransmitted_packets = Number("rdma_retransmitted_packets_total")
-    receive_drops = Number("rdma_receive_drops_total")
     ack_timeouts = Number("rdma_ack_timeouts_total")
-    retransmission_timeouts = Number("rdma_retransmission_timeouts_total")
     packet_sequence_errors = Number("rdma_packet_sequence_errors_total")
-    implied_nak_sequence_errors = Number("rdma_implied_nak_sequence_errors_total")
-    adaptive_retransmissions = Number("rdma_adaptive_retransmissions_total")
-    rnr_retries = Number("rdma_rnr_retries_total")
-    slow_restarts = Number("rdma_slow_restarts_total")
-    retries_exceeded = Keyed("rdma_retries_exceeded_total")
-    unresponsive_remote = Number("rdma_unresponsive_remote_total")
     cnp_handled = Number("rdma_cnp_handled_total")
     ecn_marked = Number("rdma_ecn_marked_total")
 
@@ -291,12 +268,6 @@ class Interface(Part):
     phy_crc_errors = Number("ethernet_phy_crc_errors_total")
     phy_symbol_errors = Number("ethernet_phy_symbol_errors_total")
     phy_pcs_symbol_errors = Number("ethernet_phy_pcs_symbol_errors_total")
-    receive_missed = Number("ethernet_receive_missed_total")
-    out_of_buffer = Number("ethernet_out_of_buffer_total")
-    phy_discards = Number("ethernet_phy_discards_total")
-    phy_transmit_discards = Number("ethernet_phy_transmit_discards_total")
-    allowance_exceeded = Keyed("ethernet_allowance_exceeded_total")
-    pause_storms = Keyed("ethernet_pause_storms_total")
     global_transmit_pause_seconds = Number("ethernet_global_transmit_pause_seconds_total")
     global_receive_pause_seconds = Number("ethernet_global_receive_pause_seconds_total")
     pfc_transmit_pause_seconds = Keyed("ethernet_pfc_transmit_pause_seconds_total")
@@ -488,7 +459,6 @@ class Daemon(Part):
     simulated = Number("simulated")
     communication_score_ratio = Number("communication_score_ratio")
     communication_score_components = Keyed("communication_score_component_ratio")
-    nccl_log_files = Number("nccl_log_files")
 
 
 class Node(Parts):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
-from commwatch_exporters.node.model import Node
+from commwatch_exporters.node.model import Gpu, Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import NOW
 
@@ -30,8 +28,8 @@ def test_a_kind_of_event_that_comes_for_the_first_time_counts() -> None:
     known.take(XIDS, ("0", "0000:17:00.0", "79"), 0.0, NOW - 10.0)
     known.take(XIDS, XID_119, 1.0, NOW - 5.0)
 
-    assert list(facts(known, XID_119).increases(XIDS, 3600.0)) == [
-        ({"gpu": "0", "pci_bus_id": "0000:17:00.0", "xid": "119"}, 1.0)
+    assert [(gpu.address, xid, rise) for gpu, xid, rise in facts(known, XID_119).rises_keyed(Gpu.xids, 3600.0)] == [
+        ("0000:17:00.0", "119", 1.0)
     ]
 
 
@@ -41,7 +39,7 @@ def test_events_found_at_the_first_look_are_old() -> None:
     known.take(XIDS, XID_119, 7.0, NOW)
     known.take(SXIDS, ("0000:05:00.0", "20034"), 3.0, NOW)
 
-    assert list(facts(known, XID_119).increases(XIDS, 3600.0)) == []
+    assert list(facts(known, XID_119).rises_keyed(Gpu.xids, 3600.0)) == []
     assert known.increase(SXIDS, ("0000:05:00.0", "20034"), NOW, 3600.0) == 0.0
 
 
@@ -51,18 +49,8 @@ def test_an_increase_of_what_is_not_exposed_any_more_is_not_told() -> None:
     known.take(XIDS, XID_119, 1.0, NOW - 10.0)
     known.take(XIDS, XID_119, 2.0, NOW)
 
-    assert len(list(facts(known, XID_119).increases(XIDS, 3600.0))) == 1
-    assert list(facts(known).increases(XIDS, 3600.0)) == []
-
-
-def test_one_series_must_be_meant() -> None:
-    """A rule that forgets a label hears of it."""
-    here = facts(history(), XID_119, ("1", "0000:18:00.0", "119"))
-
-    assert here.value(XIDS, pci_bus_id="0000:18:00.0") == 1
-    assert here.value(XIDS, xid="79") is None
-    with pytest.raises(ValueError, match="2 series"):
-        here.value(XIDS, xid="119")
+    assert len(list(facts(known, XID_119).rises_keyed(Gpu.xids, 3600.0))) == 1
+    assert list(facts(known).rises_keyed(Gpu.xids, 3600.0)) == []
 
 
 def test_what_is_derived_is_made_once() -> None:
@@ -71,7 +59,7 @@ def test_what_is_derived_is_made_once() -> None:
 
     def xids(some: Facts) -> int:
         made.append("xids")
-        return len(list(some.series(XIDS)))
+        return len(list(some.each_keyed(Gpu.xids)))
 
     def twice(some: Facts) -> int:
         return 2 * some.derived(xids)
