@@ -12,6 +12,9 @@ import pytest
 from commwatch.diagnosis.health.kernel import SOURCES, KernelLook, ask_kernel, look
 from commwatch.findings.kernel_facts import PortState, kernel_facts
 from commwatch.sources.kernel_log import LogDevice
+from commwatch_exporters.node.model import Node
+from commwatch_exporters.snapshot import Series, Value
+from support.pages import snapshot_of
 
 GPU, PORT, NIC = "0000:17:00.0", "0000:16:00.0", "0000:2a:00.0"
 XID = "NVRM: Xid (PCI:0000:17:00): {}, pid=4242, name=python, something"
@@ -126,12 +129,12 @@ def test_a_link_as_wide_as_both_ends_is_not_told(tmp_path: Path, lanes: str, por
 
 def test_a_link_whose_upper_end_is_not_known_is_not_judged() -> None:
     """On the bus of a host bridge there is no port."""
-    values = {
+    values: dict[Series, Value] = {
         ("commwatch_pcie_device_info", (NIC, "nic", "pci0000:00", "0", "", "")): 1,
         ("commwatch_pcie_device_link_width_lanes", (NIC,)): 8,
         ("commwatch_pcie_device_link_width_max_lanes", (NIC,)): 16,
     }
-    assert kernel_facts(values, (), ()) == []
+    assert kernel_facts(Node(snapshot_of(values)), (), ()) == []
 
 
 def test_rdma_ports_that_are_not_active_are_information(tmp_path: Path) -> None:
@@ -149,7 +152,7 @@ def test_rdma_ports_that_are_not_active_are_information(tmp_path: Path) -> None:
 
 def test_a_port_whose_state_was_not_read_is_not_told() -> None:
     """What was not read is no fault."""
-    assert kernel_facts({}, [PortState("mlx5_0 port 1", None, None)], ()) == []
+    assert kernel_facts(Node(), [PortState("mlx5_0 port 1", None, None)], ()) == []
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:

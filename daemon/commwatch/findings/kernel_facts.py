@@ -9,16 +9,18 @@ import msgspec
 
 from commwatch.findings.finding import Severity
 from commwatch.findings.rules.kernel import FABRIC_FAILED, SWITCH_FAILED
+from commwatch.node import pcie_tree
 from commwatch.node.pcie import is_narrow
-from commwatch.node.pcie_tree import Node, port_above
+from commwatch.node.pcie_tree import port_above
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import is_nonfatal
-from commwatch_exporters.snapshot import Series, Value
+from commwatch_exporters.node.model import Node, PcieDevice
 
 _ACTIVE = 4
-_LINK = "commwatch_pcie_device_link_width"
-_AER = "commwatch_pcie_aer_errors_total"
-_AER_ROOT = "commwatch_pcie_aer_root_port_errors_total"
+_ERRORS = (
+    (PcieDevice.aer_errors, "reported by"),
+    (PcieDevice.aer_root_port_errors, "taken by root port"),
+)
 _SEVERITIES: Mapping[str, Severity] = {"fatal": "critical", "nonfatal": "warning"}
 
 
@@ -43,17 +45,15 @@ class KernelFact(msgspec.Struct, frozen=True):
     text: str
 
 
-def kernel_facts(
-    values: Mapping[Series, Value], ports: Iterable[PortState], events: Iterable[HardwareEvent]
-) -> list[KernelFact]:
+def kernel_facts(node: Node, ports: Iterable[PortState], events: Iterable[HardwareEvent]) -> list[KernelFact]:
     """All that may be wrong, most severe first.
 
     Args:
-        values: what the collectors ``pci`` and ``aer`` read.
+        node: what the collectors ``pci`` and ``aer`` read.
         ports: all RDMA ports.
         events: reports of the kernel log since the boot.
     """
-    facts = [*_reports(events), *_errors(values), *_narrow_links(values), *_idle_ports(ports)]
+    facts = [*_reports(events), *_errors(node), *_narrow_links(node), *_idle_ports(ports)]
     return sorted(facts, key=lambda fact: ("critical", "warning", "info").index(fact.severity))
 
 
@@ -77,32 +77,26 @@ def _reports(events: Iterable[HardwareEvent]) -> Iterable[KernelFact]:
         yield KernelFact(code, "critical", f"{what}{times} since the boot")
 
 
-def _errors(values: Mapping[Series, Value]) -> Iterable[KernelFact]:
+def _errors(node: Node) -> Iterable[KernelFact]:
     """Errors that were not corrected, as devices and root ports count them since the boot."""
-    for (metric, labels), count in values.items():
-        if metric not in (_AER, _AER_ROOT) or not count:
-            continue
-        device, severity = labels[0], labels[-1]
-        if severity in _SEVERITIES:
-            by = "taken by root port" if metric == _AER_ROOT else "reported by"
-            text = f"{count:g} {severity} PCIe errors {by} {device} since the boot"
+    counts = [(one[0].address, by, *one[1:]) for column, by in _ERRORS for one in node.each_keyed(column)]
+    for address, by, severity, count in sorted(counts, key=lambda one: one[0]):
+        if count and severity in _SEVERITIES:
+            text = f"{count:g} {severity} PCIe errors {by} {address} since the boot"
             yield KernelFact(f"pcie_{severity}", _SEVERITIES[severity], text)
 
 
-def _narrow_links(values: Mapping[Series, Value]) -> Iterable[KernelFact]:
+def _narrow_links(node: Node) -> Iterable[KernelFact]:
     """Links with fewer lanes than both ends can use; of a GPU the slot may never have had more."""
-    nodes = {
-        labels[0]: Node(labels[1], labels[2]) for metric, labels in values if metric == "commwatch_pcie_device_info"
-    }
-    for device, node in sorted(nodes.items()):
-        port = port_above(device, nodes)
-        lanes = values.get((f"{_LINK}_lanes", (device,)))
-        maxima = [values.get((f"{_LINK}_max_lanes", (end,))) for end in (device, port or "")]
-        known = [most for most in maxima if most is not None]
+    tree = {device.address: pcie_tree.Node(device.role, device.parent) for device in node.pcie_devices}
+    for device in sorted(node.pcie_devices, key=lambda device: device.address):
+        port = node.part(PcieDevice, port_above(device.address, tree) or "")
+        lanes = device.width_lanes
+        known = [most for most in (device.width_max_lanes, port.width_max_lanes) if most is not None]
         if len(known) < 2 or not is_narrow(lanes, None, min(known)):
             continue
-        is_gpu = node.role == "gpu"
-        text = f"PCIe link of {node.role.replace('_', ' ')} {device} uses x{lanes:g} of x{min(known):g}"
+        is_gpu = device.role == "gpu"
+        text = f"PCIe link of {device.role.replace('_', ' ')} {device.address} uses x{lanes:g} of x{min(known):g}"
         yield KernelFact(
             "pcie_below_maximum" if is_gpu else "pcie_device_narrow", "info" if is_gpu else "warning", text
         )

@@ -18,7 +18,8 @@ from commwatch.sources.pci.source import PciSource
 from commwatch.sources.rdma.attributes import parse_code
 from commwatch.sources.rdma.places import places
 from commwatch.workers.one_shot import NoAnswer, ask, clean_environment
-from commwatch_exporters.snapshot import Series, Value
+from commwatch_exporters.node.model import Node
+from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 SOURCES = ("pci", "kernel_log", "rdma")
 """What may be read, by the names of the configuration."""
@@ -77,7 +78,8 @@ def look(
         _read(KernelLogSource(open_log, procfs), ("kernel_log",) * _KERNEL_LOG_RUNS, values, events, unread)
     if "rdma" in wanted:
         ports += _ports(sysfs, unread)
-    return KernelLook(tuple(kernel_facts(values, ports, events)), tuple(unread))
+    node = Node(Snapshot([Block(Layout(values), tuple(values.values()), 0.0)]))
+    return KernelLook(tuple(kernel_facts(node, ports, events)), tuple(unread))
 
 
 def _read(
