@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-import msgspec
+from msgspec.structs import replace
 
 from commwatch.diagnosis.fresh import FreshProbe
-from commwatch.findings.api_documents import MetricRecord, SeriesRecord, SnapshotDocument
-from commwatch.probes.results.record import Reading
+from commwatch.findings.api_documents import MetricRecord, SeriesRecord, SnapshotDocument, metric_records
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import Pair, Suspect
 from commwatch_exporters.node.parts import KIND_OF
+from commwatch_exporters.snapshot import Block, Layout, Snapshot
+
+_OF_NOW = ("gauge", "info")
+"""Types of metrics that do not count from the start of the daemon."""
 
 
 def overlaid(snapshot: SnapshotDocument, fresh: Iterable[FreshProbe]) -> SnapshotDocument:
@@ -23,36 +26,23 @@ def overlaid(snapshot: SnapshotDocument, fresh: Iterable[FreshProbe]) -> Snapsho
 
 
 def _with_probe(snapshot: SnapshotDocument, probe: FreshProbe) -> SnapshotDocument:
-    new: dict[str, list[SeriesRecord]] = {}
-    for reading in probe.readings:
-        if _is_state(reading[0]):
-            new.setdefault(reading[0], []).extend(_series(reading))
-    kept = [_replaced(metric, probe, new) for metric in snapshot.metrics]
-    known = {metric.name for metric in snapshot.metrics}
-    added = [_metric(name, series) for name, series in new.items() if series and name not in known]
-    return msgspec.structs.replace(snapshot, metrics=(*(one for one in kept if one.series), *added))
+    values = {
+        (metric, labels): value
+        for metric, labels, value in probe.readings
+        if metric in CATALOGUE and CATALOGUE[metric].type in _OF_NOW
+    }
+    new = {one.name: one for one in metric_records(Snapshot([Block(Layout(values), tuple(values.values()), 0.0)]))}
+    kept = [
+        replace(metric, series=(*_others(metric, probe), *(new.pop(metric.name).series if metric.name in new else ())))
+        for metric in snapshot.metrics
+    ]
+    return replace(snapshot, metrics=(*(metric for metric in kept if metric.series), *new.values()))
 
 
-def _is_state(metric: str) -> bool:
-    """Whether it is a number of now, and not one that counts from the start of the daemon."""
-    return metric in CATALOGUE and CATALOGUE[metric].type in ("gauge", "info")
-
-
-def _series(reading: Reading) -> list[SeriesRecord]:
-    metric, labels, value = reading
-    if value is None:
-        return []
-    return [SeriesRecord(dict(zip(CATALOGUE[metric].labels, labels, strict=True)), value)]
-
-
-def _replaced(metric: MetricRecord, probe: FreshProbe, new: dict[str, list[SeriesRecord]]) -> MetricRecord:
-    if metric.type not in ("gauge", "info"):
-        return metric
-    of_matrix = probe.matrix is not None and KIND_OF.get(metric.name) in (Pair, Suspect)
-    others = [one for one in metric.series if not of_matrix and one.labels.get("probe") != probe.name]
-    return msgspec.structs.replace(metric, series=(*others, *new.get(metric.name, ())))
-
-
-def _metric(name: str, series: Sequence[SeriesRecord]) -> MetricRecord:
-    metric = CATALOGUE[name]
-    return MetricRecord(name, metric.type, metric.unit, tuple(series))
+def _others(metric: MetricRecord, probe: FreshProbe) -> tuple[SeriesRecord, ...]:
+    """The series of a metric that the probe says nothing of."""
+    if metric.type not in _OF_NOW:
+        return metric.series
+    if probe.matrix is not None and KIND_OF.get(metric.name) in (Pair, Suspect):
+        return ()
+    return tuple(one for one in metric.series if one.labels.get("probe") != probe.name)

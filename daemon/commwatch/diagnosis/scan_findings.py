@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -20,21 +20,19 @@ from commwatch.findings.finding import Component, Evidence, Finding, Sighting
 from commwatch.findings.rules import pairs, probe
 from commwatch.findings.rules.components import probe_of
 from commwatch.findings.rules.gpu_ways import all_parts, gpus_of
-from commwatch.findings.rules.rule_set import Look
+from commwatch.findings.rules.rule_set import Rule
 from commwatch.probes.plan import Failed
 from commwatch_exporters.node.model import Probe
 
-PAIR_LOOKS: tuple[Look, ...] = (pairs.slow, pairs.near_and_slow, pairs.suspects)
-PAIR_CODES = frozenset({"pair_slow", "pairs_all_slow", "pair_nearer_slower", "part_suspect"})
-PROBE_LOOKS: tuple[Look, ...] = (
-    probe.latency, probe.bandwidth, probe.below_model, probe.step, probe.drift, probe.imbalance,
+_PAIR_RULES = pairs.PAIRS.rules
+_PROBE_RULES = tuple(
+    rule for rule in probe.PROBE.rules
+    if rule.look in (probe.latency, probe.bandwidth, probe.below_model, probe.step, probe.drift, probe.imbalance)
 )  # fmt: skip
-PROBE_CODES = frozenset(
-    {"probe_latency_high", "probe_bandwidth_low", "probe_below_model", "probe_step", "probe_drift", "probe_imbalance",
-     "probe_failing"}
-)  # fmt: skip
-"""What a scan judges again: that a probe is failing ends with its first result. What counts over hours stays as the
-daemon has it."""
+"""What a scan judges again; what counts over hours stays as the daemon has it."""
+_PAIR_CODES = {code for rule in _PAIR_RULES for code in rule.codes}
+_PROBE_CODES = {code for rule in _PROBE_RULES for code in rule.codes} | {"probe_failing"}
+"""That a probe is failing ends with its first result."""
 
 
 def with_scan(known: Known, fresh: Sequence[FreshProbe]) -> Known:
@@ -97,9 +95,9 @@ def _flat(told: Iterable[FindingRecord]) -> dict[tuple[str, str], Finding]:
 
 def _judged_anew(facts: Facts, finding: Finding, fresh: Iterable[FreshProbe]) -> bool:
     """Whether the scan would have sighted it if it were still so."""
-    if finding.code in PROBE_CODES:
+    if finding.code in _PROBE_CODES:
         return any(one.name == finding.component.key and one.measured and one.comparable for one in fresh)
-    if finding.code not in PAIR_CODES:
+    if finding.code not in _PAIR_CODES:
         return False
     matrix = next((one.matrix for one in fresh if one.matrix is not None), None)
     if matrix is None:
@@ -115,17 +113,17 @@ def _sightings(
 ) -> Iterator[tuple[Sighting, FreshProbe]]:
     for one in fresh:
         if one.matrix is not None:
-            yield from ((sighting, one) for sighting in _seen(PAIR_LOOKS, facts, thresholds))
+            yield from ((sighting, one) for sighting in _seen(_PAIR_RULES, facts, thresholds))
         if one.measured:
-            for sighting in _seen(PROBE_LOOKS, facts, thresholds):
+            for sighting in _seen(_PROBE_RULES, facts, thresholds):
                 if sighting.component.key == one.name:
                     yield sighting, one
         yield from ((sighting, one) for sighting in _of_failures(facts, thresholds, one))
 
 
-def _seen(looks: Collection[Look], facts: Facts, thresholds: Thresholds) -> Iterator[Sighting]:
-    for look in looks:
-        yield from look(facts, thresholds)
+def _seen(rules: Iterable[Rule], facts: Facts, thresholds: Thresholds) -> Iterator[Sighting]:
+    for rule in rules:
+        yield from rule.look(facts, thresholds)
 
 
 def _of_failures(facts: Facts, thresholds: Thresholds, one: FreshProbe) -> Iterator[Sighting]:
