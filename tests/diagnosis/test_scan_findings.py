@@ -18,7 +18,7 @@ from commwatch.findings.rules.components import pcie_link_of
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.record import Reading
-from commwatch_exporters.node.model import Gpu, Node
+from commwatch_exporters.node.model import Gpu, Node, Probe
 from diagnosis.exposed import cause, finding, known_of, merged
 from heatmap.matrices import endpoints, matrix
 from support.facts import NOW
@@ -117,6 +117,16 @@ def scanned(daemon: Known, *fresh: FreshProbe) -> dict[tuple[str, str], FindingR
 
 
 # --- what the scan sees ---
+
+
+def test_the_facts_are_made_once_and_again_for_other_values() -> None:
+    """All branches read the same node; after a scan it is the one with the fresh values."""
+    known = known_of(node(last_latency_seconds=14e-6))
+    seen = with_scan(known, [fresh_probe(MEASURED, last_latency_seconds=20e-6)])
+
+    assert known.facts is known.facts
+    assert [value for _, value in known.facts.each(Probe.last_latency_seconds)] == [14e-6]
+    assert [value for _, value in seen.facts.each(Probe.last_latency_seconds)] == [20e-6]
 
 
 def test_a_fault_that_the_daemon_has_not_seen_yet_is_a_finding_with_its_cause() -> None:
