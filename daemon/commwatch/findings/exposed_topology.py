@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from commwatch.findings.facts import Facts
-from commwatch.findings.rules.gpu_ways import ways_of
 from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import NumaNode, PcieLink, Topology
 from commwatch.node.topology.nvlink import DriverFacts, driver_facts
@@ -31,7 +30,6 @@ def topology_of(facts: Facts) -> Topology:
 
 
 def _devices(facts: Facts) -> Iterator[PciFacts]:
-    ways = facts.derived(ways_of)
     adapters = _by_address((port.address, port.device) for port, _ in facts.each(RdmaPort.info))
     interfaces = _by_address((one.address, one.name) for one, _ in facts.each(Interface.info))
     for device in sorted(facts.node.pcie_devices, key=lambda device: device.address):
@@ -39,7 +37,7 @@ def _devices(facts: Facts) -> Iterator[PciFacts]:
         yield PciFacts(
             address=device.address,
             role=_ENDS.get(device.role, "bridge"),
-            ancestors=ways.above(device.address),
+            ancestors=tuple(bridge.address for bridge in device.above),
             numa_node=int(device.numa_node) if device.numa_node.isdecimal() else None,
             cpus="",
             link=PcieLink(*(None if number is None else int(number) for number in link)),
