@@ -23,6 +23,7 @@ from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Source
 from commwatch.sources.nvml.source import NvmlSource
+from commwatch.sources.rdma.source import RdmaSource
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.workers.child import make_source
 from commwatch.workers.sources import SOURCES, CollectorRow, SourceRow
@@ -81,6 +82,8 @@ class WholeNode:
         source = make_source(name, plan, self.node)
         if name == "nvml":
             source = NvmlSource(monotonic=lambda: self.time, opt_in=frozenset(opt_in))
+        elif name == "rdma":  # by the clock of this machine a file would be slow where another process has the CPU
+            source = RdmaSource(self._sysfs, opt_in, clock=lambda: self.time)
         try:
             source.open(lambda device: None, frozenset(), None)
         except SourceUnavailable:  # a node without RDMA devices; it is tried again at each run, as a worker does

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -194,18 +194,6 @@ class SnapshotDocument(About, frozen=True, kw_only=True, dict=True):
             for one in metric.series
         }
         return Node(Snapshot([Block(Layout(values), tuple(values.values()), 0.0)]))
-
-    def samples(self, family: str) -> Iterator[tuple[dict[str, str], int | float]]:
-        """Labels and number of each series of a metric that is no histogram."""
-        for metric in self.metrics:
-            if metric.name == family:
-                for series in metric.series:
-                    if series.value is not None:
-                        yield series.labels, series.value
-
-    def value(self, metric: str, *labels: str) -> float | None:
-        """The number of one series; None where it is absent."""
-        return next((number for have, number in self.samples(metric) if tuple(have.values()) == labels), None)
 
 
 def probe_record(status: ProbeStatus, now: float) -> ProbeRecord:
