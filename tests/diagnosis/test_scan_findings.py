@@ -259,11 +259,11 @@ def test_fresh_numbers_take_the_place_of_those_of_their_probe_alone() -> None:
     scanned = overlaid(snapshot, [fresh_probe(MEASURED, last_latency_seconds=20e-6, setup_seconds=2.0), fresh_pairs()])
     seen = {(metric.name, *one.labels.values()): one.value for metric in scanned.metrics for one in metric.series}
 
-    assert seen["commwatch_probe_last_latency_seconds", *PROBE] == 20e-6
+    assert seen[("commwatch_probe_last_latency_seconds", *PROBE)] == 20e-6
     assert seen["commwatch_probe_last_latency_seconds", "other", BACKEND] == 5e-6
-    assert seen["commwatch_probe_setup_seconds", *PROBE] == 2.0
+    assert seen[("commwatch_probe_setup_seconds", *PROBE)] == 2.0
     assert ("commwatch_probe_latency_drift_ratio", *PROBE) not in seen
-    assert seen["commwatch_probe_attempts_total", *PROBE] == 7.0
+    assert seen[("commwatch_probe_attempts_total", *PROBE)] == 7.0
     assert "commwatch_suspect_ratio" not in {metric for metric, *_ in seen}
     assert len([metric for metric, *_ in seen if metric == BANDWIDTH]) == 12
 
