@@ -14,6 +14,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Finding
 from commwatch.generate.dashboards.words import GPU_STATE
 from commwatch.service.page import finding_status, marks_of
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.page import render_node_page
 from commwatch_exporters.node_page.records import Status
 from commwatch_exporters.state_words import GPU_STATES
@@ -52,7 +53,7 @@ def page_of(daemon: RehearsedDaemon) -> Page:
     findings = daemon.verdict.findings
     shown = [finding_status(finding_record(one, {}), time.time()) for one in findings]
     status = Status("1.2.3", looked=True, findings=shown, marks=marks_of(findings))
-    return check(render_node_page(daemon.snapshot(), status, "/metrics"))
+    return check(render_node_page(Node(daemon.snapshot()), status, "/metrics"))
 
 
 def printed(daemon: RehearsedDaemon, *arguments: str) -> str:

@@ -30,7 +30,7 @@ def test_a_part_of_a_gpu_is_known_whatever_the_index() -> None:
 
     assert link.expected == 1
     assert link.gpu.index == "1"
-    assert len(node.links) == 1
+    assert (link.gpu.links, link.gpu.links_up, link.gpu.links_expected) == ([link], 0, 1)
 
 
 def test_gpus_without_an_address_stay_apart() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.page import render_node_page
 from commwatch_exporters.node_page.records import (
     CollectorStatus,
@@ -37,7 +38,7 @@ def page_of(values: dict[Series, Value], said: Status | None = None) -> Page:
 
 def rendered(snapshot: Snapshot, said: Status) -> Page:
     """The page, taken apart."""
-    return check(render_node_page(snapshot, said, "/metrics"))
+    return check(render_node_page(Node(snapshot), said, "/metrics"))
 
 
 def board(*, faulty: bool = False) -> Page:
@@ -387,7 +388,8 @@ def test_text_cannot_hide_or_turn_what_is_beside_it() -> None:
 
 def test_a_text_that_is_no_unicode_does_not_stop_the_page() -> None:
     """File names of Linux may be any bytes; Python shows them as lone surrogates."""
-    text = render_node_page(snapshot_of({("commwatch_ethernet_carrier", ("e\udcff",)): 1}), Status("1"), "/metrics")
+    node = Node(snapshot_of({("commwatch_ethernet_carrier", ("e\udcff",)): 1}))
+    text = render_node_page(node, Status("1"), "/metrics")
 
     assert b"e?" in text.encode("utf-8", "replace")
 
@@ -406,8 +408,8 @@ def test_links_stay_within_the_endpoint() -> None:
 
 def test_the_page_loads_itself_again_unless_it_is_to_stand_still() -> None:
     """Each form links to the other."""
-    moving = render_node_page(hgx(), status(), "/metrics")
-    still = render_node_page(hgx(), status(), "/metrics", refreshes=False)
+    moving = render_node_page(Node(hgx()), status(), "/metrics")
+    still = render_node_page(Node(hgx()), status(), "/metrics", refreshes=False)
 
     assert '<meta http-equiv="refresh" content="10">' in moving
     assert "http-equiv" not in still
@@ -417,7 +419,7 @@ def test_the_page_loads_itself_again_unless_it_is_to_stand_still() -> None:
 def test_a_full_board_is_a_small_page() -> None:
     """8 GPUs with 144 links, 8 ports and a matrix: half of what the budget allows."""
     for faulty in (False, True):
-        assert len(render_node_page(hgx(faulty=faulty), status(faulty=faulty), "/metrics").encode()) < 50_000
+        assert len(render_node_page(Node(hgx(faulty=faulty)), status(faulty=faulty), "/metrics").encode()) < 50_000
 
 
 def _luminance(colour: str) -> float:

@@ -13,6 +13,7 @@ import pytest
 
 from commwatch_exporters.http_messages import Request, Response
 from commwatch_exporters.http_server import HttpServer
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.page import render_node_page
 from support.browser import Browser, chromium
 from support.http import serving
@@ -69,9 +70,9 @@ class _Site(HttpServer):
 
     def __init__(self) -> None:
         pages = {
-            "/healthy": render_node_page(hgx(), status(), "/metrics", refreshes=False),
-            "/faulty": render_node_page(hgx(faulty=True), status(faulty=True), "/metrics", refreshes=False),
-            "/quick": render_node_page(hgx(), status(), "/metrics").replace('content="10"', 'content="1"'),
+            "/healthy": render_node_page(Node(hgx()), status(), "/metrics", refreshes=False),
+            "/faulty": render_node_page(Node(hgx(faulty=True)), status(faulty=True), "/metrics", refreshes=False),
+            "/quick": render_node_page(Node(hgx()), status(), "/metrics").replace('content="10"', 'content="1"'),
         }
         super().__init__({path: partial(_answer, text) for path, text in pages.items()})
 

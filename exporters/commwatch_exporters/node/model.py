@@ -6,7 +6,7 @@ which unit, and where it is read; a number is in the base unit that the metric's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from commwatch_exporters.node.parts import Column, Identity, Info, Keyed, Number, Part, Parts, Word
@@ -92,6 +92,22 @@ class Gpu(_AtGpu):
     pcie_transmit_utilization_peak_ratio = Number("pcie_transmit_utilization_peak_ratio")
     pcie_receive_utilization_peak_ratio = Number("pcie_receive_utilization_peak_ratio")
 
+    @property
+    def links(self) -> Sequence[NvLink]:
+        """Its NVLinks that are here or should be, by number."""
+        return self.node.derived(_links_by_gpu).get(self.identity, ())
+
+    @property
+    def links_up(self) -> int | None:
+        """How many of them are up; None where no state is read."""
+        read = [up for link in self.links if (up := link.is_up) is not None]
+        return sum(read) if read else None
+
+    @property
+    def links_expected(self) -> int:
+        """How many of them should be up; 0 where nothing was learned."""
+        return sum(link.expected == 1 for link in self.links)
+
 
 class NvLink(_AtGpu):
     """One NVLink of a GPU."""
@@ -118,6 +134,21 @@ class NvLink(_AtGpu):
     receive_errors = Number("nvlink_receive_errors_total")
     effective_errors = Number("nvlink_effective_errors_total")
     effective_bit_error_ratio = Number("nvlink_effective_bit_error_ratio")
+
+    @property
+    def is_up(self) -> bool | None:
+        """Whether it carries traffic, or sleeps until there is some; None where its state is not read."""
+        state = self.state
+        return None if state is None else state in (1, 2)
+
+
+def _links_by_gpu(node: Parts) -> Mapping[Identity, Sequence[NvLink]]:
+    """By identity of the GPU."""
+    links = {link.identity: link for column in (NvLink.state, NvLink.expected) for link, _ in node.each(column)}
+    found: dict[Identity, list[NvLink]] = {}
+    for link in sorted(links.values(), key=lambda link: (len(link.number), link.number)):
+        found.setdefault(link.identity[:1], []).append(link)
+    return found
 
 
 class C2cLink(_AtGpu):
@@ -468,11 +499,6 @@ class Node(Parts):
     def gpus(self) -> list[Gpu]:
         """By index."""
         return sorted(self._of(Gpu.info, Gpu.state), key=lambda gpu: (len(gpu.index), gpu.index, gpu.address))
-
-    @property
-    def links(self) -> list[NvLink]:
-        """Those that are here or should be."""
-        return list(self._of(NvLink.state, NvLink.expected))
 
     @property
     def rdma_ports(self) -> list[RdmaPort]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast, overload
 
@@ -10,6 +10,7 @@ from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Layout, Snapshot
 
 _Kind = TypeVar("_Kind", bound="Part")
+_Derived = TypeVar("_Derived")
 Identity: TypeAlias = tuple[str, ...]
 """What tells a part from others of its kind."""
 
@@ -197,6 +198,7 @@ class Parts:
         takes longer to make than all rules together take to run."""
         self._keyed: dict[str, dict[Identity, dict[str, float]]] = {}
         self._infos: dict[str, dict[Identity, Mapping[str, str]]] = {}
+        self._derived: dict[object, object] = {}
         if snapshot is not None:
             self.show(snapshot)
 
@@ -206,7 +208,13 @@ class Parts:
         layouts = {block.layout for block in snapshot.blocks}
         if not self._prepared.keys() <= layouts:
             self._prepared = {layout: known for layout, known in self._prepared.items() if layout in layouts}
-        self._keyed, self._infos = {}, {}
+        self._keyed, self._infos, self._derived = {}, {}, {}
+
+    def derived(self, make: Callable[[Parts], _Derived]) -> _Derived:
+        """What a function makes of this snapshot; made once, however often it is asked for."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        return cast(_Derived, self._derived[make])
 
     def each(self, column: Column[_Kind]) -> Iterator[tuple[_Kind, float]]:
         """The parts that have a number now, with it."""

@@ -10,7 +10,7 @@ from commwatch_exporters.node.model import Interface, Node, NvLink, PcieDevice, 
 from commwatch_exporters.node_page.marks import LEVELS, Marks, port_mark, worst_mark
 from commwatch_exporters.node_page.markup import level_of
 from commwatch_exporters.node_page.records import Mark
-from commwatch_exporters.node_page.tables import LINK_UP_STATES, links_by_gpu, pcie_words
+from commwatch_exporters.node_page.tables import pcie_words
 from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES, word_of
 
 _RDMA_ACTIVE = 4
@@ -158,7 +158,6 @@ def _pcie_switch(node: Node, address: str) -> str:
 
 
 def _gpus(node: Node, marks: Marks) -> list[Gpu]:
-    links = links_by_gpu(node)
     gpus = []
     for gpu in node.gpus:
         address, state = gpu.address, gpu.state
@@ -177,18 +176,17 @@ def _gpus(node: Node, marks: Marks) -> list[Gpu]:
                 receive=gpu.nvlink_receive_utilization_ratio,
                 pcie=pcie,
                 pcie_level=level_of(pcie_wrong.severity) if pcie_wrong else "bad" if degraded else "good",
-                links=tuple([_link(link, marks) for link in links.get(gpu, [])]),
+                links=tuple([_link(link, marks) for link in gpu.links]),
             )
         )
     return gpus
 
 
 def _link(link: NvLink, marks: Marks) -> Link:
-    state, expected = link.state, bool(link.expected)
+    up, expected = link.is_up, bool(link.expected)
     wrong = worst_mark(marks, f"nvlink/{link.address}/{link.number}")
-    up = state in LINK_UP_STATES
-    words = "not read" if state is None else "up" if up else "down" if expected else "not in use"
-    if state is None:
+    words = "not read" if up is None else "up" if up else "down" if expected else "not in use"
+    if up is None:
         level = "unknown"
     elif not up and (expected or wrong):
         level = "bad"
@@ -197,7 +195,8 @@ def _link(link: NvLink, marks: Marks) -> Link:
     else:
         level = level_of(wrong.severity) if wrong else "good"
         level = "warn" if level == "bad" else level  # it carries traffic; a broken line would say that it does not
-    return Link(link.number, level, link.remote_address, link.remote_type == "gpu", _said(words, wrong, fine=up))
+    is_to_gpu = link.remote_type == "gpu"
+    return Link(link.number, level, link.remote_address, is_to_gpu, _said(words, wrong, fine=bool(up)))
 
 
 def _adapters(node: Node, marks: Marks) -> list[Adapter]:

@@ -15,23 +15,21 @@ from commwatch_exporters.node_page.records import STILL_PATH, Fact, Status
 from commwatch_exporters.node_page.running import collector_table, probe_table
 from commwatch_exporters.node_page.style import STYLE
 from commwatch_exporters.node_page.tables import events_table, gpu_table, interface_table, rdma_table
-from commwatch_exporters.snapshot import Snapshot
 
 REFRESH_SECONDS: Final = 10
 """The rules look as often."""
 _MOST_NAMED = 4
 
 
-def render_node_page(snapshot: Snapshot, status: Status, telemetry_path: str, *, refreshes: bool = True) -> str:
+def render_node_page(node: Node, status: Status, telemetry_path: str, *, refreshes: bool = True) -> str:
     """The page as HTML.
 
     Args:
-        snapshot: all that is known.
+        node: at this moment.
         status: what the daemon says beside it.
         telemetry_path: where the metrics are.
         refreshes: whether the browser is to load it again by itself.
     """
-    node = Node(snapshot)
     fabric = fabric_of(node, status.marks)
     said = headline(status, has_gpus=bool(fabric.gpus))
     level, word, _ = said

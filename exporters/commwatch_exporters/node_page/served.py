@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.records import Status
 from commwatch_exporters.snapshot import Snapshot
 
@@ -44,6 +45,7 @@ class ServedPage:
         self._status = status
         self._telemetry_path = telemetry_path
         self._monotonic = monotonic
+        self._node = Node()
         self._kept: dict[bool, _Kept] = {}
 
     def page(self, *, refreshes: bool, compressed: bool) -> bytes:
@@ -54,9 +56,9 @@ class ServedPage:
             # Imported at the first request: most daemons are only scraped.
             from commwatch_exporters.node_page.page import render_node_page
 
-            plain = render_node_page(
-                self._snapshot(), self._status(), self._telemetry_path, refreshes=refreshes
-            ).encode("utf-8", "replace")  # fmt: skip
+            self._node.show(self._snapshot())
+            page = render_node_page(self._node, self._status(), self._telemetry_path, refreshes=refreshes)
+            plain = page.encode("utf-8", "replace")
             kept = self._kept[refreshes] = _Kept(now + KEPT_SECONDS, plain, _gzip(plain))
         return kept.compressed if compressed else kept.plain
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from commwatch_exporters.node.model import Gpu, Node, NvLink
+from commwatch_exporters.node.model import Gpu, Node
 from commwatch_exporters.node_page.driver_events import driver_events
 from commwatch_exporters.node_page.marks import Marks, port_mark, worst_mark
 from commwatch_exporters.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, text
@@ -12,8 +10,6 @@ from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.snapshot import Value
 from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES, word_of
 
-LINK_UP_STATES = (1, 2)
-"""Active and asleep."""
 _MOST_EVENTS = 30
 
 
@@ -31,13 +27,12 @@ def events_table(node: Node) -> str:
 def gpu_table(node: Node) -> str:
     """State, work, links and use of each GPU."""
     headings = ("GPU", "State", "Work", "NVLinks up", "#NVLink sends", "#receives", "PCIe", "Slot", "Model")
-    links = links_by_gpu(node)
     rows = [
         [
             cell(gpu.index),
             _gpu_state(gpu.state),
             cell(_yes_no(gpu.busy, "busy", "idle")),
-            _links(links.get(gpu, [])),
+            _links(gpu),
             percent(gpu.nvlink_transmit_utilization_ratio),
             percent(gpu.nvlink_receive_utilization_ratio),
             _pcie(gpu),
@@ -83,14 +78,6 @@ def interface_table(node: Node, marks: Marks) -> str:
     return table("interfaces", "Network interfaces", headings, rows, "No interface was read.")
 
 
-def links_by_gpu(node: Node) -> dict[Gpu, list[NvLink]]:
-    """The NVLinks of each GPU that are here or should be, by number."""
-    found: dict[Gpu, list[NvLink]] = {}
-    for link in sorted(node.links, key=lambda one: (len(one.number), one.number)):
-        found.setdefault(link.gpu, []).append(link)
-    return found
-
-
 def pcie_words(gpu: Gpu) -> tuple[str, bool]:
     """Generation and lanes of a GPU's PCIe link, and whether it is below its best; empty where not read."""
     generation, width, degraded = gpu.pcie_generation, gpu.pcie_width_lanes, gpu.pcie_degraded
@@ -120,12 +107,10 @@ def _gpu_state(value: Value) -> str:
     return judged("bad" if value else "good", word_of(GPU_STATES, value))
 
 
-def _links(links: Sequence[NvLink]) -> str:
-    states = [state for link in links if (state := link.state) is not None]
-    if not states:
+def _links(gpu: Gpu) -> str:
+    up, expected = gpu.links_up, gpu.links_expected
+    if up is None:
         return cell("")
-    up = sum(state in LINK_UP_STATES for state in states)
-    expected = int(sum(link.expected or 0 for link in links))
     if not expected:
         return cell(str(up))
     return judged("good" if up >= expected else "bad", f"{up} of {expected}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from commwatch.findings.rules.counted import columns_of
@@ -16,8 +15,6 @@ from commwatch_exporters.state_words import GPU_STATES, word_of
 
 _WIDE = 100
 """Columns from which on there is room for the slot."""
-_UP = (1, 2)
-"""States of a link that carries traffic or sleeps."""
 _IDLE = "gpu_idle"
 """A reason for low clocks that is none for concern."""
 
@@ -35,11 +32,6 @@ def gpu_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
     if not gpus:
         yield [("no GPU is read at present", "")]
         return
-    states, expected = Counter[Gpu](), Counter[Gpu]()
-    for link, state in node.each(NvLink.state):
-        states[link.gpu] += state in _UP
-    for link, flag in node.each(NvLink.expected):
-        expected[link.gpu] += flag == 1
     now, before = (sums(one, NVLINK_ERRORS, lambda link: link.gpu) for one in (node, first))
     heads = ["GPU", "State", "Work", "NVLinks", "tx/rx", "Errors", "PCIe", "tx/rx", "Clocks"]
     rows = [
@@ -48,7 +40,7 @@ def gpu_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
             (gpu.address, ""),
             _state(gpu.state),
             _work(gpu),
-            _links(gpu, states.get(gpu), expected[gpu]),
+            _links(gpu),
             (both_ways(gpu.nvlink_transmit_utilization_ratio, gpu.nvlink_receive_utilization_ratio), ""),
             _errors(now.get(gpu), before.get(gpu)),
             _pcie_link(gpu),
@@ -80,7 +72,8 @@ def _work(gpu: Gpu) -> Segment:
     return (ABSENT if busy is None else "busy"), ""
 
 
-def _links(gpu: Gpu, up: int | None, expected: int) -> Segment:
+def _links(gpu: Gpu) -> Segment:
+    up, expected = gpu.links_up, gpu.links_expected
     if up is None:
         return ABSENT, ""
     # What was not learned yet is held against what the GPU has.
