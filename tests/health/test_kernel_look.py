@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.diagnosis.health.kernel import SOURCES, KernelLook, ask_kernel, look
-from commwatch.findings.kernel_facts import PortState, kernel_facts
+from commwatch.diagnosis.health.kernel import SOURCES, ask_kernel, read_kernel
+from commwatch.diagnosis.health.one_look import KernelLook, judged
+from commwatch.readings import Batch
 from commwatch.sources.kernel_log import LogDevice
-from commwatch_exporters.node.model import Node
-from commwatch_exporters.snapshot import Series, Value
-from support.pages import snapshot_of
+from support.facts import NOW
 
 GPU, PORT, NIC = "0000:17:00.0", "0000:16:00.0", "0000:2a:00.0"
 XID = "NVRM: Xid (PCI:0000:17:00): {}, pid=4242, name=python, something"
@@ -67,7 +66,7 @@ def seen(tmp_path: Path, sources: Sequence[str], lines: Sequence[str] = ()) -> l
     def opened() -> LogDevice:
         return Log(lines)
 
-    found = look(tmp_path / "sys", tmp_path / "proc", sources, opened)
+    found = judged(read_kernel(tmp_path / "sys", tmp_path / "proc", sources, opened), NOW)
     assert found.unread == ()
     return [(fact.code, fact.severity, fact.text) for fact in found.facts]
 
@@ -78,9 +77,10 @@ def test_reports_of_failed_paths_count_since_the_boot(tmp_path: Path, procfs: Pa
     lines += ["NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:2330) has fallen off the bus"]
 
     assert [text for _, _, text in seen(tmp_path, ["kernel_log"], lines)] == [
-        "Xid 74 (NVLink error) of 0000:17:00.0, 2 times since the boot",
-        "SXid 20034 of NVSwitch 0000:c1:00.0 since the boot",
-        "GPU 0000:3b:00.0 has fallen off the bus since the boot",
+        "The driver reports that a path of the GPU has failed: 0000:17:00.0; Xid 74 (NVLink error) since the boot: 2",
+        "The driver reports that a path of the GPU has failed: 0000:3b:00.0; "
+        "lines of the kernel log since the boot: fallen off the bus: 1",
+        "An NVSwitch reports that a link has failed: NVSwitch 0000:c1:00.0; SXid 20034 since the boot: 1",
     ]
 
 
@@ -98,24 +98,38 @@ def test_errors_that_were_not_corrected_are_told(tmp_path: Path) -> None:
     device(tmp_path / "sys", NIC, PORT, **ADAPTER, **totals, aer_dev_correctable="TOTAL_ERR_COR 900")
 
     assert seen(tmp_path, ["pci"]) == [
-        ("pcie_fatal", "critical", f"1 fatal PCIe errors taken by root port {PORT} since the boot"),
-        ("pcie_nonfatal", "warning", f"3 nonfatal PCIe errors reported by {NIC} since the boot"),
+        (
+            "pcie_fatal",
+            "critical",
+            f"Fatal PCIe error: PCIe link of nic {NIC}; fatal errors since the boot, told by root port {PORT}: 1",
+        ),
+        (
+            "pcie_nonfatal",
+            "warning",
+            f"Uncorrected PCIe error: PCIe link of nic {NIC}; "
+            f"nonfatal errors since the boot, reported by {NIC} (nic): 3",
+        ),
     ]
 
 
 @pytest.mark.parametrize(
-    ("card", "code", "severity"),
-    [(ADAPTER, "pcie_device_narrow", "warning"), (CARD, "pcie_below_maximum", "info")],
+    ("card", "code", "severity", "said"),
+    [
+        (ADAPTER, "pcie_device_narrow", "warning", f"PCIe link of nic {NIC}; lanes in use: x8"),
+        (CARD, "pcie_below_maximum", "info", f"PCIe link of GPU ({NIC}); lanes: x8 (threshold x16)"),
+    ],
     ids=["adapter", "gpu"],
 )
-def test_a_link_narrower_than_both_ends_is_told(tmp_path: Path, card: dict[str, str], code: str, severity: str) -> None:
+def test_a_link_narrower_than_both_ends_is_told(
+    tmp_path: Path, card: dict[str, str], code: str, severity: str, said: str
+) -> None:
     """As the daemon has it: the slot of a GPU may never have had more lanes."""
     device(tmp_path / "sys", PORT, **BRIDGE, **link("8", "16"))
     device(tmp_path / "sys", NIC, PORT, **card, **link("8", "16"))
 
     [fact] = seen(tmp_path, ["pci"])
     assert fact[:2] == (code, severity)
-    assert fact[2].endswith(f"{NIC} uses x8 of x16")
+    assert fact[2].endswith(said)
 
 
 @pytest.mark.parametrize(("lanes", "port_most"), [("16", "16"), ("8", "8")], ids=["whole", "slot of eight"])
@@ -127,14 +141,32 @@ def test_a_link_as_wide_as_both_ends_is_not_told(tmp_path: Path, lanes: str, por
     assert seen(tmp_path, ["pci"]) == []
 
 
-def test_a_link_whose_upper_end_is_not_known_is_not_judged() -> None:
+def test_a_link_whose_upper_end_is_not_known_is_not_judged(tmp_path: Path) -> None:
     """On the bus of a host bridge there is no port."""
-    values: dict[Series, Value] = {
-        ("commwatch_pcie_device_info", (NIC, "nic", "pci0000:00", "0", "", "")): 1,
-        ("commwatch_pcie_device_link_width_lanes", (NIC,)): 8,
-        ("commwatch_pcie_device_link_width_max_lanes", (NIC,)): 16,
-    }
-    assert kernel_facts(Node(snapshot_of(values)), (), ()) == []
+    device(tmp_path / "sys", NIC, **ADAPTER, **link("8", "16"))
+
+    assert seen(tmp_path, ["pci"]) == []
+
+
+def test_what_a_single_look_cannot_decide_is_not_told(tmp_path: Path, procfs: Path) -> None:
+    """Errors that were corrected since the boot are no rate, and a slow link has to stay slow."""
+    slow = {**link("16", "16"), "current_link_speed": "2.5 GT/s PCIe"}
+    device(tmp_path / "sys", PORT, **BRIDGE, **slow)
+    device(tmp_path / "sys", NIC, PORT, **ADAPTER, **slow, aer_dev_correctable="TOTAL_ERR_COR 90000000")
+
+    assert seen(tmp_path, ["pci", "kernel_log"], [XID.format(119)]) == []
+
+
+def test_a_rule_that_fails_leaves_the_others_and_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it would have seen cannot be ruled out."""
+    device(tmp_path / "sys", PORT, **BRIDGE, **link("8", "16"))
+    device(tmp_path / "sys", NIC, PORT, **ADAPTER, **link("8", "16"), aer_dev_fatal="TOTAL_ERR_FATAL 2")
+    monkeypatch.setattr("commwatch.findings.rules.pcie_errors.link_of_errors", None)
+
+    found = judged(read_kernel(tmp_path / "sys", tmp_path / "proc", ["pci"]), NOW)
+
+    assert [fact.code for fact in found.facts] == ["pcie_device_narrow"]
+    assert found.unread == ("rule pcie_errors.reported: 'NoneType' object is not callable",)
 
 
 def test_rdma_ports_that_are_not_active_are_information(tmp_path: Path) -> None:
@@ -146,13 +178,25 @@ def test_rdma_ports_that_are_not_active_are_information(tmp_path: Path) -> None:
         (port / "phys_state").write_text(phys + "\n")
 
     assert seen(tmp_path, ["rdma"]) == [
-        ("rdma_port_down", "info", "mlx5_1 port 1 is not active (state 1, physical state 3)")
+        (
+            "rdma_port_down",
+            "info",
+            "RDMA port is down: mlx5_1 port 1 (mlx5_1/1); state: down; physical state: disabled",
+        )
     ]
 
 
-def test_a_port_whose_state_was_not_read_is_not_told() -> None:
-    """What was not read is no fault."""
-    assert kernel_facts(Node(), [PortState("mlx5_0 port 1", None, None)], ()) == []
+def test_a_port_whose_state_was_not_read_is_not_told(tmp_path: Path) -> None:
+    """What was not read is no fault; that it was not read is said."""
+    (tmp_path / "class/infiniband/mlx5_0/ports/1").mkdir(parents=True)
+
+    found = judged(read_kernel(tmp_path, tmp_path, ["rdma"]), NOW)
+
+    assert found.facts == ()
+    assert [text.rpartition("/")[2] for text in found.unread] == [
+        "state: No such file or directory",
+        "phys_state: No such file or directory",
+    ]
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
@@ -161,7 +205,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     def refused() -> LogDevice:
         raise PermissionError(1, "Operation not permitted", "/dev/kmsg")
 
-    found = look(tmp_path / "sys", Path("/proc"), SOURCES, refused)
+    found = judged(read_kernel(tmp_path / "sys", Path("/proc"), SOURCES, refused), NOW)
 
     assert found.facts == ()
     assert len(found.unread) == 2
@@ -170,14 +214,15 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
 
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     """A source that the configuration switches off is not touched."""
-    assert look(tmp_path, tmp_path, ()) == KernelLook((), ())
+    assert read_kernel(tmp_path, tmp_path, ()) == Batch()
+    assert judged(Batch(), NOW) == KernelLook((), ())
 
 
 def test_the_child_tells_what_it_found(tmp_path: Path) -> None:
     """The same over a process of its own."""
     device(tmp_path / "sys", NIC, **ADAPTER, aer_dev_fatal="TOTAL_ERR_FATAL 2")
 
-    found = asyncio.run(ask_kernel(tmp_path / "sys", Path("/proc"), ["pci"], 30.0))
+    found = judged(asyncio.run(ask_kernel(tmp_path / "sys", Path("/proc"), ["pci"], 30.0)), NOW)
 
     assert [fact.code for fact in found.facts] == ["pcie_fatal"]
     assert found.unread == ()
@@ -196,7 +241,7 @@ def test_a_child_that_gives_no_answer_is_unread(
     program.chmod(0o755)
     monkeypatch.setattr("sys.executable", os.fspath(program))
 
-    found = asyncio.run(ask_kernel(tmp_path, tmp_path, SOURCES, 0.3 if "sleep" in script else 30.0))
+    found = judged(asyncio.run(ask_kernel(tmp_path, tmp_path, SOURCES, 0.3 if "sleep" in script else 30.0)), NOW)
 
     assert found.facts == ()
     assert said in found.unread[0]

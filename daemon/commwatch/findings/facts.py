@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar, cast
 
 from commwatch.findings.history import CounterHistory
@@ -12,6 +12,8 @@ from commwatch_exporters.node.parts import Column, KeyedColumn, Part
 
 _Derived = TypeVar("_Derived")
 _Kind = TypeVar("_Kind", bound=Part)
+
+_SPANS: Mapping[float, str] = {60.0: "minute", 120.0: "2 min", 300.0: "5 min", 3600.0: "hour"}
 
 
 class Facts:
@@ -64,6 +66,10 @@ class Facts:
         for labels, rise in self._rises(column.metric, window, at_most=False):
             key = labels[column.key] if isinstance(column, KeyedColumn) else ""
             yield column.kind(self.node, labels), key, rise
+
+    def lately(self, window: float) -> str:
+        """The time in which counters rose, in words: ``in the last hour``; of a single look ``since the boot``."""
+        return "since the boot" if self._history.since_boot else f"in the last {_SPANS[window]}"
 
     def _rises(self, metric: str, window: float, *, at_most: bool) -> Iterator[tuple[dict[str, str], float]]:
         names = CATALOGUE[metric].labels

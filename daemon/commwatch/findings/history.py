@@ -117,15 +117,19 @@ class CounterHistory:
     """The watched counters; those of a GPU are known by its PCI address, whatever its index."""
 
     def __init__(
-        self, windows: Mapping[str, float], events: Collection[str] = (), state: HistoryState | None = None
-    ) -> None:
+        self, windows: Mapping[str, float], events: Collection[str] = (), state: HistoryState | None = None,
+        *, since_boot: bool = False,
+    ) -> None:  # fmt: skip
         """
         Args:
             windows: by metric: seconds for which its changes are kept.
             events: those of which a series is not there before the first event. Such a series counts from 0 where
                 others of its metric, or of another of these, were there at an earlier look.
             state: of an earlier daemon.
+            since_boot: all that a counter shows when it is seen first has happened now: for a single look, which
+                cannot know what is new.
         """
+        self.since_boot = since_boot
         known = state or HistoryState()
         self._windows = windows
         self._events = frozenset(events)
@@ -229,6 +233,8 @@ class CounterHistory:
 
     def _is_born(self, metric: str, now: float) -> bool:
         """Whether a series that was not seen before is the first event of its kind, and not an old one found now."""
+        if self.since_boot:
+            return True
         if metric not in self._events:
             return False
         if self._events_since is None:

@@ -13,10 +13,10 @@ import msgspec
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.health.counts import count_unknown
+from commwatch.diagnosis.health.one_look import KernelFact
 from commwatch.errors import StateError
 from commwatch.findings.finding import Severity
 from commwatch.findings.health import Because, Fault, Health, Verdict
-from commwatch.findings.kernel_facts import KernelFact
 
 HEALTH_SCHEMA: Literal["commwatch-health/1"] = "commwatch-health/1"
 

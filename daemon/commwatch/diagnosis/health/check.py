@@ -16,7 +16,8 @@ from commwatch.diagnosis.health.answer import (
     fault_records,
     print_answer,
 )
-from commwatch.diagnosis.health.kernel import SOURCES, KernelLook, ask_kernel
+from commwatch.diagnosis.health.kernel import SOURCES, ask_kernel
+from commwatch.diagnosis.health.one_look import KernelLook, judged
 from commwatch.errors import CommwatchError
 from commwatch.findings.api_documents import FindingsDocument, SnapshotDocument
 from commwatch.findings.health import (
@@ -162,7 +163,8 @@ def _without_daemon(why: str, config: Config, asked: Asked) -> _Found:
         return _Found(unknown("no_daemon", why, slurm=asked.slurm, fail_closed=asked.fail_closed))
     sources = [name for name in SOURCES if getattr(config.sources, name).enabled]
     paths = config.paths
-    kernel = asyncio.run(ask_kernel(Path(paths.sysfs), Path(paths.procfs), sources, KERNEL_SECONDS))
+    read = asyncio.run(ask_kernel(Path(paths.sysfs), Path(paths.procfs), sources, KERNEL_SECONDS))
+    kernel = judged(read, asked.now)
     grave = [fact.text for fact in kernel.facts if fact.severity != "info"]
     more = f"; and {len(grave) - 1} more" if len(grave) > 1 else ""
     if grave and not asked.slurm:

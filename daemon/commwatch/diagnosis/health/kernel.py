@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from commwatch.findings.kernel_facts import KernelFact, PortState, kernel_facts
-from commwatch.readings import HardwareEvent, SourceUnavailable
+from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
 from commwatch.sources.base import Source
 from commwatch.sources.kernel_log import KernelLogDevice, KernelLogSource, LogDevice
@@ -18,8 +18,7 @@ from commwatch.sources.pci.source import PciSource
 from commwatch.sources.rdma.attributes import parse_code
 from commwatch.sources.rdma.places import places
 from commwatch.workers.one_shot import NoAnswer, ask, clean_environment
-from commwatch_exporters.node.model import Node
-from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
+from commwatch_exporters.node.model import RdmaPort
 
 SOURCES = ("pci", "kernel_log", "rdma")
 """What may be read, by the names of the configuration."""
@@ -27,16 +26,7 @@ _KERNEL_LOG_RUNS = 20
 """A run reads 20,000 records, and one at the end of the log next to nothing; the usual log has some thousand."""
 
 
-class KernelLook(msgspec.Struct, frozen=True):
-    """What was read, and what was not."""
-
-    facts: tuple[KernelFact, ...]
-    """What may be wrong, most severe first."""
-    unread: tuple[str, ...]
-    """What could not be read and why."""
-
-
-async def ask_kernel(sysfs: Path, procfs: Path, sources: Iterable[str], deadline: float) -> KernelLook:
+async def ask_kernel(sysfs: Path, procfs: Path, sources: Iterable[str], deadline: float) -> Batch:
     """Look in a child process, which is left behind where it does not end.
 
     Args:
@@ -49,17 +39,21 @@ async def ask_kernel(sysfs: Path, procfs: Path, sources: Iterable[str], deadline
     try:
         answer = await ask(command, clean_environment(os.environ, "PYTHONPATH", "PYTHONHOME"), deadline)
     except NoAnswer as error:
-        return KernelLook((), (f"sysfs and the kernel log: {error}",))
+        return _silent(str(error))
     try:
-        return msgspec.json.decode(answer.output, type=KernelLook)
+        return msgspec.json.decode(answer.output, type=Batch)
     except ValueError:
-        return KernelLook((), (f"sysfs and the kernel log: {answer.last_error}",))
+        return _silent(answer.last_error)
 
 
-def look(
+def _silent(why: str) -> Batch:
+    return Batch(absences=[Absence("", "unreadable", f"sysfs and the kernel log: {why}")])
+
+
+def read_kernel(
     sysfs: Path, procfs: Path, sources: Iterable[str], open_log: Callable[[], LogDevice] = KernelLogDevice
-) -> KernelLook:
-    """Read everything once.
+) -> Batch:
+    """Read everything once; what cannot be read is absent.
 
     Args:
         sysfs: usually ``/sys``.
@@ -67,48 +61,39 @@ def look(
         sources: of ``SOURCES``.
         open_log: opens the kernel log at its beginning.
     """
-    wanted = frozenset(sources)
-    unread: list[str] = []
-    values: dict[Series, Value] = {}
-    events: list[HardwareEvent] = []
-    ports: list[PortState] = []
+    wanted, batch = frozenset(sources), Batch()
     if "pci" in wanted:
-        _read(PciSource(sysfs), ("pci", "aer"), values, events, unread)
+        _collect(PciSource(sysfs), ("pci", "aer"), batch)
     if "kernel_log" in wanted:
-        _read(KernelLogSource(open_log, procfs), ("kernel_log",) * _KERNEL_LOG_RUNS, values, events, unread)
+        _collect(KernelLogSource(open_log, procfs), ("kernel_log",) * _KERNEL_LOG_RUNS, batch)
     if "rdma" in wanted:
-        ports += _ports(sysfs, unread)
-    node = Node(Snapshot([Block(Layout(values), tuple(values.values()), 0.0)]))
-    return KernelLook(tuple(kernel_facts(node, ports, events)), tuple(unread))
+        _read_ports(sysfs, batch)
+    return batch
 
 
-def _read(
-    source: Source, collectors: Sequence[str], values: dict[Series, Value], events: list[HardwareEvent],
-    unread: list[str],
-) -> None:  # fmt: skip
+def _collect(source: Source, collectors: Sequence[str], into: Batch) -> None:
     """Run collectors one after another."""
     try:
         source.open(lambda _device: None, frozenset(), None)
         for collector in collectors:
             batch = source.collect(collector)
-            for reading in batch.readings:
-                values.update(zip(reading.series, reading.values, strict=True))
-            events += batch.events
-            unread += [absence.detail for absence in batch.absences]
+            into.readings += batch.readings
+            into.events += batch.events
+            into.absences += batch.absences
     except SourceUnavailable as error:
-        unread.append(error.detail)
+        into.absences.append(Absence("", error.reason, error.detail))
     finally:
         source.close()
 
 
-def _ports(sysfs: Path, unread: list[str]) -> Iterable[PortState]:
+def _read_ports(sysfs: Path, into: Batch) -> None:
     """The state of every RDMA port; no counter is read."""
     try:
         found = places(str(sysfs / "class" / "infiniband"))
     except FileNotFoundError:
         return  # a node without RDMA
     except OSError as error:
-        unread.append(f"RDMA ports: {error.strerror}")
+        into.absences.append(Absence("", files.reason_of(error), f"RDMA ports: {error.strerror}"))
         return
     for place in found.values():
         codes = []
@@ -116,15 +101,18 @@ def _ports(sysfs: Path, unread: list[str]) -> Iterable[PortState]:
             try:
                 codes.append(parse_code(files.read(f"{place.path}/{name}")))
             except OSError as error:
-                unread.append(f"{place.path}/{name}: {error.strerror}")
+                detail = f"{place.path}/{name}: {error.strerror}"
+                into.absences.append(Absence(place.key, files.reason_of(error), detail))
                 codes.append(None)
-        yield PortState(f"{place.device} port {place.port}", codes[0], codes[1])
+        labels = (place.device, place.port)
+        series = ((RdmaPort.state.metric, labels), (RdmaPort.physical_state.metric, labels))
+        into.readings.append(DeviceReadings(place.key, time.monotonic(), series, codes))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``SYSFS PROCFS SOURCE...``; prints a ``KernelLook`` as JSON."""
+    """``SYSFS PROCFS SOURCE...``; prints a ``Batch`` as JSON."""
     sysfs, procfs, *sources = arguments
-    sys.stdout.write(msgspec.json.encode(look(Path(sysfs), Path(procfs), sources)).decode())
+    sys.stdout.write(msgspec.json.encode(read_kernel(Path(sysfs), Path(procfs), sources)).decode())
     return 0
 
 

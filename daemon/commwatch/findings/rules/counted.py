@@ -26,7 +26,6 @@ _KINDS: Mapping[str, type[NvLink | RdmaPort | Interface]] = {
     "nvlink": NvLink, "rdma": RdmaPort, "ethernet": Interface,
 }  # fmt: skip
 """By the first word of the metric."""
-_SPANS: Mapping[float, str] = {60.0: "minute", SUSTAINED_SECONDS: "2 min", 3600.0: "hour"}
 
 
 class _Row(NamedTuple):
@@ -48,7 +47,7 @@ def tell_rises(code: str, facts: Facts, thresholds: Thresholds, told: Told) -> N
         for part, kind, rise in facts.rises_keyed(column, limit.window_seconds):
             if limit.is_passed(rise, most):
                 of = f" ({kind.replace('_', ' ')})" if kind else ""
-                what = f"{limit.what}{of} in the last {_SPANS[limit.window_seconds]}"
+                what = f"{limit.what}{of} {facts.lately(limit.window_seconds)}"
                 told.setdefault(_component(part), []).append(Evidence(what, rise, "", most, limit.threshold))
 
 

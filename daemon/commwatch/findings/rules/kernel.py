@@ -85,15 +85,15 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         code = "xid_gpu" if xid in GPU_FAILED else "xid_fabric"
         what = f"Xid {xid} ({FABRIC_FAILED.get(xid) or GPU_FAILED[xid]})"
         if count > nonfatal:
-            evidence = Evidence(f"{what} in the last hour", count - nonfatal, event=f"xid {xid}")
+            evidence = Evidence(f"{what} {facts.lately(HOUR)}", count - nonfatal, event=f"xid {xid}")
             told.setdefault((code, gpu_of(gpu)), []).append(evidence)
         if nonfatal:
-            evidence = Evidence(f"{what}, not fatal, in the last hour", nonfatal, event=f"xid {xid}")
+            evidence = Evidence(f"{what}, not fatal, {facts.lately(HOUR)}", nonfatal, event=f"xid {xid}")
             told.setdefault(("xid_nonfatal", gpu_of(gpu)), []).append(evidence)
     for gpu, message, count in facts.rises_keyed(Gpu.kernel_log_messages, HOUR):
         if message in _MESSAGE_CODES:
             code, words = _MESSAGE_CODES[message]
-            what = f"lines of the kernel log in the last hour: {words}"
+            what = f"lines of the kernel log {facts.lately(HOUR)}: {words}"
             told.setdefault((code, gpu_of(gpu)), []).append(Evidence(what, count))
     for (code, component), evidences in told.items():
         yield Sighting(code, component, tuple(evidences))
@@ -122,10 +122,10 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         nonfatal = min(harmless.get((device, sxid), 0.0), count)
         fatal = count - nonfatal if sxid in SWITCH_FAILED else 0.0
         if fatal:
-            evidence = Evidence(f"SXid {sxid} in the last hour", fatal, event=f"sxid {sxid}")
+            evidence = Evidence(f"SXid {sxid} {facts.lately(HOUR)}", fatal, event=f"sxid {sxid}")
             told.setdefault(("sxid_fatal", switch), []).append(evidence)
         if (sxid in SWITCH_FAILED or sxid in SWITCH_WARNS) and count > fatal:
-            evidence = Evidence(f"SXid {sxid}, not fatal, in the last hour", count - fatal, event=f"sxid {sxid}")
+            evidence = Evidence(f"SXid {sxid}, not fatal, {facts.lately(HOUR)}", count - fatal, event=f"sxid {sxid}")
             told.setdefault(("sxid_warning", switch), []).append(evidence)
     for (code, component), evidences in told.items():
         yield Sighting(code, component, tuple(evidences))
@@ -134,7 +134,7 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 def lost_records(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Whether the kernel log overwrote records before they were read."""
     for _, count in facts.rises(Daemon.kernel_log_losses, HOUR):
-        evidence = Evidence("times that records were overwritten in the last hour", count)
+        evidence = Evidence(f"times that records were overwritten {facts.lately(HOUR)}", count)
         yield Sighting("kernel_log_lost", Component("log", "kernel", "kernel log"), (evidence,))
 
 

@@ -47,10 +47,10 @@ def replays(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for gpu, count in facts.rises(Gpu.pcie_replays, _RATE_WINDOW):
         floor = _floor(gpu.pcie_generation_max, gpu.pcie_width_lanes, thresholds)
         if floor is not None and count > floor:
-            evidence = Evidence("replays in the last 5 min", count, "", floor, "pcie_bit_error_ratio_max")
+            evidence = Evidence(f"replays {facts.lately(_RATE_WINDOW)}", count, "", floor, "pcie_bit_error_ratio_max")
             yield Sighting("pcie_replays", pcie_link_of(gpu), (evidence,))
     for gpu, count in facts.rises(Gpu.pcie_replay_rollovers, HOUR):
-        evidence = Evidence("retrainings after replays in the last hour", count)
+        evidence = Evidence(f"retrainings after replays {facts.lately(HOUR)}", count)
         yield Sighting("pcie_retrained", pcie_link_of(gpu), (evidence,))
 
 
@@ -69,11 +69,11 @@ def _not_corrected(facts: Facts) -> Iterable[_Told]:
     """What was not corrected, by the devices' own reports (AER) and by the GPUs' own counts (NVML)."""
     for device, severity, count in facts.rises_keyed(PcieDevice.aer_errors, HOUR):
         if severity in _LOST:
-            what = f"{severity} errors in the last hour, reported by {_named(device)}"
+            what = f"{severity} errors {facts.lately(HOUR)}, reported by {_named(device)}"
             yield _LOST[severity], link_of_errors(facts, device), Evidence(what, count)
     for severity, column in _NVML.items():
         for gpu, count in facts.rises(column, HOUR):
-            what = f"{severity} errors in the last hour, counted by the GPU"
+            what = f"{severity} errors {facts.lately(HOUR)}, counted by the GPU"
             yield _LOST[severity], pcie_link_of(gpu), Evidence(what, count)
 
 
@@ -87,7 +87,7 @@ def _corrected(facts: Facts, thresholds: Thresholds) -> Iterable[_Told]:
             continue
         floor = _floor(device.generation_max, device.width_lanes, thresholds)
         if floor is not None and count > floor:
-            what = f"corrected errors in the last 5 min, reported by {_named(device)}"
+            what = f"corrected errors {facts.lately(_RATE_WINDOW)}, reported by {_named(device)}"
             evidence = Evidence(what, count, "", floor, "pcie_bit_error_ratio_max")
             yield "pcie_corrected", link_of_errors(facts, device), evidence
 
@@ -99,7 +99,7 @@ def _below_root_ports(facts: Facts, fatal: Collection[str]) -> Iterable[Sighting
             continue
         link = link_of_errors(facts, PcieDevice(facts.node, {**port.labels, "role": port.role or "root_port"}))
         if link.parts.isdisjoint(fatal):
-            evidence = Evidence(f"fatal errors in the last hour, told by root port {port.address}", count)
+            evidence = Evidence(f"fatal errors {facts.lately(HOUR)}, told by root port {port.address}", count)
             yield Sighting("pcie_fatal", link, (evidence,))
 
 

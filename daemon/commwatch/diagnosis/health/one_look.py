@@ -1,0 +1,95 @@
+"""The rules over a single look at sysfs and the kernel log, without a daemon that has learned what is usual here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+
+from commwatch.config.thresholds import load_thresholds
+from commwatch.findings.codes import CODES, WATCHED
+from commwatch.findings.finding import SEVERITIES, Severity, Sighting
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.looking import Looking
+from commwatch.findings.rules.kernel import KERNEL
+from commwatch.findings.rules.pcie import PCIE_LINKS
+from commwatch.findings.rules.pcie_errors import PCIE_ERRORS
+from commwatch.findings.rules.rdma import RDMA_PORTS
+from commwatch.findings.words import format_evidence
+from commwatch.node.hardware_events import HardwareEvents, HardwareEventsState
+from commwatch.node.pcie_tree import DeviceLinkWatch
+from commwatch.readings import Batch
+from commwatch_exporters.node.model import Gpu, Node, PcieDevice, RdmaPort
+from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
+
+_SURE = ("xid_fabric", "sxid_fatal", "pcie_fatal", "pcie_nonfatal", "pcie_device_narrow", "pcie_below_maximum")
+"""Codes that a single look can show. The others are warnings of what may pass, or a state that must last or a rate."""
+_LEARNED = ("rdma_port_down",)
+"""Codes that rest on what a daemon has learned, and so are information here: there may never have been a cable."""
+
+
+class KernelFact(msgspec.Struct, frozen=True):
+    """Something that the kernel knows of the node."""
+
+    code: str
+    """Of the finding that a daemon would make of it, if it knew it to be new."""
+    severity: Severity
+    """info: without knowing what is usual here, it may be no fault."""
+    text: str
+
+
+class KernelLook(msgspec.Struct, frozen=True):
+    """What the kernel shows, and what was not read."""
+
+    facts: tuple[KernelFact, ...]
+    """What may be wrong, most severe first."""
+    unread: tuple[str, ...]
+    """What could not be read or judged, and why."""
+
+
+def judged(batch: Batch, now: float) -> KernelLook:
+    """What the rules sight, as if all that was counted since the boot had happened now: nothing says what is new.
+
+    Args:
+        batch: of ``read_kernel``.
+        now: seconds since 1970.
+    """
+    unread = [absence.detail for absence in batch.absences]
+    looking = Looking(
+        (KERNEL, PCIE_ERRORS, PCIE_LINKS, RDMA_PORTS), load_thresholds(None),
+        CounterHistory(WATCHED, since_boot=True), lambda rule, error: unread.append(f"rule {rule}: {error}"),
+    )  # fmt: skip
+    facts = [_fact(one) for one in looking.at(_snapshot(batch, now), now) if one.code in _SURE + _LEARNED]
+    return KernelLook(tuple(sorted(facts, key=lambda fact: SEVERITIES.index(fact.severity))), tuple(unread))
+
+
+def _fact(sighting: Sighting) -> KernelFact:
+    code = CODES[sighting.code]
+    text = "; ".join((f"{code.title}: {sighting.component.words}", *map(format_evidence, sighting.evidence)))
+    return KernelFact(code.name, "info" if code.name in _LEARNED else code.severity, text)
+
+
+def _snapshot(batch: Batch, now: float) -> Snapshot:
+    """What was read, with what the daemon makes of it before it judges."""
+    read = [Block(Layout(one.series), one.values, one.time) for one in batch.readings]
+    devices = {
+        one.device: block
+        for one, block in zip(batch.readings, read, strict=True)
+        if PcieDevice.info.metric in block.layout.families
+    }
+    events = HardwareEvents(HardwareEventsState())
+    events.take(replace(event, time=now) for event in batch.events)
+    blocks = (*read, DeviceLinkWatch().update(devices, (), now), events.block(now))
+    assumed = dict(_assumed(Node(Snapshot(blocks))))
+    return Snapshot((*blocks, Block(Layout(assumed), list(assumed.values()), now)))
+
+
+def _assumed(node: Node) -> Iterator[tuple[Series, Value]]:
+    """What else the rules read: every port should be active, and a GPU's link is that which sysfs shows."""
+    for port in node.rdma_ports:
+        yield (RdmaPort.expected.metric, port.identity), 1
+    for device in node.pcie_devices:
+        if device.role == "gpu":
+            yield (Gpu.info.metric, ("", device.address, "", "", "", "")), 1
+            yield (Gpu.pcie_width_lanes.metric, ("", device.address)), device.width_lanes
