@@ -19,7 +19,9 @@ RECOVERY_ACTIONS: Final[Mapping[int, str]] = {
 NVLINK_STATES: Final[Mapping[int, str]] = {
     0: "inactive", 1: "active", 2: "sleep", 3: "active with traffic disabled",
 }  # fmt: skip
-"""``commwatch_nvlink_link_state``, NVML field 165; 1 and 2 carry traffic."""
+"""``commwatch_nvlink_link_state``, NVML field 165."""
+NVLINK_UP: Final = frozenset({1, 2})
+"""States of a link that carries traffic; one that sleeps wakes by itself."""
 
 NVLINK_BANDWIDTH_MODES: Final[Mapping[int, str]] = {
     0: "full", 1: "off", 2: "minimum", 3: "half", 4: "three quarters",
@@ -47,11 +49,14 @@ RDMA_STATES: Final[Mapping[int, str]] = {
     0: "no change", 1: "down", 2: "initialising", 3: "armed", 4: "active", 5: "deferred",
 }  # fmt: skip
 """``commwatch_rdma_port_state``."""
+RDMA_ACTIVE: Final = 4
+"""The only state of a port that carries traffic."""
 
 RDMA_PHYSICAL_STATES: Final[Mapping[int, str]] = {
     1: "sleep", 2: "polling", 3: "disabled", 4: "training", 5: "link up", 6: "error recovery", 7: "test",
 }  # fmt: skip
 """``commwatch_rdma_port_phys_state``."""
+RDMA_LINK_UP: Final = 5
 
 COUNTER_ANOMALIES: Final[Mapping[int, str]] = {2: "blank", 3: "stale", 4: "saturated"}
 """``commwatch_counter_anomaly``: why a counter cannot be trusted."""

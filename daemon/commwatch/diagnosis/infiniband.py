@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rails import rails
-from commwatch.diagnosis.rdma_ports import ACTIVE, BEST_MTU, LINK_UP, model_of, name_of, ports_of, roce_mtu
+from commwatch.diagnosis.rdma_ports import BEST_MTU, model_of, name_of, ports_of, roce_mtu
 from commwatch.diagnosis.rdma_troubles import troubles
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.all_read import all_read
 from commwatch_exporters.node.model import RdmaPort, Source
-from commwatch_exporters.state_words import RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
+from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_LINK_UP, RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
 _STABLE = "the fastest that was stable here"
 _SIBLINGS = "the fastest port of the same adapter model"
@@ -31,7 +31,7 @@ def infiniband(known: Known) -> Iterator[Check]:
         yield _state(facts, port)
         if port.link_layer == "InfiniBand":
             yield _subnet_manager(port)
-        if port.state == ACTIVE:
+        if port.state == RDMA_ACTIVE:
             yield _rate(port, ports)
             yield _mtu(port, ports)
             yield _gid(port, ports)
@@ -66,7 +66,7 @@ def _state(facts: Facts, port: RdmaPort) -> Check:
                 "it is not on this node now", "Look for the adapter with lspci, and read the kernel log.",
             )  # fmt: skip
         return _check(port, what, "not measured", detail="its state was not read")
-    if port.state == ACTIVE:
+    if port.state == RDMA_ACTIVE:
         return _check(port, what, "passed", "active", "active")
     physical = "" if port.physical_state is None else word_of(RDMA_PHYSICAL_STATES, port.physical_state)
     measured = word_of(RDMA_STATES, port.state)
@@ -88,7 +88,7 @@ def _subnet_manager(port: RdmaPort) -> Check:
         return _check(port, what, "not measured", detail="sm_lid was not read")
     if lid:
         return _check(port, what, "passed", port.sm_lid, "not 0x0", "sysfs sm_lid")
-    if port.physical_state != LINK_UP:
+    if port.physical_state != RDMA_LINK_UP:
         return _check(port, what, "not measured", detail="the link is not up")
     return _check(
         port, what, "failed", port.sm_lid, "not 0x0", "sysfs sm_lid", "the link is up, and no subnet manager set it up",
@@ -192,6 +192,6 @@ def _gid(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
 
 def _without_address(port: RdmaPort, ports: Sequence[RdmaPort]) -> CheckVerdict:
     """A fault only where NCCL would take the port: it is as fast as any, and no bond has the address in its place."""
-    fastest = _fastest(one for one in ports if one.state == ACTIVE)
+    fastest = _fastest(one for one in ports if one.state == RDMA_ACTIVE)
     is_taken = fastest is not None and port.speed_bytes_per_second == fastest and not port.network_interface.master
     return "failed" if is_taken else "notice"

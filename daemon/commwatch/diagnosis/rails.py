@@ -8,10 +8,11 @@ from statistics import median
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.rdma_ports import ACTIVE, model_of, name_of, peak_use
+from commwatch.diagnosis.rdma_ports import model_of, name_of, peak_use
 from commwatch.findings.facts import Facts
 from commwatch.units import format_percent
 from commwatch_exporters.node.model import Gpu, GpuDirectWay, Inventory, RdmaPort
+from commwatch_exporters.state_words import RDMA_ACTIVE
 
 _SIBLINGS_MIN = 2
 """With one sibling it is not known which of the two is at fault."""
@@ -58,7 +59,7 @@ def _count(facts: Facts) -> Check:
 
 def _layers(ports: Sequence[RdmaPort]) -> Check:
     what = "one link layer on all active ports"
-    counts = Counter(port.link_layer for port in ports if port.state == ACTIVE and port.link_layer)
+    counts = Counter(port.link_layer for port in ports if port.state == RDMA_ACTIVE and port.link_layer)
     measured = ", ".join(f"{count} {layer}" for layer, count in counts.most_common())
     if not counts:
         return _check(what, "not measured", detail="no port is active, or its link layer was not read")
@@ -94,11 +95,11 @@ def _shares(known: Known, ports: Sequence[RdmaPort]) -> Check:
     groups: dict[tuple[str, str], dict[str, float]] = {}
     for port in ports:
         use = peak_use(port)
-        if port.state == ACTIVE and use is not None:
+        if port.state == RDMA_ACTIVE and use is not None:
             groups.setdefault(model_of(port), {})[name_of(port)] = use
     rail_groups = [group for group in groups.values() if len(group) > _SIBLINGS_MIN]
     if not rail_groups:
-        alike = max(Counter(model_of(port) for port in ports if port.state == ACTIVE).values(), default=0)
+        alike = max(Counter(model_of(port) for port in ports if port.state == RDMA_ACTIVE).values(), default=0)
         if alike <= _SIBLINGS_MIN:
             return _check(what, "does not apply", detail="there are not three active ports of one model to compare")
         return _check(what, "not measured", detail="the use of the ports was not read")

@@ -8,10 +8,6 @@ from commwatch.node.topology.sysfs import natural
 from commwatch_exporters.node.model import RdmaPort
 from commwatch_exporters.node.parts import Parts
 
-ACTIVE: Final = 4
-LINK_UP: Final = 5
-"""Physical state."""
-
 _ROCE_HEADERS: Final = 40 + 8 + 12 + 4 + 28 + 4
 """Bytes of a RoCE packet that the kernel sets aside: GRH, UDP, BTH, XRC, atomics, check sum (``iboe_get_mtu`` in
 ``include/rdma/ib_addr.h``)."""

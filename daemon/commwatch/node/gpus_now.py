@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block
+from commwatch_exporters.state_words import NVLINK_UP
 
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 """NVML's nvmlComputeMode_t."""
@@ -50,7 +51,7 @@ class GpusNow:
             counts[labels["pci_bus_id"]] = counts.get(labels["pci_bus_id"], 0) + 1
         if not counts:
             for labels, state in snapshot.samples("commwatch_nvlink_link_state"):
-                counts[labels["pci_bus_id"]] = counts.get(labels["pci_bus_id"], 0) + (state in (1, 2))
+                counts[labels["pci_bus_id"]] = counts.get(labels["pci_bus_id"], 0) + (state in NVLINK_UP)
         different = set(counts.values())
         return different.pop() if len(different) == 1 else None
 

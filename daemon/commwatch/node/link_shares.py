@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from commwatch.node.rate import rates
 from commwatch.node.utilisation import DIRECTIONS
 from commwatch_exporters.snapshot import Block, Layout, Value
+from commwatch_exporters.state_words import NVLINK_UP
 
 SHARE_SECONDS: Final = 60.0
 """Traffic of single links is compared over a minute: over a second it is uneven on healthy links too."""
@@ -17,8 +18,6 @@ MOST_SECONDS: Final = 2 * SHARE_SECONDS
 SIBLINGS_MIN: Final = 2
 """With one sibling it is not known which of the two is at fault."""
 
-_CARRYING: Final = (1, 2)
-"""States of NVML field 165: active, and asleep."""
 _METRICS: Final = ("slowest_link", "slowest_link_bytes_per_second", "sibling_bytes_per_second")
 
 
@@ -84,7 +83,7 @@ class LinkShares:
         return max(found, key=lambda one: one.typical - one.rate, default=None)
 
     def _carried(self, block: Block, link: str) -> bool:
-        return block.get("commwatch_nvlink_link_state", *self._labels, link) in _CARRYING
+        return block.get("commwatch_nvlink_link_state", *self._labels, link) in NVLINK_UP
 
 
 def _against_siblings(links: Sequence[str], of_each: Sequence[float | None]) -> list[_Slowest]:

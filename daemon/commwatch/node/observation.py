@@ -7,13 +7,7 @@ from dataclasses import dataclass, replace
 
 from commwatch.node.capacity import nominal_nvlink_rate
 from commwatch_exporters.snapshot import Block
-
-_UP_STATES = frozenset({1, 2})
-"""NVML field 165: active, and asleep until there is traffic."""
-
-
-_RDMA_ACTIVE = 4
-"""``state`` of an RDMA port that can carry traffic."""
+from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +115,7 @@ def _links(blocks: Collection[Block]) -> tuple[dict[str, dict[int, float | None]
     down: dict[str, set[int]] = {}
     for (_gpu, pci_bus_id, link), state in _samples(blocks, "commwatch_nvlink_link_state"):
         links_up = up.setdefault(pci_bus_id, {})
-        if state in _UP_STATES:
+        if state in NVLINK_UP:
             key = (pci_bus_id, link)
             links_up[int(link)] = nominal_nvlink_rate(speeds.get(key), versions.get(key, ""))
         else:
@@ -146,6 +140,6 @@ def _rdma_ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
     ports = {}
     for labels, _ in _samples(blocks, "commwatch_rdma_port_info"):
         state = states.get(labels[:2])
-        is_up = None if state is None else state == _RDMA_ACTIVE
+        is_up = None if state is None else state == RDMA_ACTIVE
         ports[":".join(labels[:2])] = SeenPort(is_up=is_up, speed=speeds.get(labels[:2]))
     return ports

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from commwatch.node.rate import interval
 from commwatch_exporters.snapshot import Block, Layout
-
-ACTIVE = 4
-"""``state`` of a port that can carry traffic."""
+from commwatch_exporters.state_words import RDMA_ACTIVE
 
 
 class PortFlaps:
@@ -50,7 +48,7 @@ class PortFlaps:
         if state is not None:
             if self._down_at is not None:
                 self._down_seconds += interval(self._down_at, block.time, self._max_gap_seconds) or 0.0
-            is_active = state == ACTIVE
+            is_active = state == RDMA_ACTIVE
             self._flaps += self._was_active and not is_active
             is_dropped = not is_active and (self._was_active or self._down_at is not None)
             self._was_active, self._down_at = is_active, block.time if is_dropped else None

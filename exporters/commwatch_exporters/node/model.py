@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from commwatch_exporters.node.parts import Column, Identity, Info, Keyed, Number, Part, Parts, Word
+from commwatch_exporters.state_words import NVLINK_UP
 
 _Kind = TypeVar("_Kind", bound=Part)
 
@@ -139,7 +140,7 @@ class NvLink(_AtGpu):
     def is_up(self) -> bool | None:
         """Whether it carries traffic, or sleeps until there is some; None where its state is not read."""
         state = self.state
-        return None if state is None else state in (1, 2)
+        return None if state is None else state in NVLINK_UP
 
 
 def _links_by_gpu(node: Parts) -> Mapping[Identity, Sequence[NvLink]]:

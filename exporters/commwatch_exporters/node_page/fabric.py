@@ -11,9 +11,8 @@ from commwatch_exporters.node_page.marks import LEVELS, Marks, port_mark, worst_
 from commwatch_exporters.node_page.markup import level_of
 from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.node_page.tables import pcie_words
-from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES, word_of
+from commwatch_exporters.state_words import GPU_STATES, RDMA_ACTIVE, RDMA_STATES, word_of
 
-_RDMA_ACTIVE = 4
 _MOST_ADAPTERS = 32
 """A host with virtual functions has hundreds."""
 
@@ -205,7 +204,7 @@ def _adapters(node: Node, marks: Marks) -> list[Adapter]:
     for port, _ in node.each(RdmaPort.info):
         state = port.state
         words = "state unknown" if state is None else word_of(RDMA_STATES, state)
-        up = None if state is None else state == _RDMA_ACTIVE
+        up = None if state is None else state == RDMA_ACTIVE
         name = port.device if port.number == "1" else f"{port.device}/{port.number}"
         wrong = port_mark(marks, port.device, port.number, port.interface)
         adapters.append(_adapter(name, port, up, words, marks, wrong))

@@ -12,10 +12,9 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, nvlink_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import C2cLink, Gpu, NvLink
-from commwatch_exporters.state_words import NVLINK_BANDWIDTH_MODES, NVLINK_STATES, word_of
+from commwatch_exporters.state_words import NVLINK_BANDWIDTH_MODES, NVLINK_STATES, NVLINK_UP, word_of
 
-_DOWN = (0, 3)
-"""States of a link that carries no traffic."""
+_DOWN = NVLINK_STATES.keys() - NVLINK_UP
 
 _DIRECTIONS: Mapping[str, str] = {"transmit": "sent", "receive": "received"}
 _BELOW_FOR = 600.0

@@ -12,11 +12,9 @@ from commwatch.findings.rules.all_read import ALL_READ, all_read
 from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.node.model import RdmaPort
-from commwatch_exporters.state_words import RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
+from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_LINK_UP, RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
-_ACTIVE = 4
 _WAITS_FOR_SUBNET_MANAGER = frozenset({2, 3})
-_LINK_UP = 5
 _WHY = {
     2: "it looks for the other end: cable, module, or the port over there",
     3: "it is switched off",
@@ -33,14 +31,14 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Ports that were active for the learning time and are not now."""
     for port, _ in facts.each(RdmaPort.expected):
         state, physical = port.state, port.physical_state
-        if state is None or state == _ACTIVE:
+        if state is None or state == RDMA_ACTIVE:
             continue
         evidence = [Evidence("state", word_of(RDMA_STATES, state))]
         why = ""
         if physical is not None:
             evidence.append(Evidence("physical state", word_of(RDMA_PHYSICAL_STATES, physical)))
             why = _WHY.get(int(physical), "")
-            if physical == _LINK_UP and state in _WAITS_FOR_SUBNET_MANAGER:
+            if physical == RDMA_LINK_UP and state in _WAITS_FOR_SUBNET_MANAGER:
                 why = "the link is up, and no subnet manager has set the port up"
         yield Sighting("rdma_port_down", port_of(port), tuple(evidence), why)
 
@@ -61,7 +59,7 @@ def flapping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for column in (RdmaPort.flaps, RdmaPort.link_downed):
         for port, count in facts.rises(column, HOUR):
             # One that went down once and stays so is down, and that is told already.
-            if count > 1 or port.state == _ACTIVE:
+            if count > 1 or port.state == RDMA_ACTIVE:
                 downs[port] = max(count, downs.get(port, 0.0))
     for port, count in downs.items():
         yield Sighting("rdma_port_flapping", port_of(port), (Evidence("times it went down in the last hour", count),))

@@ -10,10 +10,9 @@ from commwatch.findings.score.probes import Rates, Reached, at_most_one, of_prob
 from commwatch.findings.score.records import PartReadings, Reading
 from commwatch.units import format_percent, format_rate
 from commwatch_exporters.node.model import Gpu, Inventory, NvLink, Probe, SlowestRank, Suspect
+from commwatch_exporters.state_words import NVLINK_UP
 
 _NEEDS = "a current result of a probe over two or more GPUs"
-_CARRIES_TRAFFIC = frozenset({1.0, 2.0})
-"""States of an NVLink, NVML field 165: active; asleep, which it leaves by itself."""
 _SUSPECT_COST = 0.5
 """What a part that is surely slow costs: half, as it is not told by how much it is slow."""
 
@@ -73,7 +72,7 @@ def _nvlinks(facts: Facts) -> Iterator[Reading]:
     known: dict[str, list[bool]] = {}
     for link, flag in facts.each(NvLink.expected):
         if flag == 1 and (state := link.state) is not None:
-            known.setdefault(link.index, []).append(state in _CARRIES_TRAFFIC)
+            known.setdefault(link.index, []).append(state in NVLINK_UP)
     readings = [
         Reading(f"NVLinks of GPU{gpu}", sum(up) / len(up), f"{sum(up)} of {len(up)} carry traffic")
         for gpu, up in known.items()

@@ -12,7 +12,9 @@ from commwatch_exporters.state_words import (
     GPU_STATES,
     NVLINK_BANDWIDTH_MODES,
     NVLINK_STATES,
+    NVLINK_UP,
     P2P_STATES,
+    RDMA_ACTIVE,
     RDMA_STATES,
     RECOVERY_ACTIONS,
 )
@@ -49,8 +51,8 @@ def named(words: Mapping[int, str], colour: Colour, good: Collection[int] = ()) 
 SIMULATED: Names = {0: ("real", "text"), 1: ("SIMULATED", "purple")}
 SEEN: Names = {0: ("not answering", "orange"), 1: ("answers", "green")}
 GPU_STATE = named(GPU_STATES, "red", good=(0,))
-LINK_STATE = named(NVLINK_STATES, "red", good=(1, 2))
-PORT_STATE: Names = named(RDMA_STATES, "orange", good=(4,)) | {
+LINK_STATE = named(NVLINK_STATES, "red", good=NVLINK_UP)
+PORT_STATE: Names = named(RDMA_STATES, "orange", good=(RDMA_ACTIVE,)) | {
     0: (RDMA_STATES[0], "blue"), 1: (RDMA_STATES[1], "red"), 5: (RDMA_STATES[5], "blue"),
 }  # fmt: skip
 RECOVERY = named(RECOVERY_ACTIONS, "orange", good=(0,))

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-PciRole: TypeAlias = Literal["gpu", "nic", "nvswitch", "root_port", "switch_upstream", "switch_downstream"]
+from commwatch_exporters.state_words import NVLINK_UP
 
-ACTIVE_LINK_STATES = frozenset({1, 2})
-"""NVLink states that carry traffic: active and sleep. 3 is active with traffic disabled (NVML field 165)."""
+PciRole: TypeAlias = Literal["gpu", "nic", "nvswitch", "root_port", "switch_upstream", "switch_downstream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class NvLink:
     @property
     def active(self) -> bool:
         """Whether it carries traffic."""
-        return self.state in ACTIVE_LINK_STATES
+        return self.state in NVLINK_UP
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from commwatch.node.pcie import is_narrow, is_slow
+from commwatch.node.pcie import is_narrow, is_slow, of_both_ends
 from commwatch.node.topology.model import Endpoint, Gpu, Nic, NodeTopology, PciDevice, PcieLink, Topology
 
 PathClass: TypeAlias = Literal["X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS", "?", "NET"]
@@ -165,14 +165,9 @@ def uplink(node: NodeTopology, device: PciDevice) -> PcieLink | None:
     return PcieLink(
         generation=device.link.generation or above.link.generation,
         lanes=device.link.lanes or above.link.lanes,
-        generation_max=_smaller(device.link.generation_max, above.link.generation_max),
-        lanes_max=_smaller(device.link.lanes_max, above.link.lanes_max),
+        generation_max=of_both_ends(device.link.generation_max, above.link.generation_max),
+        lanes_max=of_both_ends(device.link.lanes_max, above.link.lanes_max),
     )
-
-
-def _smaller(first: int | None, second: int | None) -> int | None:
-    known = [one for one in (first, second) if one is not None]
-    return min(known, default=None)
 
 
 def links_on(node: NodeTopology, way: PciPath) -> tuple[tuple[PciDevice, PcieLink], ...]:

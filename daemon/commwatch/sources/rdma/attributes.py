@@ -6,7 +6,6 @@ import math
 from typing import Final, NamedTuple
 
 BYTES_PER_SECOND_PER_GBIT: Final = 125_000_000
-ACTIVE: Final = 4
 LINK_STATES: Final = frozenset({2, 3, 4, 5})
 """``state`` of a port whose link is up: initialising and armed ones wait for the subnet manager, not for a cable."""
 LINK_PHYS_STATES: Final = frozenset({5, 6})

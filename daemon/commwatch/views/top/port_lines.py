@@ -10,9 +10,8 @@ from commwatch.views.top.frame import sums
 from commwatch.views.top.table import section, table
 from commwatch.views.top.words import ABSENT, BAD, both_ways, count, errors, gigabits
 from commwatch_exporters.node.model import Interface, Node
-from commwatch_exporters.state_words import RDMA_STATES, word_of
+from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_STATES, word_of
 
-_ACTIVE = 4
 RDMA_ERRORS = (*columns_of("rdma_errors"), *columns_of("rdma_errors_upstream"))
 ETHERNET_ERRORS = (Interface.transmit_errors, Interface.receive_errors)
 
@@ -62,7 +61,7 @@ def interface_lines(node: Node, first: Node | None, width: int) -> Iterator[Line
 def _state(state: float | None, *, is_expected: bool) -> Segment:
     if state is None:
         return ABSENT, ""
-    return word_of(RDMA_STATES, state), BAD if is_expected and state != _ACTIVE else ""
+    return word_of(RDMA_STATES, state), BAD if is_expected and state != RDMA_ACTIVE else ""
 
 
 def _carrier(carrier: float | None, *, is_expected: bool) -> Segment:
