@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from commwatch.node.topology.measured import Measured, is_stale, laid_over
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.node.topology.text import node_lines
+from support.facts import shipped
 from topology.harness import codes, driver, gpu, links, topology
 from topology.trees import Tree, hgx, rtx3090x4
 
@@ -63,7 +65,7 @@ def cards(root: Path) -> Topology:
 
 
 def over(found: Topology, rates: Rates, **fields: Any) -> Measured:
-    measured = laid_over(found, 0, matrix(rates, **fields), NOW)
+    measured = laid_over(found, 0, matrix(rates, **fields), NOW, shipped())
     assert isinstance(measured, Measured)
     return measured
 
@@ -118,6 +120,16 @@ def test_a_nearer_pair_must_be_below_its_share_of_the_farther_ones(tmp_path: Pat
     assert codes(contradictions(found, farther | {(0, 1): 0.849 * 8.0})) == ["measured_nearer_slower"]
 
 
+def test_a_site_says_itself_how_much_slower_counts(tmp_path: Path) -> None:
+    """As it does for the findings of the daemon."""
+    found, rates = cards(tmp_path), AS_PROMISED | {(0, 1): 8.0}
+    lower = replace(shipped(), pair_nearer_low_ratio=0.5)
+    measured = laid_over(found, 0, matrix(rates), NOW, lower)
+
+    assert isinstance(measured, Measured)
+    assert not [one for one in findings(found, 0, measured) if one.code.startswith("measured")]
+
+
 def test_only_the_slow_one_of_two_near_pairs_is_told_and_the_other_recommended(tmp_path: Path) -> None:
     """The best pair is the one to train on, wherever it lies."""
     (finding,) = contradictions(cards(tmp_path), AS_PROMISED | {(0, 1): 3.1})
@@ -161,7 +173,7 @@ def test_what_was_not_measured_contradicts_nothing(tmp_path: Path) -> None:
     found = cards(tmp_path)
     (cell, *others) = matrix(PIX_SLOW).cells
     half = (msgspec.structs.replace(cell, bandwidth=None), *others)
-    laid = laid_over(found, 0, msgspec.structs.replace(matrix(PIX_SLOW), cells=half), NOW)
+    laid = laid_over(found, 0, msgspec.structs.replace(matrix(PIX_SLOW), cells=half), NOW, shipped())
 
     assert isinstance(laid, Measured)
     (finding,) = [one for one in findings(found, 0, laid) if one.code.startswith("measured")]
@@ -176,12 +188,12 @@ def test_gpus_of_another_machine_are_not_taken_for_ours(tmp_path: Path) -> None:
     others = tuple(msgspec.structs.replace(one, device=f"other-{one.label}") for one in ends)
     silent = tuple(msgspec.structs.replace(one, device="") for one in ends)
 
-    assert laid_over(found, 0, matrix(PIX_SLOW, endpoints=others), NOW) == (
+    assert laid_over(found, 0, matrix(PIX_SLOW, endpoints=others), NOW, shipped()) == (
         "the values were measured on GPUs that are not here"
     )
     one_new = (*ends[:3], others[3])
-    assert "not here any more: GPU3" in str(laid_over(found, 0, matrix(PIX_SLOW, endpoints=one_new), NOW))
-    assert isinstance(laid_over(found, 0, matrix(PIX_SLOW, endpoints=silent), NOW), Measured)
+    assert "not here any more: GPU3" in str(laid_over(found, 0, matrix(PIX_SLOW, endpoints=one_new), NOW, shipped()))
+    assert isinstance(laid_over(found, 0, matrix(PIX_SLOW, endpoints=silent), NOW, shipped()), Measured)
 
 
 def test_part_of_the_gpus_is_enough(tmp_path: Path) -> None:

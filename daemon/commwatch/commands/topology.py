@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.config.settings import Config
@@ -102,11 +103,12 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
     Raises:
         OtherGpus: the file is of another machine.
     """
+    from commwatch.config.thresholds import load_thresholds
     from commwatch.node.topology.measured import is_stale, laid_over
 
-    now = time.time()
+    now, thresholds = time.time(), load_thresholds(Path(config.thresholds) if config.thresholds else None)
     if given is not None:
-        found = laid_over(topology, 0, given, now)
+        found = laid_over(topology, 0, given, now, thresholds)
         if isinstance(found, str):
             raise OtherGpus(f"{file}: {found}")
         return found
@@ -118,4 +120,4 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
     age = now - matrix.taken_at
     if is_stale(age, pairs_interval(config)):
         return f"the last values are {format_seconds(age)} old and not shown"
-    return laid_over(topology, 0, matrix, now)
+    return laid_over(topology, 0, matrix, now, thresholds)

@@ -77,7 +77,7 @@ def _topology(config: Config, known: Known, tell: Tell) -> Generator[Found, None
         yield LeftOut(name, source, reason)
         return reason
     from commwatch.node.topology.document import document
-    from commwatch.node.topology.measured import laid_over
+    from commwatch.node.topology.measured import Measured, laid_over
     from commwatch.node.topology.text import node_lines
     from commwatch.workers.by_hand import read_topology
 
@@ -88,7 +88,9 @@ def _topology(config: Config, known: Known, tell: Tell) -> Generator[Found, None
         yield LeftOut(name, source, str(error))
         return ""
     matrix = known.matrix
-    measured = "nothing is known" if matrix is None else laid_over(topology, 0, matrix, known.snapshot.time)
+    measured: Measured | str = "nothing is known"
+    if matrix is not None:
+        measured = laid_over(topology, 0, matrix, known.snapshot.time, known.thresholds)
     simulated = known.snapshot.simulated is not None
     made = document(topology, simulated=simulated, problems=problems, measured=measured)
     text = [*map(plain, node_lines(topology, 0, measured)), *(f"not read: {problem}" for problem in problems)]

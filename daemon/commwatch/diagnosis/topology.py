@@ -47,7 +47,7 @@ def topology_checks(known: Known) -> Iterator[Check]:
     facts = known.facts
     topology = facts.derived(topology_of)
     # Whether a group is worth choosing depends on what its pairs carry; the pattern branch says what that is.
-    measured = None if known.matrix is None else laid_over(topology, 0, known.matrix, facts.now)
+    measured = None if known.matrix is None else laid_over(topology, 0, known.matrix, facts.now, known.thresholds)
     found = findings(topology, 0, measured if isinstance(measured, Measured) else None)
     node = topology.nodes[0]
     yield _gpus(facts, node)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from commwatch.config.thresholds import Thresholds
 from commwatch.node.topology.model import Endpoint, Gpu, Topology
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.node.topology.paths import CLASSES, path
@@ -22,6 +23,8 @@ class Measured:
     age_seconds: float
     cells: Mapping[tuple[Endpoint, Endpoint], PairCell]
     """By source and target."""
+    thresholds: Thresholds
+    """What the values are held against."""
 
     def bandwidth(self, first: Endpoint, second: Endpoint) -> float | None:
         """Bytes per second one way, of the slower direction of a pair; None where one of them was not measured."""
@@ -56,7 +59,9 @@ def is_stale(age_seconds: float, interval: float) -> bool:
     return age_seconds > max(3 * interval, AGE_FLOOR_SECONDS)
 
 
-def laid_over(topology: Topology, number: int, matrix: PairMatrix, now: float) -> Measured | str:
+def laid_over(
+    topology: Topology, number: int, matrix: PairMatrix, now: float, thresholds: Thresholds
+) -> Measured | str:
     """The matrix by the GPUs of a machine, or why it does not belong to them.
 
     A GPU is found by its UUID; where one side does not know it, by its PCI address.
@@ -66,6 +71,7 @@ def laid_over(topology: Topology, number: int, matrix: PairMatrix, now: float) -
         number: which machine.
         matrix: of this machine, or of another one.
         now: seconds since 1970.
+        thresholds: in force.
     """
     ends = topology.gpu_endpoints(number)
     gpus = [topology.nodes[number].gpus[end.place] for end in ends]
@@ -82,7 +88,7 @@ def laid_over(topology: Topology, number: int, matrix: PairMatrix, now: float) -
         for cell in matrix.cells
         if (source := places[cell.source]) is not None and (target := places[cell.destination]) is not None
     }
-    return Measured(matrix, now - matrix.taken_at, cells)
+    return Measured(matrix, now - matrix.taken_at, cells, thresholds)
 
 
 def _place(endpoint: PairEndpoint, gpus: Sequence[Gpu]) -> int | None:

@@ -12,10 +12,6 @@ from commwatch.node.topology.model import Endpoint
 from commwatch.node.topology.paths import PathClass, rank
 from commwatch.units import format_rate
 
-SLOW_RATIO = 0.6
-"""A pair below this share of the other pairs of its class is slow: that of the design for any bandwidth."""
-NEARER_RATIO = 0.85
-"""A nearer pair below this share of a farther one contradicts the topology; closer than that is the noise of probes."""
 _MOST_PAIRS = 4
 """More are not written out."""
 
@@ -36,15 +32,19 @@ def contradictions(view: NodeView) -> Iterator[TopologyFinding]:
     """Pairs that carry less than farther ones, and pairs that carry much less than others of their class."""
     if view.measured is None:
         return
-    values = _values(view, view.measured)
-    nearer = _nearer_slower(view, values)
+    values, limits = _values(view, view.measured), view.measured.thresholds
+    nearer = _nearer_slower(view, values, limits.pair_nearer_low_ratio)
     yield from _nearer_finding(view, values, nearer)
-    yield from _slow_pairs(view, values, [pair for pairs in nearer.values() for pair in pairs])
+    told = [pair for pairs in nearer.values() for pair in pairs]
+    yield from _slow_pairs(view, values, told, limits.probe_bandwidth_utilization_low_ratio)
 
 
 def nearer_is_slower(view: NodeView) -> bool:
     """Whether GPUs that lie near each other were measured to be slower than some that do not."""
-    return view.measured is not None and bool(_nearer_slower(view, _values(view, view.measured)))
+    measured = view.measured
+    if measured is None:
+        return False
+    return bool(_nearer_slower(view, _values(view, measured), measured.thresholds.pair_nearer_low_ratio))
 
 
 def _values(view: NodeView, measured: Measured) -> dict[Pair, float]:
@@ -60,8 +60,8 @@ def _by_class(view: NodeView, values: Mapping[Pair, float]) -> dict[str, dict[Pa
     return found
 
 
-def _nearer_slower(view: NodeView, values: Mapping[Pair, float]) -> dict[PathClass, list[Pair]]:
-    """Pairs by their class that carry less than what is usual in a farther class, the nearest class first."""
+def _nearer_slower(view: NodeView, values: Mapping[Pair, float], ratio: float) -> dict[PathClass, list[Pair]]:
+    """Pairs by class that carry less than a share of what is usual in a farther class, the nearest class first."""
     usual: dict[PathClass, list[float]] = {}
     for pair, value in values.items():
         usual.setdefault(view.way(*pair).kind, []).append(value)
@@ -69,7 +69,7 @@ def _nearer_slower(view: NodeView, values: Mapping[Pair, float]) -> dict[PathCla
     for pair, value in values.items():
         kind = view.way(*pair).kind
         farther = [median(own) for other, own in usual.items() if rank(other) > rank(kind)]
-        if farther and value < NEARER_RATIO * max(farther):
+        if farther and value < ratio * max(farther):
             found.setdefault(kind, []).append(pair)
     return dict(sorted(found.items(), key=lambda one: rank(one[0])))
 
@@ -115,12 +115,14 @@ def _look_at(kind: PathClass) -> str:
     )
 
 
-def _slow_pairs(view: NodeView, values: Mapping[Pair, float], told: Sequence[Pair]) -> Iterator[TopologyFinding]:
+def _slow_pairs(
+    view: NodeView, values: Mapping[Pair, float], told: Sequence[Pair], ratio: float
+) -> Iterator[TopologyFinding]:
     for label, own in _by_class(view, values).items():
         slow = {}
         for pair, value in own.items():
             usual = median_of_others(own, pair)
-            if usual is not None and pair not in told and value < SLOW_RATIO * usual:
+            if usual is not None and pair not in told and value < ratio * usual:
                 slow[pair] = usual
         if slow:
             yield _slow_finding(view, label, own, slow)
