@@ -154,6 +154,28 @@ def test_what_was_not_read_is_a_dash() -> None:
     assert "no matrix is young enough" in text
 
 
+def test_errors_are_the_sum_of_all_counters_that_the_rules_hold_against_limits() -> None:
+    """Those without a name in the model among them; of a GPU those of its links."""
+    link = ("0", "0000:17:00.0", "3")
+    text = page(
+        View(
+            "n",
+            shipped(),
+            made(
+                ("nvlink_crc_flit_errors_total", link, 2),
+                ("nvlink_malformed_packets_total", link, 3),
+                ("gpu_state", link[:2], 0),
+                ("rdma_port_state", ("mlx5_0", "1"), 4),
+                ("rdma_port_symbol_errors_total", ("mlx5_0", "1"), 4),
+                ("rdma_port_link_error_recovery_total", ("mlx5_0", "1"), 7),
+            ),
+        )
+    )
+
+    assert re.search(r"^0 +ok( +-){3} +5 ", text, re.MULTILINE)
+    assert re.search(r"^mlx5_0/1 +- +active( +-){2} +11 ", text, re.MULTILINE)
+
+
 def test_every_text_from_outside_is_printable() -> None:
     """Escape sequences, line breaks and unpaired surrogates in names, reasons and results become question marks."""
     evil = "a\x1b[2J\r\nb\x9b\udc80\u202e"

@@ -155,7 +155,7 @@ class Part:
 
 
 KIND_OF: dict[str, type[Part]] = {}
-"""By metric: the kind of part that has it; filled as the kinds are defined."""
+"""By metric: the kind of part that has it; filled as columns are made."""
 
 
 def _other_labels(kind: type[Part], metric: str) -> tuple[str, ...]:
@@ -180,6 +180,7 @@ class _Prepared(NamedTuple):
 
 def column_of(kind: type[_Kind], metric: str) -> Column[_Kind] | KeyedColumn[_Kind]:
     """The column of a metric that has no name in the kind, because none is asked for it alone."""
+    KIND_OF[metric] = kind
     left = _other_labels(kind, metric)
     return KeyedColumn(kind, metric, left[0]) if left else Column(kind, metric)
 
@@ -272,7 +273,7 @@ class Parts:
         of_layout = self._prepared.setdefault(layout, {})
         known = of_layout.get(metric)
         if known is None:
-            names, kind = CATALOGUE[metric].labels, KIND_OF.get(metric, Part)
+            names, kind = CATALOGUE[metric].labels, KIND_OF[metric]
             series, places = layout.series, layout.families[metric]
             parts = tuple([(kind(self, dict(zip(names, series[at][1], strict=True))), at) for at in places])
             known = of_layout[metric] = _Prepared(parts, {part.identity: at for part, at in parts})
