@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.pair_matrix import PairEndpoint
 from commwatch.node.topology.ways import Direction, Element, PairWay, Parts, Passage
 from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped, Step, Yielded
@@ -372,10 +373,10 @@ def test_ranks_of_a_host_have_a_matrix_and_no_suspect() -> None:
 
 
 def test_the_ends_are_the_gpus_by_rank() -> None:
-    """Label, UUID, address and model from the labels of the identity metric."""
-    labels = {"gpu": "3", "uuid": "GPU-x", "pci_bus_id": "0000:5d:00.0", "name": "NVIDIA H100", "serial": ""}
+    """Label, UUID, address and model."""
+    gpu = ProbeGpu(3, "GPU-x", "0000:5d:00.0", "NVIDIA H100")
     expected = PairEndpoint(label="3", device="GPU-x", pci_address="0000:5d:00.0", name="NVIDIA H100")
-    assert endpoints_of_gpus([labels]) == (expected,)
+    assert endpoints_of_gpus([gpu]) == (expected,)
 
 
 def test_commands_read_the_matrices_that_a_daemon_kept(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Node:
 
     async def _read(self) -> None:
         self._whole.run(*GPU_COLLECTORS)
-        self.store.occupants = {labels["pci_bus_id"]: () for labels in GpusNow(self.store).identities()}
+        self.store.occupants = {gpu.pci_bus_id: () for gpu in GpusNow(self.store).gpus()}
 
     def monotonic(self) -> float:
         """The clock of the readings."""

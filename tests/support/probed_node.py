@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 
 from commwatch.config.settings import Probes
+from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import driver_facts
@@ -44,9 +45,10 @@ class ProbedNode:
             self._hardware = node.snapshot()
         tree = read_sysfs(folder / "sysfs", folder / "procfs")
         self._topology = Topology((build_node(tree, driver_facts(Node(self._hardware))),))
-        found = (labels for labels, _ in self._hardware.samples("commwatch_gpu_info"))
-        self._labels = tuple(sorted(found, key=lambda labels: int(labels["gpu"])))
-        self._paths = gpu_paths(self._topology, [labels["pci_bus_id"] for labels in self._labels])
+        self._gpus = tuple(
+            [ProbeGpu(int(gpu.index), gpu.uuid, gpu.address, gpu.name) for gpu in Node(self._hardware).gpus]
+        )
+        self._paths = gpu_paths(self._topology, [gpu.pci_bus_id for gpu in self._gpus])
 
     def snapshot(self, faults: str = "") -> Snapshot:
         """What is exposed after one cycle of each default probe.
@@ -69,10 +71,10 @@ class ProbedNode:
             probe,
             Probes(),
             backend="simulated",
-            devices=tuple(labels["uuid"] for labels in self._labels),
+            devices=tuple(gpu.uuid for gpu in self._gpus),
             shared_links=None if paths is None else paths.shared_links,
         )
-        rules, prospect = rules_of(probe, shipped()), Prospect(plan, self._labels, self._topology, paths)
+        rules, prospect = rules_of(probe, shipped()), Prospect(plan, self._gpus, self._topology, paths)
         if plan.measure == "pairs":
             pairs = PairRecord(plan, rules)
             if plan.steps:
@@ -80,7 +82,7 @@ class ProbedNode:
             return pairs.readings(NOW)
         record = ProbeRecord(plan, rules)
         if plan.steps:
-            record.apply(cycle_of(plan, node, NOW), prospect.expected(probe), prospect.gpus, NOW)
+            record.apply(cycle_of(plan, node, NOW), prospect.expected(probe), prospect.names, NOW)
         return record.readings(NOW)
 
 

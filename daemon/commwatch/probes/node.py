@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from commwatch.config.settings import Config, Probe
 from commwatch.config.simulated import SimulationPlan
-from commwatch.node.gpus_now import GpuFacts, GpusNow
+from commwatch.node.gpus_now import GpuFacts, GpusNow, ProbeGpu
 from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.reach import GpuPaths
@@ -45,17 +45,17 @@ class Prospect:
     """A cycle as it would run on the GPUs that are here."""
 
     plan: CyclePlan
-    labels: tuple[Mapping[str, str], ...]
-    """Those of ``commwatch_gpu_info`` of the GPUs of the plan, by rank; empty without GPUs."""
+    gpus: tuple[ProbeGpu, ...]
+    """Those of the plan, by rank; empty without GPUs."""
     topology: Topology | None = None
     """None where it is not known."""
     paths: GpuPaths | None = None
     """What lies between the GPUs; None where not known."""
 
     @property
-    def gpus(self) -> tuple[GpuName, ...]:
+    def names(self) -> tuple[GpuName, ...]:
         """What the GPUs are called in labels, by rank."""
-        return tuple(GpuName(labels["gpu"], labels["pci_bus_id"]) for labels in self.labels)
+        return tuple(GpuName(str(gpu.index), gpu.pci_bus_id) for gpu in self.gpus)
 
     def expected(self, probe: Probe) -> dict[int, Expected]:
         """What the steps of the plan should give, by their place, as far as something can be said."""
@@ -100,9 +100,9 @@ class ProbeNode:
     async def joined_prospect(self, name: str) -> Prospect:
         """A probe's cycle, with what lies between its GPUs; the PCI tree may be read for it, in a child."""
         plain = self.prospect(name)
-        if not plain.labels:
+        if not plain.gpus:
             return plain
-        return self._prospect(name, await self._topology.read([one["pci_bus_id"] for one in self._view.identities()]))
+        return self._prospect(name, await self._topology.read([gpu.pci_bus_id for gpu in self._view.gpus()]))
 
     def _prospect(self, name: str, topology: Topology | None) -> Prospect:
         limits = self._settings.probes
@@ -112,31 +112,30 @@ class ProbeNode:
         chosen = [] if backend == "gloo" else self._chosen(probe)
         paths = None
         if topology is not None:
-            paths = self._topology.paths(topology, [labels["pci_bus_id"] for labels in chosen])
+            paths = self._topology.paths(topology, [gpu.pci_bus_id for gpu in chosen])
         plan = plan_cycle(
             name,
             probe,
             limits,
             backend=backend,
-            devices=tuple(labels["uuid"] or labels["gpu"] for labels in chosen),
+            devices=tuple(gpu.uuid or str(gpu.index) for gpu in chosen),
             simulation=self._simulated_node(),
             shared_links=None if paths is None else paths.shared_links,
         )
         return Prospect(plan, tuple(chosen[: plan.ranks]), topology, paths)
 
-    def _chosen(self, probe: Probe) -> list[dict[str, str]]:
+    def _chosen(self, probe: Probe) -> list[ProbeGpu]:
         """The GPUs that a probe names, in its order; a GPU that is not here is left out."""
-        here = {labels["gpu"]: labels for labels in self._view.identities()}
-        wanted = [str(index) for index in probe.gpus] or list(here)
-        return [here[index] for index in wanted if index in here]
+        here = {gpu.index: gpu for gpu in self._view.gpus()}
+        return [here[index] for index in probe.gpus or here if index in here]
 
     def _missing(self, probe: Probe) -> tuple[int, ...]:
-        here = {labels["gpu"] for labels in self._view.identities()}
-        return tuple(index for index in probe.gpus if str(index) not in here)
+        here = {gpu.index for gpu in self._view.gpus()}
+        return tuple(index for index in probe.gpus if index not in here)
 
     def gpu_count(self) -> int:
         """GPUs of the node."""
-        return len(self._view.identities())
+        return len(self._view.gpus())
 
     def _simulated_node(self) -> SimulatedNodePlan | None:
         node = self._simulation

@@ -167,7 +167,7 @@ class Probing:
 
     async def _cycle_if_free(self, name: str, record: AnyRecord) -> Skip | CycleResult | None:
         """Look at the node, and run a cycle where nothing speaks against it; None where the daemon stops meanwhile."""
-        gpus = await self._node.look_at_gpus() if self._node.prospect(name).labels else ()
+        gpus = await self._node.look_at_gpus() if self._node.prospect(name).gpus else ()
         scheduler = await self._node.ask_schedulers()
         prospect = await self._node.joined_prospect(name)
         record.adopt_plan(prospect.plan)

@@ -49,6 +49,11 @@ class Gpu(_AtGpu):
     state = Number("gpu_state")
     busy = Number("gpu_busy")
     utilization_ratio = Number("gpu_utilization_ratio")
+    compute_processes = Number("gpu_compute_processes")
+    compute_mode = Number("gpu_compute_mode")
+    memory_size_bytes = Number("gpu_memory_size_bytes")
+    memory_used_bytes = Number("gpu_memory_used_bytes")
+    mig_mode = Number("gpu_mig_mode")
     recovery_action = Number("gpu_recovery_action")
     clocks_event_reasons = Keyed("gpu_clocks_event_reason")
     performance_limited_seconds = Keyed("gpu_performance_limited_seconds_total")
@@ -452,6 +457,7 @@ class Source(Part):
     IDENTITY = ("source",)
     name = Word("source")
     available = Number("source_available")
+    counter_states = Keyed("counter_state")
 
 
 class FindingRule(Part):
@@ -489,6 +495,7 @@ class Daemon(Part):
     clock_steps = Number("clock_steps_total")
     kernel_log_losses = Number("kernel_log_losses_total")
     simulated = Number("simulated")
+    nccl_log_files = Number("nccl_log_files")
     communication_score_ratio = Number("communication_score_ratio")
     communication_score_components = Keyed("communication_score_component_ratio")
 

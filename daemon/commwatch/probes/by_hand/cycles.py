@@ -15,9 +15,10 @@ from commwatch.config.settings import Config, Probe
 from commwatch.config.simulated import node_name
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.errors import CommwatchError
+from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.probes.by_hand.answer import Answer, Member, answer_of
-from commwatch.probes.by_hand.node import NodeByHand, ProbeGpu
+from commwatch.probes.by_hand.node import NodeByHand
 from commwatch.probes.by_hand.pair_matrix import first_sight, surroundings_of
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
@@ -169,8 +170,8 @@ class _Hand:
         result = await self._cycle(node, told, plan, _missing(members, gpus or probe.gpus))
         answer = self._answer(node, plan, probe, result, members, paths)
         if self._follower is not None:
-            labels = tuple(_labels(one) for one in members[: plan.ranks])
-            self._follower.took(name, probe, Prospect(plan, labels, node.topology(), paths), answer)
+            prospect = Prospect(plan, members[: plan.ranks], node.topology(), paths)
+            self._follower.took(name, probe, prospect, answer)
         return answer
 
     async def _cycle(self, node: NodeByHand, told: str, plan: CyclePlan, missing: Sequence[int]) -> CycleResult:
@@ -237,11 +238,6 @@ def _chosen(gpus: Sequence[ProbeGpu], wanted: Sequence[int], by_hand: bool) -> t
         here = ", ".join(str(one.index) for one in gpus) or "none"
         raise NoSuchGpu(f"--gpus: there is no GPU {missing[0]}; there are: {here}")
     return tuple(one for one in gpus if not wanted or one.index in wanted)
-
-
-def _labels(gpu: ProbeGpu) -> dict[str, str]:
-    """As ``commwatch_gpu_info`` has them."""
-    return {"gpu": str(gpu.index), "uuid": gpu.uuid, "pci_bus_id": gpu.pci_bus_id, "name": gpu.name}
 
 
 def _missing(gpus: Sequence[ProbeGpu], wanted: Sequence[int]) -> list[int]:

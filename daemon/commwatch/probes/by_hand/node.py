@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan
 from commwatch.errors import CommwatchError
-from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR, GpusNow
+from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR, GpusNow, ProbeGpu
 from commwatch.node.store import Store
 from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import Topology
@@ -33,18 +32,6 @@ from commwatch.workers.reader import Reader
 
 _SOURCE = "nvml_"
 """A collector's name is that of its source and the source's own name for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeGpu:
-    """One GPU that a probe may use."""
-
-    index: int
-    """NVML's."""
-    uuid: str
-    pci_bus_id: str
-    name: str
-    """Its model."""
 
 
 class NodeByHand:
@@ -146,10 +133,7 @@ class NodeByHand:
     @property
     def gpus(self) -> list[ProbeGpu]:
         """By index."""
-        return [
-            ProbeGpu(int(labels["gpu"]), labels["uuid"], labels["pci_bus_id"], labels["name"])
-            for labels in self.view.identities()
-        ]
+        return self.view.gpus()
 
     def topology(self) -> Topology:
         """As it was read at the start; without paths where the PCI tree could not be read."""

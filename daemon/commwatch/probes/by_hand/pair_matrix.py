@@ -7,15 +7,22 @@ from collections.abc import Sequence
 import msgspec
 
 from commwatch.config.settings import Config, Probe
+from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.elements import ways_of
 from commwatch.node.topology.model import Topology
-from commwatch.node.topology.pair_matrix import PairEndpoint, PairMatrix
+from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.node.topology.reach import GpuPaths
-from commwatch.probes.by_hand.node import ProbeGpu
 from commwatch.probes.plan import CyclePlan, Measured
 from commwatch.probes.results.culprit import Parts, find_suspects
 from commwatch.probes.results.expected import Expected, expected_of_pair
-from commwatch.probes.results.pair_record import PairSurroundings, endpoints_of_ranks, labels_of, matrix_of, parts_of
+from commwatch.probes.results.pair_record import (
+    PairSurroundings,
+    endpoints_of_gpus,
+    endpoints_of_ranks,
+    labels_of,
+    matrix_of,
+    parts_of,
+)
 
 FIRST_SIGHT = "Measure again before you act."
 
@@ -39,10 +46,7 @@ def surroundings_of(
         configured: bytes per second that every pair should give, by the operator.
         simulated_node: its name; empty for a real one.
     """
-    ends = tuple(
-        PairEndpoint(label=str(one.index), device=one.uuid, pci_address=one.pci_bus_id, name=one.name) for one in gpus
-    )
-    ends = ends or endpoints_of_ranks(plan.ranks)
+    ends = endpoints_of_gpus(gpus) or endpoints_of_ranks(plan.ranks)
     pairs = {pair for step in plan.steps for pair in step.pairs}
     expected: dict[tuple[int, int], Expected] = {}
     for pair in pairs:

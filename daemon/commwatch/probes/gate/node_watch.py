@@ -52,7 +52,7 @@ class NodeWatch:
         self._procfs = procfs
         self._now = now
         self._monotonic = monotonic
-        self._devices = () if gpus is None else tuple(labels["pci_bus_id"] for labels in gpus.identities())
+        self._devices = () if gpus is None else tuple(gpu.pci_bus_id for gpu in gpus.gpus())
         self._ours: set[int] = set()
         """Every rank ever named: a process that has ended may stay on the driver's list for a moment."""
         known = hold.read()

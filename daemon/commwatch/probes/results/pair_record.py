@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 import structlog
 
+from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
 from commwatch.node.topology.reach import GpuPaths
 from commwatch.probes.plan import CyclePlan, CycleResult, Measured, StepOutcome
@@ -249,9 +250,8 @@ def endpoints_of_ranks(ranks: int) -> tuple[PairEndpoint, ...]:
     return tuple(PairEndpoint(label=str(rank)) for rank in range(ranks))
 
 
-def endpoints_of_gpus(labels: Sequence[Mapping[str, str]]) -> tuple[PairEndpoint, ...]:
-    """The ends by the labels of ``commwatch_gpu_info``, in the order of the ranks."""
+def endpoints_of_gpus(gpus: Sequence[ProbeGpu]) -> tuple[PairEndpoint, ...]:
+    """The ends in the order of the ranks."""
     return tuple(
-        PairEndpoint(label=one["gpu"], device=one["uuid"], pci_address=one["pci_bus_id"], name=one["name"])
-        for one in labels
+        PairEndpoint(label=str(one.index), device=one.uuid, pci_address=one.pci_bus_id, name=one.name) for one in gpus
     )

@@ -55,16 +55,16 @@ def take_outcome(
     if isinstance(record, PairRecord):
         record.apply_pairs(result, surroundings(prospect, probe), now)
     else:
-        record.apply(result, prospect.expected(probe), prospect.gpus, now)
+        record.apply(result, prospect.expected(probe), prospect.names, now)
 
 
 def surroundings(prospect: Prospect, probe: settings.Probe) -> PairSurroundings:
     """The ends of the pairs of a cycle, and what lies between them."""
     plan, paths, topology = prospect.plan, prospect.paths, prospect.topology
-    on_gpus = bool(prospect.labels) and not plan.shares_gpus
-    names = tuple(f"GPU{labels['gpu']}" for labels in prospect.labels)
+    on_gpus = bool(prospect.gpus) and not plan.shares_gpus
+    names = tuple(f"GPU{gpu.index}" for gpu in prospect.gpus)
     return PairSurroundings(
-        endpoints=endpoints_of_gpus(prospect.labels) if on_gpus else endpoints_of_ranks(plan.ranks),
+        endpoints=endpoints_of_gpus(prospect.gpus) if on_gpus else endpoints_of_ranks(plan.ranks),
         labels=labels_of(paths) if on_gpus else {},
         expected=_expected(prospect, probe),
         parts=None if topology is None or paths is None or not on_gpus else Parts(ways_of(topology, paths), names),
