@@ -16,6 +16,7 @@ from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import FEEDS, PROBES, SILENT, Observability
 from commwatch.workers.sources import SOURCES
+from commwatch_exporters.node import model
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, PlannedJobs, block, collector
 from support.whole_node import whole_node
@@ -53,7 +54,7 @@ class Node:
         self.store.put(group, device, block(values), float("inf"))
 
     def sees(self, component: Component, metrics: Iterable[str]) -> bool:
-        self.observability.take(self.store.snapshot())
+        self.observability.take(model.Node(self.store.snapshot()))
         return self.observability.sees(component, metrics)
 
 

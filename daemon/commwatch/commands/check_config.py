@@ -25,6 +25,8 @@ from commwatch.workers.sources import SOURCES, SourceRow
 from commwatch.workers.wire import WorkerPlan
 from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
 from commwatch_exporters.listen import EndpointError, bind
+from commwatch_exporters.node.model import Node
+from commwatch_exporters.snapshot import Snapshot
 
 RUNTIME_DEADLINE_SECONDS = 20.0
 
@@ -176,7 +178,7 @@ async def _source(config: Config, row: SourceRow) -> Check:
         first = collected.absences[0]
         return Check(what, "failed", f"{first.device}: {_advice(first.reason, first.detail)}")
     devices = sorted(device for device in collected.blocks if device)
-    logs = collected.blocks[""].get("commwatch_nccl_log_files") if "" in collected.blocks else None
+    logs = Node(Snapshot(collected.blocks.values())).daemon.nccl_log_files
     if logs is not None:
         return Check(what, "ok", f"logs that can be followed: {logs}")
     if row.name == "nccl_settings":

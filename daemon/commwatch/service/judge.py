@@ -116,7 +116,7 @@ class Judge:
 
     def _look(self, snapshot: Snapshot, now: float) -> None:
         sightings = self._looking.at(snapshot, now)
-        self._observability.take(snapshot)
+        self._observability.take(self._looking.facts.node)
         changes = self._register.update(sightings, self._is_observable, now)
         self.findings = join(self._register.open_findings())
         self.looked_at = now

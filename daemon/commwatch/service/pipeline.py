@@ -28,7 +28,8 @@ from commwatch.readings import Absence
 from commwatch.service.instruments import Instruments
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.catalogue import CATALOGUE
-from commwatch_exporters.snapshot import Block
+from commwatch_exporters.node.model import Node
+from commwatch_exporters.snapshot import Block, Snapshot
 from commwatch_exporters.state_words import GPU_STATES, word_of
 
 log = structlog.get_logger("commwatch.pipeline")
@@ -158,8 +159,8 @@ class Pipeline:
 
     def gpus_on_bus(self) -> int:
         """NVIDIA GPUs that sysfs shows, driver or not."""
-        infos = [series for block in self._store.group("pci").values() for series in block.layout.series]
-        return sum(name == "commwatch_pcie_device_info" and labels[1] == "gpu" for name, labels in infos)
+        node = Node(Snapshot(self._store.group("pci").values()))
+        return sum(device.role == "gpu" for device in node.pcie_devices)
 
     def rdma_ports_expected(self) -> int:
         """RDMA ports that this node should have; 0 where nothing was learned."""

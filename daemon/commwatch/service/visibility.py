@@ -16,7 +16,18 @@ from commwatch.service.collection import Collection
 from commwatch.service.pipeline import OBSERVED
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.catalogue import SECTIONS
-from commwatch_exporters.snapshot import Layout, Snapshot
+from commwatch_exporters.node.model import (
+    C2cLink,
+    FindingRule,
+    NcclSetting,
+    Node,
+    NvLink,
+    RdmaPort,
+    SourceCounter,
+    Suspect,
+    Worker,
+)
+from commwatch_exporters.snapshot import Layout
 
 FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "nvlink_use": ("nvml_nvlink",),
@@ -39,11 +50,11 @@ FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 PROBES: Final = "probes"
 
 SILENT: Final[Mapping[str, str]] = {
-    "commwatch_counter_anomaly": anomaly_tracker.GROUP,
-    "commwatch_suspect_ratio": PROBES,
-    "commwatch_nccl_setting_processes": "nccl_settings",
-    "commwatch_worker_restarts_total": "daemon",
-    "commwatch_finding_rule_errors_total": "daemon",
+    SourceCounter.anomaly.metric: anomaly_tracker.GROUP,
+    Suspect.ratio.metric: PROBES,
+    NcclSetting.processes.metric: "nccl_settings",
+    Worker.restarts.metric: "daemon",
+    FindingRule.errors.metric: "daemon",
 }
 """Metrics without a series while nothing is wrong, and the group that holds them: of these alone a daemon that has
 just started knows where they would stand."""
@@ -61,11 +72,11 @@ class Observability:
         """By metric: the groups of the store that have held it since the daemon started."""
         self._layouts: set[Layout] = set()
         """Those of the last look."""
-        self._snapshot = Snapshot(())
+        self._node = Node()
 
-    def take(self, snapshot: Snapshot) -> None:
+    def take(self, node: Node) -> None:
         """Learn which groups hold which metrics."""
-        self._snapshot = snapshot
+        self._node = node
         layouts = set()
         for group, block in self._store.blocks():
             layouts.add(block.layout)
@@ -91,12 +102,12 @@ class Observability:
 
     def _is_shown(self, metric: str, component: Component) -> bool:
         """Whether there is a series of this very component."""
-        device, _, part = component.key.partition("/")
-        for labels, _ in self._snapshot.samples(metric):
+        device, _, number = component.key.partition("/")
+        for part, _ in self._node.series(metric):
             if not component.key:
                 return True
-            within = labels.get("link", labels.get("port", part))
-            if device in labels.values() and (not part or within == part):
+            within = part.number if isinstance(part, NvLink | C2cLink | RdmaPort) else number
+            if device in part.identity and (not number or within == number):
                 return True
         return False
 
