@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.node.pcie_tree import Node, device_links, port_above
+from commwatch.node.pcie_tree import device_links
 from commwatch.sources.pci.source import PciSource
+from commwatch_exporters.node.model import Node
+from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.examples import examples
 from support.pci import BRIDGE, GPU, LINK, NIC, NVSWITCH, add_device, infos, opened
 
@@ -104,14 +106,14 @@ def test_roles_and_parents_are_those_of_the_tree(
         add_device(sysfs, one.path, FILES.get(one.role, BRIDGE), LINK)
     expected = on_paths(tree)
 
-    found = infos(opened(sysfs).collect("pci"))
+    batch = opened(sysfs).collect("pci")
 
-    assert found == {address: (one.role, one.parent, "0") for address, one in expected.items()}
-    nodes = {address: Node(role, parent) for address, (role, parent, _) in found.items()}
-    assert {address: port_above(address, nodes) for address in nodes} == {
-        address: one.port for address, one in expected.items()
-    }
-    linked = {link.device: link.port for link in device_links(nodes)}
+    assert infos(batch) == {address: (one.role, one.parent, "0") for address, one in expected.items()}
+    blocks = [Block(Layout(one.series), one.values, one.time) for one in batch.readings]
+    devices = Node(Snapshot(blocks)).pcie_devices
+    ports = {device.address: device.port.address if device.port else None for device in devices}
+    assert ports == {address: one.port for address, one in expected.items()}
+    linked = {link.device: link.port for link in device_links(devices)}
     assert linked == {one.address: one.port for one in expected.values() if one.port is not None and one.role != "gpu"}
 
 

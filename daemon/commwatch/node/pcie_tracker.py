@@ -8,7 +8,7 @@ import structlog
 
 from commwatch.node.inventory import Inventory
 from commwatch.node.pcie import GpuLinkWatch, LinkReading, is_loaded, of_both_ends
-from commwatch.node.pcie_tree import DeviceLinkWatch, port_above
+from commwatch.node.pcie_tree import DeviceLinkWatch
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Value
@@ -97,7 +97,7 @@ class PcieLinks:
 
     def _maxima_of_port(self, device: str) -> tuple[Value, Value]:
         """Lanes and generation that the port above a GPU can do, where sysfs shows them."""
-        port = port_above(device, self._devices.nodes) if device in self._devices.nodes else None
+        port = self._devices.ports.get(device)
         block = None if port is None else self._store.get(_DEVICES, port)
         if port is None or block is None:
             return None, None

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from commwatch.node.pcie import ASPECTS, is_narrow, is_slow
-from commwatch_exporters.snapshot import Block, Layout, Value
-
-_BRIDGES = frozenset({"root_port", "switch_port"})
-
-
-class Node(NamedTuple):
-    """A device of ``commwatch_pcie_device_info``."""
-
-    role: str
-    parent: str
-    """The bridge above it, or the host bridge."""
+from commwatch_exporters.node.model import PCIE_PORTS, Node, PcieDevice
+from commwatch_exporters.snapshot import Block, Layout, Snapshot, Value
 
 
 class DeviceLink(NamedTuple):
@@ -33,44 +24,25 @@ class DeviceLink(NamedTuple):
     """Addresses of the GPUs that it serves."""
 
 
-def port_above(device: str, nodes: Mapping[str, Node]) -> str | None:
-    """The port at the upper end of a device's link; None where there is none, as on the bus of a host bridge.
-
-    Ports take turns on the way down from a root port: root port, upstream port of a switch, downstream port, upstream
-    port of the next switch. Between the upstream and the downstream port of one switch there is no link, and
-    a downstream port shows the link below it.
-    """
-    parent = nodes[device].parent
-    depth = 0
-    above = parent
-    while above in nodes and nodes[above].role in _BRIDGES and depth <= len(nodes):
-        depth += 1
-        above = nodes[above].parent
-    return parent if depth % 2 else None
-
-
-def device_links(nodes: Mapping[str, Node]) -> tuple[DeviceLink, ...]:
+def device_links(devices: Iterable[PcieDevice]) -> tuple[DeviceLink, ...]:
     """The links whose lower end is an adapter, an NVSwitch or a switch, each once; those of GPUs have other metrics.
 
     Args:
-        nodes: the devices by address.
+        devices: of a node, all of them.
     """
-    served: dict[str, set[str]] = {address: set() for address in nodes}
-    for address, node in nodes.items():
-        if node.role not in _BRIDGES:
-            above = address
-            while above in served and address not in served[above]:
-                served[above].add(address)
-                above = nodes[above].parent
+    served: dict[str, list[PcieDevice]] = {}
     links = []
-    for address, node in sorted(nodes.items()):
-        port = port_above(address, nodes)
-        if port is not None and node.role != "gpu":
-            below = served[address]
-            roles = frozenset(nodes[one].role for one in below)
-            links.append(
-                DeviceLink(address, node.role, port, roles, frozenset(one for one in below if nodes[one].role == "gpu"))
-            )
+    by_address = sorted(devices, key=lambda device: device.address)
+    for device in by_address:
+        if device.role not in PCIE_PORTS:
+            for one in (device, *device.above):
+                served.setdefault(one.address, []).append(device)
+    for device in by_address:
+        if device.role != "gpu" and (port := device.port) is not None:
+            below = served.get(device.address, [])
+            gpus = frozenset(one.address for one in below if one.role == "gpu")
+            roles = frozenset(one.role for one in below)
+            links.append(DeviceLink(device.address, device.role, port.address, roles, gpus))
     return tuple(links)
 
 
@@ -81,8 +53,8 @@ class DeviceLinkWatch:
         self._layouts: tuple[Layout, ...] = ()
         self._layout = Layout(())
         self._links: tuple[DeviceLink, ...] = ()
-        self.nodes: Mapping[str, Node] = {}
-        """The devices of the last reading by address."""
+        self.ports: Mapping[str, str] = {}
+        """By address of a device: the port at the upper end of its link, where it has one."""
 
     def update(self, blocks: Mapping[str, Block], loaded: Collection[str], time: float) -> Block:
         """Judge the links.
@@ -98,7 +70,8 @@ class DeviceLinkWatch:
         """
         layouts = tuple(block.layout for block in blocks.values())
         if layouts != self._layouts:
-            self._adopt(layouts)
+            self._layouts = layouts
+            self._adopt(Node(Snapshot(blocks.values())))
         values: list[Value] = []
         for link in self._links:
             lower, upper = blocks.get(link.device), blocks.get(link.port)
@@ -108,11 +81,10 @@ class DeviceLinkWatch:
             values += (None if narrow is None else int(narrow), int(slow) if slow is not None and is_judged else None)
         return Block(self._layout, values, time)
 
-    def _adopt(self, layouts: tuple[Layout, ...]) -> None:
-        self._layouts = layouts
-        infos = [labels for layout in layouts for name, labels in layout.series if name.endswith("_device_info")]
-        self.nodes = {address: Node(role, parent) for address, role, parent, *_ in infos}
-        self._links = device_links(self.nodes)
+    def _adopt(self, node: Node) -> None:
+        devices = node.pcie_devices
+        self.ports = {device.address: port.address for device in devices if (port := device.port) is not None}
+        self._links = device_links(devices)
         self._layout = Layout(
             ("commwatch_pcie_device_link_degraded", (link.device, link.role, aspect))
             for link in self._links

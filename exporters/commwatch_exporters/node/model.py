@@ -7,12 +7,16 @@ which unit, and where it is read; a number is in the base unit that the metric's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, TypeVar
+from itertools import takewhile
+from typing import ClassVar, Final, TypeVar
 
 from commwatch_exporters.node.parts import Column, Identity, Info, Keyed, Number, Part, Parts, Word
 from commwatch_exporters.state_words import NVLINK_UP
 
 _Kind = TypeVar("_Kind", bound=Part)
+
+PCIE_PORTS: Final = frozenset({"root_port", "switch_port"})
+"""Roles of the PCIe devices that are the end of a link with others behind it."""
 
 
 class _AtGpu(Part):
@@ -193,6 +197,14 @@ class PcieDevice(Part):
     """PCI address of the bridge above it, or name of the host bridge."""
     numa_node = Word()
 
+    generation = Number("pcie_device_link_generation")
+    generation_max = Number("pcie_device_link_generation_max")
+    width_lanes = Number("pcie_device_link_width_lanes")
+    width_max_lanes = Number("pcie_device_link_width_max_lanes")
+    degraded = Keyed("pcie_device_link_degraded")
+    aer_errors = Keyed("pcie_aer_errors_total")
+    aer_root_port_errors = Keyed("pcie_aer_root_port_errors_total")
+
     @property
     def above(self) -> list[PcieDevice]:
         """The devices above it, the nearest first; what is not read ends the way."""
@@ -203,13 +215,16 @@ class PcieDevice(Part):
             found.append(here)
         return found
 
-    generation = Number("pcie_device_link_generation")
-    generation_max = Number("pcie_device_link_generation_max")
-    width_lanes = Number("pcie_device_link_width_lanes")
-    width_max_lanes = Number("pcie_device_link_width_max_lanes")
-    degraded = Keyed("pcie_device_link_degraded")
-    aer_errors = Keyed("pcie_aer_errors_total")
-    aer_root_port_errors = Keyed("pcie_aer_root_port_errors_total")
+    @property
+    def port(self) -> PcieDevice | None:
+        """The port at the upper end of its link; None where there is none, as on the bus of a host bridge.
+
+        Ports take turns on the way down from a root port: root port, upstream port of a switch, downstream port,
+        upstream port of the next switch. Between the upstream and the downstream port of one switch there is no link,
+        and a downstream port shows the link below it.
+        """
+        ports = list(takewhile(lambda one: one.role in PCIE_PORTS, self.above))
+        return ports[0] if len(ports) % 2 else None
 
 
 class NvSwitch(Part):

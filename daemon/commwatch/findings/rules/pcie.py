@@ -11,7 +11,6 @@ from commwatch.findings.finding import Component, Evidence, EvidenceUnit, Sighti
 from commwatch.findings.rules.components import device_link_of, pcie_link_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.node.pcie import is_narrow
-from commwatch.node.pcie_tree import Node, port_above
 from commwatch_exporters.node.model import Gpu, PcieDevice
 
 _LANES: EvidenceUnit = "lanes"
@@ -70,11 +69,7 @@ def device_link(facts: Facts, device: PcieDevice) -> Component:
         gpu = facts.node.part(Gpu, device.address)
         if gpu.info is not None:
             return pcie_link_of(gpu)
-    nodes = facts.derived(_nodes)
-    below, found = frozenset[str](), frozenset({device.address})
-    while found:
-        below |= found
-        found = frozenset(one for one, node in nodes.items() if node.parent in found) - below
+    below = frozenset(one.address for one in facts.node.pcie_devices if device in one.above)
     return device_link_of(device, below)
 
 
@@ -83,16 +78,9 @@ def link_of_errors(facts: Facts, device: PcieDevice) -> Component:
 
     Both ends of a link count what they see, and it is one link.
     """
-    nodes = facts.derived(_nodes)
-    address = device.address
-    below = [one for one in nodes if nodes[one].parent == address and port_above(one, nodes) == address]
+    below = [one for one in facts.node.pcie_devices if one.port == device]
     # The functions of one device share its link; the first stands for it.
-    return device_link(facts, facts.node.part(PcieDevice, min(below)) if below else device)
-
-
-def _nodes(facts: Facts) -> dict[str, Node]:
-    """The devices on paths of communication by PCI address."""
-    return {device.address: Node(device.role, device.parent) for device, _ in facts.each(PcieDevice.info)}
+    return device_link(facts, min(below, key=lambda one: one.address, default=device))
 
 
 def below_maximum(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
