@@ -7,6 +7,8 @@ import msgspec
 from commwatch.findings.api_documents import (
     FindingRecord,
     FindingsDocument,
+    MetricRecord,
+    SeriesRecord,
     SnapshotDocument,
     finding_record,
     metric_records,
@@ -119,6 +121,23 @@ def test_a_snapshot_holds_what_the_page_shows() -> None:
     assert [(one.name, one.labels.get("le")) for one in told[histogram].series] == [
         (f"{histogram}_bucket", "+Inf"), (f"{histogram}_count", None)]  # fmt: skip
     assert told["commwatch_gpu_utilization_ratio"].series[0].value is None
+
+
+def test_what_another_version_has_otherwise_is_left_out() -> None:
+    """A metric that is not known here, one that lacks a label, and one that is a histogram here."""
+    document = snapshot_document(Snapshot([block({(STATE, ("0", "0000:17:00.0", "3")): 1})]))
+    others = [
+        MetricRecord("commwatch_of_the_future", "gauge", "", (SeriesRecord({}, 1),)),
+        MetricRecord("commwatch_gpu_busy", "gauge", "", (SeriesRecord({"gpu": "0"}, 1),)),
+        MetricRecord(
+            "commwatch_probe_latency_seconds", "gauge", "", (SeriesRecord({"probe": "x", "backend": "y"}, 1),)
+        ),
+    ]
+
+    node = msgspec.structs.replace(document, metrics=(*document.metrics, *others)).node
+
+    assert [link.number for link, _ in node.each(NvLink.state)] == ["3"]
+    assert list(node.each(Gpu.busy)) == []
 
 
 def test_rules_can_read_a_snapshot_document() -> None:

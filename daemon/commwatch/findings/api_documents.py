@@ -15,7 +15,7 @@ from commwatch.findings.score.records import Score
 from commwatch.jobs.settings.records import AuditRecord
 from commwatch_exporters.catalogue import CATALOGUE, MetricType
 from commwatch_exporters.node.model import Node
-from commwatch_exporters.snapshot import Block, Layout, Snapshot
+from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 if TYPE_CHECKING:
     from commwatch_exporters.node_page.records import ProbeStatus  # commands need no endpoint
@@ -186,13 +186,14 @@ class SnapshotDocument(About, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def node(self) -> Node:
-        """The node as it was then; metrics that this version does not know are left out."""
-        values = {
-            (metric.name, tuple([one.labels[name] for name in CATALOGUE[metric.name].labels])): one.value
-            for metric in self.metrics
-            if metric.name in CATALOGUE and metric.type != "histogram"
-            for one in metric.series
-        }
+        """The node as it was then; what a daemon of another version has otherwise is left out."""
+        values: dict[Series, Value] = {}
+        for metric in self.metrics:
+            known = CATALOGUE.get(metric.name)
+            if known is not None and known.type != "histogram":
+                for one in metric.series:
+                    if one.labels.keys() >= set(known.labels):
+                        values[metric.name, tuple([one.labels[name] for name in known.labels])] = one.value
         return Node(Snapshot([Block(Layout(values), tuple(values.values()), 0.0)]))
 
 
