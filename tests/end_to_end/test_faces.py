@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.findings.api_documents import finding_record
+from commwatch.findings.api_documents import FindingsDocument, finding_record
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Finding
+from commwatch.findings.finding import Component, Evidence, Finding
+from commwatch.findings.health import Asked, judge
+from commwatch.findings.health_report import LOOK_SECONDS, report_of
 from commwatch.generate.dashboards.words import GPU_STATE
 from commwatch.service.page import finding_status, marks_of
 from commwatch_exporters.node.model import Node
@@ -74,6 +76,44 @@ def test_all_faces_name_the_same_part(code: str, tmp_path: Path, monkeypatch: py
     assert part in page
     for face, text in faces.items():
         assert f"{title}: {part}" in text, face
+
+
+PARTS = (
+    Component("gpu", "0000:17:00.0", "GPU0", frozenset({"0000:17:00.0"})),
+    Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"})),
+    Component("pcie_link", "0000:3b:00.0", "PCIe link of GPU3", frozenset({"0000:3b:00.0"})),
+    Component("rdma_port", "mlx5_2/1", "mlx5_2 port 1", frozenset({"mlx5_2/1"})),
+    Component("interface", "ens11f0np0", "ens11f0np0", frozenset({"ens11f0np0"})),
+    Component("probe", "all_reduce", "probe all_reduce"),
+    Component("daemon", "nvml_gpu", "collector nvml_gpu"),
+)
+
+
+def test_all_faces_name_every_finding_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each code at some part: top and diagnosis of all at once, page and healthcheck of each alone."""
+    findings = [
+        Finding(code, PARTS[place % len(PARTS)], CODES[code].severity, 0.0, (Evidence("seen", 1),))
+        for place, code in enumerate(CODES)
+    ]
+    with rehearsed("h100x8ndr", tmp_path, monkeypatch) as daemon:
+        daemon.until(1)
+        daemon.verdict.findings = findings
+        faces = {face: printed(daemon, *face.split()) for face in ("top --once", "diagnose --all")}
+        for finding in findings:
+            title, part = CODES[finding.code].title, finding.component.words
+            daemon.verdict.findings = [finding]
+            page = " ".join(" ".join(page_of(daemon).texts).split())
+            alone = FindingsDocument(
+                version="1.2.3", time=0.0, simulated=None, maintenance=None, thresholds="", looked_at=0.0,
+                failing_rules=(), findings=(finding_record(finding, {finding.key: 0.0}),),
+            )  # fmt: skip
+            health = judge(report_of(alone), Asked(0.0, LOOK_SECONDS))
+
+            assert title in page, finding.code
+            assert part in page, finding.code
+            assert finding.severity == "info" or f"{title}: {part}" in health.reason, finding.code
+            for face, text in faces.items():
+                assert f"{title}: {part}" in text, f"{face}: {finding.code}"
 
 
 @pytest.mark.parametrize(("fault", "state"), [("gpu_lost", 2), ("gpu_reset_required", 3), ("gpu_missing", 4)])
