@@ -36,7 +36,7 @@ def gpu3(daemon: Daemon) -> dict[str, str]:
 
 
 class BothLooked:
-    """Whether driver and kernel log were read from begin to end since the Xid, however long a reading takes.
+    """Whether driver and kernel log were read from begin to end since this was made, however long a reading takes.
 
     The node's page has it; the page of metrics has it ten seconds later.
     """
@@ -44,20 +44,21 @@ class BothLooked:
     def __init__(self, daemon: Daemon, labels: dict[str, str]) -> None:
         self._daemon = daemon
         self._labels = labels
+        self._made_at = time.time()
         self._ended: dict[str, float] = {}
-        """When the first reading that ended after the Xid had ended at the latest; the next one began after it."""
+        """When the first reading that ended since then had ended at the latest; the next one began after it."""
         self._again: set[str] = set()
 
     def __call__(self) -> bool:
-        happened, asked_at = self._daemon.value("gpu_last_xid_timestamp_seconds", **self._labels), time.time()
-        if happened is None:
+        asked_at = time.time()
+        if self._daemon.value("gpu_last_xid_timestamp_seconds", **self._labels) is None:
             return False
         words = " ".join(re.sub("<[^>]+>", " ", self._daemon.get("/")[1]).split())
         answered_at = time.time()
         rows = re.findall(r"\b(nvml_events|kernel_log) ok ✓ ([0-9.]+) s", words)
         for name, age in rows:
             earliest, latest = asked_at - float(age) - ROUNDING_SECONDS, answered_at - float(age) + ROUNDING_SECONDS
-            if earliest > happened and earliest > self._ended.setdefault(name, latest):
+            if earliest > self._made_at and earliest > self._ended.setdefault(name, latest):
                 self._again.add(name)
         return len(self._again) == 2
 
@@ -77,6 +78,7 @@ def test_an_event_is_counted_once_and_over_a_restart(tmp_path: Path, faults: Pat
     with running(tmp_path, *arguments) as daemon:
         labels = gpu3(daemon)
         assert daemon.value("gpu_xid_events_total", **labels, xid="74") == 0
+        daemon.until(lambda: len(daemon.events("hardware event")) >= 2)  # the line of the SXid comes after the Xid
         daemon.until(BothLooked(daemon, labels))
         assert daemon.value("gpu_xid_events_total", **labels, xid="94") == 1
         told = {event["code"]: event for event in daemon.events("hardware event")}
