@@ -10,12 +10,15 @@ import pytest
 
 from commwatch.errors import StateError
 from commwatch.state.directory import StateDirectory
+from commwatch.state.records import Count, Timestamp
 
 
 class Record(msgspec.Struct):
     """A record of these tests."""
 
     value: int
+    at: Timestamp = 0.0
+    events: Count = 0
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -27,8 +30,13 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b'{"value": "three"}', b"\xff\xfe", b"[]", b'{"x": "\xff"}', b'{"x": ' + b"[" * 10**5]
-)
+    "content",
+    [
+        b"", b"{", b'{"value": "three"}', b"\xff\xfe", b"[]", b'{"x": "\xff"}', b'{"x": ' + b"[" * 10**5,
+        b'{"value": 18446744073709551617}', b'{"value": -18446744073709551617}', b'{"value": 1' + b"0" * 400 + b"}",
+        b'{"value": 1, "at": 1e18}', b'{"value": 1, "at": -1}', b'{"value": 1, "events": -1}',
+    ],
+)  # fmt: skip
 def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
     """The daemon goes on without it, and the file is kept for whoever wants to look."""
     (tmp_path / "record.json").write_bytes(content)
@@ -37,6 +45,14 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
     assert not (tmp_path / "record.json").exists()
     (aside,) = tmp_path.glob("record.damaged-*")
     assert aside.read_bytes() == content
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**64), 0])
+def test_the_largest_counters_are_believed(tmp_path: Path, value: int) -> None:
+    """A counter of 64 bits may have any value."""
+    StateDirectory(tmp_path).save("record", Record(value))
+
+    assert StateDirectory(tmp_path).load("record", Record) == Record(value)
 
 
 def test_a_second_daemon_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from commwatch.commands import estimate
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
 from commwatch.node.topology.pair_matrix import PairEndpoint, PairMatrix
+from commwatch.probes.plan import Backend
 from commwatch.probes.results.history import Conditions, LastResult, ProbeHistory, ScalingRate
 
 Output = pytest.CaptureFixture[str]
@@ -122,7 +123,7 @@ def test_memory_that_is_known_is_judged(config: Config, capsys: Output) -> None:
 # --- where the rates come from ---
 
 
-def save(folder: Path, name: str, *, ranks: int, rate: float, age: float = 60, backend: str = "nccl",
+def save(folder: Path, name: str, *, ranks: int, rate: float, age: float = 60, backend: Backend = "nccl",
          scaling: dict[int, float] | None = None) -> None:  # fmt: skip
     points = tuple(ScalingRate(count, one, 0.1) for count, one in (scaling or {}).items())
     last = LastResult(finished_at=time.time() - age, setup_seconds=1.0, bus_bandwidth=rate, scaling=points)

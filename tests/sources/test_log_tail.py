@@ -10,7 +10,8 @@ import pytest
 from commwatch.jobs.logs import tail as log_tail
 from commwatch.jobs.logs.files import find_logs, pattern_of, short_host, stat_log
 from commwatch.jobs.logs.lines_of_file import LONGEST_LINE, whole_lines
-from commwatch.jobs.logs.tail import CATCH_UP_BYTES, MOST_BEHIND_BYTES, UNFINISHED_SECONDS, LogTail, Position
+from commwatch.jobs.logs.position import Position
+from commwatch.jobs.logs.tail import CATCH_UP_BYTES, MOST_BEHIND_BYTES, UNFINISHED_SECONDS, LogTail
 
 
 @pytest.fixture

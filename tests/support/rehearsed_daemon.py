@@ -247,8 +247,7 @@ class RehearsedDaemon(WholeNode):
             arguments: of ``commwatch``.
             simulated: False: both say that the node is a real one.
         """
-        for name, record in self._records.items():
-            self.state.save(f"probe-{name}", record.history)
+        self.save()
         own = ["--path.state", str(self.state.path)]
         if simulated:
             own = ["--simulate", self.preset, "--path.state", self.config.paths.state]
@@ -273,6 +272,14 @@ class RehearsedDaemon(WholeNode):
             thread.join()
             loop.run_until_complete(server.stop())
             loop.close()
+
+    def save(self) -> None:
+        """Write what must survive a restart, as the daemon does at its end."""
+        self._pipeline.save()
+        self._wraps.save()
+        self.verdict.save(at_end=True)
+        for name, record in self._records.items():
+            self.state.save(f"probe-{name}", record.history)
 
     def close(self) -> None:
         """Let go of everything."""

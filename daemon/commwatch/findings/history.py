@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from commwatch.state.records import Timestamp
 from commwatch_exporters.catalogue import CATALOGUE
 
 Labels: TypeAlias = tuple[str, ...]
@@ -31,16 +32,16 @@ class CounterState(msgspec.Struct):
     metric: str
     labels: Labels
     last: float
-    rises: list[tuple[float, float]] = []
+    rises: list[tuple[Timestamp, float]] = []
     """Seconds since 1970, and by how much."""
 
 
 class HistoryState(msgspec.Struct):
     """What survives a restart: counters that moved, and events that have happened."""
 
-    events_since: float | None = None
+    events_since: Timestamp | None = None
     counters: list[CounterState] = []
-    seen: dict[str, float] = {}
+    seen: dict[str, Timestamp] = {}
     """When each metric was there last, seconds since 1970."""
 
 

@@ -10,6 +10,7 @@ import msgspec
 from commwatch.findings.code import STATE_CLOSES_AFTER
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Finding, Sighting
+from commwatch.state.records import Timestamp
 
 Change: TypeAlias = tuple[Literal["opened", "closed"], Finding]
 """One event of the log."""
@@ -28,11 +29,11 @@ class Spell(msgspec.Struct):
 
     sighting: Sighting
     """The latest."""
-    first_seen: float
+    first_seen: Timestamp
     """Seconds since 1970."""
-    last_seen: float
+    last_seen: Timestamp
     is_open: bool = False
-    absent_since: float | None = None
+    absent_since: Timestamp | None = None
     """First look without it, since it was seen last."""
 
 

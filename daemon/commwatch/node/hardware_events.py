@@ -9,6 +9,7 @@ import msgspec
 
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import is_nonfatal
+from commwatch.state.records import Count, Timestamp
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 FABRIC_XIDS: Final = ("74", "79", "108", "121", "136", "137", "155", "167", "173", "176")
@@ -42,17 +43,17 @@ class HardwareEventsState(msgspec.Struct):
     """The boot that ``sequence`` belongs to."""
     sequence: int = -1
     """Number of the last record of the kernel log that was counted."""
-    xids: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    xids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     """Totals by PCI address and code; so are the others."""
-    sxids: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
-    messages: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
-    driver_events: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
-    nonfatal_xids: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    sxids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
+    messages: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
+    driver_events: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
+    nonfatal_xids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     """Of the Xids those whose line says that they were not fatal; so are the next."""
-    nonfatal_sxids: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
-    last_xids: dict[str, float] = msgspec.field(default_factory=dict)
+    nonfatal_sxids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
+    last_xids: dict[str, Timestamp] = msgspec.field(default_factory=dict)
     """Time of the last Xid by PCI address, seconds since 1970."""
-    unpaired: dict[str, list[float]] = msgspec.field(default_factory=dict)
+    unpaired: dict[str, list[Timestamp]] = msgspec.field(default_factory=dict)
     """Times of the Xids that one origin has told and the other has not yet; by address, code and origin in one text."""
 
 

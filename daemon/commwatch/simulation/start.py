@@ -6,13 +6,15 @@ from pathlib import Path
 
 import msgspec
 
+from commwatch.state.records import Timestamp, decode
+
 STATE_NAME = "simulation"
 
 
 class SimulationStart(msgspec.Struct):
     """What the daemon keeps of it."""
 
-    started_at: float
+    started_at: Timestamp
     """Seconds since 1970."""
 
 
@@ -23,6 +25,6 @@ def booted_at(state: Path) -> float | None:
         state: the state directory of this node.
     """
     try:
-        return msgspec.json.decode((state / f"{STATE_NAME}.json").read_bytes(), type=SimulationStart).started_at
+        return decode((state / f"{STATE_NAME}.json").read_bytes(), SimulationStart).started_at
     except (OSError, ValueError):
         return None

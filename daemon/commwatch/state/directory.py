@@ -15,6 +15,7 @@ import structlog
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
 from commwatch.errors import StateError
+from commwatch.state.records import decode
 
 log = structlog.get_logger("commwatch.state")
 
@@ -85,7 +86,7 @@ class StateDirectory:
         except OSError as error:
             raise StateError(f"state file {file}: {error.strerror}; make it readable for the daemon's user") from error
         try:
-            return msgspec.json.decode(content, type=kind)
+            return decode(content, kind)
         except (ValueError, RecursionError) as error:  # msgspec's own errors, text that is not UTF-8, endless nesting
             aside = file.with_suffix(f".damaged-{int(time.time())}")
             log.warning("a state file is damaged and set aside", file=str(file), aside=str(aside), error=str(error))

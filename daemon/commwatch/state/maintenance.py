@@ -11,6 +11,7 @@ import structlog
 
 from commwatch.errors import CommwatchError
 from commwatch.state.directory import write_atomically
+from commwatch.state.records import Timestamp, decode
 
 log = structlog.get_logger("commwatch.maintenance")
 
@@ -23,9 +24,9 @@ class Maintenance(msgspec.Struct, frozen=True):
 
     reason: str
     """A short word, since it becomes a label value: lower-case letters, digits, ``-`` and ``_``."""
-    until: float
+    until: Timestamp
     """Wall clock seconds since 1970."""
-    since: float
+    since: Timestamp
 
     def __post_init__(self) -> None:
         if not _REASON.fullmatch(self.reason):
@@ -59,7 +60,7 @@ class MaintenanceFile:
 
     def _parse(self) -> Maintenance | None:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Maintenance)
+            return decode(self.path.read_bytes(), Maintenance)
         except (OSError, ValueError, RecursionError) as error:
             log.error("the maintenance file is ignored", file=str(self.path), error=str(error))
             return None

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, get_args
 
-import msgspec
-
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
 from commwatch.diagnosis.estimate.model.choice import doubling
@@ -38,6 +36,7 @@ from commwatch.probes.by_hand.pair_history import last_matrix
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.streak import is_current
 from commwatch.state.directory import state_path
+from commwatch.state.records import decode
 from commwatch.units import format_rate, format_seconds, parse_duration, parse_rate, parse_size
 
 SLOWEST_PLANNED_RATE = 6e9
@@ -346,7 +345,7 @@ def _known_rates(config: Config, now: float) -> _KnownRates:
 def _last(file: Path, interval: float, now: float) -> tuple[float, list[tuple[int, float]]] | str | None:
     """When the last result was taken, and its rates; why it is not used; None without any."""
     try:
-        history = msgspec.json.decode(file.read_bytes(), type=ProbeHistory)
+        history = decode(file.read_bytes(), ProbeHistory)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:  # msgspec's own errors, text that is not UTF-8

@@ -13,6 +13,7 @@ import msgspec
 from commwatch.errors import StateError
 from commwatch.findings.health import Because
 from commwatch.state.directory import write_atomically
+from commwatch.state.records import decode
 
 FILE_NAME = "healthcheck.json"
 _LOCK_SECONDS = 0.3
@@ -83,7 +84,7 @@ def read_counts(state: Path) -> dict[str, int]:
     finally:
         os.close(descriptor)
     try:
-        counts = msgspec.json.decode(content, type=HealthCounts).unknown
+        counts = decode(content, HealthCounts).unknown
     except (ValueError, RecursionError):
         return {}
     return _sensible(counts)

@@ -9,6 +9,7 @@ import msgspec
 from commwatch.jobs.logs.lines import Finding, first_culprit
 from commwatch.jobs.logs.rules import SIDES, Category
 from commwatch.readings import LogErrors
+from commwatch.state.records import Count, Timestamp
 from commwatch_exporters.snapshot import Block, Layout
 
 SPELL_SECONDS = 60.0
@@ -23,7 +24,7 @@ _LAYOUT = Layout(
 class Incident(msgspec.Struct):
     """Trouble of jobs that belongs together."""
 
-    began: float
+    began: Timestamp
     """When its first line was read, seconds since 1970."""
     errors: list[LogErrors] = []
     """By kind, in the order in which the first line of each was read."""
@@ -54,9 +55,9 @@ class Incident(msgspec.Struct):
 class NcclLogCountsState(msgspec.Struct):
     """What survives a restart of the daemon."""
 
-    errors: dict[str, int] = {}
+    errors: dict[str, Count] = {}
     """Lines by category."""
-    incidents: dict[str, int] = {}
+    incidents: dict[str, Count] = {}
     """By the category of their likeliest cause."""
     open: Incident | None = None
 

@@ -15,8 +15,9 @@ import msgspec
 from commwatch.jobs.logs.event import LogEvent, event_in_line
 from commwatch.jobs.logs.files import LogFile, find_logs, short_host, stat_log
 from commwatch.jobs.logs.lines import parse_line, telling_lines
+from commwatch.jobs.logs.position import LogsPosition, Position
 from commwatch.jobs.logs.rules import Category
-from commwatch.jobs.logs.tail import LogTail, Position
+from commwatch.jobs.logs.tail import LogTail
 from commwatch.readings import Absence, Batch, DeviceReadings, LogErrors
 from commwatch.sources import files
 from commwatch.sources.base import Origin, Source
@@ -43,17 +44,6 @@ Errors: TypeAlias = "dict[tuple[Category, bool], LogErrors]"
 """What a run found, by category and certainty."""
 
 _SERIES: tuple[Series, ...] = (("commwatch_nccl_log_files", ()), ("commwatch_nccl_log_skipped_bytes_total", ()))
-
-
-class LogsPosition(msgspec.Struct):
-    """What the next process of this source goes on from."""
-
-    names: tuple[str, ...] = ()
-    """Configured names; files of others are not new because they were not known."""
-    looked: float = 0.0
-    """When files were looked for last, seconds since 1970."""
-    files: dict[str, Position] = {}
-    """By identity."""
 
 
 class NcclLogsSource(Source):

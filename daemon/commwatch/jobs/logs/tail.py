@@ -7,10 +7,9 @@ import os
 import stat
 import zlib
 
-import msgspec
-
 from commwatch.jobs.logs.files import LogFile, identity_of
 from commwatch.jobs.logs.lines_of_file import LONGEST_LINE, Piece, whole_lines
+from commwatch.jobs.logs.position import Position
 
 PIECE_BYTES = 4 * LONGEST_LINE
 MOST_BEHIND_BYTES = 64 << 20
@@ -19,16 +18,6 @@ CATCH_UP_BYTES = 1 << 20
 UNFINISHED_SECONDS = 30.0
 """A line without an end that has not grown for so long is taken as it is."""
 _CHECKED_BYTES = 64
-
-
-class Position(msgspec.Struct, array_like=True):
-    """How far a file was read."""
-
-    offset: int = 0
-    check: int = 0
-    """Sum over the bytes before it: where it differs, the file is another one or was rewritten."""
-    skips: bool = False
-    """See ``Piece.skips``."""
 
 
 class LogTail:

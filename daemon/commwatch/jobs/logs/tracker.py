@@ -8,10 +8,12 @@ import msgspec
 import structlog
 
 from commwatch.jobs.logs.counts import Incident, NcclLogCounts, NcclLogCountsState
+from commwatch.jobs.logs.position import LogsPosition
 from commwatch.jobs.logs.rules import SIDES
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.state.directory import StateDirectory
+from commwatch.state.records import decode
 
 log = structlog.get_logger("commwatch.job_logs")
 
@@ -27,6 +29,10 @@ class JobLogsState(msgspec.Struct):
     counts: NcclLogCountsState = msgspec.field(default_factory=NcclLogCountsState)
     resume: str = ""
     """``Batch.resume`` of the source."""
+
+    def __post_init__(self) -> None:
+        if self.resume:
+            decode(self.resume.encode(), LogsPosition)
 
 
 class JobLogs:

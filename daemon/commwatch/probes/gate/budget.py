@@ -9,6 +9,7 @@ from statistics import median
 import msgspec
 
 from commwatch.config.settings import Probe
+from commwatch.state.records import Timestamp
 
 WINDOW_SECONDS = 4 * 3600.0
 """The share is kept over each trailing window of this length, hence over any day.
@@ -27,7 +28,7 @@ call (2 to 4.5 s on eight GPUs) and the end, the second for each step with the l
 class Occupied(msgspec.Struct, frozen=True):
     """One cycle's share."""
 
-    ended_at: float
+    ended_at: Timestamp
     """Seconds since 1970."""
     gpu_seconds: float
     """Time for which the ranks could have held a context, times the GPUs that they were on."""

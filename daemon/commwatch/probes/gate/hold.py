@@ -14,6 +14,7 @@ import structlog
 
 from commwatch.errors import CommwatchError
 from commwatch.state.directory import write_atomically
+from commwatch.state.records import Timestamp, decode
 
 log = structlog.get_logger("commwatch.probes.hold")
 
@@ -29,9 +30,9 @@ class HoldError(CommwatchError):
 class Hold(msgspec.Struct, frozen=True):
     """What was asked for; times are wall clock seconds since 1970."""
 
-    until: float
+    until: Timestamp
     """No probe starts before this."""
-    since: float
+    since: Timestamp
     """The last time that somebody asked: a cycle that began before gives way, however short the hold."""
 
     def left(self, now: float) -> float:
@@ -65,7 +66,7 @@ class HoldFile:
 
     def _parse(self) -> Hold | None:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Hold)
+            return decode(self.path.read_bytes(), Hold)
         except (OSError, ValueError, RecursionError) as error:
             log.error("the hold file is ignored", file=str(self.path), error=str(error))
             return None

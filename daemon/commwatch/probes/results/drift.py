@@ -9,6 +9,7 @@ from statistics import median
 import msgspec
 
 from commwatch.probes.results.baseline import Baseline, baseline_of
+from commwatch.state.records import Timestamp
 
 KEPT_RESULTS = 200
 REFERENCE_SPREAD_SECONDS = 86400.0
@@ -39,7 +40,7 @@ class Course(msgspec.Struct, frozen=True):
     """At most the latest 200."""
     latest: tuple[float, ...] = ()
     """Good and bad ones; as many as the search for a step looks at."""
-    since: float | None = None
+    since: Timestamp | None = None
     """When the first good result came, seconds since 1970."""
     reference: Baseline | None = None
     """Of the first good results; settled once, for as long as the conditions are the same."""

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import msgspec
 
 from commwatch.probes.gate.budget import Occupied
+from commwatch.probes.plan import Backend
 from commwatch.probes.results.drift import Course
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.streak import Streak
+from commwatch.state.records import Timestamp
 
 
 class GpuName(NamedTuple):
@@ -68,7 +70,7 @@ class SlowestRank(msgspec.Struct, frozen=True):
 class LastResult(msgspec.Struct, frozen=True):
     """The last good result; None for what this measure does not give."""
 
-    finished_at: float
+    finished_at: Timestamp
     setup_seconds: float
     latency_seconds: float | None = None
     bus_bandwidth: float | None = None
@@ -95,14 +97,14 @@ class LastResult(msgspec.Struct, frozen=True):
 class ProbeHistory(msgspec.Struct):
     """What must survive a restart. A file of an earlier version lacks the courses: they begin again."""
 
-    backend: str
+    backend: Backend
     """Of all results under this name, for life."""
     conditions: Conditions | None = None
     courses: dict[str, Course] = {}
     """Times of good results under these conditions, by quantity: ``latency``, and one for each bandwidth."""
     latency_streak: Streak = Streak()
-    latency_judged_at: float | None = None
+    latency_judged_at: Timestamp | None = None
     bandwidth_streak: Streak = Streak()
     last: LastResult | None = None
-    last_completion_at: float | None = None
+    last_completion_at: Timestamp | None = None
     occupied: list[Occupied] = []

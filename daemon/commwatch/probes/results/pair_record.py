@@ -21,6 +21,7 @@ from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.judgement import JudgementRules
 from commwatch.probes.results.record import ProbeRecord, Reading
 from commwatch.probes.results.streak import is_current
+from commwatch.state.records import decode
 
 log = structlog.get_logger("commwatch.probing")
 
@@ -239,7 +240,7 @@ def load_matrices(state: Path) -> list[PairMatrix]:
     found: list[PairMatrix] = []
     for file in sorted(state.glob("probe-*.json")):
         try:
-            found += msgspec.json.decode(file.read_bytes(), type=_Matrices).matrices
+            found += decode(file.read_bytes(), _Matrices).matrices
         except (OSError, ValueError, RecursionError) as error:
             log.warning("the pair matrices of a file are not used", file=str(file), error=str(error))
     return sorted(found, key=lambda one: one.taken_at)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from commwatch.state.records import Count, Timestamp
+
 MAX_AGE_INTERVALS = 3
 MIN_MAX_AGE_SECONDS = 1800.0
 
@@ -11,8 +13,8 @@ MIN_MAX_AGE_SECONDS = 1800.0
 class Streak(msgspec.Struct, frozen=True):
     """How many in a row, and when the last one was. A skip leaves it as it is."""
 
-    count: int = 0
-    last_at: float | None = None
+    count: Count = 0
+    last_at: Timestamp | None = None
     """Seconds since 1970 of the last member; None without one."""
 
     def bad(self, now: float, gap: float) -> Streak:

@@ -1,0 +1,41 @@
+"""What a state file may hold: types with a range, and one way to decode them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+Timestamp: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
+"""Seconds since 1970, until the end of the year 9999: later ones cannot be shown as a date."""
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""How many events, or bytes into a file."""
+
+LARGEST_NUMBER: Final = 2**64
+"""No counter of 64 bits, rate or duration of ours is larger; what is would overflow in a computation far from here."""
+
+_Record = TypeVar("_Record")
+
+
+def decode(content: bytes, kind: type[_Record]) -> _Record:
+    """A record from the JSON of a state file.
+
+    Raises:
+        ValueError: it is not JSON, not of this kind, or a number is out of range.
+        RecursionError: it is nested without end.
+    """
+    record = msgspec.json.decode(content, type=kind)
+    _check_range(msgspec.json.decode(content))
+    return record
+
+
+def _check_range(document: Any) -> None:
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, (int, float)) and abs(value) > LARGEST_NUMBER:
+            raise ValueError("a number is out of range")
