@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from commwatch.config.settings import Config, Duration, Inventory, Paths
 from commwatch.config.thresholds import load_thresholds
+from commwatch.node.port_flap_tracker import FORGOTTEN_SECONDS
 from commwatch.node.store import Store
 from commwatch.node.wrap_tracker import Wraps
 from commwatch.readings import Absence
@@ -60,6 +62,11 @@ class Node:
     def value(self, name: str, *labels: str) -> Value:
         return self.store.snapshot().value(f"commwatch_{name}", *(labels or PORT))
 
+    def resets_samples(self) -> Iterator[dict[str, str]]:
+        """Labels of the series of resets that are shown."""
+        for family in self.instruments.counter_resets.collect():
+            yield from (sample.labels for sample in family.samples if sample.name.endswith("_total"))
+
     @property
     def resets(self) -> float:
         return float(self.instruments.counter_resets.labels("rdma", KEY)._value.get())
@@ -93,6 +100,35 @@ def test_a_device_that_goes_leaves_only_what_is_expected(tmp_path: Path) -> None
     assert node.value("rdma_port_transmit_utilization_peak_ratio") is None
     assert node.value("rdma_port_flaps_total") is None
     assert node.value("rdma_port_expected") == 1
+
+
+def test_a_port_that_comes_back_goes_on_counting_within_an_hour(tmp_path: Path) -> None:
+    """A driver that is loaded again is no new port; one of a pod that ended an hour ago is."""
+    node = Node(tmp_path)
+    for state in (4, 1, 4):
+        node.run(state)
+    node.run(None, here=False)
+    node.run(4)
+    assert (node.value("rdma_port_flaps_total"), len(list(node.resets_samples()))) == (1, 1)
+
+    node.now += FORGOTTEN_SECONDS
+    node.run(None, here=False)
+    assert list(node.resets_samples()) == []
+    node.run(4)
+
+    assert node.value("rdma_port_flaps_total") == 0
+
+
+def test_the_use_of_a_port_begins_again_when_it_comes_back(tmp_path: Path) -> None:
+    """What it had sent when it went says nothing of what it sends now."""
+    node = Node(tmp_path)
+    node.run(4, 0)
+    node.run(None, here=False)
+    node.run(4, 10**9)
+    assert node.value("rdma_port_transmit_utilization_ratio") is None
+
+    node.run(4, 2 * 10**9)
+    assert node.value("rdma_port_transmit_utilization_ratio") == pytest.approx(0.2e9 / 50e9)
 
 
 def test_when_the_last_port_goes_none_is_present(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from commwatch_exporters.snapshot import Block
 
 GROUP = "rdma_port_flaps"
 _COLLECTOR = "rdma"
+FORGOTTEN_SECONDS = 3600.0
+"""A driver that is loaded again brings its ports back long before; the ports of a pod that has ended never come."""
 
 
 class Flaps:
@@ -17,7 +19,7 @@ class Flaps:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ports: dict[str, PortFlaps] = {}
-        """By key of the port. A port that goes away and comes back goes on counting."""
+        """By key of the port. One that comes back within an hour goes on counting."""
 
     def after(self, collector: Collector, device: str, block: Block) -> None:
         """Take what one run of a collector gave for one device."""
@@ -31,7 +33,13 @@ class Flaps:
         port.allow_gap(gap)
         self._store.put(GROUP, device, port.update(block), block.time + collector.lifetime)
 
-    def drop_absent(self) -> None:
-        """Say nothing of ports that are not here."""
+    def drop_absent(self, now: float) -> None:
+        """Say nothing of ports that are not here, and forget those that have been gone for an hour.
+
+        Args:
+            now: monotonic seconds.
+        """
         for device in self._store.group(GROUP).keys() - self._store.group(_COLLECTOR).keys():
             self._store.drop(GROUP, device)
+        for device in [device for device, port in self._ports.items() if now - port.seen_at > FORGOTTEN_SECONDS]:
+            del self._ports[device]

@@ -33,6 +33,8 @@ class PortFlaps:
         """Time of the last reading, where the port was down in it after it had been active."""
         self._flaps = 0
         self._down_seconds = 0.0
+        self.seen_at = float("-inf")
+        """Monotonic seconds of the last reading."""
 
     def allow_gap(self, seconds: float) -> None:
         """Change ``max_gap_seconds``: the collector runs at another interval now."""
@@ -43,6 +45,7 @@ class PortFlaps:
 
         A drop begins with the first reading that shows it and ends with the first that shows the port active again.
         """
+        self.seen_at = block.time
         position = block.layout.index.get(self._key)
         state = None if position is None else block.values[position]
         if state is not None:

@@ -29,7 +29,7 @@ class Uses:
         self._store = store
         self._inventory = inventory
         self._kept: dict[tuple[str, tuple[str, ...]], _Use] = {}
-        """By collector and the labels of the device."""
+        """By collector and the key of the device; a GPU is known by its labels, which a use bears."""
         self._families: dict[str, tuple[str, Callable[[Collector, str, Block], Block | None]]] = {
             "nvml_nvlink": ("nvlink_use", self._nvlink),
             "nvml_gpm": ("pcie_use", self._pcie),
@@ -54,7 +54,7 @@ class Uses:
                 self._store.drop(group, device)
 
     def forget(self, collector: str, device: str | None = None) -> None:
-        """Start again for a collector, or for one device whose label is its key."""
+        """Start again for a collector, or for one of its interfaces or RDMA ports."""
         for key in [key for key in self._kept if key[0] == collector and (device is None or key[1] == (device,))]:
             del self._kept[key]
 
@@ -84,7 +84,7 @@ class Uses:
         if not device:
             return None
         rdma_device, port, *_ = block.layout.series[0][1]
-        use = self._of(collector, (rdma_device, port), lambda gap: RdmaUse(rdma_device, port, gap))
+        use = self._of(collector, (device,), lambda gap: RdmaUse(rdma_device, port, gap))
         return use.update(block, self._inventory.rdma_capacity(device))
 
     def _of(self, collector: Collector, labels: tuple[str, ...], make: Callable[[float], _T]) -> _T:

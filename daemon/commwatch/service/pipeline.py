@@ -40,7 +40,7 @@ OBSERVE_SECONDS = 10.0
 OBSERVED = ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "rdma")
 """Collectors that tell the inventory what is here."""
 _IDENTITY = "nvml_identity"
-_INTERFACES = ("network", "ethtool")
+_PORTS = ("network", "ethtool", "rdma")
 """Collectors of network interfaces, each the only one of its source."""
 _OWN_SUMS = frozenset({"nvml_gpm", "kernel_log", "nccl_logs"})
 """Their counters are sums of the source's own, which begin again with each worker: no reset of hardware."""
@@ -131,15 +131,15 @@ class Pipeline:
         self._store.put("gpu_state", "", state_block(self._states, known, seen, now), float("inf"))
         self._uses.drop_absent()
         self._shares.drop_absent()
-        self._flaps.drop_absent()
+        self._flaps.drop_absent(now)
         self._pcie_links.drop_absent()
         self._anomalies.drop_absent()
-        self._forget_interfaces()
+        self._forget_ports()
 
-    def _forget_interfaces(self) -> None:
-        """Interfaces come and go by the thousand on some nodes; those that are gone leave nothing behind."""
-        here = {(name, device) for name in _INTERFACES for device in self._store.group(name)}
-        for key in [key for key in self._resets if key[0] in _INTERFACES and key not in here]:
+    def _forget_ports(self) -> None:
+        """Interfaces and RDMA devices come and go by the thousand on some nodes; what is gone leaves nothing behind."""
+        here = {(name, device) for name in _PORTS for device in self._store.group(name)}
+        for key in [key for key in self._resets if key[0] in _PORTS and key not in here]:
             del self._resets[key]
             self._uses.forget(*key)
             self._instruments.counter_resets.remove_by_labels({"source": key[0], "device": key[1]})

@@ -122,6 +122,7 @@ class Worker(asyncio.Protocol):
             reply = await self._ask(collector, deadline, each_device)
         for device in reply.gone:
             self._layouts.pop((collector, device), None)
+            self._earlier_layouts.pop((collector, device), None)
         if reply.unavailable is not None:
             raise SourceUnavailable(*reply.unavailable)
         self.opened.add(collector)
