@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from commwatch.probes.results.baseline import Baseline, held_to
 from commwatch.probes.results.drift import KEPT_RESULTS, Course, DriftRule, drift_ratio, step_ratio
 
-RULE = DriftRule(fewest=20, most=1.15, step_results=5, step_factor=1.2)
+RULE = DriftRule(fewest=20, first=6, most=1.15, step_results=5, step_factor=1.2)
 DAY = 86400.0
 
 times = st.floats(min_value=1e-6, max_value=1.0)

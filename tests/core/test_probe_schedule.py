@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from commwatch.probes.schedule import (
+    BURST_SECONDS,
+    BURST_WINDOW_SECONDS,
     FIRST_SPREAD_SECONDS,
     SOONEST_SECONDS,
     SUSPICIOUS_RETRY_SECONDS,
@@ -84,3 +86,33 @@ def test_nodes_part_company() -> None:
     assert len(set(delays)) == 50
     assert all(delay is not None and 450 <= delay <= 900 for delay in delays)
     assert node_share("node1", "all_reduce") == node_share("node1", "all_reduce")
+
+
+def test_a_frequent_probe_learns_in_a_burst_that_it_pays_for() -> None:
+    """Five cycles 5 min apart while there are too few results; then twice the interval while the budget looks back."""
+    one, now, delays = schedule(share=1.0), 0.0, list[float]()
+    while now < BURST_WINDOW_SECONDS - 60:
+        delay = one.after(ran=True, suspicious=False, now=now, wall=now, learning=len(delays) < 5)
+        delays.append(900.0 if delay is None else delay)
+        now += delays[-1]
+
+    assert delays[:5] == [BURST_SECONDS] * 5
+    assert set(delays[5:]) == {1800.0}
+    assert one.after(ran=True, suspicious=False, now=now + BURST_WINDOW_SECONDS, wall=now) is None
+
+
+def test_a_burst_that_gives_no_results_ends_all_the_same() -> None:
+    """A probe that only fails has no more cycles in its burst than one that learns."""
+    one = schedule(share=1.0)
+    delays = [one.after(ran=True, suspicious=False, now=300.0 * turn, wall=0.0, learning=True) for turn in range(7)]
+
+    assert delays == [BURST_SECONDS] * 5 + [1800.0] * 2
+
+
+@pytest.mark.parametrize("interval", [30.0, BURST_SECONDS, DAY])
+def test_neither_a_rare_probe_nor_a_quick_one_has_a_burst(interval: float) -> None:
+    """A rare one costs too much, a quick one has its results within the hour anyway."""
+    one = schedule(interval, share=1.0)
+    one.after(ran=True, suspicious=False, now=0.0, wall=0.0, learning=True)
+
+    assert one.after(ran=True, suspicious=False, now=1.0, wall=0.0, learning=True) is None

@@ -15,7 +15,9 @@ from probes.results import MIB, measured, plan_of
 
 RULES = JudgementRules(
     spike=SpikeRule(deviations=6.0, ratio=1.5, absolute_seconds=None),
-    drift=DriftRule(fewest=20, most=1.15, step_results=5, step_factor=1.2),
+    drift=DriftRule(fewest=20, first=6, most=1.15, step_results=5, step_factor=1.2),
+    latency_mark_factor=5.0,
+    latency_mark_max_seconds=0.015,
     low_bandwidth_ratio=0.6,
     streak_gap_seconds=3600.0,
     interval=900.0,

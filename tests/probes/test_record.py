@@ -91,23 +91,52 @@ def test_the_course_of_the_latency_is_told_with_its_limit() -> None:
     probe.result(latency=5e-3)
     later = probe.record.latency_course()
 
-    assert first == LatencyCourse((1e-3,), None, None)
+    assert first == LatencyCourse((1e-3,), None, RULES.latency_mark_max_seconds)
     assert later is not None
     assert later.latest[-2:] == (1e-3, 5e-3)
     assert (later.usual, later.limit) == (1e-3, 1.5e-3)
 
 
-def test_no_baseline_no_verdict() -> None:
-    """Below twenty good results a slow one is nothing, and no streak is shown."""
-    probe = Probe()
-    for _ in range(18):
-        probe.result()
+def judged_by(probe: Probe) -> str:
+    """Why the latency is judged, or why not."""
+    [by] = [key[1] for key in probe.series() if key[0] == "latency_judged_info"]
+    return by
 
+
+def test_first_results_judge_with_a_wider_limit() -> None:
+    """With five good results a slow one is nothing; with six three times the usual is a spike, 1.9 times is none."""
+    probe = Probe().baseline(5)
     probe.result(latency=5e-3)
+    assert (probe.value("latency_spike_streak"), probe.value("baseline_latency_seconds")) == (0, 1e-3)
 
-    assert probe.value("latency_spike_streak") is None
-    assert probe.value("baseline_latency_seconds") is None
-    assert probe.value("latency_spikes_total") == 0
+    probe = Probe().baseline(6)
+    assert judged_by(probe) == "first_results"
+    probe.result(latency=1.9e-3)
+    assert probe.value("latency_spike_streak") == 0
+    probe.result(latency=3e-3)
+    assert probe.value("latency_spike_streak") == 1
+
+
+def test_the_streak_is_there_with_0_as_soon_as_it_is_judged() -> None:
+    """By the mark from the first result on; gloo has none, and says that it has too few results."""
+    probe = Probe()
+    assert (judged_by(probe), probe.value("latency_spike_streak")) == ("no_result", None)
+    probe.result()
+    assert (judged_by(probe), probe.value("latency_spike_streak")) == ("mark", 0)
+    assert probe.value("latency_limit_seconds") == RULES.latency_mark_max_seconds
+    assert judged_by(Probe().baseline()) == "baseline"
+
+    gloo = Probe(plan_of(backend="gloo")).baseline(1)
+    assert (judged_by(gloo), gloo.value("latency_spike_streak")) == ("too_few_results", None)
+
+
+def test_a_node_that_was_slow_from_its_first_day_makes_spikes() -> None:
+    """15 ms is slow on every path: three results and the streak is three, without any setting or baseline."""
+    probe = Probe()
+    for _ in range(3):
+        probe.result(latency=0.0151)
+
+    assert probe.value("latency_spike_streak") == 3
 
 
 def test_an_absolute_limit_counts_from_the_first_result() -> None:

@@ -302,7 +302,7 @@ class Probe(Section, frozen=True):
     expected_bandwidth: Rate | None = None
     """Bus bandwidth that this probe should give; else from the reference table, else from the model."""
     latency_limit: Duration | None = None
-    """A small collective that takes longer is a spike whatever the baseline says."""
+    """A small collective that takes longer is a spike whatever the baseline says; else a mark of the path counts."""
 
     def __post_init__(self) -> None:
         if self.interval < SHORTEST_PROBE_INTERVAL_SECONDS:

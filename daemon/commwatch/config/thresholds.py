@@ -28,6 +28,9 @@ class Thresholds:
     probe_latency_spike_median_factor: float
     probe_latency_spike_streak: int
     probe_baseline_results_min: int
+    probe_baseline_results_first: int
+    probe_latency_mark_factor: float
+    probe_latency_mark_max_seconds: float
     probe_streak_gap_max_seconds: float
     probe_bandwidth_utilization_low_ratio: float
     probe_low_bandwidth_streak: int

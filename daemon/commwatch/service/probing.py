@@ -229,7 +229,9 @@ class Probing:
         if self._stopped:
             return
         schedule = self._schedule(name)
-        delay = schedule.after(ran=ran, suspicious=record.suspicious, now=time.monotonic(), wall=time.time())
+        delay = schedule.after(
+            ran=ran, suspicious=record.suspicious, now=time.monotonic(), wall=time.time(), learning=record.is_learning
+        )
         if delay is not None:
             self._scheduler.run_in(_job(name), delay)
 

@@ -149,10 +149,11 @@ def test_the_share_of_failures_rises_by_more_than_five_points() -> None:
 
 
 def test_a_rate_needs_events() -> None:
-    """Fewer than three failures, or fewer than six attempts in either window, are no rate; a falling rate is none."""
+    """Fewer than three failures, or fewer than six attempts, are no rate; a falling rate is none."""
     assert rates((8, 0), (8, 2)) == []
     assert len(rates((8, 0), (8, 3))) == 1
-    assert rates((5, 0), (8, 3)) == []
+    assert len(rates((0, 0), (6, 3))) == 1  # the first window of a node
+    assert len(rates((5, 5), (8, 3))) == 1  # hardly tried before: as if nothing had failed
     assert rates((8, 0), (5, 3)) == []
     assert rates((20, 10), (20, 4)) == []
 

@@ -89,9 +89,11 @@ def error_rate(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for probe, reasons in grown.items():
         now, failures = attempts.get(probe, 0.0), sum(reasons.values())
         earlier = attempts_of_both.get(probe, 0.0) - now
-        if min(now, earlier) < fewest:
+        if now < fewest:
             continue
-        rate, before = failures / now, (sum(failures_of_both[probe].values()) - failures) / earlier
+        failed_earlier = sum(failures_of_both[probe].values()) - failures
+        # Hardly tried before: as if nothing had failed. So a new node is judged from its first attempts on.
+        rate, before = failures / now, failed_earlier / earlier if earlier >= fewest else 0.0
         if rate - before <= thresholds.probe_error_rate_rise_ratio:
             continue
         evidence = (

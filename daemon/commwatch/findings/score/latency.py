@@ -29,5 +29,5 @@ def latency(facts: Facts, thresholds: Thresholds) -> PartReadings:
             ratio = max(ratio, at_most_one(1.0 / thresholds.probe_latency_spike_median_factor))
         words = f"{format_seconds(last)} for a small call, usually {format_seconds(usual)}"
         readings.append(Reading(f"probe {probe.name}", ratio, words))
-    needs = f"a latency baseline: {thresholds.probe_baseline_results_min} good results of a collective"
+    needs = f"a latency baseline: {thresholds.probe_baseline_results_first} good results of a collective"
     return PartReadings("latency", tuple(readings), least_counts=False, needs=needs)

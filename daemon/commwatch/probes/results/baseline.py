@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -13,6 +14,8 @@ class Baseline:
 
     median: float
     deviation: float
+    width: float = 1.0
+    """Times the distance from the median to the limit of a spike: above 1 where the results are few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,25 @@ class SpikeRule:
     """A limit that needs no baseline; None without one."""
 
 
-def baseline_of(times: Sequence[float], fewest: int) -> Baseline | None:
-    """Baseline of good times, seconds; None where there are fewer than ``fewest``."""
-    if len(times) < fewest:
+def baseline_of(times: Sequence[float], fewest: int, first: int | None = None) -> Baseline | None:
+    """Baseline of good times, seconds.
+
+    The error of a median falls with the root of the number of results: with n of the ``fewest`` the limit is
+    sqrt(fewest / n) times as far away.
+
+    Args:
+        times: of good results.
+        fewest: for a baseline of full worth.
+        first: for one with a wider limit; None: no less than ``fewest``.
+
+    Returns:
+        None where there are too few.
+    """
+    if not times or len(times) < (fewest if first is None else min(first, fewest)):
         return None
     middle = median(times)
-    return Baseline(middle, median(abs(one - middle) for one in times))
+    width = math.sqrt(max(fewest / len(times), 1.0))
+    return Baseline(middle, median(abs(one - middle) for one in times), width)
 
 
 def held_to(baseline: Baseline | None, reference: Baseline | None, most: float) -> Baseline | None:
@@ -45,14 +61,16 @@ def held_to(baseline: Baseline | None, reference: Baseline | None, most: float) 
     """
     if baseline is None or reference is None:
         return baseline
-    return Baseline(min(baseline.median, most * reference.median), min(baseline.deviation, most * reference.deviation))
+    middle = min(baseline.median, most * reference.median)
+    return Baseline(middle, min(baseline.deviation, most * reference.deviation), baseline.width)
 
 
 def spike_limit(baseline: Baseline | None, rule: SpikeRule) -> float | None:
     """Above which a latency is a spike, seconds: the baseline's limit or the absolute one, the lower of both."""
     limits = [] if rule.absolute_seconds is None else [rule.absolute_seconds]
     if baseline is not None:
-        limits.append(max(baseline.median + rule.deviations * baseline.deviation, rule.ratio * baseline.median))
+        distance = max(rule.deviations * baseline.deviation, (rule.ratio - 1) * baseline.median)
+        limits.append(baseline.median + baseline.width * distance)
     return min(limits, default=None)
 
 

@@ -22,6 +22,8 @@ class DriftRule:
 
     fewest: int
     """Good results that a baseline needs; as many come before the latest ones in the search for a step."""
+    first: int
+    """Good results of a first baseline, whose limit is wider."""
     most: float
     """The baseline that judges is at most so many times the reference."""
     step_results: int
@@ -67,12 +69,12 @@ class Course(msgspec.Struct, frozen=True):
         return Course(kept, latest, since, reference)
 
     def baseline(self, rule: DriftRule) -> Baseline | None:
-        """Of the latest good results; None where there are too few."""
-        return baseline_of(self.good, rule.fewest)
+        """Of the latest good results, with a wider limit while they are few; None where there are too few for that."""
+        return baseline_of(self.good, rule.fewest, rule.first)
 
     def drift_ratio(self, rule: DriftRule) -> float | None:
         """See ``drift_ratio``; None while the reference is gathered."""
-        return drift_ratio(self.baseline(rule), self.reference)
+        return drift_ratio(baseline_of(self.good, rule.fewest), self.reference)
 
     def step_ratio(self, rule: DriftRule) -> float | None:
         """See ``step_ratio``."""

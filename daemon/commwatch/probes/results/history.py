@@ -104,6 +104,8 @@ class ProbeHistory(msgspec.Struct):
     """Times of good results under these conditions, by quantity: ``latency``, and one for each bandwidth."""
     latency_streak: Streak = Streak()
     latency_judged_at: Timestamp | None = None
+    latency_mark: float | None = None
+    """Seconds, of the path of the last result; None where there is none, and before the first result."""
     bandwidth_streak: Streak = Streak()
     last: LastResult | None = None
     last_completion_at: Timestamp | None = None

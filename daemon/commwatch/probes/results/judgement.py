@@ -18,6 +18,9 @@ class JudgementRules:
     drift: DriftRule
     low_bandwidth_ratio: float
     """A bus bandwidth below this share of the expected one is low."""
+    latency_mark_factor: float
+    latency_mark_max_seconds: float
+    """See ``latency_mark``: the absolute limit where the probe sets none."""
     streak_gap_seconds: float
     """Bad results further apart than this are not in a row."""
     interval: float
@@ -34,11 +37,14 @@ def rules_of(probe: settings.Probe, thresholds: Thresholds) -> JudgementRules:
         ),
         drift=DriftRule(
             fewest=thresholds.probe_baseline_results_min,
+            first=thresholds.probe_baseline_results_first,
             most=thresholds.probe_drift_max_factor,
             step_results=thresholds.probe_step_results,
             step_factor=thresholds.probe_step_min_factor,
         ),
         low_bandwidth_ratio=thresholds.probe_bandwidth_utilization_low_ratio,
+        latency_mark_factor=thresholds.probe_latency_mark_factor,
+        latency_mark_max_seconds=thresholds.probe_latency_mark_max_seconds,
         streak_gap_seconds=thresholds.probe_streak_gap_max_seconds,
         interval=probe.interval,
     )

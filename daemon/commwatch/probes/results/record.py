@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 
 from commwatch.probes.gate.budget import Occupied, recent
-from commwatch.probes.plan import Collective, CyclePlan, CycleResult, Failed, FailureReason, Measured, SkipReason
-from commwatch.probes.results.baseline import Baseline, held_to, is_spike, spike_limit
+from commwatch.probes.plan import (
+    Collective,
+    CyclePlan,
+    CycleResult,
+    Failed,
+    FailureReason,
+    Measured,
+    SkipReason,
+    StepOutcome,
+)
+from commwatch.probes.results.baseline import Baseline, SpikeRule, held_to, is_spike, spike_limit
 from commwatch.probes.results.counts import CycleCounts
 from commwatch.probes.results.drift import Course
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.histogram import LatencyHistogram
 from commwatch.probes.results.history import Conditions, GpuName, LastResult, ProbeHistory, SlowestRank
 from commwatch.probes.results.judgement import JudgementRules, rules_of
+from commwatch.probes.results.latency_mark import latency_mark
 from commwatch.probes.results.rates import Rate, balance_of_ranks, copies_of, leading, name_of, rates_of, scaling_of
 from commwatch.probes.results.streak import Streak, is_current
 from commwatch_exporters.snapshot import Value
+
+if TYPE_CHECKING:
+    from commwatch.node.topology.reach import GpuPaths
 
 __all__ = ["GpuName", "JudgementRules", "ProbeHistory", "ProbeRecord", "rules_of"]
 
@@ -73,7 +87,19 @@ class ProbeRecord:
         """Backend of the results under this name where the plan has another one: then it must not run; else empty."""
         return self.history.backend if self.history.backend != self._plan.backend else ""
 
-    def apply(self, result: CycleResult, expected: Mapping[int, Expected], gpus: Sequence[GpuName], now: float) -> None:
+    @property
+    def is_learning(self) -> bool:
+        """Whether latencies have no baseline yet, although this probe can make one."""
+        return self._has_latency and not self._plan.shares_gpus and self._baseline() is None
+
+    def apply(
+        self,
+        result: CycleResult,
+        expected: Mapping[int, Expected],
+        gpus: Sequence[GpuName],
+        now: float,
+        paths: GpuPaths | None = None,
+    ) -> None:
         """Take in the outcome of a cycle.
 
         Args:
@@ -81,6 +107,7 @@ class ProbeRecord:
             expected: bus bandwidth that a step should have given, by its place in the plan.
             gpus: those of the plan, by rank; empty without GPUs.
             now: seconds since 1970.
+            paths: what lies between the GPUs of the plan; None where not known.
 
         Raises:
             ValueError: a result of another backend than the one that the name stands for.
@@ -91,7 +118,7 @@ class ProbeRecord:
         if result.occupied_seconds:
             self.history.occupied = [*recent(self.history.occupied, now), Occupied(now, gpu_seconds)]
         if isinstance(result, Measured):
-            self._measured(result, expected, gpus, now)
+            self._measured(result, expected, gpus, now, paths)
         elif isinstance(result, Failed):
             self._failed(result.reason, now)
 
@@ -115,7 +142,12 @@ class ProbeRecord:
         self.history.latency_judged_at = now
 
     def _measured(
-        self, result: Measured, expected: Mapping[int, Expected], gpus: Sequence[GpuName], now: float
+        self,
+        result: Measured,
+        expected: Mapping[int, Expected],
+        gpus: Sequence[GpuName],
+        now: float,
+        paths: GpuPaths | None,
     ) -> None:
         self.history.last_completion_at = result.finished_at
         self.suspicious = False
@@ -126,6 +158,7 @@ class ProbeRecord:
         small = result.first("latency") if self._has_latency else None
         latency = None if small is None else small.slowest_seconds
         self.history.last = self._last_result(result, latency, rates, gpus)
+        self.history.latency_mark = None if small is None else self._mark(small, paths)
         if latency is not None:
             self._judge_latency(latency, now)
         for rate in rates:
@@ -153,9 +186,22 @@ class ProbeRecord:
             torch_version=result.torch_version,
         )
 
+    def _mark(self, small: StepOutcome, paths: GpuPaths | None) -> float | None:
+        """Seconds above which a small call is slow on this path; gloo measures processes of the host, and has none."""
+        if self._plan.backend == "gloo":
+            return None
+        rules = self._rules
+        return latency_mark(small.step, paths, factor=rules.latency_mark_factor, most=rules.latency_mark_max_seconds)
+
+    @property
+    def _spike_rule(self) -> SpikeRule:
+        """With the limit of the configuration, else the mark of the path."""
+        rule = self._rules.spike
+        return rule if rule.absolute_seconds is not None else replace(rule, absolute_seconds=self.history.latency_mark)
+
     def _judge_latency(self, latency: float, now: float) -> None:
         self._histogram.observe(latency)
-        spike = is_spike(latency, self._baseline(), self._rules.spike)
+        spike = is_spike(latency, self._baseline(), self._spike_rule)
         self._follow(LATENCY, latency, good=not spike, now=now)
         if spike:
             self._spike(now)
@@ -211,7 +257,7 @@ class ProbeRecord:
             return None
         baseline = self._baseline()
         usual = None if baseline is None else baseline.median
-        return LatencyCourse(course.latest, usual, spike_limit(baseline, self._rules.spike))
+        return LatencyCourse(course.latest, usual, spike_limit(baseline, self._spike_rule))
 
     def _baseline(self) -> Baseline | None:
         """What latencies are held against."""
@@ -240,6 +286,8 @@ class ProbeRecord:
             for name, reason, count in self._counts.reasons(self.history.backend)
         ]
         series += [] if current is None else _named(labels, current)
+        if self._has_latency:
+            series.append(("commwatch_probe_latency_judged_info", (*labels, self._judged_by(current)), 1))
         series.append(("commwatch_probe_info", (*labels, *self._info()), 1))
         return series
 
@@ -268,8 +316,10 @@ class ProbeRecord:
         history, rules = self.history, self._rules
         baseline, course = self._baseline(), history.courses.get(LATENCY, Course())
         judged = is_current(history.latency_judged_at, rules.interval, now)
-        by_some_rule = baseline is not None or rules.spike.absolute_seconds is not None or history.latency_streak.count
+        limit = spike_limit(baseline, self._spike_rule)
+        by_some_rule = limit is not None or history.latency_streak.count
         return {
+            "latency_limit_seconds": None if last is None else limit,
             "latency_spikes_total": self._spikes,
             "latency_spike_streak": history.latency_streak.count if judged and by_some_rule else None,
             "last_latency_seconds": None if last is None else last.latency_seconds,
@@ -277,6 +327,15 @@ class ProbeRecord:
             "latency_drift_ratio": None if last is None else course.drift_ratio(rules.drift),
             "latency_step_ratio": None if last is None else course.step_ratio(rules.drift),
         }
+
+    def _judged_by(self, last: LastResult | None) -> str:
+        """What judges the latency, or why nothing does: a label of ``probe_latency_judged_info``."""
+        baseline = self._baseline()
+        if last is None:
+            return "no_result"
+        if baseline is not None:
+            return "baseline" if baseline.width == 1.0 else "first_results"
+        return "too_few_results" if self._spike_rule.absolute_seconds is None else "mark"
 
     @property
     def _expected_source(self) -> str:

@@ -55,7 +55,7 @@ def take_outcome(
     if isinstance(record, PairRecord):
         record.apply_pairs(result, surroundings(prospect, probe), now)
     else:
-        record.apply(result, prospect.expected(probe), prospect.names, now)
+        record.apply(result, prospect.expected(probe), prospect.names, now, prospect.paths)
 
 
 def surroundings(prospect: Prospect, probe: settings.Probe) -> PairSurroundings:
