@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from commwatch import __version__
 from commwatch.config.flags import config_from, settings_parser
@@ -19,9 +20,16 @@ COMMANDS = (
 )  # fmt: skip
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes flags in full only, in each command: a misspelt one must not pass for another one's beginning."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
+
+
 def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of the whole command line, or of some commands of it."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="commwatch",
         description="Watches the communication between the GPUs of a node and says which part is slow or failing.",
         epilog="example: commwatch run --simulate h100x8, then curl -s localhost:28029/metrics",

@@ -61,7 +61,9 @@ def _cell(text: str) -> str:
 
 def main() -> int:
     """Write the file; with --check only say whether it is current: exit code 1 if not."""
-    parser = argparse.ArgumentParser(description="Write docs/metrics.md from the catalogue of metrics.")
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description="Write docs/metrics.md from the catalogue of metrics."
+    )
     parser.add_argument("file", nargs="?", type=Path, default=Path("docs/metrics.md"), help="default: docs/metrics.md")
     parser.add_argument("--check", action="store_true", help="only say whether the file is current")
     arguments = parser.parse_args()

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.__main__ import main
+from commwatch.__main__ import COMMANDS, build_parser, main
 from commwatch.commands import check_config, inventory
 from commwatch.config.settings import Config, NcclLogsSection, NetworkSection, Paths, Probes, Simulation, Sources, Web
 from commwatch.errors import CommwatchError, ConfigError
@@ -40,6 +40,16 @@ class Terminal(io.StringIO):
 
 
 # --- what they share ---
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_flag_is_taken_in_full_only(command: str, capsys: Output) -> None:
+    """A misspelt flag is an error and not another flag's beginning: it would listen somewhere else."""
+    with pytest.raises(SystemExit, match="2"):
+        build_parser().parse_args([command.strip("_").replace("_", "-"), "--web.listen-addres=:1"])
+
+    said = capsys.readouterr().err
+    assert "unrecognized arguments: --web.listen-addres" in said or "the following arguments are required" in said
 
 
 def test_a_table_in_a_pipe_is_plain_columns(capsys: Output) -> None:

@@ -217,7 +217,7 @@ def _site(own: SiteFile, options: argparse.Namespace) -> Site:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the rules, or with ``--check`` say whether they are current; 0 fine, 1 outdated, 2 bad thresholds."""
     parser = argparse.ArgumentParser(
-        prog="python -m commwatch.generate.alert_rules", description="Renders the alert rules."
+        allow_abbrev=False, prog="python -m commwatch.generate.alert_rules", description="Renders the alert rules."
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not current")
     parser.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: the shipped folder)")

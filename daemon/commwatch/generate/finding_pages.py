@@ -99,7 +99,9 @@ def _explained() -> Mapping[tuple[str, ...], list[str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page; with ``--check`` say whether it is current: exit code 1 if not."""
     parser = argparse.ArgumentParser(
-        prog="python -m commwatch.generate.finding_pages", description="Writes docs/findings/README.md."
+        allow_abbrev=False,
+        prog="python -m commwatch.generate.finding_pages",
+        description="Writes docs/findings/README.md.",
     )
     default = Path("docs/findings/README.md")
     parser.add_argument("file", nargs="?", type=Path, default=default, help="default: %(default)s")

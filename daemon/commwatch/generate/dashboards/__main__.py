@@ -35,7 +35,7 @@ def outdated(written: dict[str, str], folder: Path) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the dashboards, or with ``--check`` say whether they are current; 0 fine, 1 outdated, 2 bad thresholds."""
     parser = argparse.ArgumentParser(
-        prog="python -m commwatch.generate.dashboards", description="Renders Grafana's dashboards."
+        allow_abbrev=False, prog="python -m commwatch.generate.dashboards", description="Renders Grafana's dashboards."
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not current")
     parser.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: the shipped folder)")
