@@ -161,7 +161,8 @@ def test_an_alert_is_complete(name: str) -> None:
     labels, annotations = rule["labels"], rule["annotations"]
 
     assert name.startswith("Commwatch")
-    assert labels.keys() == {"severity", "class"}
+    about_node = alert_rules.shipped_alerts()[name]
+    assert labels == {key: labels.get(key) for key in ("severity", "class")} | ({"fault": name} if about_node else {})
     assert labels["class"] in {"A", "B", "C", "D"}
     assert "{{" not in "".join(labels.values())
     assert annotations.keys() == {"summary", "description", "runbook_url", "dashboard_url"}
@@ -198,6 +199,9 @@ def test_no_runbook_is_left_over() -> None:
 def test_an_alert_has_been_tried_in_every_case(name: str) -> None:
     """The promtool tests of each alert hold the cases that make it trustworthy, and each asserts something."""
     tests = read_yaml(ALERTS / "tests" / f"{name}.yaml")["tests"]
+    for expected in (one for test in tests for check in test.get("alert_rule_test", ()) for one in check["exp_alerts"]):
+        has_fault = alert_rules.shipped_alerts()[name] <= (expected["exp_labels"].get("fault") == name)
+        assert has_fault, f'add `fault: "{name}"` to each exp_labels of alerts/tests/{name}.yaml'
     cases = [test["name"].removeprefix(f"{name}: ") for test in tests]
     if cases == [name]:
         assert lacking_situations(tests[0]) == []

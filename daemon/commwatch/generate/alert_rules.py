@@ -24,10 +24,6 @@ from commwatch.jobs.logs.rules import SIDES
 
 _RISEN = re.compile(r"@risen:([a-z_]+)@")
 _PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
-_FLEET_ALERTS = ("CommwatchFaultOnManyNodes", "CommwatchSoftwareFaultOnManyNodes")
-"""Each counts the nodes of some alerts, of those that page and of those that do not."""
-_HUSHES = re.compile(r"(^  # <faults>\n)(?:.*\n)*(  # </faults>$)", re.MULTILINE)
-"""Where the Alertmanager example has a line for each alert."""
 _DURATION_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 _BUSY = "max(max_over_time(commwatch_gpu_busy{cluster='%s',job='%s',instance='%s'}[5m]))"
@@ -173,9 +169,10 @@ def render_all(thresholds: Thresholds, site: Site, changes: Mapping[str, AlertCh
 
 
 def templates() -> dict[str, str]:
-    """The shipped templates by the name of the file that each makes, with the counters of the catalogue in them."""
+    """The shipped templates by the file that each makes, with faults and the counters of the catalogue in them."""
     paths = sorted(asset("alerts/templates").glob("*.yaml"))
-    return {path.name: _RISEN.sub(lambda match: passed(match[1]), path.read_text(encoding="utf-8")) for path in paths}
+    texts = {path.name: _with_fault(path.read_text(encoding="utf-8")) for path in paths}
+    return {name: _RISEN.sub(lambda match: passed(match[1]), text) for name, text in texts.items()}
 
 
 def shipped_alerts() -> dict[str, bool]:
@@ -183,18 +180,17 @@ def shipped_alerts() -> dict[str, bool]:
     return {name: one for template in templates().values() for name, one in alerts_about_nodes(template).items()}
 
 
-def example_with_hushes(example: str, alerts: Mapping[str, bool]) -> str:
-    """The Alertmanager example with a line for each alert about a node, by which a fault on many nodes silences it.
+def _with_fault(template: str) -> str:
+    """The template with the label ``fault`` at each alert about a node: its own name.
 
-    Alertmanager compares labels of one name; the fleet's alert has in ``fault`` what the others have in ``alertname``.
+    The fleet's alerts have there the name of the alert that is on many nodes; Alertmanager compares labels of one name.
     """
-    lines = [
-        f"  - {{source_matchers: ['alertname=~\"{'|'.join(_FLEET_ALERTS)}\"', 'fault=\"{name}\"'], "
-        f"target_matchers: ['alertname=\"{name}\"'], equal: [cluster, job, simulated]}}\n"
-        for name, about_node in sorted(alerts.items())
-        if about_node
-    ]
-    return _HUSHES.sub(lambda match: f"{match[1]}{''.join(lines)}{match[2]}", example)
+    head, *alerts = re.split(r"^(?= *- alert: )", template, flags=re.MULTILINE)
+    return head + "".join(
+        alert.replace("labels:\n", f"labels:\n          fault: {name}\n", 1) if is_about_node else alert
+        for alert in alerts
+        for name, is_about_node in alerts_about_nodes(alert).items()
+    )
 
 
 def _outdated(files: Mapping[Path, str], folder: Path) -> list[Path]:
@@ -238,9 +234,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     folder = options.output or asset("alerts") / "rules"
     files = {folder / name: text for name, text in texts.items()}
-    if options.output is None:
-        example = asset("alerts/alertmanager.example.yml")
-        files[example] = example_with_hushes(example.read_text(encoding="utf-8"), shipped_alerts())
     if options.check:
         outdated = _outdated(files, folder)
         for path in outdated:
