@@ -25,8 +25,8 @@ LINK = {
     "summary": "An NVLink that was up is down.",
     "description": "Node node1:28029: link 11 of GPU 3 is inactive (state 0). No job was on the node. "
     "First action: drain the node, then see whether other links are down too.",
-    "runbook_url": "https://runbooks.example/commwatch/CommwatchNvlinkDown.md",
-    "dashboard_url": "https://grafana.example/d/commwatch-node?var-job=commwatch&var-instance=node1:28029",
+    "runbook_url": "http://localhost:3000/public/runbooks/CommwatchNvlinkDown.md",
+    "dashboard_url": "http://localhost:3000/d/commwatch-node?var-job=commwatch&var-instance=node1:28029",
 }  # fmt: skip
 
 

@@ -20,10 +20,10 @@ QUICK = {"interval: 15s": "interval: 500ms", "[40s]": "[2s]", "for: 15s": "for: 
 """Waits of the rules, and those that stand for them where a server evaluates twice a second."""
 
 
-def quick_rules(folder: Path, waits: Mapping[str, str] = QUICK) -> list[Path]:
-    """The shipped rules with other waits, as files in a folder."""
+def quick_rules(folder: Path, waits: Mapping[str, str] = QUICK, rendered: Path | None = None) -> list[Path]:
+    """The shipped rules, or those that a site has rendered, with other waits, as files in a folder."""
     files = []
-    for shipped in sorted(asset("alerts/rules").glob("*.yaml")):
+    for shipped in sorted((rendered or asset("alerts/rules")).glob("*.yaml")):
         text = shipped.read_text(encoding="utf-8")
         for shipped_wait, wait in waits.items():
             text = text.replace(shipped_wait, wait)

@@ -94,9 +94,9 @@ class Site:
 
     job: str = "commwatch"
     """The job under which Prometheus scrapes the daemons."""
-    runbooks: str = "https://runbooks.example/commwatch"
-    """Where the files of alerts/runbooks/ can be read."""
-    dashboards: str = "https://grafana.example"
+    runbooks: str = "http://localhost:3000/public/runbooks"
+    """Where the files of alerts/runbooks/ can be read; as shipped, in the Grafana of grafana/compose.yaml."""
+    dashboards: str = "http://localhost:3000"
     """Grafana's own address."""
     matchers: str = ""
     """Further matchers of every selector, such as ``cluster="a"``, where some targets of the job are to be left out."""

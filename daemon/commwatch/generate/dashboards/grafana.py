@@ -89,6 +89,7 @@ class Renderer:
         Raises:
             KeyError: a panel names a threshold or a placeholder that does not exist.
         """
+        runbooks = self._site.runbooks
         return {
             "uid": one.uid,
             "title": one.title,
@@ -108,7 +109,8 @@ class Renderer:
             "timepicker": {},
             "annotations": {"list": self._annotations(one)},
             "templating": {"list": [data_source(), *(self._variable(variable) for variable in one.variables)]},
-            "links": [*page_links(one.uid), runbooks_link(self._site.runbooks)],
+            # The shipped place holds the pages, and no list of them.
+            "links": [*page_links(one.uid), *([runbooks_link(runbooks)] if runbooks != Site().runbooks else [])],
             "panels": self._panels(one),
         }
 
