@@ -46,6 +46,7 @@ def test_a_sites_thresholds_and_runbooks_reach_the_panels(tmp_path: Path) -> Non
     assert code == 0
     assert '"value": 0.42' in text
     assert "https://wiki.test/CommwatchNvlinkBelowSiblings.md" in text
+    assert '"title": "Runbooks"' in text
     assert "public/runbooks" not in text
 
 

@@ -116,12 +116,12 @@ def test_links_lead_somewhere() -> None:
 
 @every_dashboard
 def test_dashboards_link_to_each_other(model: dict[str, Any]) -> None:
-    """One click leads to each other page with the time and the variables that both have, another to the runbooks.
+    """One click leads to each other page with the time and the variables that both have.
 
     The fleet passes on no node, because All is none of a page of one node, and takes none, because it would then count
     the alerts of that node alone.
     """
-    *pages, runbooks = model["links"]
+    pages = model["links"]
     offered = {one["name"] for one in model["templating"]["list"]}
 
     assert [_address(link["url"]) for link in pages] == [uid for uid in _in_order() if uid != model["uid"]]
@@ -133,7 +133,6 @@ def test_dashboards_link_to_each_other(model: dict[str, Any]) -> None:
         assert passed <= offered & {one["name"] for one in other["templating"]["list"]}
         assert link["keepTime"]
         assert not link["includeVars"]
-    assert runbooks["url"]
 
 
 def _in_order() -> list[str]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds, load_thresholds
@@ -21,6 +22,7 @@ from commwatch.findings.rules import jobs, kernel, probe
 from commwatch.generate.limits import passed
 from commwatch.generate.site import AlertChange, SiteFile, alerts_about_nodes, changed_rules, read_site_file
 from commwatch.jobs.logs.rules import SIDES
+from commwatch.node.xids import meanings
 
 _RISEN = re.compile(r"@risen:([a-z_]+)@")
 _PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
@@ -138,11 +140,24 @@ def _words(site: Site) -> Mapping[str, str]:
         "gpu": _GPU,
         "device_gpu": _DEVICE_GPU,
         "fault_on_nodes": _FAULT_ON_NODES,
+        "xid_means": _meanings("xid", {*kernel.FABRIC_FAILED, *kernel.GPU_FAILED}),
+        "sxid_means": _meanings("sxid", kernel.SWITCH_FAILED | kernel.SWITCH_WARNS),
         # Without the label no cluster is chosen: behind a store of several Prometheus series may have one all the same.
         "node_dashboard": f"{site.dashboards}/d/commwatch-node?var-job={{{{ $labels.job }}}}"
         "&var-instance={{ $labels.instance }}{{ with $labels.cluster }}&var-cluster={{ . }}{{ end }}",
     }
     return {**asdict(site), **phrases, **_ALTERNATIVES}
+
+
+def _meanings(kind: Literal["xid", "sxid"], numbers: Iterable[str]) -> str:
+    """What the number of a label means, in brackets; nothing for any other number."""
+    known = meanings(kind)
+    by_name: dict[str, list[str]] = {}
+    for number in sorted(numbers, key=int):
+        if (meaning := known.get(int(number))) is not None:
+            by_name.setdefault(meaning.name, []).append(f'"{number}"')
+    choices = [f"if eq $labels.{kind} {' '.join(same)} }}}} ({name}){{{{ " for name, same in by_name.items()]
+    return f"{{{{ {'else '.join(choices)}end }}}}"
 
 
 def format_duration(seconds: float) -> str:
