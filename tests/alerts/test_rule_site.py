@@ -84,6 +84,23 @@ def test_promtool_accepts_the_rules_of_the_example(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.prometheus
+@pytest.mark.parametrize("chosen", ["flag", "file"])
+def test_the_core_set_is_all_pages_and_few_tickets(tmp_path: Path, site: Callable[[str], Path], chosen: str) -> None:
+    """About 30 alerts, none of them an info but the watchdog, in rules that promtool accepts."""
+    arguments = ["--set", "core"] if chosen == "flag" else ["--site", site("set: core\n")]
+    core = rendered(tmp_path / "out", *arguments)
+    shipped = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
+    pages = {name for name, rule in shipped.items() if rule["labels"]["severity"] == "critical"}
+
+    assert core.keys() == pages | alert_rules.CORE_TICKETS
+    assert 25 <= len(core) <= 40
+    assert all(core[name] == shipped[name] for name in core)
+    files = map(str, (tmp_path / "out").glob("*.yaml"))
+    result = subprocess.run(["promtool", "check", "rules", *files], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
 def test_thresholds_lie_beside_the_site_file(tmp_path: Path, site: Callable[[str], Path]) -> None:
     """The digest that the rules carry is that of the file which the daemons read."""
     (tmp_path / "thresholds.yaml").write_text("probe_low_bandwidth_streak: {value: 5}\n")
@@ -145,6 +162,7 @@ def test_alerts_about_nodes_are_told_from_those_about_the_fleet() -> None:
         ("\njobs: a\n", 2, "jobs", "unknown key; did you mean job"),
         ("job: 3\n", 1, "job", "expected text, got 3"),
         ("job: 'a\"b'\n", 1, "job", "name of one job"),
+        ("set: most\n", 1, "set", "expected core or extended"),
         ("matchers: cluster=a\n", 1, "matchers", "expected matchers such as"),
         ("matchers: ''\n", 1, "matchers", "expected text"),
         ("job: a\njob: b\n", 2, "job", "already set in line 1"),

@@ -71,6 +71,19 @@ _FAULT_ON_NODES = (
 )
 """How many nodes have the fault of the label ``fault``, the first five of them, and where jobs run."""
 
+CORE_TICKETS = frozenset({
+    "CommwatchCollectorFailing", "CommwatchDaemonDown", "CommwatchEthernetDown", "CommwatchFabricServiceDown",
+    "CommwatchGpuRecoveryNeeded", "CommwatchNvlinkRecovering", "CommwatchPcieGenerationLow",
+    "CommwatchProbeBandwidthLow", "CommwatchProbeErrorRateRise", "CommwatchProbeFailing",
+    "CommwatchProbeLatencyStreak", "CommwatchRdmaErrors",
+    "CommwatchRdmaPortFlapping", "CommwatchRdmaPortMissing", "CommwatchSoftwareFaultOnManyNodes", "CommwatchWatchdog",
+    "CommwatchXidGpu",
+})  # fmt: skip
+"""The core set beside all that is shipped as critical: faults that need a hand, and the ways by which they are seen."""
+
+_ALERT_BLOCK = re.compile(r"^( *)- alert: (\w+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
+_EMPTY_GROUP = re.compile(r"^( *rules:)\n(?= *- name:|\s*\Z)", re.MULTILINE)
+
 _SOFTWARE_FAULTS = ("CommwatchConfigReloadFailing", "CommwatchNcclSettingHarmful", "CommwatchRuleFailing")
 """Alerts on what someone has set or written: on however many nodes, they can wait for the morning."""
 
@@ -172,15 +185,32 @@ def format_duration(seconds: float) -> str:
     raise ValueError(f"{seconds} s: rules need whole seconds")
 
 
-def render_all(thresholds: Thresholds, site: Site, changes: Mapping[str, AlertChange] | None = None) -> dict[str, str]:
-    """All rule files by name; ``changes`` are those of the site to single alerts."""
+def render_all(
+    thresholds: Thresholds, site: Site, changes: Mapping[str, AlertChange] | None = None, *, core: bool = False
+) -> dict[str, str]:
+    """All rule files by name, ``core`` without the extended set; ``changes`` are those of the site to single alerts."""
     command = "python -m commwatch.generate.alert_rules"
     header = f"# Rendered by `{command}` with the thresholds {thresholds.digest}; edit the template.\n"
     keep_firing = format_duration(thresholds.critical_keep_firing_seconds)
     return {
-        name: changed_rules(header + render(template, thresholds, site), changes or {}, site.job, keep_firing)
+        name: changed_rules(
+            header + render(core_only(template) if core else template, thresholds, site),
+            changes or {},
+            site.job,
+            keep_firing,
+        )
         for name, template in templates().items()
     }
+
+
+def core_only(template: str) -> str:
+    """A template without the alerts that are in the extended set alone; recorded series stay."""
+
+    def kept(block: re.Match[str]) -> str:
+        is_core = "severity: critical\n" in block[0] or block[2] in CORE_TICKETS
+        return block[0] if is_core else ""
+
+    return _EMPTY_GROUP.sub(r"\1 []\n", _ALERT_BLOCK.sub(kept, template))
 
 
 def templates() -> dict[str, str]:
@@ -234,16 +264,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: the shipped folder)")
     parser.add_argument("--site", type=Path, metavar="FILE", help="what your site changes (alerts/site.example.yml)")
     parser.add_argument("--thresholds", type=Path, metavar="FILE", help="thresholds in place of shipped ones")
+    parser.add_argument(
+        "--set",
+        choices=("core", "extended"),
+        help="core: pages and the tickets that need a hand (default: extended, all)",
+    )
     parser.add_argument("--job", help=f"job label of the daemons (default: {Site().job})")
     parser.add_argument("--runbooks", metavar="URL", help="where the runbooks can be read")
     parser.add_argument("--dashboards", metavar="URL", help="Grafana's address")
     options = parser.parse_args(arguments)
     if options.site is not None and options.output is None:
         parser.error("--site needs --output: the shipped rules stay as they are")
+    if options.set == "core" and options.output is None:
+        parser.error("--set core needs --output: the shipped rules are all")
     try:
         own = SiteFile() if options.site is None else read_site_file(options.site, shipped_alerts())
         thresholds = load_thresholds(options.thresholds or own.thresholds)
-        texts = render_all(thresholds, _site(own, options), own.alerts)
+        core = (options.set or own.alert_set) == "core"
+        texts = render_all(thresholds, _site(own, options), own.alerts, core=core)
     except (CommwatchError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -16,7 +16,8 @@ from commwatch.config.yaml_file import Steps, YamlDocument, read_yaml
 SEVERITIES = ("critical", "warning", "info")
 
 _TEXT_KEYS = ("thresholds", "job", "matchers", "runbooks", "dashboards")
-_KEYS = (*_TEXT_KEYS, "alerts")
+_SETS = ("core", "extended")
+_KEYS = (*_TEXT_KEYS, "set", "alerts")
 _ALERT_KEYS = ("severity", "nodes")
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*(?:=~|!~|!=|=)"(?:[^"\\]|\\.)*"'
 _MATCHERS = re.compile(rf"{_MATCHER}(?:, *{_MATCHER})*")
@@ -43,6 +44,8 @@ class SiteFile:
     words: Mapping[str, str] = field(default_factory=dict)
     """``job``, ``matchers``, ``runbooks`` and ``dashboards``, as far as they are set."""
     thresholds: Path | None = None
+    alert_set: str = "extended"
+    """Which alerts are rendered: one of ``_SETS``."""
     alerts: Mapping[str, AlertChange] = field(default_factory=dict)
 
 
@@ -63,9 +66,13 @@ def read_site_file(path: Path, shipped: Mapping[str, bool]) -> SiteFile:
         if key in words and form.fullmatch(words[key]) is None:
             raise document.error((key,), f"cannot be {words[key]!r}; expected {_EXPECTED[key]}")
     thresholds = words.pop("thresholds", None)
+    alert_set = _text(document, ("set",)) if "set" in document.values else "extended"
+    if alert_set not in _SETS:
+        raise document.error(("set",), f"is {alert_set}; expected {' or '.join(_SETS)}")
     return SiteFile(
         words,
         None if thresholds is None else path.parent / thresholds,
+        alert_set,
         {name: _alert_change(document, name, shipped) for name in _mapping(document, ("alerts",), {})},
     )
 
