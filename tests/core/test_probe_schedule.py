@@ -28,6 +28,11 @@ def test_a_frequent_probe_begins_soon(last: float | None) -> None:
     assert schedule().first(last, now=1e6) == 10.0
 
 
+def test_a_probe_without_a_spread_begins_at_once() -> None:
+    """As on a simulated node, where no others are to be kept apart."""
+    assert ProbeSchedule(DAY, 10.0, 1.0, first_spread=0.0).first(None, now=1e6) == 10.0
+
+
 def test_a_seldom_probe_begins_within_an_hour_at_the_nodes_own_time() -> None:
     """On a node that was never probed."""
     assert schedule(DAY, share=0.0).first(None, now=1e6) == 10.0

@@ -42,6 +42,8 @@ class ProbeSchedule:
     start_delay: float
     share: float
     """Of ``node_share``."""
+    first_spread: float = FIRST_SPREAD_SECONDS
+    """Within which the first cycles of rare probes begin."""
     _early: list[float] = field(default_factory=list)
     """Monotonic times of the cycles that were brought forward."""
     _burst: list[float] = field(default_factory=list)
@@ -60,7 +62,7 @@ class ProbeSchedule:
         """
         if not self.is_rare:
             return self.start_delay
-        soon = self.start_delay + self.share * min(self.interval, FIRST_SPREAD_SECONDS)
+        soon = self.start_delay + self.share * min(self.interval, self.first_spread)
         if last_completion_at is None:
             return soon
         # A clock that was set back must not put it off for longer than an interval.

@@ -40,7 +40,7 @@ from commwatch.probes.results.records import (
     status_of,
     take_outcome,
 )
-from commwatch.probes.schedule import ProbeSchedule, node_share
+from commwatch.probes.schedule import FIRST_SPREAD_SECONDS, ProbeSchedule, node_share
 from commwatch.service.timetable import Timetable
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node_page.records import ProbeStatus
@@ -81,6 +81,7 @@ class Probing:
         self._state = state
         self._store = store
         self._scheduler = scheduler
+        self._is_simulated = simulation is not None
         self._node = ProbeNode(settings, store, state.path, simulation, read)
         self._launcher = Launcher(procfs=Path(settings.paths.procfs), lock=ProbeLock(state.path / LOCK_FILE))
         self._records: dict[str, AnyRecord] = {}
@@ -115,7 +116,10 @@ class Probing:
     def _schedule(self, name: str) -> ProbeSchedule:
         if name not in self._schedules:
             interval, host = self._limits.definitions[name].interval, socket.gethostname()
-            self._schedules[name] = ProbeSchedule(interval, self._limits.start_delay, node_share(host, name))
+            # A simulated node loads nothing that others share: its daily probes follow one another from the start.
+            spread = 0.0 if self._is_simulated else FIRST_SPREAD_SECONDS
+            share = node_share(host, name)
+            self._schedules[name] = ProbeSchedule(interval, self._limits.start_delay, share, first_spread=spread)
         return self._schedules[name]
 
     async def run(self, name: str) -> None:
