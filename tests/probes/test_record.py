@@ -207,16 +207,16 @@ def test_low_bandwidth_at_its_edge(share: float, streak: int) -> None:
     assert probe.value("low_bandwidth_streak") == 0
 
 
-@pytest.mark.parametrize("expected", [None, replace(FIRM, source="model")])
-def test_a_model_makes_no_streak(expected: Expected | None) -> None:
-    """Without a configured or published value there is no low bandwidth, only a ratio where a model gives one."""
+@pytest.mark.parametrize("expected", [None, FIRM, replace(FIRM, source="model")])
+def test_every_expectation_makes_a_streak(expected: Expected | None) -> None:
+    """What a model expects is held against a result as well; where nothing is expected, nothing is low."""
     probe = Probe()
 
     probe.result(bandwidth=1.0, expected=expected)
 
-    assert probe.value("low_bandwidth_streak") is None
+    assert probe.value("low_bandwidth_streak") == (None if expected is None else 1)
     assert (probe.value("bandwidth_utilization_ratio") is None) == (expected is None)
-    assert not probe.record.suspicious
+    assert probe.record.suspicious == (expected is not None)
 
 
 def test_ratios_above_one_are_shown() -> None:

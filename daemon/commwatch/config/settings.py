@@ -300,7 +300,7 @@ class Probe(Section, frozen=True):
     bandwidth_bytes: Size = Size(0)
     """0: 64MiB with nccl, 4MiB with gloo; for pairs and host_copies 16MiB and 4MiB."""
     expected_bandwidth: Rate | None = None
-    """Bus bandwidth that this probe should give; else from the reference table, else from the model."""
+    """Bus bandwidth that this probe should give; else from the reference table, else learned, else from a model."""
     latency_limit: Duration | None = None
     """A small collective that takes longer is a spike whatever the baseline says; else a mark of the path counts."""
 

@@ -27,7 +27,7 @@ from commwatch_exporters.node.model import Probe
 _PAIR_RULES = pairs.PAIRS.rules
 _PROBE_RULES = tuple(
     rule for rule in probe.PROBE.rules
-    if rule.look in (probe.latency, probe.bandwidth, probe.below_model, probe.step, probe.drift, probe.imbalance)
+    if rule.look in (probe.latency, probe.bandwidth, probe.step, probe.drift, probe.imbalance)
 )  # fmt: skip
 """What a scan judges again; what counts over hours stays as the daemon has it."""
 _PAIR_CODES = {code for rule in _PAIR_RULES for code in rule.codes}

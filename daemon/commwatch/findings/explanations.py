@@ -25,7 +25,7 @@ Explanations: TypeAlias = Mapping[tuple[str, str], Explanation]
 Kind: TypeAlias = Literal["slow", "late", "failing", "wrong", "logged", "link"]
 
 SYMPTOMS: Mapping[Kind, tuple[str, ...]] = {
-    "slow": ("probe_bandwidth_low", "probe_below_model", "probe_step", "probe_drift", "probe_imbalance", "pair_slow",
+    "slow": ("probe_bandwidth_low", "probe_step", "probe_drift", "probe_imbalance", "pair_slow",
              "pairs_all_slow", "pair_nearer_slower", "part_suspect"),
     "late": ("probe_latency_high",),
     "failing": ("probe_failing", "probe_error_rate_rise"),
@@ -153,14 +153,14 @@ probes."""
 
 _AMONG_SYMPTOMS: Explanations = {
     **{(symptom, "part_suspect"): Explanation(0.5, "The pair matrix points at a part that this traffic uses.")
-       for symptom in ("probe_bandwidth_low", "probe_below_model", "probe_step", "probe_drift", "probe_imbalance",
+       for symptom in ("probe_bandwidth_low", "probe_step", "probe_drift", "probe_imbalance",
                        "nccl_timeouts")},
     **{(symptom, "pair_slow"): Explanation(0.45, "A ring runs at the speed of its weakest pair.", "peers")
-       for symptom in ("probe_bandwidth_low", "probe_below_model", "probe_step", "probe_drift", "probe_imbalance")},
+       for symptom in ("probe_bandwidth_low", "probe_step", "probe_drift", "probe_imbalance")},
     **{(symptom, "pair_nearer_slower"): Explanation(0.55, "A ring takes the near ways, the slow ones here.", "peers")
-       for symptom in ("probe_bandwidth_low", "probe_below_model")},
+       for symptom in ("probe_bandwidth_low",)},
     **{(symptom, "pairs_all_slow"): Explanation(0.35, "All traffic among GPUs uses the ways that are slow.", "peers")
-       for symptom in ("probe_bandwidth_low", "probe_below_model", "nccl_timeouts")},
+       for symptom in ("probe_bandwidth_low", "nccl_timeouts")},
     ("pair_nearer_slower", "part_suspect"): Explanation(0.6, "The pair matrix points at a part that the two share."),
     ("pair_slow", "pair_nearer_slower"): Explanation(
         0.6, "Even the way through the CPU is faster: what the two share under their switch is slow."),

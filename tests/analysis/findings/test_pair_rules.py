@@ -194,7 +194,7 @@ def test_a_probe_is_slow_by_a_near_pair_and_then_by_the_part_that_the_pair_share
     """The pair comes first: it can be avoided at once. Without a probe the pair is told, with the part as its cause."""
     seen_both = seen(four_cards(), matrix({(0, 1): 3e9}), suspect("pcie_switch", SWITCHES[0]))
     near, part = (Finding(one.code, one.component, "info", 0.0, one.evidence) for one in seen_both)
-    probe = Finding("probe_below_model", Component("probe", "all_reduce"), "warning", 0.0, ())
+    probe = Finding("probe_bandwidth_low", Component("probe", "all_reduce"), "warning", 0.0, ())
 
     [told] = join([probe, near, part])
     assert [cause.code for cause in told.causes] == ["pair_nearer_slower", "part_suspect"]

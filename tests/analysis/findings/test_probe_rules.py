@@ -72,17 +72,15 @@ def test_a_low_bandwidth_streak_counts_from_three_on() -> None:
     assert [(fact.value, fact.unit) for fact in found.evidence] == [(3, ""), (0.4, "ratio"), (4e10, "bytes_per_second")]
 
 
-@pytest.mark.parametrize(("source", "codes"), [("model", ["probe_below_model"]), ("reference", []), ("none", [])])
-def test_below_a_model_is_a_finding_of_its_own(source: str, codes: list[str]) -> None:
-    """What is configured or published has its streak; a model is only a hint."""
-    low = LIMITS.probe_bandwidth_utilization_low_ratio
+@pytest.mark.parametrize("source", ["configured", "reference", "learned", "model"])
+def test_a_low_bandwidth_says_what_its_expectation_rests_on(source: str) -> None:
+    """A model may be wrong for a machine, and the finding says so."""
+    numbers = merged(info(source), gauge("low_bandwidth_streak", LIMITS.probe_low_bandwidth_streak))
 
-    at, below = (
-        seen_by(rules.below_model, facts_of(merged(info(source), gauge("bandwidth_utilization_ratio", ratio))))
-        for ratio in (low, low - 0.001)
-    )
-    assert at == []
-    assert [one.code for one in below] == codes
+    [found] = seen_by(rules.bandwidth, facts_of(numbers))
+
+    assert found.detail.startswith("expected by ")
+    assert ("may be wrong" in found.detail) == (source == "model")
 
 
 def test_what_is_too_old_is_not_judged() -> None:

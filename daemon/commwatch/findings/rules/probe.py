@@ -27,6 +27,13 @@ DISTURBED = frozenset({"process_appeared", "scheduler_busy", "gpu_unknown"})
 """Reasons of cycles that began on a free node and had to give way."""
 _LOOPBACK = frozenset({"lo"})
 """What gloo's probes use: nothing of the GPUs."""
+_GROUNDS = {
+    "configured": "expected by the configuration",
+    "reference": "expected by published results",
+    "learned": "expected by the first good day of this node",
+    "model": "expected by a model of the topology, which may be wrong for this machine",
+}
+"""What an expectation rests on, by its source."""
 
 
 def latency(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -44,22 +51,14 @@ def latency(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 
 def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Probes with several results in a row below what is configured or published."""
+    """Probes with several results in a row below what is expected, whatever the expectation rests on."""
     for probe, streak in facts.each(Probe.low_bandwidth_streak):
         least = thresholds.probe_low_bandwidth_streak
         if streak >= least:
             in_a_row = Evidence("low results in a row", streak, "", least, "probe_low_bandwidth_streak")
             component = _component_of_low(facts, probe, thresholds)
-            yield Sighting("probe_bandwidth_low", component, (in_a_row, *_utilization(probe, thresholds)))
-
-
-def below_model(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Probes that reach less of what a model says than they should."""
-    for probe, ratio in facts.each(Probe.bandwidth_utilization_ratio):
-        low = ratio < thresholds.probe_bandwidth_utilization_low_ratio
-        if low and probe.expected_source == "model":
-            component = _component_of_low(facts, probe, thresholds)
-            yield Sighting("probe_below_model", component, _utilization(probe, thresholds))
+            detail = _GROUNDS.get(probe.expected_source, "")
+            yield Sighting("probe_bandwidth_low", component, (in_a_row, *_utilization(probe, thresholds)), detail)
 
 
 def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -291,13 +290,6 @@ PROBE = RuleSet(
             reads=(Probe.low_bandwidth_streak,),
             details=(Probe.bandwidth_utilization_ratio, *_RATES, *_COMPONENT, *_LOW_COPIES),
             thresholds=("probe_low_bandwidth_streak", "probe_bandwidth_utilization_low_ratio"),
-        ),
-        Rule(
-            below_model,
-            ("probe_below_model",),
-            reads=(Probe.bandwidth_utilization_ratio, Probe.info),
-            details=(*_RATES, *WAYS, *_LOW_COPIES),
-            thresholds=("probe_bandwidth_utilization_low_ratio",),
         ),
         Rule(
             failing,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 
-MODEL_OPENS_AFTER = 1800.0
-"""Seconds: at the default cycle of 15 min a result below a model has company by then."""
 _RATE_CLOSES_AFTER = 1800.0
 """Seconds: of few attempts each moves the share by points, so that it passes its mark more than once."""
 
@@ -27,23 +25,14 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         title="Bandwidth is far below what is expected",
         severity="warning",
         role="symptom",
-        meaning="Several results in a row stayed below the mark of what is configured or published for this hardware. "
-        "Training waits for communication on this node.",
+        meaning="Several results in a row stayed below the mark of what is expected: configured, published for this "
+        "hardware, learned on the first good day of this node, or else by a model. Training waits for communication on "
+        "this node.",
         next_step="Run commwatch probe and commwatch probe --pairs on the free node, and look at the causes listed; "
-        "commwatch topology shows links that are narrower than they should be.",
+        "commwatch topology shows links that are narrower than they should be. Where a model is the ground, compare "
+        "with a node of the same kind: if all give the same, set expected_bandwidth of the probe to it.",
         alert="CommwatchProbeBandwidthLow",
         opens_after=0.0,
-    ),
-    FindingCode(
-        name="probe_below_model",
-        title="Bandwidth is below what a model says",
-        severity="info",
-        role="symptom",
-        meaning="The last results stayed below what NCCL itself assumes for these links. A model may be wrong for "
-        "a machine: it is a hint.",
-        next_step="Compare with a node of the same kind; if this one is slower, look at the causes listed, else set "
-        "expected_bandwidth of the probe to what such nodes reach.",
-        opens_after=MODEL_OPENS_AFTER,
     ),
     FindingCode(
         name="probe_failing",

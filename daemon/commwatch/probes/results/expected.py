@@ -35,7 +35,7 @@ class Expected:
 
     @property
     def is_firm(self) -> bool:
-        """Whether falling short of it may make a streak: what a model says is a hint only."""
+        """Whether pairs that all fall short of it are slow: a model may be wrong for a machine as a whole."""
         return self.source != "model"
 
 

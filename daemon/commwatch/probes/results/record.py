@@ -162,7 +162,7 @@ class ProbeRecord:
         if latency is not None:
             self._judge_latency(latency, now)
         for rate in rates:
-            self._follow(rate.course, rate.seconds, good=not self._is_low(rate.utilization, rate.expected), now=now)
+            self._follow(rate.course, rate.seconds, good=not self._is_low(rate.utilization), now=now)
         self._judge_bandwidth(self.history.last, now)
 
     def _last_result(
@@ -210,15 +210,14 @@ class ProbeRecord:
             self.history.latency_judged_at = now
 
     def _judge_bandwidth(self, last: LastResult, now: float) -> None:
-        if self._is_low(last.utilization, last.expected):
+        if self._is_low(last.utilization):
             self.suspicious = True
             self.history.bandwidth_streak = self.history.bandwidth_streak.bad(now, self._rules.streak_gap_seconds)
         else:
             self.history.bandwidth_streak = self.history.bandwidth_streak.good()
 
-    def _is_low(self, utilization: float | None, expected: Expected | None) -> bool:
-        firm = expected is not None and expected.is_firm
-        return firm and utilization is not None and utilization < self._rules.low_bandwidth_ratio
+    def _is_low(self, utilization: float | None) -> bool:
+        return utilization is not None and utilization < self._rules.low_bandwidth_ratio
 
     def _follow(self, name: str, seconds: float, *, good: bool, now: float) -> None:
         """Take a time into its course; the result that completes a step is suspicious, those after it are not."""
@@ -298,7 +297,7 @@ class ProbeRecord:
             return values
         rule, courses = self._rules.drift, self.history.courses
         bandwidths = [course for name, course in courses.items() if name != LATENCY and last is not None]
-        firm = last is not None and last.expected is not None and last.expected.is_firm
+        judged = last is not None and last.utilization is not None
         return values | {
             "last_bus_bandwidth_bytes_per_second": None if last is None else last.bus_bandwidth,
             "last_algorithm_bandwidth_bytes_per_second": None if last is None else last.algorithm_bandwidth,
@@ -306,7 +305,7 @@ class ProbeRecord:
                 last.expected.bytes_per_second if last is not None and last.expected is not None else None
             ),
             "bandwidth_utilization_ratio": None if last is None else last.utilization,
-            "low_bandwidth_streak": self.history.bandwidth_streak.count if firm else None,
+            "low_bandwidth_streak": self.history.bandwidth_streak.count if judged else None,
             "bandwidth_drift_ratio": _worst(course.drift_ratio(rule) for course in bandwidths),
             "bandwidth_step_ratio": _worst(course.step_ratio(rule) for course in bandwidths),
             "rank_balance_ratio": None if last is None else last.balance,

@@ -25,7 +25,7 @@ from commwatch.probes.results.pair_record import (
 from commwatch.probes.results.record import LatencyCourse, ProbeHistory, ProbeRecord, rules_of
 from commwatch.probes.results.streak import is_current
 from commwatch.state.directory import StateDirectory
-from commwatch.units import format_rate, format_seconds
+from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch_exporters.node_page.records import ProbeStatus, Trend
 
 _MOST_SUSPECTS = 2
@@ -167,6 +167,9 @@ def last_words(record: AnyRecord, now: float) -> str:
         parts.append(f"slowest GPU {slowest.gpu.gpu} {way}: {format_rate(slowest.bytes_per_second)}")
     elif last.bus_bandwidth is not None:
         parts.append(f"bus bandwidth {format_rate(last.bus_bandwidth)}")
+    if last.expected is not None and last.utilization is not None:
+        of = f"{format_rate(last.expected.bytes_per_second)} ({last.expected.source})"
+        parts.append(f"{format_percent(last.utilization)} of {of}")
     return ", ".join(parts)
 
 
