@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from commwatch.config import settings
@@ -12,6 +13,7 @@ from commwatch.config.thresholds import load_thresholds
 from commwatch.probes.plan import Skipped, Yielded
 from commwatch.probes.results.baseline import SpikeRule
 from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.record import LatencyCourse, rules_of
 from probes.recorded import FIRM, GPUS, RULES, Probe
 from probes.results import MIB, measured, plan_of
@@ -350,3 +352,48 @@ def test_rules_are_the_thresholds_in_force() -> None:
     rules = rules_of(settings.Probe(latency_limit=settings.Duration(0.015)), load_thresholds(None))
 
     assert rules == replace(RULES, spike=SpikeRule(6.0, 1.5, absolute_seconds=0.015))
+
+
+MODEL = replace(FIRM, source="model")
+
+
+def learned_of(probe: Probe) -> str:
+    """Where the last expectation came from."""
+    last = probe.record.history.last
+    assert last is not None
+    assert last.expected is not None
+    return last.expected.source
+
+
+def test_the_first_good_day_takes_the_place_of_a_model() -> None:
+    """After a day the 90th percentile is expected, over a restart and another NCCL; a model is asked no more."""
+    probe = Probe()
+    for turn in range(98):
+        probe.result(bandwidth=1e-2 if turn % 5 else 8e-3, expected=MODEL)
+
+    probe.result(expected=MODEL)
+    again = Probe(history=msgspec.json.decode(msgspec.json.encode(probe.record.history), type=ProbeHistory))
+    again.steps(1e-3, 8e-3 / 0.55, expected={1: MODEL}, nccl_version="2.99.1")
+
+    assert learned_of(probe) == learned_of(again) == "learned"
+    assert again.value("bandwidth_utilization_ratio") == pytest.approx(0.55)
+    assert again.value("low_bandwidth_streak") == 1
+
+
+def test_a_node_that_is_low_from_its_first_day_is_not_learned() -> None:
+    """What a fault leaves of the bandwidth never becomes what is expected."""
+    probe = Probe()
+
+    for _ in range(120):
+        probe.result(bandwidth=2e-2, expected=MODEL)
+
+    assert learned_of(probe) == "model"
+    assert probe.value("low_bandwidth_streak") == 120
+
+
+def test_what_is_published_is_not_replaced() -> None:
+    """A configured or published value stands above what a node has shown."""
+    probe = Probe().baseline(120)
+
+    assert learned_of(probe) == FIRM.source
+    assert probe.record.history.learned == {}

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from commwatch.diagnosis.known import Known
 
 _LOW = "probe_bandwidth_utilization_low_ratio"
-_SOURCES = {"configured": "expected_bandwidth in the configuration", "reference": "published results", "model": "model"}
+_SOURCES = {
+    "configured": "expected_bandwidth in the configuration",
+    "reference": "published results",
+    "learned": "the first good day of this node",
+    "model": "model",
+}
 
 _NO_PROBE = "no probe measures it"
 _FULL_SCAN = "commwatch diagnose --full-scan measures it now"

@@ -12,9 +12,24 @@ from structlog.testing import capture_logs
 from commwatch.config import settings
 from commwatch.config.settings import Probe
 from commwatch.probes.plan import Failed
+from commwatch.probes.schedule import BURST_CYCLES, BURST_SECONDS
 from commwatch_exporters.node_page.records import ProbeStatus
 from core.probing.probed import OF_LAST_RESULT, Node, ScriptedLauncher
 from support.core import Clock, in_loop
+
+
+@pytest.fixture
+def after_the_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cycle is brought forward for want of results."""
+    monkeypatch.setattr("commwatch.probes.schedule.BURST_CYCLES", 0)
+
+
+def test_a_node_without_results_gathers_them_in_a_burst(node: Node) -> None:
+    """Until there are enough for a baseline; a node that has them goes on at its interval."""
+    node.cycle(times=BURST_CYCLES + 1)
+
+    assert [delay for _, delay in node.jobs.moved][:BURST_CYCLES] == [BURST_SECONDS] * BURST_CYCLES
+    assert node.jobs.moved[BURST_CYCLES][1] > BURST_SECONDS
 
 
 def test_occupancy_is_kept_within_its_budget(tmp_path: Path, clock: Clock, launcher: ScriptedLauncher) -> None:
@@ -31,6 +46,7 @@ def test_occupancy_is_kept_within_its_budget(tmp_path: Path, clock: Clock, launc
     assert node.value("attempts_total") == 2
 
 
+@pytest.mark.usefixtures("after_the_burst")
 @pytest.mark.parametrize("bad", ["slow", "failed"])
 def test_a_suspicious_result_brings_the_next_cycle_forward_at_most_twice_an_hour(node: Node, bad: str) -> None:
     """To 30 s, so that three in a row are seen within minutes; then the interval holds until the hour is over."""
@@ -58,6 +74,7 @@ def test_a_suspicious_result_brings_the_next_cycle_forward_at_most_twice_an_hour
     assert node.jobs.moved == [early]
 
 
+@pytest.mark.usefixtures("after_the_burst")
 def test_a_good_result_needs_no_second_look(node: Node) -> None:
     """Nothing is brought forward after a good cycle, nor by a skip of its own."""
     node.cycle()
@@ -80,6 +97,7 @@ def test_a_probe_that_is_due_soon_anyway_is_not_moved(tmp_path: Path, clock: Clo
     assert len(node.jobs.moved) == 1  # the spread after the first cycle
 
 
+@pytest.mark.usefixtures("after_the_burst")
 def test_nodes_part_company_after_their_first_cycle(
     tmp_path: Path, clock: Clock, launcher: ScriptedLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +117,7 @@ def test_nodes_part_company_after_their_first_cycle(
     assert max(delays) - min(delays) > 225
 
 
+@pytest.mark.usefixtures("after_the_burst")
 def test_a_suspicious_first_result_comes_before_the_spread(node: Node) -> None:
     """The second look is taken first; the time of one's own follows the first good cycle."""
     node.launcher.results = [node.launcher.failed]

@@ -47,7 +47,7 @@ def ranks_of(probe: Probe) -> int:
 
 def is_firm(probe: Probe) -> bool:
     """Whether what is expected of a probe is more than the word of a model."""
-    return probe.expected_source in ("configured", "reference")
+    return probe.expected_source in ("configured", "reference", "learned")
 
 
 def is_since(probe: Probe, since: float) -> bool:

@@ -1,4 +1,7 @@
-"""What a probe should give: configured, from published results, or from a model over the topology."""
+"""What a probe should give: configured, from published results, or from a model over the topology.
+
+The record of a probe puts what it has learned in the place of a model's value.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from commwatch.node.topology.reach import GpuPaths
     from commwatch.probes.plan import Backend, Operation, Step
 
-ExpectedSource: TypeAlias = Literal["configured", "reference", "model"]
+ExpectedSource: TypeAlias = Literal["configured", "reference", "learned", "model"]
 
 _BASE_SECONDS = 8.4e-6
 _NVLINK_STEP_SECONDS = 3.4e-6

@@ -10,6 +10,7 @@ from commwatch.probes.gate.budget import Occupied
 from commwatch.probes.plan import Backend
 from commwatch.probes.results.drift import Course
 from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.learned import LearnedRate
 from commwatch.probes.results.streak import Streak
 from commwatch.state.records import Timestamp
 
@@ -107,6 +108,9 @@ class ProbeHistory(msgspec.Struct):
     latency_mark: float | None = None
     """Seconds, of the path of the last result; None where there is none, and before the first result."""
     bandwidth_streak: Streak = Streak()
+    learned: dict[str, LearnedRate] = {}
+    """By operation, GPU model, ranks and size. Not by versions and settings: a change of these that costs so much is to
+    be seen."""
     last: LastResult | None = None
     last_completion_at: Timestamp | None = None
     occupied: list[Occupied] = []

@@ -25,6 +25,7 @@ from commwatch.probes.results.histogram import LatencyHistogram
 from commwatch.probes.results.history import Conditions, GpuName, LastResult, ProbeHistory, SlowestRank
 from commwatch.probes.results.judgement import JudgementRules, rules_of
 from commwatch.probes.results.latency_mark import latency_mark
+from commwatch.probes.results.learned import LearnedRate
 from commwatch.probes.results.rates import Rate, balance_of_ranks, copies_of, leading, name_of, rates_of, scaling_of
 from commwatch.probes.results.streak import Streak, is_current
 from commwatch_exporters.snapshot import Value
@@ -99,6 +100,8 @@ class ProbeRecord:
         gpus: Sequence[GpuName],
         now: float,
         paths: GpuPaths | None = None,
+        *,
+        gpu_model: str = "",
     ) -> None:
         """Take in the outcome of a cycle.
 
@@ -108,6 +111,7 @@ class ProbeRecord:
             gpus: those of the plan, by rank; empty without GPUs.
             now: seconds since 1970.
             paths: what lies between the GPUs of the plan; None where not known.
+            gpu_model: of all GPUs of the plan; empty where they differ or it is not known.
 
         Raises:
             ValueError: a result of another backend than the one that the name stands for.
@@ -118,7 +122,7 @@ class ProbeRecord:
         if result.occupied_seconds:
             self.history.occupied = [*recent(self.history.occupied, now), Occupied(now, gpu_seconds)]
         if isinstance(result, Measured):
-            self._measured(result, expected, gpus, now, paths)
+            self._measured(result, self._with_learned(expected, gpu_model), gpus, now, paths, gpu_model)
         elif isinstance(result, Failed):
             self._failed(result.reason, now)
 
@@ -148,6 +152,7 @@ class ProbeRecord:
         gpus: Sequence[GpuName],
         now: float,
         paths: GpuPaths | None,
+        gpu_model: str,
     ) -> None:
         self.history.last_completion_at = result.finished_at
         self.suspicious = False
@@ -164,6 +169,7 @@ class ProbeRecord:
         for rate in rates:
             self._follow(rate.course, rate.seconds, good=not self._is_low(rate.utilization), now=now)
         self._judge_bandwidth(self.history.last, now)
+        self._learn(self.history.last, now, gpu_model)
 
     def _last_result(
         self, result: Measured, latency: float | None, rates: Sequence[Rate], gpus: Sequence[GpuName]
@@ -215,6 +221,27 @@ class ProbeRecord:
             self.history.bandwidth_streak = self.history.bandwidth_streak.bad(now, self._rules.streak_gap_seconds)
         else:
             self.history.bandwidth_streak = self.history.bandwidth_streak.good()
+
+    def _subject(self, gpu_model: str) -> str:
+        """What is learned of: other operations, GPUs, ranks or sizes are another matter."""
+        return f"{self._plan.measure} {gpu_model} x{self._plan.ranks} {self._plan.bandwidth_bytes}"
+
+    def _with_learned(self, expected: Mapping[int, Expected], gpu_model: str) -> Mapping[int, Expected]:
+        """Of a collective: what was learned in the place of what a model says."""
+        learned = self.history.learned.get(self._subject(gpu_model))
+        if learned is None or learned.settled is None:
+            return expected
+        own = Expected(learned.settled, "learned", "90th percentile of the first good day of this node")
+        return {place: own if one.source == "model" else one for place, one in expected.items()}
+
+    def _learn(self, last: LastResult, now: float, gpu_model: str) -> None:
+        """Learn from a good result of a collective for which there is a model only: it keeps out what is broken."""
+        if not self._has_latency or last.bus_bandwidth is None or self._is_low(last.utilization):
+            return
+        if last.expected is not None and last.expected.source == "model":
+            subject = self._subject(gpu_model)
+            known = self.history.learned.get(subject, LearnedRate(now))
+            self.history.learned = {**self.history.learned, subject: known.after(last.bus_bandwidth, now)}
 
     def _is_low(self, utilization: float | None) -> bool:
         return utilization is not None and utilization < self._rules.low_bandwidth_ratio

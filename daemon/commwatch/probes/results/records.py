@@ -55,7 +55,9 @@ def take_outcome(
     if isinstance(record, PairRecord):
         record.apply_pairs(result, surroundings(prospect, probe), now)
     else:
-        record.apply(result, prospect.expected(probe), prospect.names, now, prospect.paths)
+        paths = prospect.paths
+        gpu_model = "" if paths is None else paths.common_name(range(prospect.plan.ranks))
+        record.apply(result, prospect.expected(probe), prospect.names, now, paths, gpu_model=gpu_model)
 
 
 def surroundings(prospect: Prospect, probe: settings.Probe) -> PairSurroundings:
