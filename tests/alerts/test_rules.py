@@ -36,7 +36,7 @@ OTHER_CASES = {
 
 SEVERITIES = {
     "critical": {
-        "GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped", "DaemonAbsent",
+        "PartsNeverSeen", "GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped", "DaemonAbsent",
         "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "NvlinkRecoveryFailed", "PcieFatal",
         "RdmaPortDown", "ProbeWrongResult", "FaultOnManyNodes",
     },
@@ -50,7 +50,8 @@ SEVERITIES = {
         "PcieRetrained", "PcieNonfatal", "PcieCorrected", "RdmaPortMissing", "RdmaPortFlapping", "RdmaPortSlow",
         "RdmaErrors", "RdmaPacketsRefused", "RdmaCounterSaturated", "RdmaRetransmitting", "RdmaDropping",
         "EthernetDown", "EthernetFlapping", "EthernetSlow", "EthernetErrors", "EthernetModuleFault",
-        "EthernetPauseStorm", "ProbeFailing", "PartSuspect", "PairSlow", "NcclErrors", "NcclSettingHarmful",
+        "EthernetPauseStorm", "PortsNeverSeen", "ProbeFailing", "PartSuspect", "PairSlow", "NcclErrors",
+        "NcclSettingHarmful",
         "WorkerStuck", "WorkerRestarting", "ConfigReloadFailing", "RuleFailing",
         "ProbeBandwidthBelowPeers", "ProbeLatencyAbovePeers", "SoftwareFaultOnManyNodes",
     },

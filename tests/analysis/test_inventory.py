@@ -209,6 +209,26 @@ def test_configured_totals_come_first() -> None:
     assert subject.expected() == {"gpu": 8, "nvlink": 0, "pcie_lane": 64, "rdma_port": None, "ethernet_port": 1}
 
 
+def test_what_is_configured_and_was_never_here() -> None:
+    """At the first observation; a GPU that something else names, and what it takes with it, are not missing besides."""
+    subject = inventory(configured={"gpu": 5, "nvlink": 10, "pcie_lane": 80, "ethernet_port": 1})
+    watch(subject, FOUR, 0, 0)
+
+    assert subject.never_seen(0) == {"gpu": 1, "nvlink": 0, "pcie_lane": 0, "ethernet_port": 0}
+    assert subject.never_seen(faulty_strangers=1)["gpu"] == 0
+
+
+def test_what_was_learned_and_is_gone_was_seen() -> None:
+    """Its own series name it; of what was not read nothing is said."""
+    subject = inventory(configured={"gpu": 4, "nvlink": 8})
+    watch(subject, FOUR, 0, 600)
+    subject.observe(node(*(gpu(number) for number in range(3))), 660)
+    assert subject.never_seen(0) == {"gpu": 0, "nvlink": 0}
+
+    subject.observe(Observation(gpus=None, ports=None), 720)
+    assert subject.never_seen(0) == {"gpu": None, "nvlink": None}
+
+
 def test_interfaces_are_learned_with_their_speed() -> None:
     """A port that was up is expected at its speed, also when it goes down or away; one never up is not."""
     subject = inventory()

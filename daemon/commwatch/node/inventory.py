@@ -15,7 +15,7 @@ from commwatch.node.inventory_ports import (
     ports_up,
 )
 from commwatch.node.inventory_state import GpuRecord, InventoryState, Learned
-from commwatch.node.observation import Observation, SeenGpu
+from commwatch.node.observation import Observation, SeenGpu, SeenPort
 from commwatch.node.utilisation import NvlinkExpectation
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
@@ -148,6 +148,42 @@ class Inventory:
             "ethernet_port": None if ports is None else ports_up(self.state.ports, ports),
         }
 
+    def never_seen(self, faulty_strangers: int) -> dict[Kind, int | None]:
+        """Parts that the configuration asks for and that were neither learned nor are here, by configured kind.
+
+        What was learned and is gone now has series of its own that name it; of these parts nothing else is known.
+
+        Args:
+            faulty_strangers: GPUs that were never read whole and whose state is known: something else names them.
+        """
+        present = self.present()
+        known = {**self._known_of_gpus(), "rdma_port": _known_ports(self.state.rdma_ports, self._seen.rdma_ports),
+                 "ethernet_port": _known_ports(self.state.ports, self._seen.ports)}  # fmt: skip
+        gpus, absent_gpus = self._configured.get("gpu", 0), 0
+        if gpus:
+            absent_gpus = max(0, gpus - known["gpu"])
+            known["gpu"] += faulty_strangers
+        # The links and lanes of GPUs that were never seen are not missing besides.
+        for kind in ("nvlink", "pcie_lane"):
+            known[kind] += self._configured.get(kind, 0) * absent_gpus // max(gpus, 1)
+        return {
+            kind: None if present[kind] is None else max(0, asked - known[kind])
+            for kind, asked in self._configured.items()
+        }
+
+    def _known_of_gpus(self) -> dict[str, int]:
+        """GPUs, NVLinks and PCIe lanes that were learned or are here."""
+        gpus = links = lanes = 0
+        for uuid, record in self.state.gpus.items():
+            here = self._here.get(uuid)
+            if record.is_replaced or (here is None and record.presence.expected is None):
+                continue
+            gpus += 1
+            up = here.links_up if here is not None else None
+            links += len(record.expected_links().keys() | (up or {}).keys())
+            lanes += int(max(record.pcie_lanes.expected or 0, (here.pcie_lanes if here is not None else None) or 0))
+        return {"gpu": gpus, "nvlink": links, "pcie_lane": lanes}
+
     def nvlink_expectation(self, pci_bus_id: str) -> NvlinkExpectation | None:
         """The NVLinks that the GPU in a slot should have, while none was learned those that are up; None for none."""
         for uuid, record in self.state.gpus.items():
@@ -182,11 +218,13 @@ class Inventory:
         """The same of an RDMA port, named as ``mlx5_0:1``."""
         return expected_speed(self.state.rdma_ports, port)
 
-    def block(self, time: float) -> Block:
-        """What is expected and what is present, as the metrics of the inventory."""
+    def block(self, time: float, faulty_strangers: int = 0) -> Block:
+        """What is expected and what is present, as the metrics of the inventory; arguments as for ``never_seen``."""
         expected, present = self.expected(), self.present()
         readings: dict[Series, Value] = {("commwatch_expected", (kind,)): expected[kind] for kind in KINDS}
         readings.update({("commwatch_present", (kind,)): present[kind] for kind in KINDS})
+        never_seen = self.never_seen(faulty_strangers)
+        readings.update({("commwatch_never_seen", (kind,)): number for kind, number in never_seen.items()})
         for uuid, record in self.state.gpus.items():
             is_known = uuid in self._here or record.presence.expected is not None
             if is_known and not record.is_replaced:
@@ -255,6 +293,11 @@ def _port_readings(family: str, labels: tuple[str, ...], record: Learned) -> dic
         (f"commwatch_{family}_expected", labels): 1,
         (f"commwatch_{family}_speed_expected_bytes_per_second", labels): record.expected or None,
     }
+
+
+def _known_ports(records: Mapping[str, Learned], seen: Mapping[str, SeenPort] | None) -> int:
+    """Ports that were learned or are up."""
+    return len({*expected_ports(records), *(name for name, port in (seen or {}).items() if port.is_up)})
 
 
 def _pcie_capacity(record: GpuRecord) -> float | None:

@@ -127,7 +127,9 @@ class Pipeline:
         self._states = gpu_states(known, seen, absences, self._suspects())
         if learned := self._inventory.observe(seen.without(not_working(self._states)), now):
             log.info("learned what to expect", what=learned)
-        self._store.put("inventory", "", self._inventory.block(now), float("inf"))
+        strangers = self._states.keys() - {(str(gpu.index), gpu.pci_bus_id) for gpu in known}
+        faulty_strangers = sum(self._states[one] != 0 for one in strangers)
+        self._store.put("inventory", "", self._inventory.block(now, faulty_strangers), float("inf"))
         self._store.put("gpu_state", "", state_block(self._states, known, seen, now), float("inf"))
         self._uses.drop_absent()
         self._shares.drop_absent()

@@ -13,4 +13,7 @@ ROWS: tuple[Metric, ...] = (
     gauge("present", "kind",
           "Parts of one kind that are here and up: gpu, nvlink, pcie_lane, rdma_port, ethernet_port.",
           "gpu_info, nvlink_link_state, pcie_link_width_lanes, rdma_port_state and ethernet_carrier of working parts"),
+    gauge("never_seen", "kind",
+          "Parts of one kind that the configuration expects and that were neither learned nor are here and up.",
+          "inventory.expected less the parts that are here and those in the state directory; absent without it"),
 )

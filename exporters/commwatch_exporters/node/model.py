@@ -433,6 +433,7 @@ class Inventory(Part):
     kind = Word()
     present = Number("present")
     expected = Number("expected")
+    never_seen = Number("never_seen")
 
 
 class Collector(Part):

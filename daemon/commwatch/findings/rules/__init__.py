@@ -7,6 +7,7 @@ from commwatch.findings.rules.ethernet import ETHERNET
 from commwatch.findings.rules.ethernet_traffic import ETHERNET_TRAFFIC
 from commwatch.findings.rules.fabric import FABRIC
 from commwatch.findings.rules.gpu import GPU
+from commwatch.findings.rules.inventory import INVENTORY
 from commwatch.findings.rules.jobs import JOBS
 from commwatch.findings.rules.kernel import KERNEL
 from commwatch.findings.rules.nvlink import NVLINK
@@ -22,6 +23,7 @@ from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.findings.rules.settings import SETTINGS
 
 RULE_SETS: tuple[RuleSet, ...] = (
+    INVENTORY,
     GPU,
     FABRIC,
     NVLINK,
