@@ -53,12 +53,12 @@ from commwatch.generate.dashboards.words import (
 _MISSING = 'sum(clamp_min(commwatch_expected{{@node@, kind="{kind}"}} - commwatch_present{{@node@, kind="{kind}"}}, 0))'
 
 
-def _missing(title: str, kind: str, severity: str, alert: str, needs: str) -> Stat:
+def _missing(title: str, kind: str, severity: str, alert: str, never_seen: str, needs: str) -> Stat:
     return Stat(
         title=title,
         description=f"{title}: expected by configuration or because they were stable, and not here and up now.",
         queries=(Query(_MISSING.format(kind=kind), due="with RDMA" if kind == "rdma_port" else "always"),),
-        scale=any_is_bad(severity, alert), no_data=needs,
+        scale=any_is_bad(severity, alert), no_data=needs, alerts=(never_seen,),
     )  # fmt: skip
 
 
@@ -78,9 +78,11 @@ _VERDICT = PanelRow("Verdict", (
                      " @score_good_ratio:percent@ and up good.",
          queries=(Query("commwatch_communication_score_ratio{@node@}"),), unit="percentunit", scale=SCORE,
          no_data=STAT_PROBES),
-    _missing("GPUs missing", "gpu", "critical", "CommwatchGpuLost", "Needs the NVIDIA driver."),
-    _missing("NVLinks missing", "nvlink", "critical", "CommwatchNvlinkDown", STAT_NVLINK),
-    _missing("RDMA ports missing", "rdma_port", "critical", "CommwatchRdmaPortDown", "Needs RDMA ports."),
+    _missing("GPUs missing", "gpu", "critical", "CommwatchGpuLost", "CommwatchPartsNeverSeen",
+             "Needs the NVIDIA driver."),
+    _missing("NVLinks missing", "nvlink", "critical", "CommwatchNvlinkDown", "CommwatchPartsNeverSeen", STAT_NVLINK),
+    _missing("RDMA ports missing", "rdma_port", "critical", "CommwatchRdmaPortDown", "CommwatchPortsNeverSeen",
+             "Needs RDMA ports."),
     Stat(title="Maintenance",
          description="Whether the daemon is paused: it then reads no driver, and alerts are silenced.",
          queries=(Query("max(commwatch_maintenance{@node@})"),),

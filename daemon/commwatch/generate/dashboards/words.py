@@ -97,15 +97,18 @@ ALERT_TABLE_LINKS = {"alertname": "@runbooks@/${__value.raw}.md", "instance": NO
 _ABOUT = (
     "fault", "software", "gpu_model", "collector", "worker", "rule", "service", "check", "component", "counter",
     "reason", "direction", "aspect", "role", "kind", "element", "src", "dst", "backend", "sign", "what", "xid", "sxid",
-    "message", "category", "variable", "remark", "digest",
+    "message", "category", "variable", "remark", "digest", "expected_source",
 )  # fmt: skip
 """Labels of alerts that have no column of their own."""
 FIRING = f"""
     1000 * max by (cluster, job, instance, alertname, severity, simulated, gpu, link, device, port, probe, about) (
       label_join(
-        ALERTS_FOR_STATE{{@alerts@, severity=~"critical|warning"}}
-        and ignoring (alertstate)
-        ALERTS{{@alerts@, alertstate="firing", severity=~"critical|warning"}},
+        label_replace(
+          ALERTS_FOR_STATE{{@alerts@, severity=~"critical|warning"}}
+          and ignoring (alertstate)
+          ALERTS{{@alerts@, alertstate="firing", severity=~"critical|warning"}},
+          "fault", "", "instance", ".+"
+        ),
         "about", " ", {", ".join(f'"{label}"' for label in _ABOUT)}
       )
     )

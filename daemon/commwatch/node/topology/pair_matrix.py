@@ -6,8 +6,6 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from commwatch.state.records import Timestamp
-
 FORMAT: Final = "commwatch-pairs/1"
 
 Quantity: TypeAlias = Literal["latency", "bandwidth", "both_ways"]
@@ -66,7 +64,7 @@ class PairMatrix(msgspec.Struct, frozen=True, kw_only=True):
     """One cycle over all pairs; what ``--json`` prints and ``commwatch heatmap`` reads back."""
 
     format: Literal["commwatch-pairs/1"] = FORMAT
-    taken_at: Timestamp
+    taken_at: float
     """Seconds since 1970."""
     backend: str
     nccl_version: str = ""

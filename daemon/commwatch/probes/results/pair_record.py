@@ -21,7 +21,7 @@ from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.judgement import JudgementRules
 from commwatch.probes.results.record import ProbeRecord, Reading
 from commwatch.probes.results.streak import is_current
-from commwatch.state.records import decode
+from commwatch.state.records import Timestamp, decode
 
 log = structlog.get_logger("commwatch.probing")
 
@@ -115,9 +115,10 @@ def _check_places(matrices: Iterable[PairMatrix]) -> None:
     """Whether every cell is between two of the ends: a file may be damaged and yet have the right types.
 
     Raises:
-        ValueError: one is not.
+        ValueError: one is not, or a matrix was taken at no time.
     """
     for matrix in matrices:
+        msgspec.convert(matrix.taken_at, Timestamp)
         places = range(len(matrix.endpoints))
         for cell in matrix.cells:
             if cell.source not in places or cell.destination not in places:
