@@ -7,6 +7,7 @@ from statistics import quantiles
 import msgspec
 
 from commwatch.probes.results.drift import KEPT_RESULTS, REFERENCE_SPREAD_SECONDS
+from commwatch.state.records import Timestamp
 
 FEWEST = 20
 """Results that are learned from, at least."""
@@ -15,7 +16,7 @@ FEWEST = 20
 class LearnedRate(msgspec.Struct, frozen=True):
     """Bandwidths of the first day, and what they come to. A node that is low from the start on has no good ones."""
 
-    since: float
+    since: Timestamp
     """Of the first one, seconds since 1970."""
     rates: tuple[float, ...] = ()
     """Bus bandwidths, bytes per second; empty once it is settled."""
