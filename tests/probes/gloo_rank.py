@@ -16,16 +16,18 @@ from commwatch.probes.cycle.rank_calls import Call
 from commwatch.probes.cycle.rank_torch import TorchGroup
 from commwatch.probes.plan import RankPlan, Step
 
-SLOW_SECONDS = 0.05
+SLOW_SECONDS = 0.1
 """Well above what a busy machine adds to a call, or takes from one whose clock it starts late."""
-MOST_TIMINGS = 5
+MOST_TIMINGS = 20
 
 
 def tampered(group: TorchGroup, plan: RankPlan) -> object:
     """What becomes of calls that are slow, and of such as deliver a wrong bit."""
     group.rendezvous()
     group.first_call()
-    return {"flipped": flipped(group, plan), "slowed": slowed(group, plan), "reasons": reasons(group, plan)}
+    wrong = flipped(group, plan)  # before the calls are slow
+    times = slowed(group, plan)
+    return {"flipped": wrong, "held": SLOW_SECONDS, "slowed": times, "reasons": reasons(group, plan)}
 
 
 def flipped(group: TorchGroup, plan: RankPlan) -> list[tuple[bool, bool, bool]]:
