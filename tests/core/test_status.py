@@ -83,7 +83,7 @@ def test_an_engine_that_has_not_run_has_nothing_to_tell(running: Engine) -> None
     before = told(running)
 
     assert (before.version, before.facts, before.notices, before.probes) == (__version__, (), (), [])
-    assert (before.looked, before.score, before.pairs, before.findings) == (False, None, None, [])
+    assert (before.verdict.word, before.score, before.pairs, before.findings) == ("Unknown", None, None, [])
     assert [one.name for one in before.collectors] == [*running.collection.collectors]
     assert {(one.success, one.age_seconds, one.last_error) for one in before.collectors} == {(None, None, "")}
 
@@ -253,11 +253,11 @@ def test_a_part_is_marked_with_the_gravest_that_is_said_of_it() -> None:
 
 
 def test_nothing_wrong_is_said_too(running: Engine, clock: Clock) -> None:
-    """Once the rules have looked; a rule that fails is no good sign."""
+    """Once the rules have looked, although no GPU is known here."""
     running.verdict.looked_at = clock.time()
 
     said = told(running)
-    assert (said.looked, said.findings) == (True, [])
+    assert (said.verdict.line, said.findings) == ("no GPU is known on this node", [])
     assert said.score is not None
     assert (said.score.ratio, said.score.word) == (None, "not measured")
 
@@ -268,15 +268,6 @@ def test_rules_that_failed_are_named(running: Engine, monkeypatch: pytest.Monkey
 
     said = told(running)
     assert said.notices == ("2 rules failed, so that what they look for is not known: gpu_lost, nvlink_down.",)
-    assert said.doubt == "2 rules failed"
-
-
-def test_an_old_look_is_a_doubt(running: Engine, clock: Clock) -> None:
-    """Rules that do not come to their end say nothing of now."""
-    ages = (None, 10.0, 61.0)
-    for age, doubt in zip(ages, ("", "", "the rules ran last 61 s ago"), strict=True):
-        running.verdict.looked_at = None if age is None else clock.time() - age
-        assert told(running).doubt == doubt
 
 
 def test_the_last_pairs_are_shown_while_they_are_young(running: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -348,10 +348,10 @@ def test_the_page_names_a_bounded_number(node: Node) -> None:
 def test_further_readings_stand_beside_the_findings(node: Node) -> None:
     """One set of them that fails is counted, and takes neither the findings nor the others with it."""
 
-    def ratio(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[str, tuple[str, ...], Value]]:
+    def ratio(facts: Facts, thresholds: Thresholds, findings: object) -> Iterable[tuple[str, tuple[str, ...], Value]]:
         yield ("commwatch_gpu_busy", ("0", SLOTS[0]), len(list(facts.each(NvLink.state))))
 
-    def broken(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[str, tuple[str, ...], Value]]:
+    def broken(facts: Facts, thresholds: Thresholds, findings: object) -> Iterable[tuple[str, tuple[str, ...], Value]]:
         raise KeyError("no such part")
 
     node.start(readings=(broken, ratio))

@@ -267,4 +267,4 @@ def test_the_report_has_the_permissions_of_any_output(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("x")
 
     assert (tmp_path / "x.html").stat().st_mode == (tmp_path / "plain").stat().st_mode
-    assert "Degraded" in (tmp_path / "x.html").read_text()
+    assert "Warning: " in (tmp_path / "x.html").read_text()

@@ -20,7 +20,7 @@ def test_a_node_whose_gpus_reach_each_other_slowly_is_refused_with_the_step_to_e
     """Eight A10G of a cloud: 100 ms alone, 30 s with eight."""
     said = answer(gpus(8, A10G), probe("all_reduce", 0.82e9, 12e9, ranks=8), alone=0.1)
 
-    assert said.verdict == "problem"
+    assert said.verdict == "Warning"
     assert said.reason == (
         "7b: a step of 29.9 s to 30 s over 8 GPUs, 100 ms on one alone; GPUs wait 100 % of it, at most 50 % is allowed;"
         " all_reduce gives 820 MB/s, 7 % of the 12 GB/s expected here: slower than this hardware should be"
@@ -29,15 +29,15 @@ def test_a_node_whose_gpus_reach_each_other_slowly_is_refused_with_the_step_to_e
 
 def test_the_same_node_is_refused_without_the_time_of_a_step() -> None:
     """The profile's own micro-batch computes for 6.1 s and still waits for longer."""
-    assert answer(gpus(8, A10G), probe("all_reduce", 0.82e9, 12e9, ranks=8)).verdict == "problem"
-    assert answer(gpus(8, A10G), probe("all_reduce", 11e9, 12e9, ranks=8)).verdict == "ok"
+    assert answer(gpus(8, A10G), probe("all_reduce", 0.82e9, 12e9, ranks=8)).verdict == "Warning"
+    assert answer(gpus(8, A10G), probe("all_reduce", 11e9, 12e9, ranks=8)).verdict == "OK"
 
 
 def test_a_mark_that_is_missed_is_refused_with_the_step_to_expect() -> None:
     """Eight H100 that should give 315 GB/s."""
     said = answer(gpus(8, H100), probe("all_reduce", 60e9, 315e9, ranks=8))
 
-    assert said.verdict == "problem"
+    assert said.verdict == "Warning"
     assert said.reason.startswith("7b: a step of 435 ms to 843 ms over 8 GPUs, 435 ms on one alone; ")
     assert "all_reduce bus bandwidth, 64 MiB, 8 GPUs is 60 GB/s, not at least 80 GB/s" in said.reason
 
@@ -46,7 +46,7 @@ def test_a_node_that_suits_says_what_to_expect() -> None:
     """With the age of what it rests on."""
     said = answer(gpus(8, H100), probe("all_reduce", 313e9, 315e9, ranks=8, age=240.0))
 
-    assert said.verdict == "ok"
+    assert said.verdict == "OK"
     assert said.reason == (
         "7b: a step of 435 ms to 513 ms over 8 GPUs, 435 ms on one alone; GPUs wait 0 to 15 % of it; all_reduce gave "
         "313 GB/s 4 min ago"
@@ -59,7 +59,7 @@ def test_without_a_young_result_it_is_unknown_and_says_how_old() -> None:
 
     def reason(rate: float | None, age: float | None, max_age: float) -> str:
         said = answer(node, probe("all_reduce", rate, rate, ranks=8, age=age), max_age=max_age)
-        assert said.verdict == "unknown"
+        assert said.verdict == "Unknown"
         return said.reason
 
     assert reason(313e9, 601.0, 600.0) == "7b: the last all_reduce result is 10 min old, more than 10 min"
@@ -74,37 +74,37 @@ def test_an_old_result_refuses_nothing() -> None:
     """However bad it was."""
     slow = probe("all_reduce", 0.82e9, 12e9, ranks=8, age=601.0)
 
-    assert answer(gpus(8, A10G), slow, max_age=600.0).verdict == "unknown"
-    assert answer(gpus(8, A10G), slow, max_age=602.0).verdict == "problem"
+    assert answer(gpus(8, A10G), slow, max_age=600.0).verdict == "Unknown"
+    assert answer(gpus(8, A10G), slow, max_age=602.0).verdict == "Warning"
 
 
 def test_gpus_that_no_probe_reaches_are_unknown() -> None:
     """No all_reduce over all of them, no GPU at all, a GPU of which nothing is known."""
     assert answer(gpus(8, H100)).reason == "7b: no probe measures all_reduce over all 8 GPUs"
-    assert answer(gpus(8, H100), probe("all_reduce", 313e9, 315e9, ranks=4)).verdict == "unknown"
+    assert answer(gpus(8, H100), probe("all_reduce", 313e9, 315e9, ranks=4)).verdict == "Unknown"
     assert answer().reason == "7b: no GPU is known"
     unheard = (gpus(2, "NVIDIA Unheard"), probe("all_reduce", 11e9, 12e9, ranks=2))
-    assert answer(*unheard).verdict == "unknown"
+    assert answer(*unheard).verdict == "Unknown"
     assert "--step-time" in answer(*unheard).reason
-    assert answer(*unheard, alone=10.0).verdict == "ok"
+    assert answer(*unheard, alone=10.0).verdict == "OK"
 
 
 def test_an_unheard_gpu_that_meets_the_mark_suits() -> None:
     """The mark alone says so."""
     said = answer(gpus(2, "NVIDIA Unheard"), probe("all_reduce", 90e9, 100e9, ranks=2))
 
-    assert said.verdict == "ok"
+    assert said.verdict == "OK"
     assert said.reason == "7b: all_reduce gave 90 GB/s 60 s ago, at least 80 GB/s are required"
 
 
 def test_one_gpu_needs_no_result() -> None:
     """It has nobody to talk to."""
-    assert answer(gpus(1, H100)).verdict == "ok"
+    assert answer(gpus(1, H100)).verdict == "OK"
 
 
 def test_a_slower_node_is_never_told_better() -> None:
     """Neither by the marks nor by the step, whatever is expected."""
-    order = ("ok", "problem")
+    order = ("OK", "Warning")
     for expected in (12e9, 90e9, 120e9, 315e9, None):
         for profile in ("7b", "235b"):
             rates = [400e9 * 0.9**power for power in range(80)]
@@ -113,4 +113,4 @@ def test_a_slower_node_is_never_told_better() -> None:
                 for rate in rates
             ]  # fmt: skip
             assert [order.index(one) for one in said] == sorted(order.index(one) for one in said)
-            assert {said[0], said[-1]} == {"ok", "problem"}
+            assert {said[0], said[-1]} == {"OK", "Warning"}

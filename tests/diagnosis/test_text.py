@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.document import Diagnosis, Verdict
+from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.text import diagnosis_lines
+from commwatch.findings.verdict import Verdict
 from commwatch.lines import plain
 from support.diagnoses import cause, component, faulty, finding, healthy
 
@@ -17,7 +18,7 @@ def test_a_healthy_node_fits_a_screen() -> None:
     """156 checks take 24 lines: the verdict first, and many parts that agree in one line."""
     found = text(healthy())
 
-    assert found[0] == "Healthy: 163 checks passed, none failed; 1 was not measured"
+    assert found[0] == "OK: 163 checks passed, none failed; 1 was not measured"
     assert len(found) <= 24
     assert "passed     state of an NVLink: 144 parts, GPU0 link  active    active" in found
     assert max(map(len, found)) <= 80
@@ -28,7 +29,7 @@ def test_what_failed_stands_first() -> None:
     found = text(faulty())
 
     assert found[:2] == [
-        "Degraded: PCIe link with fewer lanes: PCIe link of GPU1 (0000:18:00.0), the",
+        "Warning: PCIe link with fewer lanes: PCIe link of GPU1 (0000:18:00.0), the",
         "  likeliest cause of: Slow collective: probe all_reduce",
     ]
     assert "warning: Slow collective: probe all_reduce, for 60 min" in found
@@ -82,7 +83,7 @@ def test_what_is_to_be_done_about_a_setting_names_it() -> None:
 def test_findings_that_differ_in_their_part_alone_are_one() -> None:
     """Three of a code are told together, with one next step; two are told apart."""
     alike = tuple(finding(component=component("gpu", f"GPU-{gpu}", f"GPU{gpu}")) for gpu in range(10))
-    found = text(healthy(findings=alike, verdict=Verdict("degraded", "x")))
+    found = text(healthy(findings=alike, verdict=Verdict("Warning", "x")))
 
     assert "warning: Slow collective: 10 parts" in found
     assert sum(line.startswith("  next:") for line in found) == 1

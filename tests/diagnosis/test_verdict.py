@@ -1,95 +1,90 @@
-"""The verdict of a diagnosis: what weighs most is told, and nothing is called healthy that was not looked at."""
+"""What a diagnosis comes to: the verdict of all faces, and failed checks only where a finding stands."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
 
 import pytest
 
-from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.document import Verdict
-from commwatch.diagnosis.overall import verdict_of
-from commwatch.findings.api_documents import STALE_SECONDS, FindingRecord, FindingsDocument
+from commwatch.diagnosis.check import Branch, Check, CheckVerdict
+from commwatch.diagnosis.marks.profiles import ALL_PROFILES, Asked
+from commwatch.diagnosis.overall import overall
+from commwatch.diagnosis.pattern_scan import FRESH_PROBE
+from commwatch.findings.api_documents import FindingRecord
 from commwatch.findings.finding import Severity
-from diagnosis.exposed import cause, finding
-
-NOW = 1_800_000_000.0
-
-
-@dataclass(frozen=True)
-class Node:
-    """What a verdict is made of; a healthy node unless told otherwise."""
-
-    findings: tuple[FindingRecord, ...] = ()
-    checks: tuple[CheckVerdict, ...] = ("passed", "passed")
-    looked_at: float | None = NOW - 5
-    failing_rules: tuple[str, ...] = ()
-    has_gpus: bool = True
-
-    @property
-    def verdict(self) -> Verdict:
-        checks = [
-            Check(branch="topology", what="lanes", where="GPU0", measured="x4", required="x16", verdict=one)
-            for one in self.checks
-        ]
-        told = FindingsDocument(
-            version="1", time=NOW, simulated=None, maintenance=None, thresholds="", looked_at=self.looked_at,
-            failing_rules=self.failing_rules, findings=self.findings,
-        )  # fmt: skip
-        return verdict_of(self.findings, checks, told, has_gpus=self.has_gpus)
+from commwatch.findings.verdict import Verdict, Word
+from diagnosis.exposed import cause, finding, known_of
 
 
-def test_a_node_on_which_all_passed_is_healthy() -> None:
+def came_to(
+    *verdicts: CheckVerdict,
+    findings: tuple[FindingRecord, ...] = (),
+    branch: Branch = "topology",
+    what: str = "lanes",
+    asked: Asked = ALL_PROFILES,
+    failing_rules: tuple[str, ...] = (),
+) -> tuple[Verdict, list[CheckVerdict]]:
+    """The verdict on checks of a quantity of GPU0, and what became of them."""
+    checks = [
+        Check(branch=branch, what=what, where="GPU0", measured="x4", required="x16", verdict=one) for one in verdicts
+    ]
+    known = dataclasses.replace(known_of({}, findings, failing_rules=failing_rules), asked=asked)
+    verdict, judged = overall(known, checks)
+    return verdict, [one.verdict for one in judged]
+
+
+def test_a_node_on_which_all_passed_is_ok() -> None:
     """What was not measured is counted beside what passed."""
-    assert Node(checks=("passed", "passed", "not measured")).verdict == Verdict(
-        "healthy", "2 checks passed, none failed; 1 was not measured"
-    )
+    verdict, _ = came_to("passed", "passed", "not measured")
+
+    assert verdict == Verdict("OK", "2 checks passed, none failed; 1 was not measured")
+
+
+def test_a_check_without_a_finding_is_a_notice() -> None:
+    """The other faces say OK of this node, and so does the diagnosis; it says what it saw."""
+    verdict, judged = came_to("passed", "failed")
+
+    assert verdict == Verdict("OK", "1 check passed, none failed; 1 worth knowing")
+    assert judged == ["passed", "notice"]
+
+
+@pytest.mark.parametrize(("severity", "word"), [("critical", "Critical"), ("warning", "Warning")])
+def test_a_check_fails_beside_a_finding(severity: Severity, word: Word) -> None:
+    """The finding is what the verdict names."""
+    verdict, judged = came_to("failed", findings=(finding("gpu_lost", "gpu/0000:17:00.0", severity),))
+
+    assert verdict == Verdict(word, "title of gpu_lost: 0000:17:00.0")
+    assert judged == ["failed"]
 
 
 @pytest.mark.parametrize(
-    ("node", "line"),
+    ("branch", "what", "asked"),
     [
-        (Node(looked_at=None), "only just started"),
-        (Node(looked_at=NOW - STALE_SECONDS - 1), "looked last"),
-        (Node(failing_rules=("nvlink.down",)), "rules failed: nvlink.down"),
-        (Node(has_gpus=False), "no GPU"),
-        (Node(checks=("not measured", "does not apply")), "nothing was measured"),
+        ("stress", "bandwidth under load", ALL_PROFILES),
+        ("pattern", FRESH_PROBE, ALL_PROFILES),
+        ("profile", "7b: all_reduce bus bandwidth", Asked("7b")),
     ],
 )
-def test_what_was_not_looked_at_is_unknown(node: Node, line: str) -> None:
-    """No fault that is seen means nothing where none could be."""
-    assert node.verdict.word == "unknown"
-    assert line in node.verdict.line
+def test_what_only_this_command_measures_fails_by_itself(branch: Branch, what: str, asked: Asked) -> None:
+    """The daemon knows nothing of it; the line says what is and what should be, and how many more there are."""
+    verdict, judged = came_to("failed", "failed", "passed", branch=branch, what=what, asked=asked)
+
+    assert verdict == Verdict("Warning", f"{what} of GPU0: x4, required x16; and 1 more failed check")
+    assert judged == ["failed", "failed", "passed"]
 
 
-def test_a_look_at_the_edge_of_its_age_counts() -> None:
-    """A look of exactly the greatest age is still one of now."""
-    assert Node(looked_at=NOW - STALE_SECONDS).verdict.word == "healthy"
+def test_a_profile_that_nobody_asked_for_does_not_fail() -> None:
+    """A mark of hardware is no finding."""
+    assert came_to("failed", branch="profile")[0].word == "OK"
 
 
-def test_a_failed_check_degrades_a_node_without_findings() -> None:
-    """The line says what is and what should be, and how many more there are."""
-    verdict = Node(checks=("passed", "failed", "failed", "failed")).verdict
-    assert verdict == Verdict("degraded", "lanes of GPU0: x4, required x16; and 2 more failed checks")
+def test_what_is_unknown_stays_unknown() -> None:
+    """Whatever the checks say: the other faces say so too."""
+    assert came_to("passed", failing_rules=("nvlink.down",))[0].word == "Unknown"
 
 
-@pytest.mark.parametrize(("severity", "word"), [("critical", "broken"), ("warning", "degraded")])
-def test_a_grave_finding_decides_whatever_was_not_looked_at(severity: Severity, word: str) -> None:
-    """A fault that is seen stands, also where other things cannot be seen."""
-    one = finding("gpu_lost", "gpu/0000:17:00.0", severity)
-    assert Node(findings=(one,), looked_at=None, checks=("failed",)).verdict.word == word
-
-
-def test_the_likeliest_cause_stands_first_in_the_line() -> None:
-    """Who reads one line reads which part it is; the symptom stands behind it."""
+def test_the_likeliest_cause_leads() -> None:
+    """Who reads one line reads which part it is."""
     one = finding("probe_bandwidth_low", "probe/all_reduce", causes=(cause("pcie_width_dropped", "gpu/0000:17:00.0"),))
-    assert Node(findings=(one, one)).verdict.line == (
-        "title of pcie_width_dropped: 0000:17:00.0, the likeliest cause of: "
-        "title of probe_bandwidth_low: all_reduce; and 1 more"
-    )
 
-
-def test_information_alone_is_a_notice() -> None:
-    """Nothing has to be done, and nothing is hidden."""
-    one = finding("nvlink_never_up", "nvlink/0000:17:00.0/3", "info")
-    assert Node(findings=(one,)).verdict.word == "notices"
+    assert came_to("failed", findings=(one, one))[0].line == "title of pcie_width_dropped: 0000:17:00.0; and 1 more"

@@ -65,7 +65,7 @@ def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: P
         said = command("diagnose", "--full-scan", "--gpus", "0,1,2", "--json", *own, timeout=150)
         full = msgspec.json.decode(said.stdout, type=Diagnosis)
 
-        assert (said.returncode, full.scan, full.verdict.word) == (1, "full", "degraded")
+        assert (said.returncode, full.scan, full.verdict.word) == (1, "full", "Warning")
         assert "pairs again: done" in said.stderr
         pairs = checks_of(full, "pattern")[PAIRS]
         assert (pairs.verdict, pairs.where) == ("failed", "GPU0-GPU1")

@@ -6,16 +6,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from commwatch.findings.api_documents import FindingsDocument, finding_record
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Component, Evidence, Finding
-from commwatch.findings.health import Asked, judge
-from commwatch.findings.health_report import LOOK_SECONDS, report_of
+from commwatch.findings.health_report import report_of
+from commwatch.findings.verdict import WORDS, Word, verdict_of
 from commwatch.generate.dashboards.words import GPU_STATE
-from commwatch.service.page import finding_status, marks_of
+from commwatch.service.page import finding_status, marks_of, verdict_status
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.page import render_node_page
 from commwatch_exporters.node_page.records import Status
@@ -51,10 +52,19 @@ def found(daemon: RehearsedDaemon, code: str) -> Finding:
     return finding
 
 
+def told_by(daemon: RehearsedDaemon) -> FindingsDocument:
+    """What /api/v1/findings gives."""
+    return daemon.verdict.document(
+        {"version": "1.2.3", "time": time.time(), "simulated": None, "maintenance": daemon.maintenance}
+    )
+
+
 def page_of(daemon: RehearsedDaemon) -> Page:
-    findings = daemon.verdict.findings
-    shown = [finding_status(finding_record(one, {}), time.time()) for one in findings]
-    status = Status("1.2.3", looked=True, findings=shown, marks=marks_of(findings))
+    told = told_by(daemon)
+    shown = [finding_status(one, time.time()) for one in told.findings]
+    status = Status(
+        "1.2.3", verdict=verdict_status(told.verdict), findings=shown, marks=marks_of(daemon.verdict.findings)
+    )
     return check(render_node_page(Node(daemon.snapshot()), status, "/metrics"))
 
 
@@ -76,6 +86,78 @@ def test_all_faces_name_the_same_part(code: str, tmp_path: Path, monkeypatch: py
     assert part in page
     for face, text in faces.items():
         assert f"{title}: {part}" in text, face
+
+
+def one_verdict(daemon: RehearsedDaemon, word: Word) -> str:
+    """The line of the verdict, which all faces say after this word; a diagnosis that is OK counts its checks."""
+    verdict = told_by(daemon).verdict
+    assert verdict is not None
+    assert verdict.word == word
+    page = page_of(daemon).texts
+    assert page.index(word) < page.index(verdict.line)
+    for face in ("top --once", "diagnose", "score", "healthcheck"):
+        text = " ".join(daemon.command(*face.split(), simulated=False)[1].split())
+        line = "" if (face, word) == ("diagnose", "OK") else verdict.line
+        assert f"{word}: {line}" in text, face
+        others = [other for other in get_args(Word) if other != word and f"{other}: " in text]
+        assert others == [], face
+    return verdict.line
+
+
+@pytest.mark.parametrize("code", FAULTS)
+def test_all_faces_say_one_verdict_on_a_fault(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The word of the finding's severity, which is that of its alert, and the same cause."""
+    with struck(FAULTS[code], tmp_path, monkeypatch) as daemon:
+        finding = found(daemon, code)
+        line = one_verdict(daemon, WORDS[finding.severity])
+
+    assert line.startswith(f"{CODES[code].title}: {finding.component.words}")
+
+
+def test_all_faces_say_one_verdict_on_a_slow_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a third of the bandwidth from its first day: a warning after three results, and a score that needs work."""
+    with rehearsed(
+        "h100x8ndr", tmp_path, monkeypatch, "- {fault: slow_switch, nvswitch: 0, bandwidth: 0.33, at: 0s}\n"
+    ) as daemon:
+        daemon.until(LEARNED)
+        for _ in range(3):
+            daemon.probe("all_reduce")
+            daemon.until(daemon.time / 60 + 1)
+        line = one_verdict(daemon, "Warning")
+        score = printed(daemon, "score")
+
+    assert line.startswith("Bandwidth is far below what is expected: probe all_reduce")
+    assert "needs work" in score
+
+
+def test_all_faces_say_one_verdict_in_every_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Healthy, paused, with rules that have not run for long; a fault that was open before is still named."""
+    with struck(FAULTS["nvlink_down"], tmp_path, monkeypatch) as daemon:
+        findings, daemon.verdict.findings = daemon.verdict.findings, []
+        assert one_verdict(daemon, "OK") == "no finding above information"
+        daemon.maintenance = "upgrade"
+        assert one_verdict(daemon, "Unknown") == "the daemon is paused (upgrade)"
+        daemon.verdict.findings = findings
+        assert "(upgrade); before: NVLink is down" in one_verdict(daemon, "Unknown")
+        daemon.maintenance = None
+        daemon.verdict.looked_at = time.time() - 90
+        assert one_verdict(daemon, "Unknown").startswith("the daemon's last look is 90 s old, more than 60 s")
+        daemon.verdict.looked_at = None
+        assert "has not looked at the node yet" in one_verdict(daemon, "Unknown")
+
+
+def test_a_critical_finding_caps_the_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One link of 144: the parts lose little, and the score is below good, for the same cause as the verdict."""
+    with rehearsed("h100x8ndr", tmp_path, monkeypatch, f"- {{{FAULTS['nvlink_down']}, at: {LEARNED}m}}\n") as daemon:
+        daemon.until(LEARNED - 2)
+        daemon.probe()
+        before = daemon.verdict.score()
+        daemon.until(SEEN)
+        after, line = daemon.verdict.score(), one_verdict(daemon, "Critical")
+
+    assert before.word == "excellent"
+    assert (after.word, after.losses[0].part) == ("needs work", "cap")
+    assert line.startswith(f"NVLink is down: {after.losses[0].subject}")
 
 
 PARTS = (
@@ -107,11 +189,11 @@ def test_all_faces_name_every_finding_alike(tmp_path: Path, monkeypatch: pytest.
                 version="1.2.3", time=0.0, simulated=None, maintenance=None, thresholds="", looked_at=0.0,
                 failing_rules=(), findings=(finding_record(finding, {finding.key: 0.0}),),
             )  # fmt: skip
-            health = judge(report_of(alone), Asked(0.0, LOOK_SECONDS))
+            verdict = verdict_of(report_of(alone), 0.0)
 
             assert title in page, finding.code
             assert part in page, finding.code
-            assert finding.severity == "info" or f"{title}: {part}" in health.reason, finding.code
+            assert finding.severity == "info" or f"{title}: {part}" in verdict.line, finding.code
             for face, text in faces.items():
                 assert f"{title}: {part}" in text, f"{face}: {finding.code}"
 

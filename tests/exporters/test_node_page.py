@@ -21,6 +21,7 @@ from commwatch_exporters.node_page.records import (
     ScoreStatus,
     Status,
     Trend,
+    VerdictStatus,
 )
 from commwatch_exporters.node_page.style import DARK, LIGHT
 from commwatch_exporters.snapshot import Series, Snapshot, Value
@@ -50,47 +51,17 @@ def board(*, faulty: bool = False) -> Page:
 
 
 @pytest.mark.parametrize(
-    ("severities", "word", "counts"),
-    [
-        ((), "Healthy", "nothing is wrong with communication on this node"),
-        (("info",), "Healthy", "nothing is wrong; 1 worth knowing"),
-        (("warning", "warning", "info"), "Needs attention", "2 warnings, 1 worth knowing"),
-        (("critical", "warning"), "Critical", "1 critical, 1 warning"),
-    ],
+    ("word", "sign", "level"),
+    [("OK", "✓", "good"), ("Warning", "!", "warn"), ("Critical", "✕", "bad"), ("Unknown", "–", "plain")],
 )
-def test_the_verdict_comes_first(severities: tuple[str, ...], word: str, counts: str) -> None:
-    """The most severe finding says how communication is; the window's title says it too."""
-    findings = tuple(FindingStatus(one, "x", "y", 1.0) for one in severities)
-    page = page_of({("commwatch_gpu_state", GPU): 0}, Status("1", name="n1", findings=findings))
-
-    assert page.texts[0].endswith(f" n1: {word} – commwatch")
-    assert page.texts.index(word) < page.texts.index(counts) < page.texts.index("GPUs and links")
-
-
-def test_what_is_not_known_is_not_called_healthy() -> None:
-    """Before the first look, paused, without a GPU, with a low score or a failed rule it does not say healthy."""
-    one_gpu: dict[Series, Value] = {("commwatch_gpu_state", GPU): 0}
+def test_the_verdict_comes_first(word: str, sign: str, level: str) -> None:
+    """As the daemon gives it, whatever else the page has; the window's title says it too."""
     low = ScoreStatus(0.5, "needs work")
-    for values, said, word in (
-        (one_gpu, Status("1", looked=False), "Not known yet"),
-        (one_gpu, Status("1", paused="swap"), "Paused"),
-        ({}, Status("1"), "No GPU"),
-        (one_gpu, Status("1", score=low), "Needs attention"),
-        (one_gpu, Status("1", doubt="1 rule failed"), "Not fully known"),
-    ):
-        page = page_of(values, said)
-        assert word in page.texts
-        assert "Healthy" not in page.words
+    page = page_of({}, Status("1", verdict=VerdictStatus(word, "the cause"), name="n1", score=low))
 
-
-def test_a_doubt_is_said_beside_the_verdict() -> None:
-    """Whether something was found or not."""
-    found = (FindingStatus("critical", "x", "y", 1.0),)
-    values: dict[Series, Value] = {("commwatch_gpu_state", GPU): 0}
-    texts = page_of(values, Status("1", doubt="1 rule failed", findings=found)).texts
-
-    assert texts.index("1 critical; there may be more: 1 rule failed") == texts.index("Critical") + 2
-    assert "nothing wrong was found, but 1 rule failed" in page_of(values, Status("1", doubt="1 rule failed")).texts
+    assert page.texts[0] == f"{sign} n1: {word} – commwatch"
+    assert page.texts.index(word) < page.texts.index("the cause") < page.texts.index("GPUs and links")
+    assert page.count("div", level) == 1
 
 
 def test_the_score_with_its_parts_and_losses() -> None:
@@ -362,7 +333,7 @@ def test_no_text_is_taken_for_markup() -> None:
         (name, tuple(attack for _ in labels)): value for (name, labels), value in whole_catalogue().items()
     }
     said = Status(
-        version=attack, name=attack, simulated=attack, paused=attack, notices=(attack,),
+        version=attack, name=attack, simulated=attack, verdict=VerdictStatus(attack, attack), notices=(attack,),
         facts=(Fact(attack, attack, is_short=True),),
         findings=(FindingStatus(attack, attack, attack, 1.0, (attack,), attack, attack, attack),),
         marks={f"gpu/{attack}": Mark(attack, attack), f"nvlink/{attack}/{attack}": Mark(attack, attack)},

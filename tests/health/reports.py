@@ -15,7 +15,7 @@ import msgspec
 from commwatch.findings.api_documents import FindingsDocument, finding_record
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Evidence, Finding
-from commwatch.findings.health import Fault, Report
+from commwatch.findings.verdict import Fault, Report
 from commwatch.state.control import SOCKET_NAME, _short_path
 
 NOW = 1_700_000_000.0

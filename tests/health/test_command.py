@@ -70,16 +70,16 @@ SLURM = ("--slurm", "--drain")
 def test_a_healthy_node(node: Node, capsys: Output) -> None:
     """One line and 0; nothing is counted, nothing drained."""
     assert node.told(document()) == 0
-    assert capsys.readouterr().out == "ok: no finding above information\n"
+    assert capsys.readouterr().out == "OK: no finding above information\n"
     assert node.told(document(), *SLURM) == 0
-    assert capsys.readouterr().out == "ok: nothing on the drain list; no finding open\n"
+    assert capsys.readouterr().out == "OK: no finding above information; nothing on the drain list\n"
     assert (node.counts, node.slurm.updates) == ({}, [])
 
 
 def test_a_problem_for_a_detector(node: Node, capsys: Output) -> None:
     """Exit code 1, one line that says what and where."""
     assert node.told(document(LISTED, UNLISTED)) == 1
-    assert capsys.readouterr().out == "problem: NVLink is down: GPU0 link 3 (0000:17:00.0/3); and 1 more\n"
+    assert capsys.readouterr().out == "Critical: NVLink is down: GPU0 link 3 (0000:17:00.0/3); and 1 more\n"
     assert node.slurm.updates == []
 
 
@@ -112,7 +112,7 @@ def test_without_drain_nothing_is_asked_of_slurm(node: Node) -> None:
 def test_drain_alone_is_wrong_use(node: Node, capsys: Output) -> None:
     """For a detector nothing is ever drained."""
     assert node.told(document(LISTED), "--drain") == 2
-    assert capsys.readouterr().out == "unknown: --drain needs --slurm\n"
+    assert capsys.readouterr().out == "Unknown: --drain needs --slurm\n"
     assert node.slurm.updates == []
 
 
@@ -148,7 +148,7 @@ def test_what_is_unknown_drains_nothing_and_is_counted(node: Node, capsys: Outpu
     code = node.told(answer(), *SLURM, *(["--fail-closed"] if closed else []))
 
     assert code == (1 if closed else 0)
-    assert capsys.readouterr().out.startswith("unknown: ")
+    assert capsys.readouterr().out.startswith("Unknown: ")
     assert node.slurm.updates == []
     assert node.counts == {because: 1}
 
@@ -156,7 +156,7 @@ def test_what_is_unknown_drains_nothing_and_is_counted(node: Node, capsys: Outpu
 def test_without_a_daemon_slurm_is_told_unknown(node: Node, capsys: Output) -> None:
     """Exit code 0, counted, nothing drained."""
     assert node.check(*SLURM) == 0
-    assert capsys.readouterr().out.startswith("unknown: no commwatch daemon runs with the state directory")
+    assert capsys.readouterr().out.startswith("Unknown: no commwatch daemon runs with the state directory")
     assert (node.counts, node.slurm.updates) == ({"no_daemon": 1}, [])
 
 
@@ -174,7 +174,7 @@ def test_without_a_daemon_the_kernel_can_show_a_fault(node: Node, capsys: Output
     pci_device(node.folder / "sys", "0000:17:00.0", aer_dev_fatal=fatal)
 
     assert node.check() == 1
-    said = "problem: Fatal PCIe error: PCIe link of nic 0000:17:00.0; fatal errors since the boot, reported by"
+    said = "Critical: Fatal PCIe error: PCIe link of nic 0000:17:00.0; fatal errors since the boot, reported by"
     assert capsys.readouterr().out.startswith(said)
     assert node.check(*SLURM) == 0
     assert "the kernel shows: Fatal PCIe error" in capsys.readouterr().out
@@ -259,7 +259,7 @@ def test_json_holds_everything(node: Node, capsys: Output) -> None:
     assert node.told(document(UNLISTED, cause=LISTED), *SLURM, "--json") == 1
 
     printed = json.loads(capsys.readouterr().out)
-    assert (printed["schema"], printed["verdict"], printed["exit_code"]) == ("commwatch-health/1", "problem", 1)
+    assert (printed["schema"], printed["verdict"], printed["exit_code"]) == ("commwatch-health/1", "Critical", 1)
     assert [(one["code"], one["is_cause"], one["calls_for_drain"]) for one in printed["findings"]] == [
         (UNLISTED, False, False),
         (LISTED, True, True),
@@ -274,7 +274,7 @@ def test_json_of_an_unknown(node: Node, capsys: Output) -> None:
     assert node.told(document(maintenance="upgrade"), "--json") == 2
 
     printed = json.loads(capsys.readouterr().out)
-    assert (printed["verdict"], printed["because"], printed["counted"]) == ("unknown", "paused", True)
+    assert (printed["verdict"], printed["because"], printed["counted"]) == ("Unknown", "paused", True)
     assert printed["maintenance"] == "upgrade"
     assert printed["drain"] is None
 
@@ -291,7 +291,7 @@ def test_a_defect_is_unknown(node: Node, capsys: Output, monkeypatch: pytest.Mon
     monkeypatch.setattr(check, "judge", broken)
 
     assert node.told(document(LISTED), *SLURM) == 0
-    assert capsys.readouterr().out == "unknown: ZeroDivisionError: a defect of ours\n"
+    assert capsys.readouterr().out == "Unknown: ZeroDivisionError: a defect of ours\n"
     assert node.told(document(LISTED)) == 2
     assert (node.counts, node.slurm.updates) == ({"error": 2}, [])
 
@@ -307,7 +307,7 @@ def test_a_defect_outside_of_the_judgement_is_unknown(
     monkeypatch.setattr(check, "state_path", broken)
 
     assert node.check("--slurm") == 0
-    assert capsys.readouterr().out == "unknown: RuntimeError: no idea where\n"
+    assert capsys.readouterr().out == "Unknown: RuntimeError: no idea where\n"
     assert node.check("--slurm", "--fail-closed") == 1
     assert node.counts == {"error": 2}
 
@@ -333,7 +333,7 @@ def test_a_drain_that_breaks_is_said(node: Node, capsys: Output, monkeypatch: py
 def test_wrong_use_is_unknown(node: Node, capsys: Output, wrong: list[str]) -> None:
     """A misspelt option in a prolog must not drain the cluster, nor a configuration that cannot be read."""
     assert node.check("--slurm", *wrong) == 0
-    assert capsys.readouterr().out.startswith("unknown: ")
+    assert capsys.readouterr().out.startswith("Unknown: ")
     assert node.check(*wrong) == 2
     assert node.check("--slurm", "--fail-closed", *wrong) == 1
     assert node.counts == {"error": 3}
@@ -369,6 +369,6 @@ def test_what_cannot_be_counted_changes_nothing(node: Node, capsys: Output) -> N
 
     assert main(["healthcheck", "--slurm", "--path.state", missing]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("unknown: no commwatch daemon")
+    assert said.out.startswith("Unknown: no commwatch daemon")
     assert said.err.startswith("commwatch healthcheck: not counted: ")
     assert not Path(missing).exists()

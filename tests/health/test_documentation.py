@@ -11,7 +11,8 @@ from typing import get_args
 
 import pytest
 
-from commwatch.findings.health import DRAIN_LIST, Because
+from commwatch.findings.health import DRAIN_LIST
+from commwatch.findings.verdict import Because
 from support.daemon import ROOT
 from support.waiting import PATIENCE_SECONDS
 
@@ -61,11 +62,11 @@ PERIODIC = next(text for text in blocks("sh") if "timeout 10 commwatch healthche
 @pytest.mark.parametrize(
     ("commwatch", "code"),
     [
-        ("echo 'problem: NVLink is down'; exit 1", 1),
-        ("echo 'ok: nothing'; exit 0", 0),
-        ("echo 'unknown: stale'; exit 0", 0),
+        ("echo 'Critical: NVLink is down'; exit 1", 1),
+        ("echo 'OK: nothing'; exit 0", 0),
+        ("echo 'Unknown: stale'; exit 0", 0),
         ("echo 'Traceback (most recent call last)' >&2; exit 1", 0),
-        ("echo 'problem: cut off'; kill -9 $$", 0),
+        ("echo 'Critical: cut off'; kill -9 $$", 0),
         ("exit 2", 0),
         (None, 0),
     ],

@@ -14,8 +14,6 @@ from commwatch.findings.health import (
     DRAIN_LIST,
     PROGRAM_EVENTS,
     Asked,
-    Fault,
-    Report,
     drain_reason,
     exit_code_of,
     judge,
@@ -23,6 +21,7 @@ from commwatch.findings.health import (
     unknown,
 )
 from commwatch.findings.rules.kernel import driver_errors
+from commwatch.findings.verdict import WORDS, Fault, Report, Word
 from health.reports import LINK, LOOKED, NOW, fault, report
 from support.facts import facts_of, seen_by
 from support.passes import in_one_pass
@@ -44,7 +43,7 @@ def test_a_healthy_node_is_fine_for_both() -> None:
     """Exit code 0, and information is no problem."""
     for asked in (PLAIN, SLURM):
         health = judge(report(fault("nvlink_recovered")), asked)
-        assert (health.verdict, health.exit_code, health.because) == ("ok", 0, None)
+        assert (health.verdict, health.exit_code, health.because) == ("OK", 0, None)
 
 
 @pytest.mark.parametrize("code", [LISTED, UNLISTED, "collector_failing"])
@@ -52,14 +51,14 @@ def test_for_a_detector_every_warning_is_a_problem(code: str) -> None:
     """Exit code 1 and what it is first: node-problem-detector cuts the line after 80 characters."""
     health = judge(report(fault(code)), PLAIN)
 
-    assert (health.verdict, health.exit_code) == ("problem", 1)
-    assert health.line.startswith(f"problem: {CODES[code].title}: GPU0 link 3")
+    assert (health.verdict, health.exit_code) == (WORDS[CODES[code].severity], 1)
+    assert health.line.startswith(f"{health.verdict}: {CODES[code].title}: GPU0 link 3")
     assert not health.drain_for
 
 
 def test_a_detector_is_told_of_a_finding_that_is_about_to_close() -> None:
     """It is open until it closes; only a drain asks for more."""
-    assert judge(report(fault(LISTED, last_seen=LOOKED - 30)), PLAIN).verdict == "problem"
+    assert judge(report(fault(LISTED, last_seen=LOOKED - 30)), PLAIN).verdict == "Critical"
 
 
 @pytest.mark.parametrize("code", sorted(DRAIN_LIST))
@@ -67,7 +66,7 @@ def test_for_slurm_a_fresh_fault_of_the_drain_list_is_a_problem(code: str) -> No
     """Exit code 1, with the fault to drain for; as a finding or as the cause of one."""
     for one in (fault(code), fault(code, is_cause=True)):
         health = judge(report(fault(UNLISTED), one), SLURM)
-        assert (health.verdict, health.exit_code, health.drain_for) == ("problem", 1, (one,))
+        assert (health.verdict, health.exit_code, health.drain_for) == ("Critical", 1, (one,))
 
 
 @in_one_pass("code", sorted(CODES.keys() - DRAIN_LIST.keys()))
@@ -76,8 +75,8 @@ def test_for_slurm_no_other_finding_is_a_problem(code: str) -> None:
     health = judge(report(fault(code)), SLURM)
 
     assert (health.exit_code, health.drain_for) == (0, ())
-    assert health.verdict == ("unknown" if code in BLIND else "ok")
-    assert CODES[code].title in health.reason
+    assert health.verdict == ("Unknown" if code in BLIND else WORDS[CODES[code].severity])
+    assert CODES[code].severity == "info" or CODES[code].title in health.reason
 
 
 DOUBTFUL = {
@@ -100,7 +99,7 @@ def test_what_is_in_doubt_is_unknown_and_never_drains(doubt: str) -> None:
         (dataclasses.replace(SLURM, fail_closed=True), 1),
     ):
         health = judge(DOUBTFUL[doubt], asked)
-        assert (health.verdict, health.because) == ("unknown", BECAUSE.get(doubt, doubt))
+        assert (health.verdict, health.because) == ("Unknown", BECAUSE.get(doubt, doubt))
         assert (health.exit_code, health.drain_for) == (code, ())
 
 
@@ -114,8 +113,8 @@ def test_a_simulated_node_says_what_it_has() -> None:
 
 def test_a_look_is_fresh_up_to_the_limit() -> None:
     """Exactly as old as allowed is not stale."""
-    assert judge(report(looked_at=NOW - 60), SLURM).verdict == "ok"
-    assert judge(report(looked_at=NOW - 60.1), SLURM).verdict == "unknown"
+    assert judge(report(looked_at=NOW - 60), SLURM).verdict == "OK"
+    assert judge(report(looked_at=NOW - 60.1), SLURM).verdict == "Unknown"
 
 
 @pytest.mark.parametrize("last_seen", [LOOKED - 10, LOOKED + 20, None])
@@ -123,7 +122,7 @@ def test_a_fault_that_the_last_look_did_not_see_drains_nothing(last_seen: float 
     """It is gone and about to close, or its part is not read: unknown, and stale."""
     health = judge(report(fault(LISTED, last_seen=last_seen)), SLURM)
 
-    assert (health.verdict, health.because, health.exit_code) == ("unknown", "stale", 0)
+    assert (health.verdict, health.because, health.exit_code) == ("Unknown", "stale", 0)
     assert health.drain_for == ()
 
 
@@ -150,7 +149,7 @@ def test_an_xid_that_a_program_can_bring_about_drains_nothing(xid: str) -> None:
     """A job with a wrong address would drain one node after another."""
     health = judge(report(xid_fault(xid)), SLURM)
 
-    assert (health.verdict, health.exit_code, health.drain_for) == ("ok", 0, ())
+    assert (health.verdict, health.exit_code, health.drain_for) == ("Critical", 0, ())
     assert judge(report(xid_fault(xid)), PLAIN).exit_code == 1
 
 
@@ -168,17 +167,19 @@ def test_several_faults_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "slurm", "closed", "code"),
+    ("word", "slurm", "closed", "drains", "code"),
     [
-        ("ok", False, False, 0), ("ok", True, False, 0), ("ok", True, True, 0), ("ok", False, True, 0),
-        ("problem", False, False, 1), ("problem", True, False, 1), ("problem", True, True, 1),
-        ("unknown", False, False, 2), ("unknown", True, False, 0), ("unknown", True, True, 1),
-        ("unknown", False, True, 1),
+        ("OK", False, False, False, 0), ("OK", True, False, False, 0), ("OK", True, True, False, 0),
+        ("OK", False, True, False, 0),
+        ("Warning", False, False, False, 1), ("Warning", True, False, False, 0), ("Warning", True, True, False, 0),
+        ("Critical", False, False, False, 1), ("Critical", True, False, False, 0), ("Critical", True, False, True, 1),
+        ("Unknown", False, False, False, 2), ("Unknown", True, False, False, 0), ("Unknown", True, True, False, 1),
+        ("Unknown", False, True, False, 1),
     ],
 )  # fmt: skip
-def test_exit_codes(verdict: str, slurm: bool, closed: bool, code: int) -> None:
+def test_exit_codes(word: Word, slurm: bool, closed: bool, drains: bool, code: int) -> None:
     """The table of docs/healthcheck.md."""
-    assert exit_code_of(verdict, slurm=slurm, fail_closed=closed) == code  # type: ignore[arg-type]  # of the table
+    assert exit_code_of(word, slurm=slurm, fail_closed=closed, drains=drains) == code
 
 
 REPORTS = st.builds(
@@ -216,9 +217,9 @@ def test_nothing_is_drained_for_but_a_fresh_listed_fault_of_a_real_node_at_work(
         assert one.last_seen is not None
         assert said.looked_at is not None
         assert abs(one.last_seen - said.looked_at) < 1
-    assert (health.verdict == "problem") == bool(health.drain_for)
-    assert health.exit_code == (1 if health.drain_for or (fail_closed and health.verdict == "unknown") else 0)
-    assert (health.because is not None) == (health.verdict == "unknown")
+    assert health.verdict == "Critical" or not health.drain_for
+    assert health.exit_code == (1 if health.drain_for or (fail_closed and health.verdict == "Unknown") else 0)
+    assert (health.because is not None) == (health.verdict == "Unknown")
 
 
 @given(st.text())

@@ -16,7 +16,8 @@ import pytest
 from commwatch.__main__ import main
 from commwatch.diagnosis.health.counts import read_counts
 from commwatch.findings.api_documents import MetricRecord, SeriesRecord, SnapshotDocument
-from commwatch.findings.health import Asked, Health, Preflight, Verdict, judge, with_preflight
+from commwatch.findings.health import Asked, Health, Preflight, judge, with_preflight
+from commwatch.findings.verdict import Word
 from commwatch_exporters.catalogue import CATALOGUE
 from diagnosis.measured import Numbers, gpus, merged, probe
 from health.reports import NOW, answering, document, fault, report
@@ -96,11 +97,11 @@ def test_a_node_that_suits(node: Node, capsys: Output) -> None:
     """0, with the step to expect; the JSON has every check."""
     with node.saying(findings=document(), snapshot=snapshot(FAST, 240)):
         assert node.check() == 0
-        assert capsys.readouterr().out.startswith("ok: 7b: a step of 435 ms to 513 ms over 8 GPUs, 435 ms on one alone")
+        assert capsys.readouterr().out.startswith("OK: 7b: a step of 435 ms to 513 ms over 8 GPUs, 435 ms on one alone")
         assert node.check("--json") == 0
 
     told = json.loads(capsys.readouterr().out)
-    assert (told["preflight"]["profile"], told["preflight"]["verdict"]) == ("7b", "ok")
+    assert (told["preflight"]["profile"], told["preflight"]["verdict"]) == ("7b", "OK")
     assert {check["verdict"] for check in told["preflight"]["checks"]} <= {"passed", "does not apply", "not measured"}
     assert node.counts_are({})
 
@@ -113,7 +114,7 @@ def test_a_node_that_does_not_suit_is_refused(node: Node, capsys: Output) -> Non
         assert node.check("--step-time", "100ms") == 1
 
     assert capsys.readouterr().out.startswith(
-        "problem: 7b: a step of 29.9 s to 30 s over 8 GPUs, 100 ms on one alone; GPUs wait 100 % of it"
+        "Warning: 7b: a step of 29.9 s to 30 s over 8 GPUs, 100 ms on one alone; GPUs wait 100 % of it"
     )
 
 
@@ -123,7 +124,7 @@ def test_a_finding_is_refused_as_well(node: Node, capsys: Output) -> None:
         assert node.check() == 1
 
     assert capsys.readouterr().out.startswith(
-        "problem: NVLink is down: GPU0 link 3 (0000:17:00.0/3); preflight, ok: 7b"
+        "Critical: NVLink is down: GPU0 link 3 (0000:17:00.0/3); preflight, OK: 7b"
     )
 
 
@@ -131,10 +132,10 @@ def test_an_old_result_is_unknown_and_says_how_old(node: Node, capsys: Output) -
     """2, counted; --fail-closed makes it 1. An hour is the default."""
     with node.saying(findings=document(), snapshot=snapshot(SLOW, 3700)):
         assert node.check() == 2
-        assert capsys.readouterr().out == "unknown: 7b: the last all_reduce result is 61.7 min old, more than 60 min\n"
+        assert capsys.readouterr().out == "Unknown: 7b: the last all_reduce result is 61.7 min old, more than 60 min\n"
         assert node.check("--fail-closed") == 1
         assert node.check("--max-age", "2h") == 1
-    assert "problem" in capsys.readouterr().out
+    assert "Warning" in capsys.readouterr().out
     assert node.counts_are({"no_result": 2})
 
 
@@ -154,7 +155,9 @@ def test_for_slurm_a_refusal_is_told_and_changes_nothing(node: Node, capsys: Out
         assert node.check("--slurm", "--drain") == 0
         assert node.check("--slurm", "--fail-closed") == 0
     out = capsys.readouterr().out
-    assert out.startswith("ok: nothing on the drain list; no finding open; preflight, problem: 7b: a step of ")
+    assert out.startswith(
+        "OK: no finding above information; nothing on the drain list; preflight, Warning: 7b: a step of "
+    )
     with node.saying(findings=document(), snapshot=snapshot(SLOW, 7200)):
         assert node.check("--slurm", "--fail-closed") == 0
     assert node.slurm.updates == []
@@ -166,7 +169,7 @@ def test_for_slurm_the_drain_list_counts_as_ever(node: Node, capsys: Output) -> 
     with node.saying(findings=document("nvlink_down")):
         assert node.check("--slurm", "--drain") == 1
 
-    assert "preflight, unknown: 7b: the daemon of" in capsys.readouterr().out
+    assert "preflight, Unknown: 7b: the daemon of" in capsys.readouterr().out
     [update] = node.slurm.updates
     assert "7b" not in update
 
@@ -186,7 +189,7 @@ def test_what_says_nothing_of_the_node_stays_unknown(
     with node.saying(findings=document(**about), snapshot=snapshot(SLOW, 240)):
         assert node.check() == 2
 
-    assert "preflight, problem: 7b: a step of" in capsys.readouterr().out
+    assert "preflight, Warning: 7b: a step of" in capsys.readouterr().out
     assert node.counts_are({because: 1})
 
 
@@ -195,13 +198,13 @@ def test_a_daemon_that_does_not_give_its_metrics(node: Node, capsys: Output) -> 
     for answer in (None, {"hello": 1}, {"error": "no"}):
         with node.saying(findings=document(), snapshot=answer):
             assert node.check() == 2
-        assert capsys.readouterr().out.startswith("unknown: 7b: ")
+        assert capsys.readouterr().out.startswith("Unknown: 7b: ")
 
 
 def test_without_a_daemon(node: Node, capsys: Output) -> None:
     """As without --require."""
     assert node.check() == 2
-    assert capsys.readouterr().out.startswith("unknown: no commwatch daemon runs")
+    assert capsys.readouterr().out.startswith("Unknown: no commwatch daemon runs")
 
 
 def test_wrong_use_never_drains(node: Node) -> None:
@@ -211,7 +214,7 @@ def test_wrong_use_never_drains(node: Node) -> None:
     assert node.slurm.updates == []
 
 
-def of(verdict: Verdict, *, failing_rules: tuple[str, ...] = (), found: bool = False) -> Health:
+def of(verdict: Word, *, failing_rules: tuple[str, ...] = (), found: bool = False) -> Health:
     """A preflight of this verdict beside a report."""
     asked = Asked(NOW, 60.0)
     faults = (fault("nvlink_down"),) if found else ()
@@ -222,10 +225,11 @@ def of(verdict: Verdict, *, failing_rules: tuple[str, ...] = (), found: bool = F
 
 def test_how_the_two_answers_join() -> None:
     """The worse one counts; what was measured counts although a rule fails."""
-    assert (of("ok").verdict, of("ok").reason) == ("ok", "7b: so; no finding above information")
-    assert (of("unknown").verdict, of("unknown").because) == ("unknown", "no_result")
-    assert of("problem").reason == "7b: so"
-    assert of("problem", found=True).reason.startswith("7b: so; NVLink is down")
-    assert of("unknown", found=True).verdict == "problem"
-    assert of("problem", failing_rules=("down",)).verdict == "problem"
-    assert of("ok", failing_rules=("down",)).because == "not_read"
+    assert (of("OK").verdict, of("OK").reason) == ("OK", "7b: so; no finding above information")
+    assert (of("Unknown").verdict, of("Unknown").because) == ("Unknown", "no_result")
+    assert (of("Warning").verdict, of("Warning").reason) == ("Warning", "7b: so")
+    assert of("Warning", found=True).verdict == "Critical"
+    assert of("Warning", found=True).reason.startswith("7b: so; NVLink is down")
+    assert of("Unknown", found=True).verdict == "Critical"
+    assert of("Warning", failing_rules=("down",)).verdict == "Warning"
+    assert of("OK", failing_rules=("down",)).because == "not_read"

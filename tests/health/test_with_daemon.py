@@ -26,7 +26,7 @@ def test_a_simulated_daemon_is_unknown_and_exposes_what_was_counted(tmp_path: Pa
 
     answer = json.loads(done.stdout)
     assert exposed == 1
-    assert (done.returncode, answer["verdict"], answer["because"]) == (0, "unknown", "simulated")
+    assert (done.returncode, answer["verdict"], answer["because"]) == (0, "Unknown", "simulated")
     assert answer["drain"] is None
     assert read_counts(own) == {"no_daemon": 1, "simulated": 1}
 

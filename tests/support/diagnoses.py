@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.document import Diagnosis, Verdict
+from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.known import Known
 from commwatch.findings.api_documents import (
     CauseRecord,
@@ -20,6 +20,7 @@ from commwatch.findings.api_documents import (
 from commwatch.findings.code import Role
 from commwatch.findings.finding import Evidence, Severity
 from commwatch.findings.score.records import PartReadings, Reading, Score, weighted
+from commwatch.findings.verdict import Verdict
 from commwatch_exporters.snapshot import Series, Value
 from heatmap.matrices import matrix, slow_gpu
 from support.facts import shipped
@@ -37,7 +38,7 @@ def healthy(**changes: Any) -> Diagnosis:
         "simulated": None,
         "maintenance": None,
         "scan": "quick",
-        "verdict": Verdict("healthy", "163 checks passed, none failed; 1 was not measured"),
+        "verdict": Verdict("OK", "163 checks passed, none failed; 1 was not measured"),
         "looked_at": NOW - 4,
         "findings": (),
         "checks": tuple(_links()) + _others("passed", "x16"),
@@ -51,7 +52,7 @@ def faulty(**changes: Any) -> Diagnosis:
     """A slow probe with its cause, and a check that failed."""
     known = {
         "verdict": Verdict(
-            "degraded",
+            "Warning",
             "PCIe link with fewer lanes: PCIe link of GPU1 (0000:18:00.0), the likeliest cause of: Slow collective: "
             "probe all_reduce",
         ),

@@ -14,6 +14,7 @@ from commwatch_exporters.node_page.records import (
     ScoreStatus,
     Status,
     Trend,
+    VerdictStatus,
 )
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.pages import snapshot_of
@@ -117,6 +118,8 @@ def status(*, faulty: bool = False) -> Status:
         version="1.2.3",
         name="node-17",
         simulated="h100x8ndr",
+        verdict=VerdictStatus("Critical", f"{_FINDINGS[0].title}: {_FINDINGS[0].part}; and 2 more")
+        if faulty else VerdictStatus("OK", "no finding above information"),
         facts=(Fact("Model", "8 × NVIDIA H100 80GB HBM3"),
                Fact("NVLinks up", f"{143 if faulty else 144} of 144", is_short=faulty),
                Fact("NVIDIA driver, NVML", "580.95.05, 13.580.95.05")),

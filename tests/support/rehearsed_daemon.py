@@ -89,6 +89,8 @@ class RehearsedDaemon(WholeNode):
 
     started_at = BOOTED_AT
     time = 0.0
+    maintenance: str | None = None
+    """Why it is paused; None where it is not."""
 
     def __init__(self, node: str, folder: Path, monkeypatch: pytest.MonkeyPatch, faults: str, job_log: str) -> None:
         self._monkeypatch = monkeypatch
@@ -260,7 +262,9 @@ class RehearsedDaemon(WholeNode):
     def control(self, *, simulated: bool = True) -> Iterator[None]:
         """The daemon's end of the control socket, in a thread: commands wait for what it says."""
         config = self.config if simulated else msgspec.structs.replace(self.config, simulation=Simulation())
-        answers = Answers(lambda: config, lambda: self.verdict, self.snapshot, lambda: None, lambda: self.job_settings)
+        answers = Answers(
+            lambda: config, lambda: self.verdict, self.snapshot, lambda: self.maintenance, lambda: self.job_settings
+        )
         server, loop = ControlServer(self.state.path, answers.operations()), asyncio.new_event_loop()
         loop.run_until_complete(server.start())
         thread = threading.Thread(target=loop.run_forever, name=f"daemon of {self.preset}")

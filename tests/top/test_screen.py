@@ -223,4 +223,4 @@ def test_a_paused_daemon_is_unknown_as_healthcheck_says() -> None:
     """With the reason of the pause."""
     text = page(View("n", shipped(), made(maintenance="driver upgrade")))
 
-    assert "unknown: the daemon is paused (driver upgrade)" in text
+    assert "Unknown: the daemon is paused (driver upgrade)" in text

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from commwatch.diagnosis.document import Diagnosis
     from commwatch.diagnosis.known import Known
 
-EXIT_CODES = {"healthy": 0, "notices": 0, "degraded": 1, "broken": 1, "unknown": 3}
+EXIT_CODES = {"OK": 0, "Warning": 1, "Critical": 1, "Unknown": 3}
 """By the word of the verdict."""
 _WIDEST = 120
 """Columns of text; longer lines are hard to read."""

@@ -6,7 +6,7 @@ import argparse
 
 from commwatch.commands.profile_options import PROFILE_NAMES, positive_duration, step_time_option
 from commwatch.config.settings import Config
-from commwatch.findings.health_report import LOOK_SECONDS
+from commwatch.findings.verdict import LOOK_SECONDS
 from commwatch.views.terminal import json_option
 
 RESULT_SECONDS = 3600.0

@@ -64,6 +64,8 @@ def _print(document: ScoreDocument) -> None:
         print(f"Simulated node {document.simulated}: none of this is real.\n")
     if document.maintenance is not None:
         print(f"The daemon is paused ({document.maintenance}): nothing new is measured.\n")
+    if document.verdict is not None:
+        print(f"{document.verdict.word}: {document.verdict.line}")
     shown = "not measured" if score.ratio is None else f"{score.ratio:.2f}, {score.word}"
     print(f"Communication score: {shown}\n")
     print_table("Parts", ("part", "share", "value"), [_part_row(part) for part in score.parts])

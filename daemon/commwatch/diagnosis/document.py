@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
 from commwatch.diagnosis.check import Check
 from commwatch.findings.api_documents import About, FindingRecord
 from commwatch.findings.score.records import Score
+from commwatch.findings.verdict import Verdict
 from commwatch.node.topology.pair_matrix import PairMatrix
 
 DIAGNOSIS_SCHEMA: Literal["commwatch-diagnosis/1"] = "commwatch-diagnosis/1"
-
-Word = Literal["healthy", "notices", "degraded", "broken", "unknown"]
-"""healthy: all that was looked at is as it should be; notices: nothing that needs hands; degraded: slow or at risk;
-broken: a part has failed; unknown: too little was measured to say."""
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """The answer in one line."""
-
-    word: Word
-    line: str
-    """One sentence: the part and the cause, or what could not be looked at."""
 
 
 class Diagnosis(About, frozen=True, kw_only=True):

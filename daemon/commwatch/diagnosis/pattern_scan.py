@@ -13,7 +13,8 @@ from commwatch.probes.plan import Failed, Measured
 if TYPE_CHECKING:
     from commwatch.probes.by_hand.answer import Answer
 
-_WHAT = "fresh probe"
+FRESH_PROBE = "fresh probe"
+"""What a check of a probe of this scan is called."""
 _BAD = frozenset({"low", "slow", "failed"})
 """Verdicts that ``commwatch probe`` ends with exit code 1 for."""
 
@@ -42,7 +43,7 @@ def scanned(known: Known) -> Iterator[Check]:
         here = all(by_probe[name][-1].has_no_place_here for name in names)
         yield Check(
             branch="pattern",
-            what=_WHAT,
+            what=FRESH_PROBE,
             where=", ".join(names),
             verdict="does not apply" if here else "not measured",
             detail=reason,
@@ -66,7 +67,7 @@ def _failed(name: str, answers: Sequence[Answer], last: Failed) -> Check:
     often = f"{times} of {len(answers)} times in this scan" if len(answers) > 1 else "tried once"
     return Check(
         branch="pattern",
-        what=_WHAT,
+        what=FRESH_PROBE,
         where=name,
         measured=f"failed: {last.reason}",
         required="a result",
@@ -85,7 +86,7 @@ def _sometimes(name: str, answers: Sequence[Answer], told: Sequence[Answer]) -> 
         detail = f"It could not be measured again, and there is no streak. {why_not(answers[-1].result)}"
     return Check(
         branch="pattern",
-        what=_WHAT,
+        what=FRESH_PROBE,
         where=name,
         measured=f"{' and '.join(words)} {bad} of {len(told)} times",
         required="well each time",

@@ -9,8 +9,9 @@ from commwatch.diagnosis.marks.profiles import PROFILES, WAITING_MOST, Asked, Pr
 from commwatch.diagnosis.marks.results import all_reduce_probes, all_reduces, ranks_of
 from commwatch.diagnosis.profile import checks_of, fault_words, prospect
 from commwatch.findings.facts import Facts
-from commwatch.findings.health import FUTURE_SECONDS, Preflight
+from commwatch.findings.health import Preflight
 from commwatch.findings.rules.gpu_ways import gpus_of
+from commwatch.findings.verdict import FUTURE_SECONDS
 from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch_exporters.node.model import Probe
 
@@ -27,17 +28,17 @@ def preflight(facts: Facts, asked: Asked, now: float, max_age: float) -> tuple[P
     profile, since = PROFILES[asked.profile], now - max_age
     count = len(facts.derived(gpus_of))
     if count == 0:
-        return Preflight("unknown", f"{profile.name}: no GPU is known"), ()
+        return Preflight("Unknown", f"{profile.name}: no GPU is known"), ()
     checks, current = tuple(checks_of(facts, asked, since)), all_reduces(facts, since)
     if ahead := _seconds_ahead([probe for probe, _ in current], now):
         reason = f"{profile.name}: the last all_reduce result is {format_seconds(ahead)} ahead of the clock"
-        return Preflight("unknown", reason), checks
+        return Preflight("Unknown", reason), checks
     if failed := [one for one in checks if one.verdict == "failed"]:
-        return Preflight("problem", _refusal(profile, failed, facts, asked, since)), checks
+        return Preflight("Warning", _refusal(profile, failed, facts, asked, since)), checks
     if count == 1:
-        return Preflight("ok", f"{profile.name}: one GPU has nobody to talk to on this node"), checks
+        return Preflight("OK", f"{profile.name}: one GPU has nobody to talk to on this node"), checks
     if not current:
-        return Preflight("unknown", f"{profile.name}: {_why_not(facts, count, now, max_age)}"), checks
+        return Preflight("Unknown", f"{profile.name}: {_why_not(facts, count, now, max_age)}"), checks
     return _answer(profile, *current[0], checks, facts, asked, now, since), checks
 
 
@@ -50,11 +51,11 @@ def _answer(
     expected = prospect(profile, facts, asked, since)
     if expected is not None:
         wait = f"GPUs wait {expected.waiting} of it"
-        return Preflight("ok", f"{profile.name}: {expected.words}; {wait}; {said}")
+        return Preflight("OK", f"{profile.name}: {expected.words}; {wait}; {said}")
     if rate >= profile.all_reduce.figure:
-        return Preflight("ok", f"{profile.name}: {said}, {profile.all_reduce.required} are required")
+        return Preflight("OK", f"{profile.name}: {said}, {profile.all_reduce.required} are required")
     step = next(one for one in checks if one.what.startswith(f"{profile.name}: share of a step"))
-    return Preflight("unknown", f"{profile.name}: {said}, but {step.detail}")
+    return Preflight("Unknown", f"{profile.name}: {said}, but {step.detail}")
 
 
 def _refusal(profile: Profile, failed: Sequence[Check], facts: Facts, asked: Asked, since: float) -> str:

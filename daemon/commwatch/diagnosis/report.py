@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from commwatch.diagnosis.check import Branch, Check, CheckVerdict
-from commwatch.diagnosis.document import Diagnosis, Word
+from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.identity import Identity
 from commwatch.diagnosis.report_style import STYLE
 from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, branch_rows, counted, finding_groups, notes_of
 from commwatch.findings.api_documents import CauseRecord, FindingRecord
 from commwatch.findings.score.records import Score
+from commwatch.findings.verdict import Word
 from commwatch.findings.words import format_evidence
 from commwatch.lines import printable
 from commwatch.node.topology.pair_matrix import Quantity
@@ -19,9 +20,7 @@ from commwatch.units import format_percent, format_seconds
 from commwatch.views.heatmap.matrix_view import utc, view_of
 from commwatch.views.heatmap.svg import matrix_svg
 
-_WORD_KINDS: dict[Word, str] = {
-    "healthy": "good", "notices": "good", "degraded": "warn", "broken": "bad", "unknown": "warn",
-}  # fmt: skip
+_WORD_KINDS: dict[Word, str] = {"OK": "good", "Warning": "warn", "Critical": "bad", "Unknown": "warn"}
 _SEVERITY_KINDS = {"critical": "bad", "warning": "warn"}
 _CHECK_KINDS: dict[CheckVerdict, str] = {"passed": "good", "failed": "bad", "notice": "warn"}
 _MOST_FINDINGS = 50
@@ -73,7 +72,7 @@ def _head(document: Diagnosis, identity: Identity) -> Iterator[str]:
     yield f"<header><h1>Communication of {_text(identity.host or 'this node')}</h1>"
     facts = "; ".join(filter(None, (models, f"diagnosed {utc(document.time)} from {scan}")))
     yield f'<p class="dim">{_text(facts)}</p></header>'
-    yield f'<p class="verdict {_WORD_KINDS[word]}"><strong>{word.capitalize()}:</strong> '
+    yield f'<p class="verdict {_WORD_KINDS[word]}"><strong>{word}:</strong> '
     yield f"{_text(document.verdict.line)}</p>"
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.document import Diagnosis, Word
+from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, branch_rows, counted, finding_groups, notes_of
 from commwatch.findings.api_documents import CauseRecord, FindingRecord
+from commwatch.findings.verdict import Word
 from commwatch.findings.words import format_evidence
 from commwatch.lines import HEADING, WIDTH, Line, Segment, fitted_widths, folded, printable, row_lines
 from commwatch.units import format_seconds
 
-WORD_STYLES: dict[Word, str] = {
-    "healthy": "green", "notices": "green", "degraded": "yellow", "broken": "red", "unknown": "yellow",
-}  # fmt: skip
+WORD_STYLES: dict[Word, str] = {"OK": "green", "Warning": "yellow", "Critical": "red", "Unknown": "yellow"}
 CHECK_STYLES: dict[CheckVerdict, str] = {"passed": "green", "failed": "red", "notice": "yellow"}
 SEVERITY_STYLES = {"critical": "red", "warning": "yellow"}
 _MOST_FINDINGS = 8
@@ -48,7 +47,7 @@ def _lines(document: Diagnosis, width: int, every: bool) -> Iterator[Line]:
         yield from folded([(f"The daemon is paused ({document.maintenance}): nothing new is read.", "yellow")], width)
         yield []
     word = document.verdict.word
-    yield from folded([(f"{word.capitalize()}: ", f"bold {WORD_STYLES[word]}"), (document.verdict.line, "")], width, 2)
+    yield from folded([(f"{word}: ", f"bold {WORD_STYLES[word]}"), (document.verdict.line, "")], width, 2)
     groups = finding_groups(document.findings, every=every)
     shown = groups if every else groups[:_MOST_FINDINGS]
     for group in shown:

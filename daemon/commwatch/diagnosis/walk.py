@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from commwatch.diagnosis.bandwidth import bandwidth_checks
 from commwatch.diagnosis.check import BRANCHES, Branch, Check
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.infiniband import infiniband
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.overall import verdict_of
+from commwatch.diagnosis.overall import overall
 from commwatch.diagnosis.pattern import pattern
 from commwatch.diagnosis.profile import profile_checks
 from commwatch.diagnosis.settings import settings
@@ -18,7 +21,6 @@ from commwatch.diagnosis.stress import stress
 from commwatch.diagnosis.topology import topology_checks
 from commwatch.findings.api_documents import FindingRecord
 from commwatch.findings.finding import SEVERITIES
-from commwatch.findings.rules.gpu_ways import gpus_of
 
 BranchChecks: TypeAlias = Callable[[Known], Iterable[Check]]
 
@@ -36,15 +38,17 @@ WALK: dict[Branch, BranchChecks] = {
 
 def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
     """All checks, and what they come to."""
-    checks = tuple(check for branch in BRANCHES if branch in WALK for check in WALK[branch](known))
     findings = tuple(sorted(known.findings.findings, key=_gravity))
+    known = replace(known, findings=msgspec.structs.replace(known.findings, findings=findings))
+    every = [check for branch in BRANCHES if branch in WALK for check in WALK[branch](known)]
+    verdict, checks = overall(known, every)
     return Diagnosis(
         version=known.findings.version,
         time=known.findings.time,
         simulated=known.findings.simulated,
         maintenance=known.findings.maintenance,
         scan=scan,
-        verdict=verdict_of(findings, checks, known.findings, has_gpus=bool(gpus_of(known.facts))),
+        verdict=verdict,
         looked_at=known.findings.looked_at,
         findings=findings,
         checks=checks,

@@ -12,6 +12,7 @@ from commwatch.findings.code import Role
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Evidence, Finding, Severity
 from commwatch.findings.score.records import Score
+from commwatch.findings.verdict import Verdict
 from commwatch.jobs.settings.records import AuditRecord
 from commwatch_exporters.catalogue import CATALOGUE, MetricType
 from commwatch_exporters.node.model import Node
@@ -25,9 +26,6 @@ PROBES_SCHEMA: Literal["commwatch-probes/1"] = "commwatch-probes/1"
 SCORE_SCHEMA: Literal["commwatch-score/1"] = "commwatch-score/1"
 SETTINGS_SCHEMA: Literal["commwatch-settings/1"] = "commwatch-settings/1"
 SNAPSHOT_SCHEMA: Literal["commwatch-snapshot/1"] = "commwatch-snapshot/1"
-
-STALE_SECONDS = 60.0
-"""A look of the daemon's rules that is older says nothing of now; they look every 10 s."""
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +110,11 @@ class FindingsDocument(About, frozen=True, kw_only=True):
     failing_rules: tuple[str, ...]
     """Rules that raised at the last look: what they sight is not known."""
     findings: tuple[FindingRecord, ...]
+    """Most severe first."""
+    has_gpus: bool = True
+    """Whether any GPU is known."""
+    verdict: Verdict | None = None
+    """At the time of the answer; None of a daemon of an earlier version."""
 
 
 class ScoreDocument(About, frozen=True, kw_only=True):
@@ -123,6 +126,8 @@ class ScoreDocument(About, frozen=True, kw_only=True):
     looked_at: float | None
     """When the metrics that it is made of were looked at, seconds since 1970; None before the first time."""
     score: Score
+    verdict: Verdict | None = None
+    """Of the node, as ``FindingsDocument`` has it."""
 
 
 class ProbeRecord(msgspec.Struct, frozen=True):

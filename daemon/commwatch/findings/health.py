@@ -1,29 +1,14 @@
-"""What a scheduler is told of its node: ok, a problem, or unknown, with one line of reason."""
+"""What a scheduler is told of its node: the verdict, whether that is a problem for it, and what calls for a drain."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from commwatch.findings.finding import Severity
+from commwatch.findings.verdict import Because, Fault, Report, Verdict, Word, and_more, verdict_of
 from commwatch.units import format_seconds
-
-Verdict: TypeAlias = Literal["ok", "problem", "unknown"]
-
-Because: TypeAlias = Literal[
-    "no_daemon",  # none runs with this state directory
-    "no_answer",  # one runs, and did not answer in time or not in a form that is known
-    "not_looked_yet",  # it has just started
-    "stale",  # its last look is too old, or did not see any more what would call for a drain
-    "paused",
-    "simulated",
-    "not_read",  # a rule or a collector fails, so that nothing can be ruled out
-    "no_result",  # the preflight has no result that is young enough, or not all that it needs to judge one
-    "error",  # of this command: its use, its configuration, a defect
-]
-"""Why something is unknown: values of the label ``reason`` of ``commwatch_healthcheck_unknown_total``."""
 
 DRAIN_LIST: Final[Mapping[str, str]] = {
     "gpu_lost": "the driver has given the GPU up",
@@ -48,56 +33,10 @@ after another. They drain nothing where no other fact stands beside them."""
 BLIND: Final = frozenset({"collector_failing", "collector_stale", "worker_stuck", "rule_failing"})
 """Findings about commwatch itself by which something on the node is not seen."""
 
-FUTURE_SECONDS: Final = 5.0
-"""A look that is further ahead of our clock than this has a time that says nothing."""
+_OF_ALL: Final[frozenset[Because | None]] = frozenset({"paused", "not_looked_yet", "stale"})
+"""Why nothing at all is known of now: nothing drains then."""
 _SAME_LOOK_SECONDS: Final = 1.0
 _REASON_LENGTH: Final = 180
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A finding, or a cause of one."""
-
-    code: str
-    title: str
-    severity: Severity
-    where: str
-    """The component in words."""
-    since: float | None = None
-    """Seconds since 1970; None of a cause."""
-    last_seen: float | None = None
-    """When a rule saw it last, seconds since 1970; None where that is not known."""
-    is_cause: bool = False
-    """It explains a finding and is not one of its own."""
-    lead: str = ""
-    """The likeliest cause with its component, where that is named first; empty where the fault itself is."""
-    events: tuple[str, ...] = ()
-    """The event of each fact that it stands on: ``xid 74``; empty for a fact that is none."""
-
-    @property
-    def calls_for_drain(self) -> bool:
-        """Whether it is on the drain list, and not by facts alone that a program can bring about."""
-        if self.code not in DRAIN_LIST:
-            return False
-        return not self.events or not PROGRAM_EVENTS.issuperset(self.events)
-
-    @property
-    def words(self) -> str:
-        """``NVLink is down: GPU0 link 3 (0000:17:00.0/3)``."""
-        return self.lead or f"{self.title}: {self.where}"
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a daemon said of its node."""
-
-    looked_at: float | None
-    """When its rules ran last, seconds since 1970; None before the first time."""
-    simulated: str | None
-    maintenance: str | None
-    failing_rules: tuple[str, ...]
-    faults: tuple[Fault, ...]
-    """Findings and their causes, most severe first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,37 +57,42 @@ class Asked:
 class Health:
     """The answer."""
 
-    verdict: Verdict
+    verdict: Word
     reason: str
     """One line, without the verdict."""
     exit_code: int
     because: Because | None = None
     """Why it is unknown."""
     drain_for: tuple[Fault, ...] = ()
-    """Fresh faults of the drain list; empty unless Slurm asks and the verdict is a problem."""
+    """Fresh faults of the drain list; empty unless Slurm asks."""
 
     @property
     def line(self) -> str:
-        """``problem: NVLink is down: GPU0 link 3 (0000:17:00.0/3)``."""
+        """``Critical: NVLink is down: GPU0 link 3 (0000:17:00.0/3)``."""
         return f"{self.verdict}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """Whether a job of a profile may start here."""
+    """Whether a job of a profile may start here; Warning where it should not."""
 
-    verdict: Verdict
+    verdict: Word
     reason: str
     """One line, without the verdict."""
 
 
-def exit_code_of(verdict: Verdict, *, slurm: bool, fail_closed: bool) -> int:
-    """0: fine, 1: a problem, 2: unknown, as node-problem-detector has it; for Slurm what is unknown is 0."""
-    if verdict != "unknown":
-        return 1 if verdict == "problem" else 0
-    if fail_closed:
-        return 1
-    return 0 if slurm else 2
+def exit_code_of(word: Word, *, slurm: bool, fail_closed: bool, drains: bool = False) -> int:
+    """0: fine, 1: a problem, 2: unknown, as node-problem-detector has it; for Slurm what is unknown is 0.
+
+    Args:
+        word: of the verdict.
+        slurm: see ``Asked``; only a fault that calls for a drain is a problem then.
+        fail_closed: see ``Asked``.
+        drains: whether one is open and fresh.
+    """
+    if word == "Unknown":
+        return 1 if fail_closed else 0 if slurm else 2
+    return int(drains if slurm else word != "OK")
 
 
 def unknown(because: Because, reason: str, *, slurm: bool, fail_closed: bool) -> Health:
@@ -160,16 +104,21 @@ def unknown(because: Because, reason: str, *, slurm: bool, fail_closed: bool) ->
         slurm: see ``Asked``.
         fail_closed: see ``Asked``.
     """
-    code = exit_code_of("unknown", slurm=slurm, fail_closed=fail_closed)
-    return Health("unknown", one_line(reason), code, because)
+    code = exit_code_of("Unknown", slurm=slurm, fail_closed=fail_closed)
+    return Health("Unknown", one_line(reason), code, because)
 
 
 def judge(report: Report, asked: Asked) -> Health:
     """What a daemon's report means for the scheduler."""
-    if doubt := _doubt(report, asked):
-        because, reason = doubt
-        return unknown(because, reason, slurm=asked.slurm, fail_closed=asked.fail_closed)
-    return _for_slurm(report, asked) if asked.slurm else _for_detector(report, asked)
+    verdict = verdict_of(report, asked.now, asked.max_age)
+    if report.simulated is not None:
+        reason = f"the node is simulated ({report.simulated}), otherwise {verdict.word}: {verdict.line}"
+        return unknown("simulated", reason, slurm=asked.slurm, fail_closed=asked.fail_closed)
+    if asked.slurm and verdict.because not in _OF_ALL:
+        return _for_slurm(report, verdict, asked)
+    if verdict.because is not None:
+        return unknown(verdict.because, verdict.line, slurm=asked.slurm, fail_closed=asked.fail_closed)
+    return _answer(verdict.word, verdict.line, asked)
 
 
 def with_preflight(health: Health, preflight: Preflight, asked: Asked) -> Health:
@@ -178,56 +127,29 @@ def with_preflight(health: Health, preflight: Preflight, asked: Asked) -> Health
     For Slurm the preflight is told and changes nothing: a script that fails in a prolog drains the node, and a node
     that does not suit one job suits others.
     """
-    if asked.slurm or (health.verdict == "unknown" and health.because != "not_read"):
+    if asked.slurm or (health.verdict == "Unknown" and health.because != "not_read"):
         return replace(health, reason=one_line(f"{health.reason}; {_told(preflight)}"))
-    if preflight.verdict == "problem":
-        more = f"; {health.reason}" if health.verdict == "problem" else ""
-        return _answer("problem", f"{preflight.reason}{more}", asked)
-    if health.verdict != "ok":
+    is_grave = health.verdict in ("Warning", "Critical")
+    if preflight.verdict == "Warning":
+        word, more = (health.verdict, f"; {health.reason}") if is_grave else ("Warning", "")
+        return _answer(word, f"{preflight.reason}{more}", asked)
+    if health.verdict != "OK":
         return replace(health, reason=one_line(f"{health.reason}; {_told(preflight)}"))
-    if preflight.verdict == "unknown":
+    if preflight.verdict == "Unknown":
         return unknown("no_result", preflight.reason, slurm=False, fail_closed=asked.fail_closed)
-    return _answer("ok", f"{preflight.reason}; {health.reason}", asked)
+    return _answer("OK", f"{preflight.reason}; {health.reason}", asked)
 
 
 def _told(preflight: Preflight) -> str:
     return f"preflight, {preflight.verdict}: {preflight.reason}"
 
 
-def _doubt(report: Report, asked: Asked) -> tuple[Because, str] | None:
-    """Why the report as a whole says nothing of this node now."""
-    if report.simulated is not None:
-        told = _summary([fault for fault in report.faults if not fault.is_cause])
-        return "simulated", f"the node is simulated ({report.simulated}); it has {told}"
-    if report.maintenance is not None:
-        return "paused", f"the daemon is paused ({report.maintenance})"
-    if report.looked_at is None:
-        return "not_looked_yet", "the daemon has just started and has not looked at the node yet"
-    age = asked.now - report.looked_at
-    if age < -FUTURE_SECONDS:
-        return "stale", f"the daemon's last look is {format_seconds(-age)} ahead of the clock"
-    if age > asked.max_age:
-        limit = format_seconds(asked.max_age)
-        return "stale", f"the daemon's last look is {format_seconds(age)} old, more than {limit}"
-    return None
-
-
-def _for_detector(report: Report, asked: Asked) -> Health:
-    """Every finding but information is a problem."""
-    grave = [fault for fault in report.faults if fault.severity != "info" and not fault.is_cause]
-    if grave:
-        return _answer("problem", _and_more(grave), asked)
-    if report.failing_rules:
-        return _not_read(f"a rule fails ({report.failing_rules[0]}), so that not everything is looked for", asked)
-    return _answer("ok", "no finding above information", asked)
-
-
-def _for_slurm(report: Report, asked: Asked) -> Health:
+def _for_slurm(report: Report, verdict: Verdict, asked: Asked) -> Health:
     """Only a fresh fault of the drain list is a problem."""
-    listed = [fault for fault in report.faults if fault.calls_for_drain]
+    listed = [fault for fault in report.faults if calls_for_drain(fault)]
     fresh = tuple(fault for fault in listed if _is_fresh(fault, report))
     if fresh:
-        return _answer("problem", _and_more(fresh), asked, fresh)
+        return _answer("Critical", and_more(fresh), asked, fresh)
     if listed:
         old = listed[0]
         age = "" if old.last_seen is None else f" but {format_seconds(max(0.0, asked.now - old.last_seen))} ago"
@@ -236,8 +158,15 @@ def _for_slurm(report: Report, asked: Asked) -> Health:
     if report.failing_rules:
         return _not_read(f"a rule fails ({report.failing_rules[0]})", asked)
     if blind := [fault for fault in report.faults if fault.code in BLIND]:
-        return _not_read(_and_more(blind), asked)
-    return _answer("ok", f"nothing on the drain list; {_summary(report.faults)} open", asked)
+        return _not_read(and_more(blind), asked)
+    if verdict.because is not None:
+        return unknown(verdict.because, verdict.line, slurm=True, fail_closed=asked.fail_closed)
+    return _answer(verdict.word, f"{verdict.line}; nothing on the drain list", asked)
+
+
+def calls_for_drain(fault: Fault) -> bool:
+    """Whether it is on the drain list, and not by facts alone that a program can bring about."""
+    return fault.code in DRAIN_LIST and (not fault.events or not PROGRAM_EVENTS.issuperset(fault.events))
 
 
 def _is_fresh(fault: Fault, report: Report) -> bool:
@@ -247,27 +176,13 @@ def _is_fresh(fault: Fault, report: Report) -> bool:
     return abs(fault.last_seen - report.looked_at) < _SAME_LOOK_SECONDS
 
 
-def _answer(verdict: Verdict, reason: str, asked: Asked, drain_for: tuple[Fault, ...] = ()) -> Health:
-    code = exit_code_of(verdict, slurm=asked.slurm, fail_closed=asked.fail_closed)
-    return Health(verdict, one_line(reason), code, drain_for=drain_for)
+def _answer(word: Word, reason: str, asked: Asked, drain_for: tuple[Fault, ...] = ()) -> Health:
+    code = exit_code_of(word, slurm=asked.slurm, fail_closed=asked.fail_closed, drains=bool(drain_for))
+    return Health(word, one_line(reason), code, drain_for=drain_for)
 
 
 def _not_read(reason: str, asked: Asked) -> Health:
-    return unknown("not_read", reason, slurm=asked.slurm, fail_closed=asked.fail_closed)
-
-
-def _and_more(faults: Iterable[Fault]) -> str:
-    first, *others = faults
-    return f"{first.words}; and {len(others)} more" if others else first.words
-
-
-def _summary(faults: Iterable[Fault]) -> str:
-    """``2 findings, the most severe Bandwidth is far below what is expected: probe ring``."""
-    open_now = list(faults)
-    if not open_now:
-        return "no finding"
-    plural = "s, the most severe" if len(open_now) > 1 else ","
-    return f"{len(open_now)} finding{plural} {open_now[0].words}"
+    return unknown("not_read", reason, slurm=True, fail_closed=asked.fail_closed)
 
 
 def one_line(text: str) -> str:

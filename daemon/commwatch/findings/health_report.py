@@ -1,17 +1,11 @@
-"""What a health check judges: the findings of the daemon as faults; pure."""
+"""What a verdict is made of: the findings of the daemon as faults; pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from commwatch.findings.api_documents import CauseRecord, FindingRecord, FindingsDocument
-from commwatch.findings.health import (
-    Fault,
-    Report,
-)  # fmt: skip
-
-LOOK_SECONDS = 60.0
-"""A look of the daemon that is older is unknown; it looks every 10 s."""
+from commwatch.findings.verdict import Fault, Report
 
 
 def report_of(document: FindingsDocument, preset: str = "") -> Report:
@@ -27,6 +21,7 @@ def report_of(document: FindingsDocument, preset: str = "") -> Report:
         maintenance=document.maintenance,
         failing_rules=document.failing_rules,
         faults=tuple(_faults(document)),
+        has_gpus=document.has_gpus,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypedDict
 
 import msgspec
 
@@ -22,19 +21,12 @@ from commwatch.findings.api_documents import (
     probe_record,
 )
 from commwatch.jobs.settings.plan import JobSettings
-from commwatch.service.judge import Judge
+from commwatch.service.judge import About, Judge
 from commwatch.state.control import Handler
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Snapshot
 
 _Give = Callable[[], msgspec.Struct]
-
-
-class _About(TypedDict):
-    version: str
-    time: float
-    simulated: str | None
-    maintenance: str | None
 
 
 class Answers:
@@ -82,14 +74,7 @@ class Answers:
 
     def findings(self) -> FindingsDocument:
         """What is wrong."""
-        verdict = self._verdict()
-        return FindingsDocument(
-            **self._about(),
-            thresholds=verdict.thresholds.digest,
-            looked_at=verdict.looked_at,
-            failing_rules=tuple(sorted(verdict.failing_rules)),
-            findings=verdict.records(),
-        )
+        return self._verdict().document(self._about())
 
     def probes(self) -> ProbesDocument:
         """What the probes gave last, and when they run next."""
@@ -99,10 +84,11 @@ class Answers:
 
     def score(self) -> ScoreDocument:
         """How well the GPUs communicate."""
-        verdict = self._verdict()
+        verdict, about = self._verdict(), self._about()
         return ScoreDocument(
-            **self._about(), thresholds=verdict.thresholds.digest, looked_at=verdict.looked_at, score=verdict.score()
-        )
+            **about, thresholds=verdict.thresholds.digest, looked_at=verdict.looked_at, score=verdict.score(),
+            verdict=verdict.document(about).verdict,
+        )  # fmt: skip
 
     def settings(self) -> SettingsDocument:
         """What the last audit of NCCL settings said."""
@@ -115,7 +101,7 @@ class Answers:
         """All series."""
         return SnapshotDocument(**self._about(), metrics=metric_records(self._snapshot()))
 
-    def _about(self) -> _About:
+    def _about(self) -> About:
         preset = self._config().simulation.preset
         return {
             "version": __version__,

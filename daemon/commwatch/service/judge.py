@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypedDict
 
 import msgspec
 import structlog
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.api_documents import FindingRecord, finding_record
+from commwatch.findings.api_documents import FindingRecord, FindingsDocument, finding_record
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES, EVENTS, WATCHED
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding, Sighting
+from commwatch.findings.health_report import report_of
 from commwatch.findings.history import CounterHistory, HistoryState
 from commwatch.findings.looking import Looking
 from commwatch.findings.register import Change, Register, RegisterState
 from commwatch.findings.rules import RULE_SETS
+from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import readings_of, score_of
+from commwatch.findings.verdict import verdict_of
 from commwatch.findings.words import format_evidence
 from commwatch.node.store import Store
 from commwatch.service.collection import Collection
@@ -41,13 +44,22 @@ SAVE_HISTORY_SECONDS: Final = 600.0
 
 Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"
 """Metric, label values, number."""
-Readings: TypeAlias = Callable[[Facts, Thresholds], Iterable[Reading]]
-"""Further metrics that are computed from what the rules read, once at each look."""
+Readings: TypeAlias = Callable[[Facts, Thresholds, Sequence[Finding]], Iterable[Reading]]
+"""Further metrics that are computed from what the rules read and found, once at each look."""
 
 
-def score_readings(facts: Facts, thresholds: Thresholds) -> Iterable[Reading]:
+class About(TypedDict):
+    """What a document says of the daemon that answers, as ``api_documents.About`` has it."""
+
+    version: str
+    time: float
+    simulated: str | None
+    maintenance: str | None
+
+
+def score_readings(facts: Facts, thresholds: Thresholds, findings: Sequence[Finding]) -> Iterable[Reading]:
     """The metrics of the communication score."""
-    return readings_of(score_of(facts, thresholds))
+    return readings_of(score_of(facts, thresholds, findings))
 
 
 READINGS: tuple[Readings, ...] = (score_readings,)
@@ -172,7 +184,8 @@ class Judge:
         for read in self._readings:
             name = read.__name__
             try:
-                more = {(metric, labels): value for metric, labels, value in read(facts, self.thresholds)}
+                told = read(facts, self.thresholds, self.findings)
+                more = {(metric, labels): value for metric, labels, value in told}
             except Exception as error:
                 # As of a rule: it must be seen, and must not take the findings with it.
                 self._failed(name, error)
@@ -188,12 +201,28 @@ class Judge:
 
     def score(self) -> Score:
         """The communication score of what the rules read last."""
-        return score_of(self._looking.facts, self.thresholds)
+        return score_of(self._looking.facts, self.thresholds, self.findings)
 
     def records(self) -> tuple[FindingRecord, ...]:
         """The open findings as the API gives them."""
         last_seen = self._register.last_seen()
         return tuple(finding_record(finding, last_seen) for finding in self.findings)
+
+    def document(self, about: About) -> FindingsDocument:
+        """What is wrong, with the verdict.
+
+        Args:
+            about: the daemon, at this time.
+        """
+        told = FindingsDocument(
+            **about,
+            thresholds=self.thresholds.digest,
+            looked_at=self.looked_at,
+            failing_rules=tuple(sorted(self.failing_rules)),
+            findings=self.records(),
+            has_gpus=bool(self._looking.facts.derived(gpus_of)),
+        )
+        return msgspec.structs.replace(told, verdict=verdict_of(report_of(told), told.time))
 
     def save(self, *, at_end: bool = False) -> None:
         """Write what must survive a restart, where it changed; the history of counters rarely and at the end.

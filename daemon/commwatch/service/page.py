@@ -9,14 +9,13 @@ from collections.abc import Collection, Iterator
 
 from commwatch import __version__
 from commwatch.config.simulated import node_name
-from commwatch.findings.api_documents import STALE_SECONDS, CauseRecord, FindingRecord, finding_record
+from commwatch.findings.api_documents import CauseRecord, FindingRecord
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import SEVERITIES, Finding
 from commwatch.findings.score.records import Score
+from commwatch.findings.verdict import Verdict
 from commwatch.node.run import Collector
 from commwatch.service.engine import Engine
-from commwatch.service.judge import Judge
-from commwatch.units import format_seconds
 from commwatch_exporters.node.model import Driver, Gpu, Inventory, Node
 from commwatch_exporters.node_page.records import (
     CollectorStatus,
@@ -27,6 +26,7 @@ from commwatch_exporters.node_page.records import (
     ScorePart,
     ScoreStatus,
     Status,
+    VerdictStatus,
 )
 from commwatch_exporters.snapshot import Snapshot
 
@@ -47,16 +47,17 @@ def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Sta
     verdict, settings = engine.verdict, engine.config
     simulated = node_name(settings.simulation.preset) if settings.simulation.preset else ""
     absent = engine.collection.absent_sources
+    told = verdict.document(
+        {"version": __version__, "time": now, "simulated": simulated or None, "maintenance": maintenance}
+    )
     return Status(
         version=__version__,
         name=simulated or socket.gethostname(),
         simulated=simulated,
-        paused=maintenance,
+        verdict=verdict_status(told.verdict),
         facts=tuple(_facts(Node(snapshot))),
         notices=tuple(_notices(engine, maintenance)),
-        looked=verdict.looked_at is not None,
-        doubt=_doubt(verdict, now),
-        findings=[finding_status(finding_record(one, {}), now) for one in verdict.findings],
+        findings=[finding_status(one, now) for one in told.findings],
         marks=marks_of(verdict.findings),
         score=None if verdict.looked_at is None else _score(verdict.score()),
         pairs=_pairs(engine, now),
@@ -82,11 +83,9 @@ def _notices(engine: Engine, maintenance: str | None) -> Iterator[str]:
         yield f"{_rules(failing)} failed, so that what they look for is not known: {', '.join(sorted(failing))}."
 
 
-def _doubt(verdict: Judge, now: float) -> str:
-    if failing := verdict.failing_rules:
-        return f"{_rules(failing)} failed"
-    age = 0.0 if verdict.looked_at is None else now - verdict.looked_at
-    return f"the rules ran last {format_seconds(age)} ago" if age > STALE_SECONDS else ""
+def verdict_status(verdict: Verdict | None) -> VerdictStatus:
+    """What the page says first."""
+    return VerdictStatus() if verdict is None else VerdictStatus(verdict.word, verdict.line)
 
 
 def _rules(failing: Collection[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,62 +12,25 @@ _MOST_FINDINGS = 20
 _MOST_CAUSES = 3
 _MOST_LOSSES = 3
 _MOST_PLACES = 3
-SIGNS: Final = {"good": "✓", "warn": "!", "bad": "✕"}
-"""Of the whole node, by level."""
+_LEVELS: Final = {"OK": "good", "Warning": "warn", "Critical": "bad"}
+"""By word of the verdict; of any other nothing is said."""
+_SIGNS: Final = {"good": "✓", "warn": "!", "bad": "✕"}
 
 
-def headline(status: Status, *, has_gpus: bool) -> tuple[str, str, str]:
-    """Level, word and sentence of the whole node.
-
-    Args:
-        status: what the daemon says.
-        has_gpus: whether any GPU is known; without one nothing can be said of communication.
-    """
-    counts = Counter(level_of(finding.severity) for finding in status.findings)
-    said = _counted(counts)
-    if status.paused is not None:
-        return "plain", "Paused", f"nothing is read or probed; before: {said}"
-    if not status.looked:
-        return "plain", "Not known yet", "the first look at this node is not over"
-    if counts["bad"] or counts["warn"]:
-        more = f"; there may be more: {status.doubt}" if status.doubt else ""
-        return (*(("bad", "Critical") if counts["bad"] else ("warn", "Needs attention")), f"{said}{more}")
-    if status.doubt:
-        return "plain", "Not fully known", f"nothing wrong was found, but {status.doubt}"
-    if not has_gpus:
-        return "plain", "No GPU", "none is known here, so that nothing can be said of communication between them"
-    if status.score is not None and status.score.word == "needs work":
-        return "warn", "Needs attention", f"no fault is known, but communication scores low; {said}"
-    if counts["info"]:
-        return "good", "Healthy", f"nothing is wrong; {said}"
-    return "good", "Healthy", "nothing is wrong with communication on this node"
+def sign_of(word: str) -> str:
+    """The sign of a verdict."""
+    return _SIGNS.get(_LEVELS.get(word, ""), "–")
 
 
-def _counted(counts: Counter[str]) -> str:
-    words = [
-        f"{counts[level]} {word}{'s' if counts[level] > 1 and plural else ''}"
-        for level, word, plural in (("bad", "critical", False), ("warn", "warning", True))
-        if counts[level]
-    ]
-    if counts["info"]:
-        words.append(f"{counts['info']} worth knowing")
-    return ", ".join(words) or "no finding"
-
-
-def verdict_card(status: Status, said: tuple[str, str, str]) -> str:
-    """State and score.
-
-    Args:
-        status: what the daemon says.
-        said: the headline.
-    """
-    level, word, sentence = said
-    sign = SIGNS.get(level, "–")
+def verdict_card(status: Status) -> str:
+    """State and score."""
+    word, line = status.verdict.word, status.verdict.line
     return section(
         "verdict",
         '<span class="unseen">Verdict</span>',
-        f'<div class="verdict {level}"><p class="state"><span class="sign" aria-hidden="true">{sign}</span>'
-        f"<span><strong>{word}</strong> <span>{text(sentence)}</span>{_places(status.findings)}</span></p>"
+        f'<div class="verdict {_LEVELS.get(word, "plain")}"><p class="state">'
+        f'<span class="sign" aria-hidden="true">{sign_of(word)}</span>'
+        f"<span><strong>{text(word)}</strong> <span>{text(line)}</span>{_places(status.findings)}</span></p>"
         f"{_score(status.score)}</div>",
     )
 

@@ -8,7 +8,7 @@ from typing import Final
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.drawing import draw
 from commwatch_exporters.node_page.fabric import Adapter, Fabric, Gpu, fabric_of
-from commwatch_exporters.node_page.headline import SIGNS, findings_section, headline, verdict_card
+from commwatch_exporters.node_page.headline import findings_section, sign_of, verdict_card
 from commwatch_exporters.node_page.markup import GLYPHS, section, text
 from commwatch_exporters.node_page.matrix import pairs_section
 from commwatch_exporters.node_page.records import STILL_PATH, Fact, Status
@@ -31,19 +31,18 @@ def render_node_page(node: Node, status: Status, telemetry_path: str, *, refresh
         refreshes: whether the browser is to load it again by itself.
     """
     fabric = fabric_of(node, status.marks)
-    said = headline(status, has_gpus=bool(fabric.gpus))
-    level, word, _ = said
+    word = status.verdict.word
     name = text(status.name or "this node")
     again = f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">' if refreshes else ""
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             f'<meta name="viewport" content="width=device-width,initial-scale=1">{again}',
-            f"<title>{SIGNS.get(level, '–')} {name}: {word} – commwatch</title><style>{STYLE}</style></head><body>",
+            f"<title>{sign_of(word)} {name}: {text(word)} – commwatch</title><style>{STYLE}</style></head><body>",
             f'<header><h1>{name}</h1><p class="dim">commwatch {text(status.version)}</p>',
             f"{_links(telemetry_path)}</header><main>",
             _notices(node, status),
-            verdict_card(status, said),
+            verdict_card(status),
             _facts(status.facts),
             findings_section(status.findings, status.documentation),
             events_table(node),

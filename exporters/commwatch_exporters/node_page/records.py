@@ -145,6 +145,15 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class VerdictStatus:
+    """The verdict on the node, as all faces of commwatch say it."""
+
+    word: str = "Unknown"
+    """OK, Warning, Critical or Unknown."""
+    line: str = "the daemon has just started and has not looked at the node yet"
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """What the page says beside the snapshot."""
 
@@ -153,15 +162,10 @@ class Status:
     """What the node is called; empty where that is not known."""
     simulated: str = ""
     """Name of the simulated node; empty for a real one."""
-    paused: str | None = None
-    """Why the daemon is paused; None where it is not."""
+    verdict: VerdictStatus = VerdictStatus()
     facts: Sequence[Fact] = ()
     notices: Sequence[str] = ()
     """What the reader should know or do first."""
-    looked: bool = True
-    """Whether the rules have run, so that no finding means that nothing was found."""
-    doubt: str = ""
-    """Why something may be wrong that no finding tells of; empty where none is known."""
     findings: Sequence[FindingStatus] = ()
     """What is wrong, most severe first."""
     marks: Mapping[str, Mark] = field(default_factory=dict)

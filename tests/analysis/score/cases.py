@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from commwatch.findings.finding import Finding
 from commwatch.findings.score.records import Part, PartName, Score
 from commwatch.findings.score.score import score_of
 from support.facts import before, facts_of, shipped
@@ -94,6 +95,7 @@ def score(
     rises: Mapping[Key, float] | None = None,
     rose_hours_ago: float = 0.0,
     just_now: Mapping[Key, float] | None = None,
+    findings: Sequence[Finding] = (),
 ) -> Score:
     """The score of the healthy node with some numbers changed.
 
@@ -102,6 +104,7 @@ def score(
         rises: of counters; those of the healthy node, where it has others, rose just now.
         rose_hours_ago: when these counters rose.
         just_now: by how much counters rose just now.
+        findings: that are open.
     """
     values = {key: value for key, value in {**HEALTHY, **(changes or {})}.items() if value is not None}
     given = dict(rises or {})
@@ -110,7 +113,7 @@ def score(
     then = before(now, _by_metric(healthy))
     first = before(then, _by_metric(given))
     history = {(rose_hours_ago + 1) * 3600.0: first, rose_hours_ago * 3600.0 + 1: then}
-    return score_of(facts_of(now, history), shipped())
+    return score_of(facts_of(now, history), shipped(), findings)
 
 
 def only(*keys: Key) -> dict[Key, float | None]:

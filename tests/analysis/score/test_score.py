@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from analysis.score.cases import (
     BASELINE,
     COPY,
     FAILURES,
+    HEALTHY,
     LANES,
     LATENCY,
     LATENCY_DRIFT,
@@ -25,6 +27,7 @@ from analysis.score.cases import (
     part,
     score,
 )
+from commwatch.findings.finding import Component, Finding
 from commwatch.findings.score.records import WEIGHTS, PartName, PartReadings, Reading, Score, weighted
 from commwatch.findings.score.score import readings_of
 from commwatch_exporters.catalogue import CATALOGUE
@@ -151,3 +154,42 @@ def test_losses_add_up(changes: dict[Key, float], failures: int, spikes: int) ->
     for name in PARTS:
         lost = sum(one.lost for one in found.losses if one.part == name)
         assert lost == pytest.approx(WEIGHTS[name] * (1 - (part(found, name).ratio or 0.0)))
+
+
+@pytest.mark.parametrize("key", [UTILIZATION, PAIR, COPY])
+def test_a_bandwidth_below_the_mark_is_never_good(key: Key) -> None:
+    """A node at a third of what is expected needs work, whatever else is well; the loss says what keeps it down."""
+    third = {key: HEALTHY[key] / 3} if key == UTILIZATION else dict.fromkeys(_alike(key), HEALTHY[key] / 3)
+    found = score(third)
+
+    assert found.word == "needs work"
+    assert sum(one.lost for one in found.losses) == pytest.approx(1 - (found.ratio or 0))
+
+
+def _alike(key: Key) -> list[Key]:
+    return [one for one in HEALTHY if one[0] == key[0]]
+
+
+def test_a_critical_finding_keeps_the_score_below_good() -> None:
+    """And no other one does; what is lower already stays so."""
+    port = Component("rdma_port", "mlx5_0/1", "mlx5_0 port 1")
+    critical = Finding("rdma_port_down", port, "critical", 0.0, ())
+    capped, warned = score(findings=[critical]), score(findings=[structs.replace(critical, severity="warning")])
+    low = score({UTILIZATION: 0.1, LATENCY: 1e-3, RANK_BALANCE: 0.1}, findings=[critical])
+
+    assert capped.word == "needs work"
+    assert capped.ratio == pytest.approx(0.693)
+    [loss] = capped.losses
+    assert (loss.part, loss.subject) == ("cap", "mlx5_0 port 1 (mlx5_0/1)")
+    assert loss.lost == pytest.approx(0.307)
+    assert warned.word == "excellent"
+    assert "cap" not in [one.part for one in low.losses]
+
+
+@pytest.mark.parametrize("kind", ["rdma_port", "ethernet_port"])
+def test_ports_that_are_down_count(kind: str) -> None:
+    """Each takes its share of the balance."""
+    found = score({("present", (kind,)): 9, ("expected", (kind,)): 10})
+
+    assert part(found, "balance").ratio == pytest.approx(0.9)
+    assert "9 of 10" in found.losses[0].words

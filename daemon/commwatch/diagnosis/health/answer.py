@@ -16,7 +16,8 @@ from commwatch.diagnosis.health.counts import count_unknown
 from commwatch.diagnosis.health.one_look import KernelFact
 from commwatch.errors import StateError
 from commwatch.findings.finding import Severity
-from commwatch.findings.health import Because, Fault, Health, Verdict
+from commwatch.findings.health import Health, calls_for_drain
+from commwatch.findings.verdict import Because, Fault, Word
 
 HEALTH_SCHEMA: Literal["commwatch-health/1"] = "commwatch-health/1"
 
@@ -48,7 +49,7 @@ class PreflightRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What became of ``--require``."""
 
     profile: str
-    verdict: Verdict
+    verdict: Word
     reason: str
     checks: tuple[Check, ...] = ()
     """The marks and what the profile asks for, one by one."""
@@ -58,7 +59,7 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What ``commwatch healthcheck --json`` prints."""
 
     schema: Literal["commwatch-health/1"] = HEALTH_SCHEMA
-    verdict: Verdict
+    verdict: Word
     reason: str
     exit_code: int
     because: Because | None
@@ -88,7 +89,7 @@ def fault_records(faults: Iterable[Fault]) -> tuple[FaultRecord, ...]:
     return tuple(
         FaultRecord(
             code=fault.code, title=fault.title, severity=fault.severity, component=fault.where, since=fault.since,
-            last_seen=fault.last_seen, is_cause=fault.is_cause, calls_for_drain=fault.calls_for_drain,
+            last_seen=fault.last_seen, is_cause=fault.is_cause, calls_for_drain=calls_for_drain(fault),
         )
         for fault in faults
     )  # fmt: skip

@@ -24,7 +24,6 @@ from commwatch.findings.health import (
     Asked,
     Health,
     Preflight,
-    Report,
     drain_reason,
     exit_code_of,
     judge,
@@ -33,6 +32,7 @@ from commwatch.findings.health import (
     with_preflight,
 )  # fmt: skip
 from commwatch.findings.health_report import report_of
+from commwatch.findings.verdict import WORDS, Report
 from commwatch.probes.gate.schedulers import find_daemons
 from commwatch.probes.gate.slurm import node_name
 from commwatch.probes.gate.slurm_drain import drain
@@ -132,7 +132,7 @@ def _with_preflight(found: _Found, options: Options, state: Path, asked: Asked) 
     except Exception as error:
         # A defect here must not hide what the daemon said of the node.
         said = str(error) if isinstance(error, CommwatchError) else f"{type(error).__name__}: {error}"
-        record = PreflightRecord(profile=options.require, verdict="unknown", reason=f"{options.require}: {said}")
+        record = PreflightRecord(profile=options.require, verdict="Unknown", reason=f"{options.require}: {said}")
     health = with_preflight(found.health, Preflight(record.verdict, record.reason), asked)
     return replace(found, health=health, preflight=record)
 
@@ -165,13 +165,14 @@ def _without_daemon(why: str, config: Config, asked: Asked) -> _Found:
     paths = config.paths
     read = asyncio.run(ask_kernel(Path(paths.sysfs), Path(paths.procfs), sources, KERNEL_SECONDS))
     kernel = judged(read, asked.now)
-    grave = [fact.text for fact in kernel.facts if fact.severity != "info"]
+    grave = [fact for fact in kernel.facts if fact.severity != "info"]
     more = f"; and {len(grave) - 1} more" if len(grave) > 1 else ""
     if grave and not asked.slurm:
-        code = exit_code_of("problem", slurm=False, fail_closed=asked.fail_closed)
-        return _Found(Health("problem", one_line(f"{grave[0]}{more} ({why})"), code), kernel=kernel)
+        word = WORDS[grave[0].severity]
+        code = exit_code_of(word, slurm=False, fail_closed=asked.fail_closed)
+        return _Found(Health(word, one_line(f"{grave[0].text}{more} ({why})"), code), kernel=kernel)
     if grave:
-        reason = f"{why}; the kernel shows: {grave[0]}{more}"
+        reason = f"{why}; the kernel shows: {grave[0].text}{more}"
     elif kernel.unread:
         reason = f"{why}; the kernel could not be asked for everything: {kernel.unread[0]}"
     else:

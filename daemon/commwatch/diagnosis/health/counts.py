@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from commwatch.errors import StateError
-from commwatch.findings.health import Because
+from commwatch.findings.verdict import Because
 from commwatch.state.directory import write_atomically
 from commwatch.state.records import decode
 

@@ -16,6 +16,9 @@ _NEEDS = "a current result of a probe over two or more GPUs"
 _SUSPECT_COST = 0.5
 """What a part that is surely slow costs: half, as it is not told by how much it is slow."""
 
+_COUNTED = (("gpu", "GPUs", "here"), ("rdma_port", "RDMA ports", "active"), ("ethernet_port", "Ethernet ports", "up"))
+"""Kinds of the inventory of which each that is gone takes its share; lanes and links are held against their GPU."""
+
 
 def balance(facts: Facts, rates: Rates, thresholds: Thresholds) -> PartReadings:
     """The least of what each kind of measurement says.
@@ -27,7 +30,7 @@ def balance(facts: Facts, rates: Rates, thresholds: Thresholds) -> PartReadings:
     even = thresholds.score_even_ratio
     readings = [*_ranks(facts, rates, even), *_rates(rates, even)]
     if readings:
-        readings += [*_suspects(facts), *_nvlinks(facts), *_pcie_links(facts), *_gpus(facts)]
+        readings += [*_suspects(facts), *_nvlinks(facts), *_pcie_links(facts), *_inventory(facts)]
     return PartReadings("balance", tuple(readings), least_counts=True, needs=_NEEDS)
 
 
@@ -90,10 +93,12 @@ def _pcie_links(facts: Facts) -> Iterator[Reading]:
     yield from _least(readings)
 
 
-def _gpus(facts: Facts) -> Iterator[Reading]:
-    gpus = facts.node.part(Inventory, "gpu")
-    if gpus.expected and (present := gpus.present) is not None:
-        yield Reading("GPUs", at_most_one(present / gpus.expected), f"{present:g} of {gpus.expected:g} are here")
+def _inventory(facts: Facts) -> Iterator[Reading]:
+    for kind, subject, here in _COUNTED:
+        parts = facts.node.part(Inventory, kind)
+        if parts.expected and (present := parts.present) is not None:
+            words = f"{present:g} of {parts.expected:g} are {here}"
+            yield Reading(subject, at_most_one(present / parts.expected), words)
 
 
 def _least(readings: Sequence[Reading]) -> Sequence[Reading]:

@@ -15,6 +15,8 @@ WEIGHTS: Mapping[PartName, float] = MappingProxyType(
     {"bandwidth": 0.30, "latency": 0.25, "balance": 0.25, "stability": 0.20}
 )
 """Share of the score of each part while all are measured."""
+_CAP = 0.99
+"""Of a good score: what is capped prints as less."""
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -57,7 +59,8 @@ class Part(msgspec.Struct, frozen=True):
 class Loss(msgspec.Struct, frozen=True):
     """What points were lost to."""
 
-    part: PartName
+    part: PartName | Literal["cap"]
+    """cap: what keeps the score below good, whatever its parts give."""
     lost: float
     """Share of the score. 0: not what decides its part now, but in line to do so next."""
     ratio: float
@@ -75,7 +78,7 @@ class Score(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
     """All four, also those that were not measured."""
     losses: tuple[Loss, ...]
-    """The greatest first. They add up to 1 less the score."""
+    """The cap, then the greatest first. They add up to 1 less the score."""
 
 
 def weighted(parts: Sequence[PartReadings], excellent: float, good: float) -> Score:
@@ -92,6 +95,22 @@ def weighted(parts: Sequence[PartReadings], excellent: float, good: float) -> Sc
     losses.sort(key=lambda loss: (-loss.lost, loss.ratio))
     ratio = sum(part.weight * part.ratio for part in found if part.ratio is not None) if measured else None
     return Score(ratio, word_of(ratio, excellent, good), found, tuple(losses))
+
+
+def capped(score: Score, good: float, subject: str, words: str) -> Score:
+    """A score that stays below good.
+
+    Args:
+        score: of the parts.
+        good: the score from which on it is called so.
+        subject: where it is that something keeps it down.
+        words: what.
+    """
+    ceiling = _CAP * good
+    if score.ratio is None or score.ratio <= ceiling:
+        return score
+    loss = Loss("cap", score.ratio - ceiling, 0.0, subject, words)
+    return Score(ceiling, word_of(ceiling, good, good), score.parts, (loss, *score.losses))
 
 
 def _part(part: PartReadings, weight: float) -> Part:

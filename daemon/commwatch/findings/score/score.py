@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from commwatch.config.thresholds import Thresholds
+from commwatch.findings.api_documents import finding_record
 from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Finding
 from commwatch.findings.score.balance import balance
 from commwatch.findings.score.bandwidth import bandwidth
 from commwatch.findings.score.latency import latency
 from commwatch.findings.score.probes import rates_of
-from commwatch.findings.score.records import Score, weighted
+from commwatch.findings.score.records import Score, capped, weighted
 from commwatch.findings.score.stability import stability
+from commwatch.units import format_percent
 from commwatch_exporters.snapshot import Value
 
 ScoreReading: TypeAlias = tuple[str, tuple[str, ...], Value]
 """Metric, label values and number; None for what was not measured."""
 
 
-def score_of(facts: Facts, thresholds: Thresholds) -> Score:
+def score_of(facts: Facts, thresholds: Thresholds, findings: Sequence[Finding] = ()) -> Score:
     """How well the GPUs of this node communicate.
 
-    No part rises when something that was measured gets worse, and so neither does the score.
+    No part rises when something that was measured gets worse, and so neither does the score. It stays below good while
+    a critical finding is open, or a probe is below the mark from which on a bandwidth is a fault.
 
     Args:
         facts: of this moment; their history watches the counters of ``stability.WINDOWS``.
         thresholds: in force.
+        findings: that are open, most severe first.
     """
     rates = rates_of(facts)
     parts = (
@@ -35,7 +40,15 @@ def score_of(facts: Facts, thresholds: Thresholds) -> Score:
         balance(facts, rates, thresholds),
         stability(facts, thresholds),
     )
-    return weighted(parts, thresholds.score_excellent_ratio, thresholds.score_good_ratio)
+    good, low = thresholds.score_good_ratio, thresholds.probe_bandwidth_utilization_low_ratio
+    score = weighted(parts, thresholds.score_excellent_ratio, good)
+    if findings and findings[0].severity == "critical":
+        lead = finding_record(findings[0], {}).lead
+        return capped(score, good, lead.component.component.words, f"{lead.title}; a critical finding is open")
+    slowest = min(parts[0].readings, key=lambda one: one.ratio, default=None)
+    if slowest is not None and slowest.ratio < low:
+        return capped(score, good, slowest.subject, f"{slowest.words}; below {format_percent(low)} is a fault")
+    return score
 
 
 def readings_of(score: Score) -> Iterator[ScoreReading]:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timezone
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import FindingRecord, FindingsDocument
 from commwatch.findings.finding import SEVERITIES
-from commwatch.findings.health import Asked, judge
-from commwatch.findings.health_report import LOOK_SECONDS, report_of
+from commwatch.findings.health_report import report_of
 from commwatch.findings.score.records import word_of
+from commwatch.findings.verdict import Word, verdict_of
 from commwatch.lines import Line, folded
 from commwatch.views.top.frame import View
 from commwatch.views.top.table import section
 from commwatch.views.top.words import BAD, DIM, DOUBTFUL, GOOD, HEADING, STYLE_OF_SEVERITY, age
 from commwatch_exporters.node.model import Driver, Gpu, Node
 
-_VERDICT_STYLES = {"ok": GOOD, "problem": BAD, "unknown": DOUBTFUL}
+_WORD_STYLES: dict[Word, str] = {"OK": GOOD, "Warning": DOUBTFUL, "Critical": BAD, "Unknown": DOUBTFUL}
 _INDENT = 10
 _PARTS = ("bandwidth", "latency", "balance", "stability")
 
@@ -41,12 +40,10 @@ def title_lines(view: View, width: int, now: float) -> Iterator[Line]:
 def node_lines(
     node: Node, findings: FindingsDocument, thresholds: Thresholds, width: int, now: float
 ) -> Iterator[Line]:
-    """What the node is, what healthcheck would say of it, and its score."""
+    """What the node is, the verdict on it, and its score."""
     yield from folded([(_identity(node, findings.version), DIM)], width, 2)
-    # Whether it is simulated stands above, and hides no verdict here.
-    report = replace(report_of(findings), simulated=None)
-    health = judge(report, Asked(now, LOOK_SECONDS))
-    yield from folded([(f"{health.verdict}: ", _VERDICT_STYLES[health.verdict]), (health.reason, "")], width, 2)
+    verdict = verdict_of(report_of(findings), now)
+    yield from folded([(f"{verdict.word}: ", _WORD_STYLES[verdict.word]), (verdict.line, "")], width, 2)
     yield [(_score(node, thresholds), "")]
 
 

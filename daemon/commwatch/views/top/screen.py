@@ -22,7 +22,7 @@ HELP = (
     "p             pause: nothing is asked and nothing moves until p again",
     "?             this page, and back",
     "",
-    "Verdict: what commwatch healthcheck says. A dash: not read.",
+    "Verdict: by the most severe finding. A dash: not read.",
     "Errors: of all links or of the port since they were reset; +N since top was started.",
     "Streak: results in a row that were slow, or low in bandwidth; three raise an alert.",
     "PCIe: an idle GPU slows its link; 'low' is a generation too low under load.",

@@ -1,0 +1,135 @@
+"""The verdict on the node, in one word and one line; every face of commwatch says this one and makes none; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from commwatch.findings.finding import Severity
+from commwatch.units import format_seconds
+
+Word: TypeAlias = Literal["OK", "Warning", "Critical", "Unknown"]
+"""As severe as the most severe open finding; information is OK; Unknown: what is open now cannot be said."""
+
+Because: TypeAlias = Literal[
+    "no_daemon",  # none runs with this state directory
+    "no_answer",  # one runs, and did not answer in time or not in a form that is known
+    "not_looked_yet",  # it has just started
+    "stale",  # its last look is too old, or did not see any more what would call for a drain
+    "paused",
+    "simulated",
+    "not_read",  # a rule or a collector fails, so that nothing can be ruled out
+    "no_gpu",  # none is known, so that there is no communication to judge
+    "no_result",  # the preflight has no result that is young enough, or not all that it needs to judge one
+    "error",  # of this command: its use, its configuration, a defect
+]
+"""Why something is unknown: values of the label ``reason`` of ``commwatch_healthcheck_unknown_total``."""
+
+WORDS: Final[Mapping[Severity, Word]] = {"critical": "Critical", "warning": "Warning", "info": "OK"}
+"""By severity of the most severe open finding, which is that of its alert."""
+
+LOOK_SECONDS: Final = 60.0
+"""A look of the daemon's rules that is older says nothing of now; they look every 10 s."""
+FUTURE_SECONDS: Final = 5.0
+"""A look that is further ahead of our clock than this has a time that says nothing."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What is said of the node first."""
+
+    word: Word
+    line: str
+    """Without the word: the cause to look at first, and how much else is open."""
+    because: Because | None = None
+    """Why it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A finding, or a cause of one."""
+
+    code: str
+    title: str
+    severity: Severity
+    where: str
+    """The component in words."""
+    since: float | None = None
+    """Seconds since 1970; None of a cause."""
+    last_seen: float | None = None
+    """When a rule saw it last, seconds since 1970; None where that is not known."""
+    is_cause: bool = False
+    """It explains a finding and is not one of its own."""
+    lead: str = ""
+    """The likeliest cause with its component, where that is named first; empty where the fault itself is."""
+    events: tuple[str, ...] = ()
+    """The event of each fact that it stands on: ``xid 74``; empty for a fact that is none."""
+
+    @property
+    def words(self) -> str:
+        """``NVLink is down: GPU0 link 3 (0000:17:00.0/3)``."""
+        return self.lead or f"{self.title}: {self.where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a daemon said of its node."""
+
+    looked_at: float | None
+    """When its rules ran last, seconds since 1970; None before the first time."""
+    simulated: str | None
+    maintenance: str | None
+    failing_rules: tuple[str, ...]
+    faults: tuple[Fault, ...]
+    """Findings and their causes, most severe first."""
+    has_gpus: bool = True
+    """Whether any GPU is known."""
+
+    @property
+    def grave(self) -> list[Fault]:
+        """The findings for which somebody has to act."""
+        return [fault for fault in self.faults if fault.severity != "info" and not fault.is_cause]
+
+
+def verdict_of(report: Report, now: float, max_age: float = LOOK_SECONDS) -> Verdict:
+    """The verdict.
+
+    Args:
+        report: what the daemon said.
+        now: seconds since 1970.
+        max_age: seconds beyond which a look says nothing of now.
+    """
+    grave = report.grave
+    if doubt := _doubt(report, now, max_age):
+        because, line = doubt
+        return Verdict("Unknown", f"{line}; before: {and_more(grave)}" if grave else line, because)
+    if grave:
+        return Verdict(WORDS[grave[0].severity], and_more(grave))
+    if report.failing_rules:
+        line = f"a rule fails ({report.failing_rules[0]}), so that not everything is looked for"
+        return Verdict("Unknown", line, "not_read")
+    if not report.has_gpus:
+        return Verdict("Unknown", "no GPU is known on this node", "no_gpu")
+    return Verdict("OK", "no finding above information")
+
+
+def _doubt(report: Report, now: float, max_age: float) -> tuple[Because, str] | None:
+    """Why what is open does not say how the node is now."""
+    if report.maintenance is not None:
+        return "paused", f"the daemon is paused ({report.maintenance})"
+    if report.looked_at is None:
+        return "not_looked_yet", "the daemon has just started and has not looked at the node yet"
+    age = now - report.looked_at
+    if age < -FUTURE_SECONDS:
+        return "stale", f"the daemon's last look is {format_seconds(-age)} ahead of the clock"
+    if age > max_age:
+        return "stale", f"the daemon's last look is {format_seconds(age)} old, more than {format_seconds(max_age)}"
+    return None
+
+
+def and_more(faults: Sequence[Fault]) -> str:
+    """``NVLink is down: GPU0 link 3 (0000:17:00.0/3); and 2 more``."""
+    first, *others = faults
+    return f"{first.words}; and {len(others)} more" if others else first.words

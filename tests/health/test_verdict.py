@@ -1,0 +1,62 @@
+"""The verdict on the node: four words, by the most severe finding, and the cause that leads."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.findings.codes import CODES
+from commwatch.findings.verdict import LOOK_SECONDS, WORDS, Report, verdict_of
+from health.reports import LINK, NOW, fault, report
+from support.passes import in_one_pass
+
+
+@in_one_pass("code", sorted(CODES))
+def test_the_word_is_that_of_the_severity(code: str) -> None:
+    """Of each finding; its alert has the same severity, and information is OK."""
+    verdict = verdict_of(report(fault(code)), NOW)
+
+    assert (verdict.word, verdict.because) == (WORDS[CODES[code].severity], None)
+    told = "no finding above information" if verdict.word == "OK" else f"{CODES[code].title}: {LINK.words}"
+    assert verdict.line == told
+
+
+def test_a_cause_is_no_finding_of_its_own() -> None:
+    """It stands in the severity and the line of what it explains."""
+    assert verdict_of(report(fault("nvlink_down", is_cause=True)), NOW).word == "OK"
+
+
+@pytest.mark.parametrize(
+    ("said", "because", "line"),
+    [
+        (report(maintenance="upgrade"), "paused", "the daemon is paused (upgrade)"),
+        (report(looked_at=None), "not_looked_yet", "has not looked at the node yet"),
+        (report(looked_at=NOW - LOOK_SECONDS - 1), "stale", "61 s old, more than 60 s"),
+        (report(looked_at=NOW + 10), "stale", "10 s ahead of the clock"),
+        (report(failing_rules=("nvlink.down",)), "not_read", "a rule fails (nvlink.down)"),
+        (report(has_gpus=False), "no_gpu", "no GPU is known on this node"),
+    ],
+)
+def test_what_cannot_be_said_is_unknown(said: Report, because: str, line: str) -> None:
+    """No fault that is seen means nothing where none could be."""
+    verdict = verdict_of(said, NOW)
+
+    assert (verdict.word, verdict.because) == ("Unknown", because)
+    assert line in verdict.line
+
+
+def test_what_was_found_before_a_pause_is_named() -> None:
+    """It may still be so; nobody looks now."""
+    paused = verdict_of(report(fault("nvlink_down"), maintenance="upgrade"), NOW)
+
+    assert paused.line == f"the daemon is paused (upgrade); before: NVLink is down: {LINK.words}"
+
+
+def test_a_fault_that_is_seen_stands_where_other_things_are_not_seen() -> None:
+    """A rule that fails, or no GPU."""
+    for doubt in ({"failing_rules": ("nvlink.down",)}, {"has_gpus": False}):
+        assert verdict_of(report(fault("nvlink_down"), **doubt), NOW).word == "Critical"
+
+
+def test_a_look_at_the_edge_of_its_age_counts() -> None:
+    """A look of exactly the greatest age is still one of now."""
+    assert verdict_of(report(looked_at=NOW - LOOK_SECONDS), NOW).word == "OK"
