@@ -238,15 +238,6 @@ def test_a_finding_without_an_alert_fails_the_drill() -> None:
     assert one.outcome.problems == ("finding gpu_lost without its alert",)
 
 
-def test_a_node_whose_rule_looks_back_for_longer_is_watched_for_longer() -> None:
-    """Two hours in place of 45 s."""
-    drill = Drill(name="a", family="", preset="h100x8", faults=DOWN.faults, settles=Duration(7200))
-    one = Played(drill, held=0)
-    one.findings = set()
-    one.until_fault()
-    assert one.now - 1000 == pytest.approx(7200, abs=3)
-
-
 def test_a_page_at_another_receiver_fails_the_drill() -> None:
     """Simulated alerts go to the drill only."""
     one = Played().until_fault()

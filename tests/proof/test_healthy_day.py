@@ -21,7 +21,7 @@ nics:
   - {interface: ens11np0, rdma: mlx5_2, speed: 100}
 """
 INFORMATION = {
-    "CommwatchClockStepped", "CommwatchNvlinkRecovered", "CommwatchNvlinkUtilizationLow", "CommwatchRdmaCongested",
+    "CommwatchClockStepped", "CommwatchNvlinkRecovered", "CommwatchRdmaCongested",
     "CommwatchWatchdog",
 }  # fmt: skip
 

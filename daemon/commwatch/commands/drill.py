@@ -157,8 +157,6 @@ def left_out(drills: list[Drill], pace: Pace, alerts: Mapping[str, float]) -> di
             found[drill.name] = f"no alert yet: {', '.join(lacking)}"
         elif not pace.is_shipped and not drill.fast:
             found[drill.name] = f"not in the fast form: {drill.why_slow}"
-        elif pace.is_shipped and not drill.shipped:
-            found[drill.name] = f"only with --fast: {drill.why_fast}"
     return found
 
 

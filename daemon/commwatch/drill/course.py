@@ -150,8 +150,7 @@ class Course:
 
     def _start(self, now: float, *, ready: bool) -> None:
         if ready:
-            settles = self._seconds(max(_SETTLE_SECONDS, self.drill.settles))
-            self.phase, self._settled_at = Phase.SETTLING, now + settles
+            self.phase, self._settled_at = Phase.SETTLING, now + self._seconds(_SETTLE_SECONDS)
         elif now > self.started_at + START_SECONDS:
             unready = "did not know its own parts, or Prometheus had not scraped it,"
             self.abort(f"the node {unready} after {START_SECONDS:g} s")

@@ -39,8 +39,6 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     under: tuple[dict[str, str], ...] = ()
     """What holds from the start of the node to its end, such as a job."""
     detection: DetectionClass = "A"
-    settles: Duration = Duration(0)
-    """For how long its node is watched before the fault, where its rule needs more than others."""
     within: Duration | None = None
     """From fault to page, where the alert waits longer than its class."""
     lasts: Duration = Duration(0)
@@ -59,10 +57,6 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whether the fast form can show it."""
     why_slow: str = ""
     """What cannot be shortened, where ``fast`` is False."""
-    shipped: bool = True
-    """Whether a run at the shipped intervals can show it."""
-    why_fast: str = ""
-    """What takes too long at them, where ``shipped`` is False."""
 
     @property
     def is_silent(self) -> bool:

@@ -141,12 +141,12 @@ class Node:
             self._write(fault_file(self._drill.faults, since, at, self._drill.under))
 
     def findings(self) -> list[str]:
-        """The codes of the findings that are open now; none where the daemon does not answer."""
+        """The codes of the findings that are open now and of their causes; none where the daemon does not answer."""
         try:
             found = json.loads(self._get("/api/v1/findings"))["findings"]
         except (OSError, ValueError, http.client.HTTPException):
             return []
-        return sorted({one["code"] for one in found})
+        return sorted({one["code"] for finding in found for one in (finding, *finding["causes"])})
 
     def ask_to_end(self) -> None:
         """Tell its daemon to end, without waiting for it."""

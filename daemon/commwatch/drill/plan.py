@@ -39,7 +39,7 @@ def ordered(drills: Sequence[Drill], held: Mapping[str, float], pace: Pace) -> l
 
     def seconds(drill: Drill) -> float:
         lasts = max((held.get(name, 0.0) for name in drill.alerts), default=0.0) + pace.seconds(drill.lasts)
-        return pace.seconds(drill.settles + drill.limit) + (lasts if lasts <= PATIENCE_SECONDS[pace.name] else 0.0)
+        return pace.seconds(drill.limit) + (lasts if lasts <= PATIENCE_SECONDS[pace.name] else 0.0)
 
     def crowd(drill: Drill) -> float:
         """Seconds that all drills take together which share an alert with this one."""

@@ -36,10 +36,13 @@ def verdict_card(status: Status) -> str:
 
 
 def _places(findings: Sequence[FindingStatus]) -> str:
-    """Where someone must look, most severe first: at the part that is to blame, where one is known."""
+    """Where someone must look, most severe first: at the part that is to blame, where one is known.
+
+    A single place stands in the line of the verdict.
+    """
     parts = [one.culprit or one.part for one in findings if level_of(one.severity) != "info"]
     places = list(dict.fromkeys(part.partition(" (")[0] for part in parts))
-    if not places:
+    if len(places) < 2:
         return ""
     left = len(places) - _MOST_PLACES
     more = f" and {left} more" if left > 0 else ""
