@@ -17,14 +17,17 @@ def address(gpu: int) -> str:
     return f"0000:{0x10 + gpu:02x}:00.0"
 
 
-def gpus(count: int, name: str) -> Numbers:
-    """So many GPUs of a model, gen 4 x16 each, on root ports."""
+def gpus(count: int, name: str, memory: float | None = None) -> Numbers:
+    """So many GPUs of a model, gen 4 x16 each, on root ports; memory in bytes of each, None: not known."""
     ports = {gpu: f"0000:0{gpu}:01.0" for gpu in range(count)}
     devices = [*map(address, range(count)), *ports.values()]
     info: dict[Any, float] = {(address(gpu), "gpu", port, "0", "", ""): 1 for gpu, port in ports.items()}
     info |= {(port, "root_port", "pci0000:00", "0", "", ""): 1 for port in ports.values()}
     return {
         "commwatch_gpu_info": {(str(gpu), address(gpu), f"GPU-{gpu}", "", name, ""): 1 for gpu in range(count)},
+        "commwatch_gpu_memory_size_bytes": {
+            (str(gpu), address(gpu)): memory for gpu in range(count) if memory is not None
+        },
         "commwatch_pcie_device_info": info,
         "commwatch_pcie_device_link_generation_max": {(device,): 4 for device in devices},
         "commwatch_pcie_device_link_width_max_lanes": {(device,): 16 for device in devices},

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.marks.profiles import Asked
+from commwatch.diagnosis.marks.profiles import PROFILES, Asked
 from commwatch.diagnosis.profile import checks_of
 from diagnosis.measured import Numbers, address, facts, gpus, host_copies, merged, nvlinks, pairs, probe
 from support.facts import NOW
@@ -227,7 +227,7 @@ SLOW = (gpus(8, A10G), probe("all_reduce", 0.82e9, 12e9, ranks=8))
 def test_a_step_that_waits_is_a_fault_only_of_the_profile_that_is_asked_for() -> None:
     """Nobody said that the node is for it."""
     shown = one("7b: share of a step", *SLOW)
-    asked = one("7b: share of a step", *SLOW, asked=Asked("7b", 0.1))
+    asked = one("7b: share of a step", *SLOW, asked=Asked(PROFILES["7b"], 0.1))
 
     assert shown.verdict == "notice"
     assert (asked.verdict, asked.measured, asked.required) == ("failed", "100 % of 29.9 s to 30 s", "at most 50 %")
@@ -238,7 +238,7 @@ def test_a_step_that_waits_is_a_fault_only_of_the_profile_that_is_asked_for() ->
 def test_unfit_by_design_is_told_from_a_fault() -> None:
     """The GPUs reach each other as fast as they can, and the job is too quick for that."""
     node = (gpus(8, A10G), probe("all_reduce", 11.5e9, 12e9, ranks=8))
-    check = one("7b: share of a step", *node, asked=Asked("7b", 0.1))
+    check = one("7b: share of a step", *node, asked=Asked(PROFILES["7b"], 0.1))
 
     assert check.verdict == "failed"
     assert check.detail.endswith("unfit by design, not by a fault")
@@ -247,7 +247,7 @@ def test_unfit_by_design_is_told_from_a_fault() -> None:
 def test_a_range_on_both_sides_of_the_limit_is_a_notice() -> None:
     """With 1 s of computing and 1.5 s of sending the GPUs wait for a third of the step to three fifths."""
     node = (gpus(8, A10G), probe("all_reduce", 24.5e9 / 1.5, 16e9, ranks=8))
-    check = one("7b: share of a step", *node, asked=Asked("7b", 1.0))
+    check = one("7b: share of a step", *node, asked=Asked(PROFILES["7b"], 1.0))
 
     assert (check.verdict, check.measured) == ("notice", "33 to 60 % of 1.5 s to 2.5 s")
 
@@ -257,7 +257,7 @@ def test_what_cannot_be_reckoned_is_not_measured() -> None:
     unheard = (gpus(2, "NVIDIA Unheard"), probe("all_reduce", 11e9, 12e9, ranks=2))
 
     assert "--step-time says it" in one("7b: share of a step", *unheard).detail
-    assert one("7b: share of a step", *unheard, asked=Asked("", 0.5)).measured
+    assert one("7b: share of a step", *unheard, asked=Asked(None, 0.5)).measured
     assert one("7b: share of a step", gpus(2, A10G)).verdict == "not measured"
     assert one("7b: share of a step", gpus(1, A10G)).verdict == "does not apply"
     assert one("7b: all_reduce", gpus(1, A10G)).verdict == "does not apply"
@@ -271,12 +271,12 @@ def test_the_step_takes_the_rate_of_messages_like_its_own() -> None:
         probe("all_reduce", 24.5e9, 25e9, ranks=8),
         probe("large", 49e9, 50e9, ranks=8, size=2**30),
     )
-    check = one("7b: share of a step", *node, asked=Asked("7b", 1.0))
+    check = one("7b: share of a step", *node, asked=Asked(PROFILES["7b"], 1.0))
 
     assert check.detail.startswith("a step of 1 s to 2 s over 8 GPUs")
 
 
 def test_a_profile_that_is_asked_for_is_shown_alone() -> None:
     """Beside the marks about hardware."""
-    assert {name.split(":")[0] for name in found(Asked("235b"), gpus(2, H100)) if "b:" in name} == {"235b"}
+    assert {name.split(":")[0] for name in found(Asked(PROFILES["235b"]), gpus(2, H100)) if "b:" in name} == {"235b"}
     assert {name.split(":")[0] for name in found(Asked(), gpus(2, H100)) if "b:" in name} == {"7b", "235b"}

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from commwatch.diagnosis.check import Branch, Check, CheckVerdict
-from commwatch.diagnosis.marks.profiles import ALL_PROFILES, Asked
+from commwatch.diagnosis.marks.profiles import ALL_PROFILES, PROFILES, Asked
 from commwatch.diagnosis.overall import overall
 from commwatch.diagnosis.pattern_scan import FRESH_PROBE
 from commwatch.findings.api_documents import FindingRecord
@@ -62,7 +62,7 @@ def test_a_check_fails_beside_a_finding(severity: Severity, word: Word) -> None:
     [
         ("stress", "bandwidth under load", ALL_PROFILES),
         ("pattern", FRESH_PROBE, ALL_PROFILES),
-        ("profile", "7b: all_reduce bus bandwidth", Asked("7b")),
+        ("profile", "7b: all_reduce bus bandwidth", Asked(PROFILES["7b"])),
     ],
 )
 def test_what_only_this_command_measures_fails_by_itself(branch: Branch, what: str, asked: Asked) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from commwatch.commands.diagnose_files import check_files, file_options, write_files
 from commwatch.commands.probe import ignore_scheduler_option, parse_gpus
-from commwatch.commands.profile_options import PROFILE_NAMES, step_time_option
+from commwatch.commands.profile_options import PROFILES_HELP, step_time_option
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
 from commwatch.views.terminal import json_option, print_json, print_lines, screen
@@ -59,8 +59,8 @@ def add_parser(
         "processes by their number; values are not shown",
     )  # fmt: skip
     parser.add_argument(
-        "--profile", choices=PROFILE_NAMES,
-        help="what the node is for: a model of 7 or 235 billion parameters; without it both are shown, none required",
+        "--profile", metavar="PROFILE",
+        help=f"what the node is for, and has to meet: {PROFILES_HELP}; without it 7b and 235b are shown, none required",
     )  # fmt: skip
     step_time_option(parser)
     scan = parser.add_argument_group("a full scan", "Takes the GPUs, on a free node only; progress on standard error.")
@@ -99,11 +99,12 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
         return run_settings(args.settings, config, as_json=args.json)
     from commwatch.config.thresholds import load_thresholds
+    from commwatch.diagnosis.marks.profile_file import profile_of
     from commwatch.diagnosis.marks.profiles import Asked
     from commwatch.diagnosis.walk import diagnose
 
     known = _known(args, config, load_thresholds(Path(config.thresholds) if config.thresholds else None))
-    known = replace(known, asked=Asked(args.profile or "", args.step_time))
+    known = replace(known, asked=Asked(profile_of(args.profile) if args.profile else None, args.step_time))
     document = diagnose(known, "full" if args.full_scan else "quick")
     _print(document, args)
     write_files(args, config, known, document)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from commwatch.commands.profile_options import PROFILE_NAMES, positive_duration, step_time_option
+from commwatch.commands.profile_options import PROFILES_HELP, positive_duration, step_time_option
 from commwatch.config.settings import Config
 from commwatch.findings.verdict import LOOK_SECONDS
 from commwatch.views.terminal import json_option
@@ -33,8 +33,8 @@ def add_parser(
     parser.add_argument("--fail-closed", action="store_true", help="exit 1 where the node's health is unknown")
     parser.add_argument(
         "--require",
-        choices=PROFILE_NAMES,
-        help="preflight before a job: also a problem where the last results do not suit a model of that size",
+        metavar="PROFILE",
+        help=f"preflight before a job: also a problem where this node does not suit a model: {PROFILES_HELP}",
     )
     parser.add_argument(
         "--max-age", metavar="TIME", type=positive_duration,

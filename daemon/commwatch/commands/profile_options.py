@@ -6,8 +6,9 @@ import argparse
 
 from commwatch.units import parse_duration
 
-PROFILE_NAMES = ("7b", "235b")
+PROFILE_NAMES = ("7b", "30b", "70b", "235b")
 """Those of diagnosis/marks/profiles.py, which the command line itself does not load."""
+PROFILES_HELP = f"{', '.join(PROFILE_NAMES)} or a file with your own (docs/diagnose.md)"
 
 
 def step_time_option(parser: argparse.ArgumentParser) -> None:

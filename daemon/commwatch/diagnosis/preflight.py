@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.marks.profiles import PROFILES, WAITING_MOST, Asked, Profile
+from commwatch.diagnosis.marks.profiles import WAITING_MOST, Asked, Profile
 from commwatch.diagnosis.marks.results import all_reduce_probes, all_reduces, ranks_of
-from commwatch.diagnosis.profile import checks_of, fault_words, prospect
+from commwatch.diagnosis.profile import checks_of, fault_words, memory_of, prospect
 from commwatch.findings.facts import Facts
 from commwatch.findings.health import Preflight
 from commwatch.findings.rules.gpu_ways import gpus_of
@@ -16,16 +16,19 @@ from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch_exporters.node.model import Probe
 
 
-def preflight(facts: Facts, asked: Asked, now: float, max_age: float) -> tuple[Preflight, tuple[Check, ...]]:
+def preflight(
+    facts: Facts, profile: Profile, alone_seconds: float | None, now: float, max_age: float
+) -> tuple[Preflight, tuple[Check, ...]]:
     """The answer, and the checks that it rests on.
 
     Args:
         facts: what the daemon exposes.
-        asked: with a profile.
+        profile: that has to be met.
+        alone_seconds: see ``Asked``.
         now: seconds since 1970.
         max_age: seconds beyond which a result says nothing of the job that is to start.
     """
-    profile, since = PROFILES[asked.profile], now - max_age
+    asked, since = Asked(profile, alone_seconds), now - max_age
     count = len(facts.derived(gpus_of))
     if count == 0:
         return Preflight("Unknown", f"{profile.name}: no GPU is known"), ()
@@ -52,15 +55,16 @@ def _answer(
     if expected is not None:
         wait = f"GPUs wait {expected.waiting} of it"
         return Preflight("OK", f"{profile.name}: {expected.words}; {wait}; {said}")
-    if rate >= profile.all_reduce.figure:
+    if profile.all_reduce is not None and rate >= profile.all_reduce.figure:
         return Preflight("OK", f"{profile.name}: {said}, {profile.all_reduce.required} are required")
     step = next(one for one in checks if one.what.startswith(f"{profile.name}: share of a step"))
     return Preflight("Unknown", f"{profile.name}: {said}, but {step.detail}")
 
 
 def _refusal(profile: Profile, failed: Sequence[Check], facts: Facts, asked: Asked, since: float) -> str:
-    """The step to expect, and what falls short."""
-    expected = prospect(profile, facts, asked, since)
+    """The step to expect, and what falls short; no step of a model that these GPUs cannot hold."""
+    fits = all(one.what != memory_of(profile) for one in failed)
+    expected = prospect(profile, facts, asked, since) if fits else None
     words = [] if expected is None else [expected.words]
     step = [one for one in failed if one.what.startswith(f"{profile.name}: share of a step")]
     if step and expected is not None:

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.estimate.model.quantities import Span
+from commwatch.diagnosis.estimate.model.quantities import Span, format_count, format_gigabytes
 from commwatch.diagnosis.hardware_marks import all_reduce_check, hardware_marks, why_no_all_reduce
 from commwatch.diagnosis.marks.mark import HEALTHY_SHARE
 from commwatch.diagnosis.marks.profiles import (
@@ -18,13 +20,23 @@ from commwatch.diagnosis.marks.profiles import (
     Prospect,
     prospect_of,
 )
-from commwatch.diagnosis.marks.results import ALWAYS, all_reduces, gpu_name, size_of, utilization_of
+from commwatch.diagnosis.marks.results import (
+    ALWAYS,
+    all_reduces,
+    gpu_name,
+    memory_sizes,
+    results_over_all,
+    size_of,
+    utilization_of,
+)
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.units import format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from commwatch.diagnosis.known import Known
+
+_NEXT = "Take another node, or look at fewer GPUs and other strategies with commwatch estimate."
 
 
 def profile_checks(known: Known) -> Iterable[Check]:
@@ -42,16 +54,43 @@ def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Che
     """
     yield from hardware_marks(facts, since)
     for profile in asked.profiles:
-        yield all_reduce_check(profile.all_reduce, f"{profile.name}: all_reduce bus bandwidth", facts, since)
+        if profile is asked.profile:
+            yield _memory(profile, facts)
+        if profile.all_reduce is not None:
+            check = all_reduce_check(profile.all_reduce, f"{profile.name}: all_reduce bus bandwidth", facts, since)
+            # What was asked for has to be met, whatever keeps this hardware from it.
+            unmet = check.verdict == "published mark" and profile is asked.profile
+            yield msgspec.structs.replace(check, verdict="failed", next_step=_NEXT) if unmet else check
         yield _step(profile, facts, asked, since)
 
 
-def rates_of(facts: Facts, since: float) -> Span | None:
-    """Slowest and fastest bus bandwidth of the all_reduces over all GPUs; None without one.
+def memory_of(profile: Profile) -> str:
+    """How the check of its memory is called."""
+    return f"{profile.name}: memory of all GPUs"
+
+
+def _memory(profile: Profile, facts: Facts) -> Check:
+    """Whether the GPUs can hold the model at all."""
+    sizes = memory_sizes(facts)
+    fits = sizes is not None and sum(sizes) >= profile.weight_bytes
+    return Check(
+        branch="profile",
+        what=memory_of(profile),
+        measured="" if sizes is None else format_gigabytes(sum(sizes)),
+        required=f"at least {format_gigabytes(profile.weight_bytes)}",
+        verdict="not measured" if sizes is None else "passed" if fits else "failed",
+        source=f"commwatch: {format_count(profile.parameters)} parameters in bf16, nothing else",
+        detail="how much memory these GPUs have is not known" if sizes is None else "",
+        next_step="" if sizes is None or fits else _NEXT,
+    )
+
+
+def rates_of(facts: Facts, since: float, operation: str = "all_reduce") -> Span | None:
+    """Slowest and fastest bus bandwidth of a collective over all GPUs; None without one.
 
     Of several sizes the one counts that is nearest to what a step sends at once.
     """
-    found = all_reduces(facts, since)
+    found = results_over_all(facts, operation, since)
     if not found:
         return None
     size = min((size_of(probe) for probe, _ in found), key=lambda size: abs(math.log(max(1, size) / CALL_BYTES)))
@@ -64,7 +103,8 @@ def prospect(profile: Profile, facts: Facts, asked: Asked, since: float = ALWAYS
     rates = rates_of(facts, since)
     if rates is None:
         return None
-    return prospect_of(profile, gpu_name(facts), len(facts.derived(gpus_of)), rates, asked.alone_seconds)
+    exchange = rates_of(facts, since, "all_to_all")
+    return prospect_of(profile, gpu_name(facts), len(facts.derived(gpus_of)), rates, asked.alone_seconds, exchange)
 
 
 def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
@@ -73,7 +113,7 @@ def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
         verdict, measured, detail = _no_prospect(facts, since)
     else:
         verdict, measured = (
-            _of_waiting(expected, must=profile.name == asked.profile),
+            _of_waiting(expected, must=profile is asked.profile),
             f"{expected.waiting} of {expected.step.step_seconds.words(format_seconds)}",
         )
         detail = f"{expected.words}, computing {expected.basis}"
@@ -85,9 +125,9 @@ def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
         measured=measured,
         required=f"at most {format_percent(WAITING_MOST)}",
         verdict=verdict,
-        source=f"commwatch: {profile.job}",
+        source=f"commwatch: {profile.job}; {profile.model}; what goes between nodes is not in it",
         detail=detail,
-        next_step="Look at fewer GPUs and other strategies with commwatch estimate." if verdict == "failed" else "",
+        next_step=_NEXT if verdict == "failed" else "",
     )
 
 

@@ -38,7 +38,7 @@ def test_the_shares_and_profiles() -> None:
     assert f"at {100 * ASSUMED_MFU:.0f} % of the GPU's peak" in STEP_PART
     assert f"at most {100 * WAITING_MOST:.0f} % of the step" in STEP_PART
     for profile in PROFILES.values():
-        assert f"| `{profile.name}` | {profile.parameters // 10**9} × 10⁹ parameters" in STEP_PART
+        assert f"| `{profile.name}` | {profile.parameters / 1e9:g} × 10⁹ parameters" in STEP_PART
         assert f"{profile.tokens} tokens" in STEP_PART
 
 

@@ -46,11 +46,12 @@ def test_a_gpu_that_is_not_known_needs_the_time_of_a_step() -> None:
 
 
 def test_the_large_model_sends_activations_that_cannot_be_hidden() -> None:
-    """4 × 94 all_reduces of 4096 × 4096 values in bf16; the GPUs share the computing of 22 × 10⁹ parameters."""
+    """2 × 94 all_reduces of 4096 × 4096 values in bf16, and 4 × 94 all_to_alls of an 8th of the tokens for 8 experts
+    each; the GPUs share the computing of 22 × 10⁹ parameters."""
     found = prospect_of(LARGE, H100, 8, Span(300e9, 313e9), None)
 
     assert found is not None
-    sent = 1.75 * 4 * 94 * 4096 * 4096 * 2
+    sent = (2 * 1.75 + 4 * 0.875) * 94 * 4096 * 4096 * 2
     assert found.step.waiting_seconds.low == pytest.approx(sent / 313e9)
     assert found.step.waiting_seconds.high == pytest.approx(sent / 300e9)
     assert found.step.compute_seconds.low == pytest.approx(6 * 22e9 * 4096 / (0.4 * 989.4e12) / 8)
@@ -59,6 +60,6 @@ def test_the_large_model_sends_activations_that_cannot_be_hidden() -> None:
 def test_without_a_profile_both_are_shown() -> None:
     """In the order of their size."""
     assert [one.name for one in Asked().profiles] == ["7b", "235b"]
-    assert [one.name for one in Asked("235b").profiles] == ["235b"]
+    assert [one.name for one in Asked(PROFILES["235b"]).profiles] == ["235b"]
     assert SEVEN.job == "7B parameters, DDP, a micro-batch of 4096 tokens"
     assert LARGE.job == "235B parameters (22B active), tensor parallel, a micro-batch of 4096 tokens"

@@ -129,6 +129,21 @@ def test_tensor_parallel_shares_the_work_of_a_node() -> None:
     assert estimate_step(replace(training, activations=None), Layout("tp", 4), Fabric({4: exactly(300e9)})) is None
 
 
+def test_a_mixture_of_experts_exchanges_tokens_in_place_of_half_of_the_all_reduces() -> None:
+    """Each GPU sends its part of the tokens to 8 experts each and back, at the bandwidth of an all-to-all if known."""
+    training = replace(A10, micro_batches=1, activations=Activations(4096, 8192, 80, experts_per_token=8))
+    call = 4096 * 8192 * 2
+
+    def waiting(all_to_all: Span | None) -> float:
+        return step_of(
+            training, Layout("tp", 4), Fabric({4: exactly(300e9)}, all_to_all=all_to_all)
+        ).waiting_seconds.low
+
+    summed, exchanged = 160 * 1.5 * call, 320 * 0.75 * 8 * call / 4
+    assert waiting(None) == pytest.approx((summed + exchanged) / 300e9)
+    assert waiting(exactly(150e9)) == pytest.approx(summed / 300e9 + exchanged / 150e9)
+
+
 def test_a_rate_that_is_not_known_gives_no_estimate() -> None:
     """Neither of the network nor over more GPUs than were measured; one GPU needs none."""
     assert estimate_step(A10, Layout("ddp", 2, 2), Fabric({2: exactly(1e9)})) is None
@@ -140,7 +155,12 @@ def test_fewer_gpus_than_measured_take_the_next_larger_number() -> None:
     """The rate of 4 counts for 3, that of 8 does not."""
     fabric = Fabric({2: exactly(3e9), 4: exactly(2e9), 8: exactly(1e9)})
 
-    assert [fabric.among(gpus) for gpus in (2, 3, 8, 9)] == [exactly(3e9), exactly(2e9), exactly(1e9), None]
+    assert [fabric.among(gpus, "all_reduce") for gpus in (2, 3, 8, 9)] == [
+        exactly(3e9),
+        exactly(2e9),
+        exactly(1e9),
+        None,
+    ]
 
 
 def test_scaling_shows_gpus_then_nodes() -> None:

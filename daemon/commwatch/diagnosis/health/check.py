@@ -57,7 +57,7 @@ class Options:
     fail_closed: bool = False
     as_json: bool = False
     require: str = ""
-    """A profile; empty: none."""
+    """A profile or a file with one; empty: none."""
     result_age: float = 0.0
     """Of the results that a profile is judged by, seconds."""
     alone_seconds: float | None = None
@@ -143,18 +143,16 @@ def _preflight(options: Options, state: Path, now: float) -> PreflightRecord:
     Raises:
         CommwatchError: the daemon does not answer, or is of another version.
     """
-    from commwatch.diagnosis.marks.profiles import Asked as AskedProfile
+    from commwatch.diagnosis.marks.profile_file import profile_of
     from commwatch.diagnosis.preflight import preflight
     from commwatch.findings.facts import Facts
     from commwatch.findings.history import CounterHistory
 
     snapshot = document_of(ask_daemon(state, "snapshot", SNAPSHOT_SECONDS), SnapshotDocument)
     facts = Facts(snapshot.node, CounterHistory({}), now)
-    profile = AskedProfile(options.require, options.alone_seconds)
-    answer, checks = preflight(facts, profile, now, options.result_age)
-    return PreflightRecord(
-        profile=options.require, verdict=answer.verdict, reason=one_line(answer.reason), checks=checks
-    )
+    profile = profile_of(options.require)
+    answer, checks = preflight(facts, profile, options.alone_seconds, now, options.result_age)
+    return PreflightRecord(profile=profile.name, verdict=answer.verdict, reason=one_line(answer.reason), checks=checks)
 
 
 def _without_daemon(why: str, config: Config, asked: Asked) -> _Found:

@@ -1,4 +1,4 @@
-"""The profiles: a model that is to be trained, the mark for it, and what a step of it takes on measured bandwidth."""
+"""The profiles: a model that is to be trained, what it needs, and what a step of it takes on measured bandwidth."""
 
 from __future__ import annotations
 
@@ -40,9 +40,17 @@ class Profile:
     """Of a micro-batch; one a step."""
     hidden: int
     layers: int
-    all_reduce: Mark
+    experts_per_token: int = 0
+    """See ``Activations``."""
+    all_reduce: Mark | None = None
+    """None: the step alone is judged. None is published for 30B and 70B: that for 7B is the least that they need."""
     model: str
     """Whose sizes these are."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """All parameters in bf16: the least that the GPUs have to hold."""
+        return 2 * self.parameters
 
     @property
     def job(self) -> str:
@@ -69,6 +77,28 @@ PROFILES: dict[str, Profile] = {
             model="a dense 7B model, gradients in bf16; ZeRO-1 sends as much, ZeRO-3 and FSDP half as much again",
         ),
         Profile(
+            name="30b",
+            parameters=32_500_000_000,
+            active_parameters=32_500_000_000,
+            strategy="tp",
+            tokens=4096,
+            hidden=6656,
+            layers=60,
+            all_reduce=ALL_REDUCE_7B,
+            model="LLaMA 30B, its layers split over the GPUs of a node",
+        ),
+        Profile(
+            name="70b",
+            parameters=70_600_000_000,
+            active_parameters=70_600_000_000,
+            strategy="tp",
+            tokens=4096,
+            hidden=8192,
+            layers=80,
+            all_reduce=ALL_REDUCE_7B,
+            model="Llama 3 70B, its layers split over the GPUs of a node",
+        ),
+        Profile(
             name="235b",
             parameters=235_000_000_000,
             active_parameters=22_000_000_000,
@@ -76,8 +106,9 @@ PROFILES: dict[str, Profile] = {
             tokens=4096,
             hidden=4096,
             layers=94,
+            experts_per_token=8,
             all_reduce=ALL_REDUCE_235B,
-            model="Qwen3-235B-A22B, its layers split over the GPUs of a node; what it sends between nodes is not in it",
+            model="Qwen3-235B-A22B, its layers and experts split over the GPUs of a node",
         ),
     )
 }
@@ -87,15 +118,17 @@ PROFILES: dict[str, Profile] = {
 class Asked(NamedTuple):
     """Which profiles a node is held against."""
 
-    profile: str = ""
-    """The one that has to be met; empty: all are shown, and none has to be."""
+    profile: Profile | None = None
+    """The one that has to be met; None: those that a mark was published for are shown, and none has to be."""
     alone_seconds: float | None = None
     """What one GPU alone computes on a micro-batch of one's own; None: reckoned from the profile and the GPU."""
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
         """Those to be shown."""
-        return (PROFILES[self.profile],) if self.profile else tuple(PROFILES.values())
+        if self.profile is not None:
+            return (self.profile,)
+        return (PROFILES["7b"], PROFILES["235b"])
 
 
 ALL_PROFILES = Asked()
@@ -124,7 +157,9 @@ class Prospect(NamedTuple):
         return high if low == high else f"{low.removesuffix(' %')} to {high}"
 
 
-def prospect_of(profile: Profile, gpu: str, gpus: int, rates: Span, alone_seconds: float | None) -> Prospect | None:
+def prospect_of(
+    profile: Profile, gpu: str, gpus: int, rates: Span, alone_seconds: float | None, all_to_all: Span | None = None
+) -> Prospect | None:
     """What a step takes; None where what a GPU computes is not known.
 
     Args:
@@ -133,6 +168,7 @@ def prospect_of(profile: Profile, gpu: str, gpus: int, rates: Span, alone_second
         gpus: of the node, two or more.
         rates: bus bandwidth of an all_reduce over all of them, bytes per second.
         alone_seconds: see ``Asked``.
+        all_to_all: the same of an all_to_all; None: as an all_reduce.
     """
     figures = gpu_figures(gpu) if gpu else None
     if alone_seconds is not None:
@@ -146,7 +182,7 @@ def prospect_of(profile: Profile, gpu: str, gpus: int, rates: Span, alone_second
     training = Training(
         parameters=profile.parameters,
         compute=exactly(seconds),
-        activations=Activations(profile.tokens, profile.hidden, profile.layers),
+        activations=Activations(profile.tokens, profile.hidden, profile.layers, profile.experts_per_token),
     )
-    step = estimate_step(training, Layout(profile.strategy, gpus), Fabric({gpus: rates}))
+    step = estimate_step(training, Layout(profile.strategy, gpus), Fabric({gpus: rates}, all_to_all=all_to_all))
     return None if step is None else Prospect(step, seconds, basis)

@@ -63,17 +63,23 @@ def utilization_of(probe: Probe) -> float | None:
 
 
 def all_reduces(facts: Facts, since: float = ALWAYS) -> list[tuple[Probe, float]]:
-    """Current results of all_reduces over all GPUs of the node, the largest messages first, with the bus bandwidth.
+    """``results_over_all`` of all_reduces."""
+    return results_over_all(facts, "all_reduce", since)
+
+
+def results_over_all(facts: Facts, operation: str, since: float = ALWAYS) -> list[tuple[Probe, float]]:
+    """Current results of a collective over all GPUs of the node, the largest messages first, with the bus bandwidth.
 
     Args:
         facts: what is exposed.
+        operation: the collective.
         since: older ones are left out, seconds since 1970.
     """
     count = len(facts.derived(gpus_of))
     found = [
         (probe, rate)
-        for probe in all_reduce_probes(facts)
-        if is_since(probe, since) and ranks_of(probe) == count > 1
+        for probe in collectives(facts)
+        if operation_of(probe) == operation and is_since(probe, since) and ranks_of(probe) == count > 1
         and (rate := probe.last_bus_bandwidth_bytes_per_second) is not None
     ]  # fmt: skip
     return sorted(found, key=lambda one: (-size_of(one[0]), one[1]))
@@ -101,6 +107,12 @@ def gpu_name(facts: Facts) -> str:
     """Of all GPUs; empty where they differ."""
     names = {gpu.name for gpu, _ in facts.each(Gpu.info)}
     return names.pop() if len(names) == 1 else ""
+
+
+def memory_sizes(facts: Facts) -> list[float] | None:
+    """Bytes of memory of each GPU, all of it; None where it is not known of each."""
+    sizes = [size for _, size in facts.each(Gpu.memory_size_bytes)]
+    return sizes if sizes and len(sizes) == len(facts.derived(gpus_of)) else None
 
 
 # --- classes of paths ---

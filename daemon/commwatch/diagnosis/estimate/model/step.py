@@ -76,7 +76,7 @@ def traffic(operation: Operation, size_bytes: int, scope: Scope, layout: Layout,
         rates.append(fabric.network)
         network_seconds = factor(operation, nodes) * size_bytes / fabric.network.high
     if gpus > 1:
-        in_node = fabric.among(gpus)
+        in_node = fabric.among(gpus, operation)
         if in_node is None:
             return None
         rates.append(in_node)
@@ -180,14 +180,14 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> StepEst
     strategy = STRATEGIES[layout.strategy]
     sent = []
     for transfer in strategy.transfers:
-        sizes = transfer_bytes(training, transfer)
+        sizes = transfer_bytes(training, transfer, layout.gpus)
         if sizes is None:
             return None
         size_bytes, calls = sizes
         found = traffic(transfer.operation, size_bytes, transfer.scope, layout, fabric)
         if found is None:
             return None
-        if found != Traffic():
+        if calls and found != Traffic():
             sent.append(Sent(transfer, size_bytes, calls, found.times(calls)))
     compute = training.compute.times(1 / layout.gpus) if strategy.splits_work else training.compute
     return _timed(training.micro_batches, layout, compute, tuple(sent))

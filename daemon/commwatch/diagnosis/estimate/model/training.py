@@ -10,7 +10,7 @@ from commwatch.diagnosis.estimate.model.quantities import Span
 
 StrategyName: TypeAlias = Literal["ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp", "tp"]
 Precision: TypeAlias = Literal["bf16", "fp16", "fp32"]
-Operation: TypeAlias = Literal["all_gather", "reduce_scatter", "all_reduce"]
+Operation: TypeAlias = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all"]
 Scope: TypeAlias = Literal["all", "node", "between"]
 """Who takes part: all GPUs; those of a node, every node for itself; GPUs of the same place in each node, place by
 place, each with its share."""
@@ -25,15 +25,15 @@ class Transfer:
     """One collective of a training step."""
 
     operation: Operation
-    carries: Literal["parameters", "gradients", "activations"]
+    carries: Literal["parameters", "gradients", "activations", "tokens"]
     scope: Scope
     every: Literal["micro_batch", "step"]
     purpose: str
 
     @property
     def can_hide(self) -> bool:
-        """Whether it can run beside computing: what tensor parallel layers exchange is needed at once."""
-        return self.carries != "activations"
+        """Whether it can run beside computing: what layers exchange is needed at once."""
+        return self.carries not in ("activations", "tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,13 @@ STRATEGIES: dict[StrategyName, Strategy] = {
         ), "the model is split over the GPUs of a node and copied from node to node; gradients are summed over the "
            "nodes with each micro-batch"),
         Strategy("tp", "tensor parallel", "node", "node", "node", (
-            Transfer("all_reduce", "activations", "node", "micro_batch", "activations, 4 times each layer"),
+            Transfer("all_reduce", "activations", "node", "micro_batch",
+                     "activations, 4 times each layer; twice in a mixture of experts"),
+            Transfer("all_to_all", "tokens", "node", "micro_batch",
+                     "tokens to their experts and back, 4 times each layer of a mixture of experts"),
             Transfer("all_reduce", "gradients", "between", "step", "sum of the gradients over the nodes"),
-        ), "each layer is split over the GPUs of a node, DDP joins the nodes; GPUs wait for all activations"),
+        ), "each layer is split over the GPUs of a node, experts by whole ones, DDP joins the nodes; GPUs wait for all "
+           "activations"),
     )
 }  # fmt: skip
 """Volumes: ZeRO paper (Rajbhandari et al. 2020, section 7), PyTorch's FSDP and Megatron-LM's tensor parallel layers."""
@@ -106,6 +110,8 @@ class Activations:
     hidden: int
     """Size of the hidden state."""
     layers: int
+    experts_per_token: int = 0
+    """To which each token goes in each layer; 0: no mixture of experts."""
 
     def bytes_of_call(self, precision: Precision) -> int:
         """Size of one all-reduce."""
@@ -113,8 +119,18 @@ class Activations:
 
     @property
     def calls(self) -> int:
-        """All-reduces of a micro-batch: two forward and two backward in each layer."""
-        return 4 * self.layers
+        """All-reduces of a micro-batch: forward and backward for attention, and for the layer's other half, which in a
+        mixture of experts exchanges tokens instead."""
+        return (2 if self.experts_per_token else 4) * self.layers
+
+    def bytes_of_exchange(self, precision: Precision, gpus: int) -> int:
+        """Size of one all-to-all: what one of so many GPUs has of the tokens, once for each of their experts."""
+        return self.bytes_of_call(precision) * self.experts_per_token // gpus
+
+    @property
+    def exchanges(self) -> int:
+        """All-to-alls of a micro-batch: to the experts and back, forward and backward, in each layer."""
+        return 4 * self.layers if self.experts_per_token else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,17 +191,31 @@ class Fabric:
     """Bus bandwidth of collectives within a node, by number of GPUs."""
     network: Span | None = None
     """Of all NICs of a node together; None where not known."""
+    all_to_all: Span | None = None
+    """Bus bandwidth of an all-to-all within a node; None: that of other collectives."""
 
-    def among(self, gpus: int) -> Span | None:
+    def among(self, gpus: int, operation: Operation) -> Span | None:
         """Bus bandwidth over so many GPUs of a node, else over the next larger number; None where neither is known."""
+        if operation == "all_to_all" and self.all_to_all is not None:
+            return self.all_to_all
         return next((self.in_node[known] for known in sorted(self.in_node) if known >= gpus), None)
 
 
-def transfer_bytes(training: Training, transfer: Transfer) -> tuple[int, int] | None:
-    """Size S of one call by the convention of nccl-tests, and the calls; None where activations are not known."""
-    if transfer.carries == "activations":
+def transfer_bytes(training: Training, transfer: Transfer, gpus: int) -> tuple[int, int] | None:
+    """Size S of one call by the convention of nccl-tests, and the calls; None where activations are not known.
+
+    Args:
+        training: what is trained.
+        transfer: the collective.
+        gpus: of a node.
+    """
+    if transfer.carries in ("activations", "tokens"):
         known = training.activations
-        return None if known is None else (known.bytes_of_call(training.precision), known.calls)
+        if known is None:
+            return None
+        if transfer.carries == "tokens":
+            return known.bytes_of_exchange(training.precision, gpus), known.exchanges
+        return known.bytes_of_call(training.precision), known.calls
     return (training.parameter_bytes if transfer.carries == "parameters" else training.gradient_bytes), 1
 
 

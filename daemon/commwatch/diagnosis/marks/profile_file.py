@@ -1,0 +1,90 @@
+"""Reads a profile: one of ours by its name, or a site's own from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commwatch.config.settings import Rate, Section
+from commwatch.config.yaml_file import YamlDocument, decode, read_yaml
+from commwatch.diagnosis.estimate.model.quantities import parse_parameters
+from commwatch.diagnosis.estimate.model.training import STRATEGIES, StrategyName
+from commwatch.diagnosis.marks.mark import Mark
+from commwatch.diagnosis.marks.profiles import PROFILES, Profile
+from commwatch.diagnosis.marks.table import ALL_REDUCE_7B
+from commwatch.errors import CommwatchError
+
+
+class UnknownProfile(CommwatchError):
+    """Neither one of ours nor a file."""
+
+    exit_code = 2
+
+
+class _Own(Section, frozen=True, kw_only=True):
+    """A profile of a site; see ``Profile``."""
+
+    parameters: int | str
+    active_parameters: int | str = ""
+    strategy: StrategyName
+    tokens: int
+    hidden: int
+    layers: int
+    experts_per_token: int = 0
+    all_reduce: Rate | None = None
+
+
+def profile_of(name_or_file: str) -> Profile:
+    """A profile.
+
+    Raises:
+        UnknownProfile: there is none of this name, and no such file.
+        ConfigError: the file cannot be read, or a value of it cannot be used.
+    """
+    if name_or_file in PROFILES:
+        return PROFILES[name_or_file]
+    path = Path(name_or_file)
+    if not path.is_file():
+        raise UnknownProfile(f"no such profile: {name_or_file}; expected {', '.join(PROFILES)} or a YAML file")
+    document = read_yaml(path)
+    own = decode(document, _Own)
+    parameters = _count(document, "parameters", own.parameters)
+    active = _count(document, "active_parameters", own.active_parameters) if own.active_parameters else parameters
+    if active > parameters:
+        raise document.error(("active_parameters",), f"expected at most the parameters, {own.parameters}")
+    for key in ("tokens", "hidden", "layers"):
+        if getattr(own, key) < 1:
+            raise document.error((key,), f"expected 1 or more, got {getattr(own, key)}")
+    if own.experts_per_token < 0:
+        raise document.error(("experts_per_token",), f"expected 0 or more, got {own.experts_per_token}")
+    return Profile(
+        name=path.stem,
+        parameters=parameters,
+        active_parameters=active,
+        strategy=own.strategy,
+        tokens=own.tokens,
+        hidden=own.hidden,
+        layers=own.layers,
+        experts_per_token=own.experts_per_token,
+        all_reduce=None if own.all_reduce is None else _mark(path, own.all_reduce),
+        model=f"{path}, {STRATEGIES[own.strategy].label}",
+    )
+
+
+def _count(document: YamlDocument, key: str, count: int | str) -> int:
+    try:
+        return parse_parameters(str(count))
+    except ValueError as error:
+        raise document.error((key,), str(error)) from error
+
+
+def _mark(path: Path, figure: float) -> Mark:
+    return Mark(
+        name=f"all_reduce_{path.stem}",
+        quantity=ALL_REDUCE_7B.quantity,
+        direction=ALL_REDUCE_7B.direction,
+        size=ALL_REDUCE_7B.size,
+        path=ALL_REDUCE_7B.path,
+        figure=figure,
+        unit=ALL_REDUCE_7B.unit,
+        source=str(path),
+    )
