@@ -6,12 +6,19 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from commwatch.findings.code import COUNT_CLOSES_AFTER
+from commwatch.findings.codes import CODES
 from commwatch.findings.explanations import EXPLANATIONS, Explanation, Explanations, Way
 from commwatch.findings.finding import SEVERITIES, Cause, Component, Finding
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
 
-SHARED_WINDOW = 6 * 3600.0
-"""Seconds by which a fault may have been seen after its symptom and still explain it: slow counters tell late."""
+READING_SECONDS = 90.0
+"""By which a fault may have been seen after its symptom and still explain it: most collectors read each 60 s or more
+often, the rules look each 10 s, and a cause begins before its effect."""
+COUNTING_SECONDS = 3600.0
+"""The same of events that are a fault from a number in an hour on: the first came so much earlier at most."""
+_SLOW_READINGS = {"nvlink_p2p_refused": 660.0}
+"""The same of what is read more rarely, by code."""
 LONG_BEFORE = 2 * 86400.0
 """Seconds by which a fault is older than the symptom and did no harm at first: longer than the day between two cycles
 of a rare probe."""
@@ -46,10 +53,18 @@ def _direct(
         known = explanations.get((symptom.code, fault.code))
         if known is None or not _touches(fault.component, symptom.component, known.over):
             continue
-        if fault.since > symptom.since + SHARED_WINDOW:
+        if fault.since > symptom.since + seen_within(fault):
             continue
         factor = LONG_BEFORE_FACTOR if fault.since < symptom.since - LONG_BEFORE else 1.0
         yield fault, known._replace(weight=known.weight * factor)
+
+
+def seen_within(fault: Finding) -> float:
+    """Seconds after its beginning within which a fault is seen."""
+    code = CODES.get(fault.code)
+    if code is not None and code.closes_after >= COUNT_CLOSES_AFTER:
+        return COUNTING_SECONDS if any(one.threshold is not None for one in fault.evidence) else READING_SECONDS
+    return _SLOW_READINGS.get(fault.code, READING_SECONDS)
 
 
 def _touches(fault: Component, symptom: Component, over: Way) -> bool:
