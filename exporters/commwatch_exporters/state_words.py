@@ -61,6 +61,28 @@ RDMA_LINK_UP: Final = 5
 COUNTER_ANOMALIES: Final[Mapping[int, str]] = {2: "blank", 3: "stale", 4: "saturated"}
 """``commwatch_counter_anomaly``: why a counter cannot be trusted."""
 
+DRIVER_FAULTS: Final[Mapping[str, tuple[str, str]]] = {
+    "library_mismatch": (
+        "its library and its kernel module are of different versions (NVML: LIB_RM_VERSION_MISMATCH)",
+        "the driver was upgraded under a running kernel module: drain the node and reboot it, or end all that uses the "
+        "GPUs and unload and load the modules"),
+    "no_driver": (
+        "no kernel module of it answers (NVML: DRIVER_NOT_LOADED, UNINITIALIZED or LIBRARY_NOT_FOUND)",
+        "modprobe nvidia says why: no module for this kernel (dkms status), refused by Secure Boot (mokutil "
+        "--sb-state), or nouveau has taken the GPUs (lsmod)"),
+    "no_permission": (
+        "it refuses commwatch (NVML: NO_PERMISSION)",
+        "compare the rights of /dev/nvidia* with the user, groups and sandbox of commwatch's unit or container"),
+    "no_gpu": (
+        "it lists no GPU, although GPUs are on the PCI bus",
+        "read the kernel log for NVRM and RmInitAdapter: a driver too old for the GPU or a firmware that did not load; "
+        "then reboot the node"),
+    "unreadable": (
+        "NVML fails as it is opened",
+        "run nvidia-smi and read the kernel log for NVRM; then reboot the node"),
+}  # fmt: skip
+"""``commwatch_driver_unusable`` by reason: what is so, and what cures it."""
+
 
 def word_of(words: Mapping[int, str], code: float) -> str:
     """The word for a state; ``unknown (7)`` for one that has none."""

@@ -36,7 +36,8 @@ OTHER_CASES = {
 
 SEVERITIES = {
     "critical": {
-        "PartsNeverSeen", "GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped", "DaemonAbsent",
+        "PartsNeverSeen", "DriverUnusable", "GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped",
+        "DaemonAbsent",
         "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "NvlinkRecoveryFailed", "PcieFatal",
         "RdmaPortDown", "ProbeWrongResult", "FaultOnManyNodes",
     },
@@ -71,6 +72,7 @@ YES_OR_NO = {
     "CommwatchCollectorFailing",
     "CommwatchConfigReloadFailing",
     "CommwatchDaemonDown",
+    "CommwatchDriverUnusable",
     "CommwatchEthernetDown",
     "CommwatchFabricDegraded",
     "CommwatchGpuNotAnswering",

@@ -38,6 +38,7 @@ class Node:
         self.clock = clock
         self.state = StateDirectory(folder)
         self.suspects: frozenset[str] = frozenset()
+        self.sysfs = str(folder / "no-sysfs")
         self._expected = dict(expected or {})
         self._layouts: dict[tuple[Series, ...], Layout] = {}
         self.start()
@@ -47,7 +48,7 @@ class Node:
         settings = Inventory(expected=self._expected, learn_after=Duration(LEARN_SECONDS))  # type: ignore[arg-type]  # names of kinds
         self.store, self.instruments = Store(), Instruments()
         config = Config(inventory=settings)
-        self.pipeline = Pipeline(config, self.state, self.store, self.instruments, lambda: self.suspects)
+        self.pipeline = Pipeline(config, self.state, self.store, self.instruments, lambda: self.suspects, self.sysfs)
         names = (IDENTITY, LINKS, PCIE, NETWORK, PCI, ETHTOOL, LOG)
         self.readers = {name: ScriptedReader() for name in names}
         collectors = [collector(name, self.readers[name], interval=60.0) for name in names]
@@ -441,19 +442,6 @@ def test_the_inventory_is_looked_at_now_and_then_and_at_each_change(node: Node) 
     assert node.store.get("inventory", "") is not looked_at
 
 
-def test_gpus_on_the_bus_are_counted_without_a_driver(node: Node) -> None:
-    """What sysfs shows as a GPU counts; an adapter does not."""
-    infos = {
-        slot: block({("commwatch_pcie_device_info", (slot, role, "", "0", "0x10de", "0x2330")): 1}, node.clock.now)
-        for slot, role in zip(SLOTS, ("gpu", "nic"), strict=True)
-    }
-    assert node.pipeline.gpus_on_bus() == 0
-
-    node.run(PCI, collected(infos))
-
-    assert node.pipeline.gpus_on_bus() == 1
-
-
 def test_an_inventory_that_cannot_be_saved_is_an_error(node: Node, tmp_path: Path) -> None:
     """Whoever accepted something must hear that it would be lost."""
     (tmp_path / "inventory.new").mkdir()  # nothing can be written under this name
@@ -486,3 +474,22 @@ def test_nothing_is_accepted_while_the_gpus_are_not_read(node: Node) -> None:
         node.pipeline.accept()
 
     assert node.value("commwatch_expected", "gpu") == 2
+
+
+def test_a_driver_that_lists_no_gpu_is_one_fault_and_not_one_of_each_gpu(node: Node, tmp_path: Path) -> None:
+    """While GPUs are on the bus for it; the GPUs have no state and are not counted as missing until it lists some."""
+    gpu = tmp_path / "sys/bus/pci/devices/0000:17:00.0"
+    gpu.mkdir(parents=True)
+    (gpu / "class").write_text("0x030200\n")
+    (gpu / "vendor").write_text("0x10de\n")
+    node.sysfs = str(tmp_path / "sys")
+    node.start()
+    node.learn()
+
+    node.identify()
+
+    assert node.gpu_states() == {}
+    assert node.value("commwatch_present", "gpu") is None
+
+    node.identify(SLOTS[0])
+    assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 4}

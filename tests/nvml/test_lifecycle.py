@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 from commwatch.readings import SourceUnavailable
+from commwatch.sources.nvml.source import NvmlSource
 from nvml.harness import Opened
 from nvml.library import INVALID_ARGUMENT, hopper
 from nvml.listening import Listening
@@ -137,3 +139,21 @@ def test_a_count_that_fails_changes_nothing(driver: Driver) -> None:
     opened.forget_functions()
 
     assert devices(opened, "identity") == {"0": A}
+
+
+def test_a_library_that_was_replaced_is_let_go(driver: Driver, tmp_path: Path) -> None:
+    """An upgrade removes the file that is still mapped; one that is there as before, or other files, change nothing."""
+    opened = driver(hopper())
+    maps = tmp_path / "maps"
+    opened.source = NvmlSource(own_maps=maps)
+    opened.open()
+    line = "7f00-7f01 r-xp 00000000 08:01 42 /usr/lib/x86_64-linux-gnu/{}\n"
+    kept = line.format("libnvidia-ml.so.580.95.05") + line.format("libc.so.6 (deleted)")
+
+    maps.write_text(kept)
+    assert opened.collect("gpu").absences == []
+
+    maps.write_text(kept + line.format("libnvidia-ml.so.580.95.05 (deleted)"))
+    with pytest.raises(SourceUnavailable, match="replaced beneath us") as caught:
+        opened.collect("gpu")
+    assert caught.value.reason == "library_mismatch"

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.faults.nvidia_kinds import PACKET_COUNTERS, PCIE_COUNTERS
+from commwatch.simulation.faults.nvidia_kinds import CALL_ERRORS, DRIVER_ERRORS, PACKET_COUNTERS, PCIE_COUNTERS
 from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.presets import PRESETS
 from simulation.asking import code_of, count, field, handle
@@ -300,3 +300,40 @@ def test_a_driver_that_is_loaded_anew_ends_sessions_and_counts_from_zero(driver:
     assert field(3, 138, 0) == (0, 0)
     rehearsal.now = 210.0
     assert count(3, 138, 0) * 1024 == pytest.approx(10 * 3e6, rel=0.1)
+
+
+@pytest.mark.parametrize(("error", "code"), DRIVER_ERRORS.items())
+def test_a_driver_that_cannot_be_used_ends_sessions_and_refuses_new_ones(driver: Drive, error: str, code: int) -> None:
+    """With the code of the error; one without GPUs opens and counts none. When the fault ends it can be opened."""
+    rehearsal = driver("h100x8", fault(f"driver_unusable, error: {error}"), now=BEFORE)
+    gpu = handle(3)
+
+    rehearsal.now = DURING
+    assert code_of(pynvml.nvmlDeviceGetName, gpu) == pynvml.NVML_ERROR_UNINITIALIZED
+    if code:
+        assert code_of(pynvml.nvmlInit) == code
+    else:
+        pynvml.nvmlInit()
+        assert pynvml.nvmlDeviceGetCount() == 0
+
+    rehearsal.now = AFTER
+    pynvml.nvmlInit()
+    assert pynvml.nvmlDeviceGetCount() == 8
+
+
+@pytest.mark.parametrize(("error", "code"), CALL_ERRORS.items())
+def test_the_calls_on_one_gpu_fail_with_an_error(driver: Drive, error: str, code: int) -> None:
+    """All of them while the fault holds, and none on another GPU."""
+    rehearsal = driver("h100x8", fault(f"gpu_calls_fail, gpu: 3, error: {error}"))
+
+    assert three_times(rehearsal, lambda: code_of(pynvml.nvmlDeviceGetName, handle(3))) == (0, code, 0)
+    rehearsal.now = DURING
+    assert code_of(pynvml.nvmlDeviceGetName, handle(2)) == 0
+
+
+def test_a_share_of_the_calls_fails(driver: Drive) -> None:
+    """Spread evenly."""
+    driver("h100x8", "- {fault: gpu_calls_fail, gpu: 3, share: 0.125, at: 0s}", now=DURING)
+    gpu = handle(3)
+
+    assert [code_of(pynvml.nvmlDeviceGetName, gpu) for _ in range(40)].count(pynvml.NVML_ERROR_UNKNOWN) == 5

@@ -44,7 +44,9 @@ class _Fault(NamedTuple):
 
 
 _FAULTS: tuple[_Fault, ...] = (
-    # GPUs
+    # the driver and GPUs
+    *(_Fault(code, "", {"failing": 0.95, "logged": 0.95}, "Without the driver no call on a GPU can begin.")
+      for code in ("driver_mismatch", "driver_not_loaded", "driver_without_gpus", "driver_failing")),
     _Fault("gpu_lost", "", {"failing": 0.95, "logged": 0.95},
            "A lost GPU ends every call that it takes part in."),
     _Fault("gpu_not_answering", "", {"slow": 0.5, "late": 0.6, "failing": 0.9, "logged": 0.9},

@@ -11,6 +11,9 @@ from commwatch.findings.verdict import Because, Fault, Report, Verdict, Word, an
 from commwatch.units import format_seconds
 
 DRAIN_LIST: Final[Mapping[str, str]] = {
+    "driver_mismatch": "no program that starts now can use a GPU",
+    "driver_not_loaded": "no program can use a GPU",
+    "driver_without_gpus": "the driver has none of the GPUs that are on the bus",
     "gpu_lost": "the driver has given the GPU up",
     "gpu_reset_required": "the driver refuses the GPU until it is reset",
     "gpu_missing": "a job that asks for all GPUs of the node fails",
@@ -23,8 +26,8 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
     "xid_fabric": "the driver says that a path of the GPU has failed",
     "sxid_fatal": "an NVSwitch says that a link has failed",
 }
-"""Codes for which a node is taken from its scheduler, and why: critical faults of the node's own hardware that do not
-go away by themselves. A symptom has many causes; a fault of a shared network is on many nodes at once."""
+"""Codes for which a node is taken from its scheduler, and why: critical faults of the node's own hardware or driver
+that do not go away by themselves. A symptom has many causes; a fault of a shared network is on many nodes at once."""
 
 PROGRAM_EVENTS: Final = frozenset({"xid 108", "xid 137", "xid 145"})
 """Xids of the fabric that a program's access to a wrong address shows as well: a job that does so would drain one node

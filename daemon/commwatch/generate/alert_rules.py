@@ -23,6 +23,7 @@ from commwatch.generate.limits import passed
 from commwatch.generate.site import AlertChange, SiteFile, alerts_about_nodes, changed_rules, read_site_file
 from commwatch.jobs.logs.rules import SIDES
 from commwatch.node.xids import meanings
+from commwatch_exporters.state_words import DRIVER_FAULTS
 
 _RISEN = re.compile(r"@risen:([a-z_]+)@")
 _PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
@@ -153,6 +154,8 @@ def _words(site: Site) -> Mapping[str, str]:
         "gpu": _GPU,
         "device_gpu": _DEVICE_GPU,
         "fault_on_nodes": _FAULT_ON_NODES,
+        "driver_is": _of_reason({reason: what for reason, (what, _) in DRIVER_FAULTS.items()}),
+        "driver_cure": _of_reason({reason: cure for reason, (_, cure) in DRIVER_FAULTS.items()}),
         "xid_means": _meanings("xid", {*kernel.FABRIC_FAILED, *kernel.GPU_FAILED}),
         "sxid_means": _meanings("sxid", kernel.SWITCH_FAILED | kernel.SWITCH_WARNS),
         # Without the label no cluster is chosen: behind a store of several Prometheus series may have one all the same.
@@ -170,6 +173,12 @@ def _meanings(kind: Literal["xid", "sxid"], numbers: Iterable[str]) -> str:
         if (meaning := known.get(int(number))) is not None:
             by_name.setdefault(meaning.name, []).append(f'"{number}"')
     choices = [f"if eq $labels.{kind} {' '.join(same)} }}}} ({name}){{{{ " for name, same in by_name.items()]
+    return f"{{{{ {'else '.join(choices)}end }}}}"
+
+
+def _of_reason(texts: Mapping[str, str]) -> str:
+    """The text that belongs to the label ``reason``."""
+    choices = [f'if eq $labels.reason "{reason}" }}}}{text}{{{{ ' for reason, text in texts.items()]
     return f"{{{{ {'else '.join(choices)}end }}}}"
 
 

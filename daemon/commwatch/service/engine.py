@@ -66,7 +66,7 @@ class Engine:
         self._first_runs: set[asyncio.Task[None]] = set()
         self.job_settings = JobSettings(self.store, self._own_ranks, partial(scheduler.run_in, SETTINGS))
         self._readers = self._build_readers()
-        self.pipeline = Pipeline(config, state, self.store, instruments, self._suspects)
+        self.pipeline = Pipeline(config, state, self.store, instruments, self._suspects, self._roots.sysfs)
         self._wraps = Wraps(state, boot_identity(self._roots.procfs))
         self.collection = Collection(
             self._build_collectors(),
@@ -204,7 +204,7 @@ class Engine:
 
     def _gpus_wanted(self) -> bool:
         """Whether this node has or should have GPUs, so that a missing driver is a fault."""
-        return self._simulation is not None or self.pipeline.gpus_on_bus() > 0 or self.pipeline.gpus_expected() > 0
+        return self._simulation is not None or self.pipeline.driver_wanted()
 
     # --- life ---
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -12,6 +14,7 @@ from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
 from commwatch.jobs.logs.tracker import JobLogs
 from commwatch.node.anomaly_tracker import Anomalies
+from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpu_state import gpu_states, not_working, state_block
 from commwatch.node.hardware_event_tracker import HardwareLog
 from commwatch.node.inventory import Inventory
@@ -26,10 +29,10 @@ from commwatch.node.store import Store
 from commwatch.node.utilisation_tracker import Uses
 from commwatch.readings import Absence
 from commwatch.service.instruments import Instruments
+from commwatch.sources.presence import NvidiaGpus, nvidia_gpus
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.catalogue import CATALOGUE
-from commwatch_exporters.node.model import Node
-from commwatch_exporters.snapshot import Block, Snapshot
+from commwatch_exporters.snapshot import Block
 from commwatch_exporters.state_words import GPU_STATES, word_of
 
 log = structlog.get_logger("commwatch.pipeline")
@@ -56,13 +59,21 @@ class Pipeline:
         store: Store,
         instruments: Instruments,
         suspects: Callable[[], frozenset[str]],
+        sysfs: str = "",
     ) -> None:
+        """Args:
+        sysfs: where the PCI bus shows itself; empty: as configured.
+        """
         self._state = state
         self._store = store
         self._instruments = instruments
         self._suspects = suspects
         kept = state.load(STATE_NAME, InventoryState) or InventoryState()
         self._inventory = Inventory(kept, config.inventory.expected, config.inventory.learn_after)
+        self._sysfs = Path(sysfs or config.paths.sysfs)
+        self._on_bus = NvidiaGpus(0, 0)
+        self._looked_at_bus = float("-inf")
+        self._driver = DriverWatch(store, self.driver_wanted)
         self._uses = Uses(store, self._inventory)
         self._shares = Shares(store)
         self._flaps = Flaps(store)
@@ -87,6 +98,7 @@ class Pipeline:
             self._flaps.after(collector, device, block)
             self._anomalies.after(collector, device, block, failed=device in failed)
         self._pcie_links.after(outcome)
+        self._driver.after(outcome)
         absences = frozenset(outcome.collected.absences)
         changed = absences != self._absences.get(collector.name, frozenset())
         self._absences[collector.name] = absences
@@ -122,6 +134,8 @@ class Pipeline:
         """
         self._observed_at = now
         seen = self._seen()
+        if self._driver.lists_none:
+            seen = replace(seen, gpus=None)  # one fault of the driver, and not one of each GPU
         absences = frozenset().union(*(these for name, these in self._absences.items() if name.startswith("nvml_")))
         known = self._inventory.known_gpus()
         self._states = gpu_states(known, seen, absences, self._suspects())
@@ -155,14 +169,29 @@ class Pipeline:
     def rest(self) -> None:
         """The driver is let go: what was read of it is not current any more."""
         self._absences.clear()
+        self._driver.rest()
         self._uses.forget("nvml_nvlink")
         self._uses.forget("nvml_gpm")
         self.observe(time.monotonic())
 
-    def gpus_on_bus(self) -> int:
-        """NVIDIA GPUs that sysfs shows, driver or not."""
-        node = Node(Snapshot(self._store.group("pci").values()))
-        return sum(device.role == "gpu" for device in node.pcie_devices)
+    def driver_wanted(self, fault: str = "") -> bool:
+        """Whether this node has or should have GPUs for the NVIDIA driver, so that one that fails is a fault.
+
+        GPUs that another driver holds for a virtual machine want none, and ``inventory.expected: {gpu: 0}`` says that
+        nobody does.
+
+        Args:
+            fault: of the driver; that it lists no GPU is one only while GPUs for it are on the bus.
+        """
+        expected = self._inventory.expected()["gpu"]
+        if expected == 0:
+            return False
+        now = time.monotonic()
+        if now - self._looked_at_bus >= OBSERVE_SECONDS:
+            self._looked_at_bus, self._on_bus = now, nvidia_gpus(self._sysfs)
+        if self._on_bus.ours or fault == "no_gpu":
+            return self._on_bus.ours > 0
+        return bool(expected) and not self._on_bus.handed_on
 
     def rdma_ports_expected(self) -> int:
         """RDMA ports that this node should have; 0 where nothing was learned."""

@@ -38,6 +38,7 @@ FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "rdma_port_flaps": ("rdma",),
     GPU_LINKS: ("nvml_pcie",),
     DEVICE_LINKS: ("pci",),
+    "driver": ("nvml_identity",),
     "gpu_state": ("nvml_identity",),
     "inventory": OBSERVED,
     "hardware_events": (),

@@ -14,15 +14,19 @@ SUCCESS = 0
 UNINITIALIZED = 1
 INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
+NO_PERMISSION = 4
 NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
 DRIVER_NOT_LOADED = 9
 TIMEOUT = 10
 GPU_IS_LOST = 15
 RESET_REQUIRED = 16
+LIB_RM_VERSION_MISMATCH = 18
 NO_DATA = 21
 ARGUMENT_VERSION_MISMATCH = 25
+NOT_READY = 27
 GPU_NOT_FOUND = 28
+UNKNOWN = 999
 
 MESSAGES: Mapping[int, bytes] = MappingProxyType(
     {
@@ -30,15 +34,19 @@ MESSAGES: Mapping[int, bytes] = MappingProxyType(
         UNINITIALIZED: b"Uninitialized",
         INVALID_ARGUMENT: b"Invalid Argument",
         NOT_SUPPORTED: b"Not Supported",
+        NO_PERMISSION: b"Insufficient Permissions",
         NOT_FOUND: b"Not Found",
         INSUFFICIENT_SIZE: b"Insufficient Size",
         DRIVER_NOT_LOADED: b"Driver Not Loaded",
         TIMEOUT: b"Timeout",
         GPU_IS_LOST: b"GPU is lost",
         RESET_REQUIRED: b"GPU requires reset",
+        LIB_RM_VERSION_MISMATCH: b"Driver/library version mismatch",
         NO_DATA: b"No data",
         ARGUMENT_VERSION_MISMATCH: b"Argument version mismatch",
+        NOT_READY: b"Not ready",
         GPU_NOT_FOUND: b"GPU not found",
+        UNKNOWN: b"Unknown Error",
     }
 )
 """Answers of ``nvmlErrorString``."""

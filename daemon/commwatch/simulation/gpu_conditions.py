@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from commwatch.simulation.faults.fault import Fault
-from commwatch.simulation.faults.nvidia_kinds import RECOVERY_ACTIONS, THROTTLE_REASONS
+from commwatch.simulation.faults.nvidia_kinds import CALL_ERRORS, RECOVERY_ACTIONS, THROTTLE_REASONS
 from commwatch.simulation.pace import phase_of, warped
 from commwatch.simulation.presets import Preset
 from commwatch.simulation.timeline import Timeline
@@ -49,6 +49,10 @@ class GpuCondition:
 
     answer: Answer
     hung: bool
+    calls_fail_with: int
+    """Return code of calls that a fault lets fail; 0: none."""
+    calls_fail_share: float
+    """Of all calls on this GPU."""
     utilization: float
     """Share of the time in which a kernel runs."""
     busy: bool
@@ -99,6 +103,10 @@ class GpuConditions:
         return GpuCondition(
             answer=_answer(kinds),
             hung="driver_hang" in kinds,
+            calls_fail_with=next(
+                (CALL_ERRORS[fault.words["error"]] for fault in active if fault.kind == "gpu_calls_fail"), 0
+            ),
+            calls_fail_share=_largest(active, "gpu_calls_fail", "share"),
             utilization=_largest(active, "job", "gpu_utilization"),
             busy=busy,
             pcie_generation=generation if busy else min(generation, model.idle_pcie_generation),

@@ -21,6 +21,9 @@ from commwatch.simulation.timeline import Timeline
 __all__ = ("BACKGROUND_BYTES_PER_SECOND", "Answer", "Epoch", "Flow", "GpuCondition", "Hardware")
 
 
+_ENDS_SESSIONS = frozenset({"driver_reload", "driver_unusable"})
+
+
 @dataclass(frozen=True, slots=True)
 class Epoch:
     """A stretch of time in which no fault begins or ends."""
@@ -33,7 +36,9 @@ class Epoch:
     """Places of the GPUs that the driver counts; the position in this tuple is the NVML index."""
     driver_loaded: bool
     driver_reloads: int
-    """Times that the driver has been unloaded; a session of the library ends when it rises."""
+    """Times that the driver has been unloaded or became unusable; a session of the library ends when it rises."""
+    driver_error: str
+    """Why NVML cannot be opened, as the fault names it; empty where it can."""
     confidential: bool
     """Whether confidential computing is on."""
 
@@ -113,6 +118,7 @@ class Hardware:
             gpus=tuple(self.gpus.condition(gpu, start) for gpu in places),
             enumerated=tuple(gpu for gpu in places if gpu not in missing),
             driver_loaded="driver_reload" not in kinds,
-            driver_reloads=sum(fault.kind == "driver_reload" and fault.start <= start for fault in self.faults),
+            driver_reloads=sum(fault.kind in _ENDS_SESSIONS and fault.start <= start for fault in self.faults),
+            driver_error=next((fault.words["error"] for fault in active if fault.kind == "driver_unusable"), ""),
             confidential="confidential_computing" in kinds,
         )

@@ -31,6 +31,7 @@ from commwatch.simulation.abi import (
 from commwatch.simulation.call import Call
 from commwatch.simulation.device_functions import DEVICE_FUNCTIONS, short_address
 from commwatch.simulation.event_sets import EventSets
+from commwatch.simulation.faults.nvidia_kinds import DRIVER_ERRORS
 from commwatch.simulation.fields import ENTRY, FieldReader
 from commwatch.simulation.gpm import GpmSamples, query_support
 from commwatch.simulation.hardware import Answer
@@ -59,6 +60,8 @@ class SimulatedLibrary:
         self._node = node
         self._open_sessions = 0
         self._reloads = 0
+        self._calls = 0.0
+        """Calls that a fault has let fail, less those that did."""
         self._fields = FieldReader()
         self._samples = GpmSamples()
         self._event_sets = EventSets(node.now, self._is_open)
@@ -94,6 +97,8 @@ class SimulatedLibrary:
         epoch = hardware.epoch(time)
         if not epoch.driver_loaded:
             return DRIVER_NOT_LOADED
+        if code := DRIVER_ERRORS.get(epoch.driver_error):
+            return code
         if not self._is_open():
             # Sessions from before the driver was loaded again have ended.
             self._open_sessions, self._reloads = 0, epoch.driver_reloads
@@ -117,7 +122,8 @@ class SimulatedLibrary:
         if not self._is_open():
             return UNINITIALIZED
         hardware, time = self._node.now()
-        return store(count, len(hardware.epoch(time).enumerated))
+        epoch = hardware.epoch(time)
+        return store(count, 0 if epoch.driver_error else len(epoch.enumerated))
 
     def handle_by_index(self, index: Argument, handle: Argument) -> int:
         hardware, time = self._node.now()
@@ -204,8 +210,16 @@ class SimulatedLibrary:
         call = self._touch(place)
         if call.epoch.driver_reloads != self._reloads:
             return None, UNINITIALIZED
-        code = _CODES[call.condition.answer]
+        code = _CODES[call.condition.answer] or (call.condition.calls_fail_with and self._failure(call))
         return (call, code) if code == SUCCESS else (None, code)
+
+    def _failure(self, call: Call) -> int:
+        """What a call on a GPU fails with; 0 where it does not. A share of them is spread evenly."""
+        self._calls += call.condition.calls_fail_share
+        if self._calls < 1.0:
+            return SUCCESS
+        self._calls -= 1.0
+        return call.condition.calls_fail_with
 
     def _touch(self, place: int) -> Call:
         hardware, time = self._node.reach(place)

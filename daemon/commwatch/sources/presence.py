@@ -7,12 +7,47 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from commwatch.readings import SourceUnavailable
 from commwatch.sources import files, interfaces
 from commwatch.sources.base import Origin
 from commwatch.sources.ethtool.table import DRIVERS
+from commwatch.sources.pci_attributes import endpoint_role
 from commwatch.sources.services import node_processes_visible
+
+_OWN_DRIVERS: Final = frozenset({"", "nvidia"})
+"""Kernel drivers of a GPU that NVIDIA's driver should serve; none where it has not been loaded."""
+_OPEN_DRIVERS: Final = frozenset({"nouveau", "nova", "nova_core", "nova-core"})
+_KIND_FILES: Final = ("class", "vendor")
+_DISPLAY: Final = "0x0300"
+"""PCI class of a GPU with a display; those for computing alone have 0x0302."""
+
+
+class NvidiaGpus(NamedTuple):
+    """NVIDIA's GPUs on the PCI bus, by who should serve them."""
+
+    ours: int
+    """Those of NVIDIA's driver: bound to it or to none, and those for computing that nouveau has taken."""
+    handed_on: int
+    """Those that another driver holds on purpose, as vfio-pci does for a virtual machine."""
+
+
+def nvidia_gpus(sysfs: Path) -> NvidiaGpus:
+    """The GPUs that sysfs shows, driver or not; a display that nouveau serves counts as neither."""
+    ours = handed_on = 0
+    root = sysfs / "bus/pci/devices"
+    for address in filter(files.is_pci_address, os.listdir(root) if root.is_dir() else ()):
+        base = f"{root}/{address}"
+        pci_class, vendor = (files.parse_word(files.read_if_there(f"{base}/{name}") or b"") for name in _KIND_FILES)
+        if endpoint_role(pci_class, vendor) != "gpu" or os.path.lexists(f"{base}/physfn"):
+            continue
+        driver = os.path.basename(os.path.realpath(f"{base}/driver")) if os.path.lexists(f"{base}/driver") else ""
+        if driver in _OWN_DRIVERS or (driver in _OPEN_DRIVERS and not pci_class.startswith(_DISPLAY)):
+            ours += 1
+        elif driver not in _OPEN_DRIVERS:
+            handed_on += 1
+    return NvidiaGpus(ours, handed_on)
 
 
 def nvidia_driver_present(procfs: Path) -> bool:

@@ -12,6 +12,10 @@ ROWS: tuple[Metric, ...] = (
          "NVML nvmlDeviceGetUUID, GetSerial, GetName, GetArchitecture"),
     info("software_info", "driver_version nvml_version cuda_driver_version", "Driver software; the value is always 1.",
          "NVML nvmlSystemGetDriverVersion, GetNVMLVersion, GetCudaDriverVersion_v2"),
+    gauge("driver_unusable", "reason",
+          "1 while no GPU can be read through the NVIDIA driver although there are GPUs for it, with the reason, once "
+          "that has lasted; 0 with reason none while it can be used; absent where nothing is known.",
+          "answers of NVML as it is opened, and sysfs class, vendor and driver of the PCI devices"),
     gauge("gpu_state", GPU,
           "State of a GPU that is or was here: 0 ok, 1 not answering, 2 lost, 3 reset required, 4 missing.",
           "NVML return codes, missed deadlines, and the inventory kept in the state directory"),

@@ -499,6 +499,7 @@ class Driver(Part):
     driver_version = Word()
     nvml_version = Word()
     cuda_driver_version = Word()
+    unusable = Keyed("driver_unusable")
 
 
 class Daemon(Part):

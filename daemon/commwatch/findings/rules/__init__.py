@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from commwatch.findings.rules.daemon import DAEMON
+from commwatch.findings.rules.driver import DRIVER
 from commwatch.findings.rules.ethernet import ETHERNET
 from commwatch.findings.rules.ethernet_traffic import ETHERNET_TRAFFIC
 from commwatch.findings.rules.fabric import FABRIC
@@ -24,6 +25,7 @@ from commwatch.findings.rules.settings import SETTINGS
 
 RULE_SETS: tuple[RuleSet, ...] = (
     INVENTORY,
+    DRIVER,
     GPU,
     FABRIC,
     NVLINK,

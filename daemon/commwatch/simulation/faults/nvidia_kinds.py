@@ -80,6 +80,17 @@ RECOVERY_ACTIONS: Mapping[str, int] = MappingProxyType(
 )
 """What the driver asks for, and its code in NVML field 230."""
 
+DRIVER_ERRORS: Mapping[str, int] = MappingProxyType(
+    {"version_mismatch": 18, "not_loaded": 9, "no_permission": 4, "unknown": 999, "no_gpu": 0}
+)
+"""Why a driver cannot be used, and what NVML answers as it is opened; ``no_gpu``: it opens and counts no GPU."""
+
+CALL_ERRORS: Mapping[str, int] = MappingProxyType(
+    {"unknown": 999, "no_permission": 4, "timeout": 10, "irq_issue": 11, "operating_system": 17, "in_use": 19,
+     "memory": 20, "insufficient_resources": 23, "not_ready": 27, "invalid_state": 29}
+)  # fmt: skip
+"""What each call on a GPU answers, and its code."""
+
 NVLINK: Mapping[str, Kind] = {
     "nvlink_down": Kind(
         "link",
@@ -168,6 +179,13 @@ GPU: Mapping[str, Kind] = {
         "gpu: 6",
     ),
     "gpu_reset_required": Kind("gpu", 'every call on this GPU answers "reset required"', "gpu: 6"),
+    "gpu_calls_fail": Kind(
+        "gpu",
+        f"each call on this GPU answers with an `error`: {', '.join(CALL_ERRORS)}; `unknown` where absent. `share` of "
+        "them where it is not 1",
+        "gpu: 6, error: unknown",
+        {"error": optional(one_of(*CALL_ERRORS), "unknown"), "share": optional(SHARE, 1.0)},
+    ),
     "gpu_missing": Kind(
         "gpu",
         "the node reboots without this card: it is neither counted nor in `/sys`, and the later GPUs move one index "
@@ -230,6 +248,14 @@ DRIVER: Mapping[str, Kind] = {
         'the driver is unloaded: open sessions answer "uninitialized", new ones "driver not loaded". When the fault '
         "ends it is loaded again, and the counters of all GPUs begin at 0",
         "for: 30s",
+    ),
+    "driver_unusable": Kind(
+        "node",
+        'open sessions answer "uninitialized", and NVML cannot be opened: `error` is one of '
+        f"{', '.join(DRIVER_ERRORS)}, `version_mismatch` where absent. With `no_gpu` it opens and counts no "
+        "GPU, though all are on the bus",
+        "error: version_mismatch, for: 10m",
+        {"error": optional(one_of(*DRIVER_ERRORS), "version_mismatch")},
     ),
     "confidential_computing": Kind(
         "node", "confidential computing is on: performance monitoring (GPM) answers nothing", "at: 0s"

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import pynvml
@@ -22,6 +23,7 @@ from commwatch.sources.nvml.plan import Plan, link_states, make_plan
 from commwatch_exporters.snapshot import Series
 
 _TRY_AGAIN_AFTER: Final = 3600.0  # seconds between two trials of what a GPU does not support
+_LIBRARY: Final = "/libnvidia-ml.so"
 _BLOCKING: Final = frozenset({"pcie_sampled"})
 """Collectors whose calls wait in the driver, so that the GPUs are read at the same time."""
 
@@ -45,12 +47,19 @@ class NvmlSource(Source):
         "p2p",
     )  # fmt: skip
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic, opt_in: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        opt_in: frozenset[str] = frozenset(),
+        own_maps: Path = Path("/proc/self/maps"),
+    ) -> None:
         """Args:
         monotonic: the clock.
         opt_in: metrics that are read only because the configuration names them.
+        own_maps: the files that this process has mapped.
         """
         super().__init__()
+        self._own_maps = own_maps
         self._monotonic = monotonic
         self._opt_in = opt_in
         self._initialised = False
@@ -138,6 +147,9 @@ class NvmlSource(Source):
         try:
             if collector == "identity":
                 self._follow_devices()
+            elif collector == "gpu" and self._library_replaced():
+                detail = "the driver's library was replaced beneath us; what is there now is opened in a new process"
+                raise SourceUnavailable("library_mismatch", detail)
             readable = [opened for opened in self._opened if opened.gone is None]
             if collector == "events":
                 self._listen(readable, batch)
@@ -221,6 +233,16 @@ class NvmlSource(Source):
             next(opened for opened in readable if opened.gpu.device == gone.absence.device).gone = gone.absence
         for gpu in gpus:
             batch.absences += gpu.absences()
+
+    def _library_replaced(self) -> bool:
+        """Whether an upgrade has removed the library that we still use: programs that start now load another one."""
+        try:
+            mapped = self._own_maps.read_bytes()
+        except OSError:
+            return False
+        return any(
+            _LIBRARY in line and line.endswith(" (deleted)") for line in mapped.decode(errors="replace").splitlines()
+        )
 
     def _follow_devices(self) -> None:
         """Notice GPUs that came or went while the driver was open.

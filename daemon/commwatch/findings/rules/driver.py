@@ -1,0 +1,61 @@
+"""The NVIDIA driver as a whole: one that cannot be used leaves the node without GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch_exporters.node.model import Driver
+from commwatch_exporters.state_words import DRIVER_FAULTS
+
+
+class _Code(NamedTuple):
+    name: str
+    title: str
+    meaning: str
+
+
+_NOTHING_RUNS = "No program can use a GPU of this node, and commwatch sees none."
+
+_CODES: Mapping[str, _Code] = {
+    "library_mismatch": _Code("driver_mismatch", "The driver's library and kernel module differ",
+                              f"{_NOTHING_RUNS} What runs already goes on until it ends."),
+    "no_driver": _Code("driver_not_loaded", "The NVIDIA driver is not loaded", _NOTHING_RUNS),
+    "no_permission": _Code("driver_refused", "The NVIDIA driver refuses commwatch",
+                           "No GPU of this node is watched. Jobs may still run."),
+    "no_gpu": _Code("driver_without_gpus", "The NVIDIA driver lists no GPU", _NOTHING_RUNS),
+    "unreadable": _Code("driver_failing", "The NVIDIA driver cannot be opened", _NOTHING_RUNS),
+}  # fmt: skip
+"""By reason, as ``commwatch_driver_unusable`` names it."""
+
+
+def unusable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """A driver through which no GPU can be read; the daemon says so only once it has lasted."""
+    for _, reason, flag in facts.each_keyed(Driver.unusable):
+        if flag == 1 and reason in _CODES:
+            evidence = Evidence("the driver", DRIVER_FAULTS[reason][0])
+            yield Sighting(_CODES[reason].name, Component("node", "", "NVIDIA driver"), (evidence,))
+
+
+DRIVER = RuleSet(
+    name="The driver",
+    codes=tuple(
+        FindingCode(
+            name=code.name,
+            title=code.title,
+            severity="critical",
+            role="fault",
+            meaning=code.meaning,
+            next_step=f"{DRIVER_FAULTS[reason][1][:1].upper()}{DRIVER_FAULTS[reason][1][1:]}.",
+            alert="CommwatchDriverUnusable",
+            opens_after=0.0,
+        )
+        for reason, code in _CODES.items()
+    ),
+    rules=(Rule(unusable, tuple(code.name for code in _CODES.values()), reads=(Driver.unusable,)),),
+)

@@ -1,0 +1,82 @@
+"""Follows whether the NVIDIA driver can be used at all from run to run of its collectors, and says so in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from commwatch.node.run import Outcome
+from commwatch.node.store import Store
+from commwatch.readings import WORKER_REASONS
+from commwatch_exporters.snapshot import Block, Layout
+from commwatch_exporters.state_words import DRIVER_FAULTS
+
+GROUP: Final = "driver"
+_SOURCE, _IDENTITY = "nvml", "nvml_identity"
+LASTS_SECONDS: Final = 20.0
+"""A driver that is loaded again within so long is no fault: the page after it takes at most 35 s more."""
+LOADS_SECONDS: Final = 60.0
+"""So long a driver that was not read yet may take to be loaded: the daemon starts with the node."""
+_SAID_FOR: Final = 180.0
+"""Seconds for which a word holds: three times the interval of the slowest collector of the driver."""
+
+
+class DriverWatch:
+    """Whether GPUs can be read through the driver, and why not."""
+
+    def __init__(self, store: Store, wanted: Callable[[str], bool]) -> None:
+        """
+        Args:
+            store: where it says so.
+            wanted: whether this reason is a fault on this node: there are, or should be, GPUs for the driver.
+        """
+        self._store = store
+        self._wanted = wanted
+        self._was_read = False
+        self._reason = ""
+        self._since = 0.0
+        """Monotonic seconds from which on the driver could not be used."""
+
+    @property
+    def lists_none(self) -> bool:
+        """Whether the driver lists no GPU at all although it should: then it is to blame, and not each GPU."""
+        return self._reason == "no_gpu"
+
+    def after(self, outcome: Outcome) -> None:
+        """Take how one run of a collector went."""
+        if outcome.collector.source != _SOURCE:
+            return
+        if outcome.unavailable is not None:
+            reason = outcome.unavailable.reason
+            self._take(reason if reason in DRIVER_FAULTS else "unreadable", outcome.time)
+        elif any(absence.reason in WORKER_REASONS and not absence.device for absence in outcome.collected.absences):
+            return  # the worker failed, and says nothing of the driver
+        elif outcome.collector.name == _IDENTITY:
+            has_gpus = bool(outcome.collected.blocks.keys() - {""} or outcome.collected.absences)
+            self._take("" if has_gpus else "no_gpu", outcome.time)
+        else:
+            self._take("no_gpu" if self.lists_none else "", outcome.time)
+
+    def rest(self) -> None:
+        """The driver is let go."""
+        self._reason = ""
+        self._store.drop_group(GROUP)
+
+    def _take(self, reason: str, now: float) -> None:
+        if reason and not self._wanted(reason):
+            return self.rest()
+        if not reason:
+            self._was_read = True
+        if reason and not self._reason:
+            self._since = now
+        self._reason = reason
+        loads = reason == "no_driver" and not self._was_read
+        if not reason:
+            self._say("none", 0, now)
+        elif now - self._since >= (LOADS_SECONDS if loads else LASTS_SECONDS):
+            self._say(reason, 1, now)
+        return None
+
+    def _say(self, reason: str, flag: int, now: float) -> None:
+        series = ("commwatch_driver_unusable", (reason,))
+        self._store.put(GROUP, "", Block(Layout((series,)), (flag,), now), now + _SAID_FOR)

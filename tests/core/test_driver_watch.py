@@ -1,0 +1,195 @@
+"""Whether the driver can be used: said once it has lasted, only where there are GPUs for it, and taken back at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from commwatch.config.settings import Config, Inventory, Paths
+from commwatch.node.driver_tracker import LASTS_SECONDS, LOADS_SECONDS, DriverWatch
+from commwatch.node.run import Collected, Outcome
+from commwatch.node.store import Store
+from commwatch.readings import Absence, Reason, SourceUnavailable
+from commwatch.service.instruments import Instruments
+from commwatch.service.pipeline import Pipeline
+from commwatch.sources.presence import NvidiaGpus, nvidia_gpus
+from commwatch.state.directory import StateDirectory
+from commwatch_exporters.snapshot import Value
+from support.core import ScriptedReader, block, collected, collector
+
+METRIC = "commwatch_driver_unusable"
+MISMATCH: Final = "library_mismatch"
+NOT_LOADED: Final = "no_driver"
+
+
+class Watched:
+    """A driver whose collectors run when they are told to."""
+
+    def __init__(self) -> None:
+        self.store, self.now, self.is_wanted = Store(), 1000.0, True
+        self.watch = DriverWatch(self.store, lambda reason: self.is_wanted)
+        self.identity, self.links = (collector(name, ScriptedReader()) for name in ("nvml_identity", "nvml_nvlink"))
+
+    def fails(self, reason: Reason, after: float = 0.0) -> dict[str, Value]:
+        self.now += after
+        self.watch.after(Outcome(self.links, Collected({}, [], 0.0), SourceUnavailable(reason, "x"), self.now))
+        return self.said()
+
+    def answers(self, *gpus: str, absences: tuple[Absence, ...] = (), after: float = 0.0) -> dict[str, Value]:
+        self.now += after
+        blocks = {device: block({("commwatch_gpu_busy", ("0", device)): 1}, self.now) for device in ("", *gpus)}
+        self.watch.after(Outcome(self.identity, collected(blocks, *absences), None, self.now))
+        return self.said()
+
+    def said(self) -> dict[str, Value]:
+        self.store.expire(self.now)
+        return {labels["reason"]: flag for labels, flag in self.store.snapshot().samples(METRIC)}
+
+
+@pytest.fixture
+def driver() -> Watched:
+    """One that was read."""
+    watched = Watched()
+    assert watched.answers("0000:17:00.0") == {"none": 0}
+    return watched
+
+
+def test_a_driver_that_fails_is_said_to_be_unusable_once_that_has_lasted(driver: Watched) -> None:
+    """Not just before, so that one that is loaded again is no fault; and at once when it can be used."""
+    driver.fails(MISMATCH)
+    assert driver.fails(MISMATCH, LASTS_SECONDS - 0.1) == {"none": 0}
+
+    assert driver.fails(MISMATCH, 0.1) == {MISMATCH: 1}
+
+    assert driver.answers("0000:17:00.0", after=1.0) == {"none": 0}
+    driver.fails(MISMATCH)
+    assert driver.fails(MISMATCH, LASTS_SECONDS - 0.1) == {"none": 0}
+
+
+def test_the_reason_is_that_of_now(driver: Watched) -> None:
+    """The session ends first, and only the next one says why; an error without a reason of its own is unreadable."""
+    driver.fails(NOT_LOADED)
+
+    assert driver.fails(MISMATCH, LASTS_SECONDS) == {MISMATCH: 1}
+    assert driver.fails("not_ready", 1.0) == {"unreadable": 1}
+
+
+def test_a_driver_that_was_not_read_yet_may_still_be_loading() -> None:
+    """The daemon starts with the node; any other reason needs no time to load."""
+    young = Watched()
+    young.fails(NOT_LOADED)
+    assert young.fails(NOT_LOADED, LOADS_SECONDS - 0.1) == {}
+    assert young.fails(NOT_LOADED, 0.1) == {NOT_LOADED: 1}
+
+    other = Watched()
+    other.fails(MISMATCH)
+    assert other.fails(MISMATCH, LASTS_SECONDS) == {MISMATCH: 1}
+
+
+def test_a_driver_that_lists_no_gpu_cannot_be_used(driver: Watched) -> None:
+    """The other collectors read nothing then and fail with nothing; a GPU that fails is listed."""
+    driver.answers()
+    assert driver.watch.lists_none
+    driver.watch.after(Outcome(driver.links, collected({}), None, driver.now + LASTS_SECONDS))
+    assert driver.said() == {"no_gpu": 1}
+
+    assert driver.answers(absences=(Absence("index:0", "unreadable", "x"),)) == {"none": 0}
+
+
+def test_a_worker_that_fails_says_nothing_of_the_driver(driver: Watched) -> None:
+    """A missed deadline, with or without a device, is neither a fault of the driver nor its end."""
+    hung = Outcome(driver.identity, collected({}, Absence("", "deadline", "x")), None, driver.now)
+    driver.watch.after(hung)
+    assert driver.said() == {"none": 0}
+
+    driver.fails(MISMATCH)
+    driver.fails(MISMATCH, LASTS_SECONDS)
+    driver.watch.after(hung)
+    assert driver.said() == {MISMATCH: 1}
+
+
+def test_where_no_driver_is_wanted_or_it_was_let_go_nothing_is_said(driver: Watched) -> None:
+    """And what was said ends; it also ends when no collector runs any more."""
+    driver.fails(MISMATCH)
+    driver.fails(MISMATCH, LASTS_SECONDS)
+    driver.is_wanted = False
+    assert driver.fails(MISMATCH, 1.0) == {}
+
+    driver.is_wanted = True
+    driver.answers("0000:17:00.0")
+    driver.watch.rest()
+    assert driver.said() == {}
+
+    driver.answers("0000:17:00.0")
+    driver.now += 181.0
+    assert driver.said() == {}
+
+
+def put(sysfs: Path, address: str, driver: str = "", pci_class: str = "0x030200", vendor: str = "0x10de") -> Path:
+    """A PCI device as sysfs shows it."""
+    folder = sysfs / "bus/pci/devices" / address
+    folder.mkdir(parents=True)
+    (folder / "class").write_text(f"{pci_class}\n")
+    (folder / "vendor").write_text(f"{vendor}\n")
+    if driver:
+        os.symlink(f"../../../../bus/pci/drivers/{driver}", folder / "driver")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("driver", "pci_class", "vendor", "found"),
+    [
+        ("", "0x030200", "0x10de", (1, 0)),
+        ("nvidia", "0x030000", "0x10de", (1, 0)),
+        ("vfio-pci", "0x030200", "0x10de", (0, 1)),
+        ("nouveau", "0x030200", "0x10de", (1, 0)),
+        ("nouveau", "0x030000", "0x10de", (0, 0)),
+        ("", "0x030000", "0x1002", (0, 0)),
+        ("snd_hda_intel", "0x040300", "0x10de", (0, 0)),
+    ],
+)
+def test_gpus_are_told_apart_by_who_should_serve_them(
+    driver: str, pci_class: str, vendor: str, found: tuple[int, int], tmp_path: Path
+) -> None:
+    """Ours are those of NVIDIA's driver, bound or not; vfio-pci holds one for a virtual machine."""
+    put(tmp_path, "0000:17:00.0", driver, pci_class, vendor)
+
+    assert nvidia_gpus(tmp_path) == NvidiaGpus(*found)
+
+
+def test_virtual_functions_and_a_node_without_a_bus_have_no_gpus(tmp_path: Path) -> None:
+    """The physical function has the driver."""
+    assert nvidia_gpus(tmp_path) == NvidiaGpus(0, 0)
+    (put(tmp_path, "0000:17:00.4") / "physfn").mkdir()
+    assert nvidia_gpus(tmp_path) == NvidiaGpus(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected", "wanted", "wanted_of_none"),
+    [
+        (["nvidia"], None, True, True),
+        ([""], None, True, True),
+        ([""], 0, False, False),
+        (["vfio-pci"], None, False, False),
+        (["vfio-pci"], 8, False, False),
+        (["vfio-pci", ""], None, True, True),
+        ([], None, False, False),
+        ([], 8, True, False),
+    ],
+)
+def test_a_driver_is_wanted_where_it_has_gpus_or_should_have(
+    bound: list[str], expected: int | None, wanted: bool, wanted_of_none: bool, tmp_path: Path
+) -> None:
+    """GPUs for a virtual machine want none; that it lists no GPU is its fault only while there is one for it."""
+    for place, driver in enumerate(bound):
+        put(tmp_path / "sys", f"0000:1{place}:00.0", driver)
+    config = Config(
+        paths=Paths(sysfs=str(tmp_path / "sys")),
+        inventory=Inventory(expected={} if expected is None else {"gpu": expected}),
+    )
+    pipeline = Pipeline(config, StateDirectory(tmp_path / "state"), Store(), Instruments(), frozenset)
+
+    assert (pipeline.driver_wanted("no_driver"), pipeline.driver_wanted("no_gpu")) == (wanted, wanted_of_none)
