@@ -43,6 +43,7 @@ SEVERITIES = {
     },
     "warning": {
         "ProbeLatencyStreak", "ProbeBandwidthLow", "ProbeErrorRateRise", "DaemonDown", "CollectorFailing", "DataStale",
+        "DeviceUnread",
         "TextfileStale", "GpuRecoveryNeeded", "GpuSlowedDown", "FabricDegraded", "FabricMisconfigured",
         "FabricServiceDown",
         "NvlinkP2pRefused", "XidGpu", "XidNonfatal", "SxidWarning", "NvlinkReduced", "NvlinkBelowSiblings",

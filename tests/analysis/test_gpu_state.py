@@ -12,6 +12,7 @@ from commwatch.node.gpu_state import (
     NOT_ANSWERING,
     OK,
     RESET_REQUIRED,
+    failing_gpus,
     gpu_states,
     not_working,
     state_block,
@@ -42,7 +43,13 @@ def test_all_that_answer_are_ok() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "state"),
-    [("lost", LOST), ("reset_required", RESET_REQUIRED), ("deadline", NOT_ANSWERING), ("not_found", MISSING)],
+    [
+        ("lost", LOST),
+        ("reset_required", RESET_REQUIRED),
+        ("deadline", NOT_ANSWERING),
+        ("crashed", NOT_ANSWERING),
+        ("not_found", MISSING),
+    ],
 )
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_the_reason_of_an_absence_is_the_state(reason: Reason, state: int, is_listed: bool) -> None:
@@ -55,7 +62,7 @@ def test_the_reason_of_an_absence_is_the_state(reason: Reason, state: int, is_li
     assert not_working(states) == {SLOTS[1]}
 
 
-@pytest.mark.parametrize("reason", ["not_ready", "unreadable", "no_permission", "crashed"])
+@pytest.mark.parametrize("reason", ["not_ready", "unreadable", "no_permission"])
 def test_other_reasons_say_nothing_of_the_gpu(reason: Reason) -> None:
     """A reading that failed for another reason leaves a listed GPU ok."""
     states = gpu_states(KNOWN, seen(0, 1, 2), [Absence(SLOTS[1], reason, "detail")], ())
@@ -148,3 +155,18 @@ def test_a_gpu_that_cannot_say_who_it_is_keeps_its_identity() -> None:
 
     assert lost.get("commwatch_gpu_info", *NAMES[1], "GPU-1", "S1", "H100", "Hopper") == 1
     assert [block.text("commwatch_gpu_info") for block in (here, replaced)] == ["", ""]
+
+
+@pytest.mark.parametrize("device", [SLOTS[1], "index:1"])
+def test_a_gpu_that_fails_and_is_not_listed_is_not_missing(device: str) -> None:
+    """It has no state; who it is stays, so that it can be named. Without such an answer of the driver it is missing."""
+    absences = [Absence(device, "unreadable", "Unknown Error")]
+    states = gpu_states(KNOWN, seen(0, 2), absences, ())
+    failing = failing_gpus(KNOWN, seen(0, 2), absences)
+
+    assert states == {NAMES[0]: OK, NAMES[2]: OK}
+    assert failing == {SLOTS[1]}
+    infos = [labels for metric, labels in state_block(states, KNOWN, seen(0, 2), 0.0, failing).layout.series
+             if metric == "commwatch_gpu_info"]  # fmt: skip
+    assert [labels[:2] for labels in infos] == [NAMES[1]]
+    assert gpu_states(KNOWN, seen(0, 2), (), ())[NAMES[1]] == MISSING

@@ -104,17 +104,39 @@ def test_a_gpu_without_an_address_is_an_absence(driver: Driver) -> None:
     assert batch.readings == []
 
 
-def test_a_gpu_that_was_not_ready_is_opened_when_it_is(driver: Driver) -> None:
+@pytest.mark.parametrize(("code", "reason"), [(27, "not_ready"), (UNKNOWN, "unreadable"), (4, "no_permission")])
+def test_a_gpu_that_could_not_be_opened_is_when_it_can(driver: Driver, code: int, reason: str) -> None:
     """It is tried again with the identity of the GPUs."""
-    gpu = FakeGpu(handle_code=27)
+    gpu = FakeGpu(handle_code=code)
     opened = driver(gpu).open()
-    assert [one.reason for one in opened.collect("identity").absences] == ["not_ready"]
+    assert [one.reason for one in opened.collect("identity").absences] == [reason]
     gpu.handle_code = 0
 
     batch = opened.collect("identity")
 
     assert batch.absences == []
     assert "0000:17:00.0" in {one.device for one in batch.readings}
+
+
+def test_a_gpu_that_is_lost_as_it_is_opened_is_left_alone(driver: Driver) -> None:
+    """A handle of a lost GPU stays dead: another process looks for it again."""
+    gpu = FakeGpu(handle_code=LOST)
+    opened = driver(gpu).open()
+    gpu.handle_code = 0
+
+    assert [one.reason for one in opened.collect("identity").absences] == ["lost"]
+
+
+def test_a_gpu_whose_uuid_fails_is_not_taken_for_another(driver: Driver) -> None:
+    """It has no identity then; a driver that knows no UUID at all gives the rest."""
+    gpu = hopper()
+    opened = driver(gpu).open()
+    gpu.codes["nvmlDeviceGetUUID"] = UNKNOWN
+    assert not [key for key in values_of(opened.collect("identity")) if key[0] == "gpu_info"]
+
+    gpu.codes["nvmlDeviceGetUUID"] = 3
+    [info] = [key for key in values_of(opened.collect("identity")) if key[0] == "gpu_info"]
+    assert info[3] == ""
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,28 @@ def test_a_gpu_that_comes_back_gets_a_process_of_its_own(tmp_path: Path) -> None
     in_loop(body)
 
 
+def test_a_gpu_that_answers_late_again_and_again_stays_one_that_does_not_answer(tmp_path: Path) -> None:
+    """Also while its call has come back and its own process waits: it would be missing besides."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect()
+            one.set_faults("- {fault: driver_hang, gpu: 3}\n")
+            await one.collect_until(lambda collected: bool(collected.absences))
+            one.set_faults("[]\n")
+            await one.collect_until(lambda collected: len(collected.blocks) == 8)
+            one.set_faults("- {fault: driver_hang, gpu: 3}\n")
+            await one.collect_until(lambda collected: bool(collected.absences))
+            one.set_faults("[]\n")
+
+            waiting = await one.collect_until(lambda collected: not one.reader.suspects)
+
+            assert [(absence.device, absence.reason) for absence in waiting.absences] == [(GPUS[3], "deadline")]
+            await one.reader.stop()
+
+    in_loop(body)
+
+
 def test_a_gpu_that_was_well_for_long_is_served_with_the_others_again(tmp_path: Path) -> None:
     """Alone it has no peers; one process reads all of them, and the pairs are complete."""
     ahead = 0.0

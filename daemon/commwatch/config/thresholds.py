@@ -96,6 +96,7 @@ class Thresholds:
     event_window_seconds: float
     critical_keep_firing_seconds: float
     collector_failing_for_seconds: float
+    device_unread_for_seconds: float
     data_stale_seconds: float
     data_stale_intervals: float
     worker_restarts_per_hour: int

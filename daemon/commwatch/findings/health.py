@@ -33,7 +33,7 @@ PROGRAM_EVENTS: Final = frozenset({"xid 108", "xid 137", "xid 145"})
 """Xids of the fabric that a program's access to a wrong address shows as well: a job that does so would drain one node
 after another. They drain nothing where no other fact stands beside them."""
 
-BLIND: Final = frozenset({"collector_failing", "collector_stale", "worker_stuck", "rule_failing"})
+BLIND: Final = frozenset({"collector_failing", "collector_stale", "device_unread", "worker_stuck", "rule_failing"})
 """Findings about commwatch itself by which something on the node is not seen."""
 
 _OF_ALL: Final[frozenset[Because | None]] = frozenset({"paused", "not_looked_yet", "stale"})

@@ -73,7 +73,8 @@ _FAULT_ON_NODES = (
 """How many nodes have the fault of the label ``fault``, the first five of them, and where jobs run."""
 
 CORE_TICKETS = frozenset({
-    "CommwatchCollectorFailing", "CommwatchDaemonDown", "CommwatchEthernetDown", "CommwatchFabricServiceDown",
+    "CommwatchCollectorFailing", "CommwatchDaemonDown", "CommwatchDeviceUnread", "CommwatchEthernetDown",
+    "CommwatchFabricServiceDown",
     "CommwatchGpuRecoveryNeeded", "CommwatchNvlinkRecovering", "CommwatchPcieGenerationLow",
     "CommwatchProbeBandwidthLow", "CommwatchProbeErrorRateRise", "CommwatchProbeFailing",
     "CommwatchProbeLatencyStreak", "CommwatchRdmaErrors",

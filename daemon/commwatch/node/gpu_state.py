@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from commwatch.node.inventory import KnownGpu
@@ -19,6 +19,7 @@ _STATE_OF_REASON: Mapping[Reason, int] = {
     "lost": LOST,
     "reset_required": RESET_REQUIRED,
     "deadline": NOT_ANSWERING,
+    "crashed": NOT_ANSWERING,  # of a named device: one that did not answer has a process of its own
     "not_found": MISSING,
 }
 """What the absence of a GPU's readings says of the GPU; the other reasons say nothing of it."""
@@ -27,13 +28,15 @@ _GRAVEST_FIRST = (LOST, RESET_REQUIRED, MISSING, NOT_ANSWERING)
 
 
 def gpu_states(
-    known: Iterable[KnownGpu], seen: Observation, absences: Iterable[Absence], suspects: Iterable[str]
+    known: Iterable[KnownGpu], seen: Observation, absences: Collection[Absence], suspects: Iterable[str]
 ) -> dict[GpuLabels, int]:
     """The state of each GPU: 0 ok, 1 not answering, 2 lost, 3 reset required, 4 missing.
 
     Ok and missing can only be said while the driver lists its GPUs. When it does not (no driver, or its worker is
     being replaced), a GPU without evidence of its own has no state: a driver that is not loaded is a failing
     collector, not eight missing GPUs. Evidence of its own is an absence for that GPU, or a worker stuck on it.
+
+    A GPU that is there and fails otherwise, so that its identity was not read, has no state: it is not missing.
 
     A GPU whose slot holds another one since keeps the state missing, with an empty ``gpu``, until the inventory is
     accepted.
@@ -44,10 +47,8 @@ def gpu_states(
         absences: those of the last run of each collector of the driver.
         suspects: devices on which a worker is stuck: PCI addresses, or ``index:N`` where no address was known yet.
     """
-    here = {gpu.pci_bus_id: str(gpu.index) for gpu in seen.gpus or ()}
-    uuids = {gpu.uuid for gpu in seen.gpus or ()}
-    away = [gpu for gpu in known if gpu.uuid not in uuids]
-    gone = {gpu.pci_bus_id: str(gpu.index) for gpu in away if gpu.pci_bus_id not in here and not gpu.is_replaced}
+    here, away, gone = _places(known, seen)
+    failing = failing_gpus(known, seen, absences)
     states: dict[GpuLabels, int] = {}
     for device, state in _evidence(absences, suspects).items():
         labels = _labels_of(device, here, gone)
@@ -56,11 +57,21 @@ def gpu_states(
         states.setdefault((index, pci_bus_id), OK)
     if seen.gpus is not None:
         for gpu in away:
-            if gpu.is_expected:
+            if gpu.is_expected and (gpu.is_replaced or gpu.pci_bus_id not in failing):
                 states.setdefault(
                     (gone.get(gpu.pci_bus_id, "") if not gpu.is_replaced else "", gpu.pci_bus_id), MISSING
                 )
     return states
+
+
+def failing_gpus(known: Iterable[KnownGpu], seen: Observation, absences: Iterable[Absence]) -> frozenset[str]:
+    """PCI addresses of the GPUs of which something was not read for a reason that says nothing of their state."""
+    here, _, gone = _places(known, seen)
+    return frozenset(
+        _labels_of(absence.device, here, gone)[1]
+        for absence in absences
+        if absence.device and absence.reason not in _STATE_OF_REASON
+    )
 
 
 def not_working(states: Mapping[GpuLabels, int]) -> frozenset[str]:
@@ -68,7 +79,13 @@ def not_working(states: Mapping[GpuLabels, int]) -> frozenset[str]:
     return frozenset(pci_bus_id for (gpu, pci_bus_id), state in states.items() if state != OK and gpu)
 
 
-def state_block(states: Mapping[GpuLabels, int], known: Iterable[KnownGpu], seen: Observation, time: float) -> Block:
+def state_block(
+    states: Mapping[GpuLabels, int],
+    known: Iterable[KnownGpu],
+    seen: Observation,
+    time: float,
+    failing: Collection[str] = (),
+) -> Block:
     """The states as the metric ``commwatch_gpu_state``, and who the GPUs are that cannot say so themselves now.
 
     Args:
@@ -76,15 +93,26 @@ def state_block(states: Mapping[GpuLabels, int], known: Iterable[KnownGpu], seen
         known: what ``Inventory.known_gpus`` gives.
         seen: what ``observe_blocks`` gives.
         time: monotonic seconds.
+        failing: what ``failing_gpus`` gives.
     """
     readings: dict[Series, Value] = {("commwatch_gpu_state", labels): state for labels, state in states.items()}
     here = {gpu.pci_bus_id for gpu in seen.gpus or ()}
     for gpu in known:
         labels = (str(gpu.index), gpu.pci_bus_id)
-        if states.get(labels, OK) != OK and gpu.pci_bus_id not in here and not gpu.is_replaced:
+        is_away = states.get(labels, OK) != OK or gpu.pci_bus_id in failing
+        if is_away and gpu.pci_bus_id not in here and not gpu.is_replaced:
             uuid = "" if gpu.uuid == gpu.pci_bus_id else gpu.uuid
             readings["commwatch_gpu_info", (*labels, uuid, gpu.serial, gpu.name, gpu.architecture)] = 1
     return Block(Layout(readings), tuple(readings.values()), time)
+
+
+def _places(known: Iterable[KnownGpu], seen: Observation) -> tuple[dict[str, str], list[KnownGpu], dict[str, str]]:
+    """The GPUs that the driver lists, by PCI address with their index; those that it does not; and these by address."""
+    here = {gpu.pci_bus_id: str(gpu.index) for gpu in seen.gpus or ()}
+    uuids = {gpu.uuid for gpu in seen.gpus or ()}
+    away = [gpu for gpu in known if gpu.uuid not in uuids]
+    gone = {gpu.pci_bus_id: str(gpu.index) for gpu in away if gpu.pci_bus_id not in here and not gpu.is_replaced}
+    return here, away, gone
 
 
 def _evidence(absences: Iterable[Absence], suspects: Iterable[str]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from commwatch.errors import CommwatchError
 from commwatch.jobs.logs.tracker import JobLogs
 from commwatch.node.anomaly_tracker import Anomalies
 from commwatch.node.driver_tracker import DriverWatch
-from commwatch.node.gpu_state import gpu_states, not_working, state_block
+from commwatch.node.gpu_state import failing_gpus, gpu_states, not_working, state_block
 from commwatch.node.hardware_event_tracker import HardwareLog
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
@@ -26,6 +26,7 @@ from commwatch.node.port_flap_tracker import Flaps
 from commwatch.node.rate import ResetWatch
 from commwatch.node.run import Collector, Outcome, is_everywhere
 from commwatch.node.store import Store
+from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation_tracker import Uses
 from commwatch.readings import Absence
 from commwatch.service.instruments import Instruments
@@ -74,6 +75,7 @@ class Pipeline:
         self._on_bus = NvidiaGpus(0, 0)
         self._looked_at_bus = float("-inf")
         self._driver = DriverWatch(store, self.driver_wanted)
+        self._unread = UnreadDevices(store, self._address_of)
         self._uses = Uses(store, self._inventory)
         self._shares = Shares(store)
         self._flaps = Flaps(store)
@@ -99,6 +101,7 @@ class Pipeline:
             self._anomalies.after(collector, device, block, failed=device in failed)
         self._pcie_links.after(outcome)
         self._driver.after(outcome)
+        self._unread.after(outcome)
         absences = frozenset(outcome.collected.absences)
         changed = absences != self._absences.get(collector.name, frozenset())
         self._absences[collector.name] = absences
@@ -111,6 +114,13 @@ class Pipeline:
             self.observe(outcome.time)
         self._hardware.after(outcome)
         self.job_logs.after(outcome)
+
+    def _address_of(self, device: str) -> str:
+        """A device by its address where it is known by its index alone: the GPU that had it last and is not listed."""
+        here = self._store.group(_IDENTITY)
+        known = {f"index:{gpu.index}": gpu.pci_bus_id for gpu in self._inventory.known_gpus()
+                 if not gpu.is_replaced and gpu.pci_bus_id not in here}  # fmt: skip
+        return known.get(device, device)
 
     def _watch_resets(self, collector: Collector, device: str, block: Block) -> None:
         if collector.name in _OWN_SUMS:
@@ -144,7 +154,8 @@ class Pipeline:
         strangers = self._states.keys() - {(str(gpu.index), gpu.pci_bus_id) for gpu in known}
         faulty_strangers = sum(self._states[one] != 0 for one in strangers)
         self._store.put("inventory", "", self._inventory.block(now, faulty_strangers), float("inf"))
-        self._store.put("gpu_state", "", state_block(self._states, known, seen, now), float("inf"))
+        failing = failing_gpus(known, seen, absences)
+        self._store.put("gpu_state", "", state_block(self._states, known, seen, now, failing), float("inf"))
         self._uses.drop_absent()
         self._shares.drop_absent()
         self._flaps.drop_absent(now)
@@ -170,6 +181,7 @@ class Pipeline:
         """The driver is let go: what was read of it is not current any more."""
         self._absences.clear()
         self._driver.rest()
+        self._unread.rest("nvml")
         self._uses.forget("nvml_nvlink")
         self._uses.forget("nvml_gpm")
         self.observe(time.monotonic())

@@ -7,7 +7,7 @@ from typing import Final
 
 from commwatch.findings.finding import Component
 from commwatch.jobs.logs import tracker
-from commwatch.node import anomaly_tracker
+from commwatch.node import anomaly_tracker, unread_tracker
 from commwatch.node.link_share_tracker import LINK_SHARES
 from commwatch.node.pcie_tracker import DEVICE_LINKS, GPU_LINKS
 from commwatch.node.run import Collector
@@ -25,6 +25,7 @@ from commwatch_exporters.node.model import (
     RdmaPort,
     SourceCounter,
     Suspect,
+    UnreadDevice,
     Worker,
 )
 from commwatch_exporters.snapshot import Layout
@@ -41,6 +42,7 @@ FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "driver": ("nvml_identity",),
     "gpu_state": ("nvml_identity",),
     "inventory": OBSERVED,
+    unread_tracker.GROUP: (),
     "hardware_events": (),
     tracker.GROUP: (tracker.SOURCE,),
     "daemon": (),
@@ -54,6 +56,7 @@ SILENT: Final[Mapping[str, str]] = {
     SourceCounter.anomaly.metric: anomaly_tracker.GROUP,
     Suspect.ratio.metric: PROBES,
     NcclSetting.processes.metric: "nccl_settings",
+    UnreadDevice.failing.metric: unread_tracker.GROUP,
     Worker.restarts.metric: "daemon",
     FindingRule.errors.metric: "daemon",
 }

@@ -237,7 +237,9 @@ class Reader:
     def _not_asked(self, slot: _Slot) -> Collected:
         if self._stuck or self._stuck_elsewhere():
             return _absent(slot.only or "", "deadline", "not asked: a process is still stuck in the driver")
-        return _absent(slot.only or "", "crashed", "not asked: its worker process is started again later")
+        if slot.only is not None:
+            return _absent(slot.only, "deadline", "not asked: it did not answer in time, and is tried again later")
+        return _absent("", "crashed", "not asked: its worker process is started again later")
 
     # --- starting ---
 

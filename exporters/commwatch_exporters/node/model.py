@@ -447,6 +447,16 @@ class Collector(Part):
     errors = Keyed("collector_errors_total")
 
 
+class UnreadDevice(Part):
+    """A device as a collector could not read it whole."""
+
+    IDENTITY = ("collector", "device")
+    collector = Word()
+    device = Word()
+    """As its source names it: a PCI address, ``mlx5_0:1``, an interface."""
+    failing = Keyed("collector_device_failing")
+
+
 class Worker(Part):
     """A worker of the daemon."""
 

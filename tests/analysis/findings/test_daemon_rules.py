@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Evidence
 from commwatch.findings.rules.daemon import (
     clock,
@@ -14,8 +15,9 @@ from commwatch.findings.rules.daemon import (
     stale,
     stuck,
     unbelievable,
+    unread,
 )
-from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by
+from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by, shipped
 
 NAME = ("nvml_gpu",)
 HOUR = 3600.0
@@ -167,3 +169,42 @@ def test_counters_that_cannot_be_believed_are_told_by_device() -> None:
     assert found[0].evidence == (Evidence("places where nvlink_transmit_bytes_total is blank", 2),)
     assert found[2].evidence == (Evidence("places where rdma_port_receive_packets_total is standing still", 1),)
     assert seen_by(unbelievable, facts_of({})) == []
+
+
+FAILING = "commwatch_collector_device_failing"
+SLOT = "0000:17:00.0"
+
+
+def test_a_device_that_cannot_be_read_is_one_finding_that_names_it() -> None:
+    """However many collectors and reasons; a GPU that could not be opened goes by its index."""
+    info: Numbers = {"commwatch_gpu_info": {("3", SLOT, "GPU-3", "1", "H100", "hopper"): 1.0}}
+    failed = {("nvml_gpu", SLOT, "unreadable"): 1.0, ("nvml_pcie", SLOT, "unreadable"): 1.0}
+    others = {("nvml_gpu", "index:4", "no_permission"): 1.0, ("rdma", "mlx5_0:1", "unreadable"): 1.0,
+              ("network", "eth0", "unreadable"): 1.0, ("pci", "0000:05:00.0", "unreadable"): 1.0}  # fmt: skip
+
+    sightings = seen_by(unread, facts_of({**info, FAILING: {**failed, **others}}))
+
+    assert [(one.code, one.component.identity, one.component.words) for one in sightings] == [
+        ("device_unread", f"gpu/{SLOT}", f"GPU3 ({SLOT})"),
+        ("device_unread", "gpu/index:4", "GPU4 (index:4)"),
+        ("device_unread", "rdma_port/mlx5_0/1", "mlx5_0 port 1 (mlx5_0/1)"),
+        ("device_unread", "interface/eth0", "eth0"),
+        ("device_unread", "daemon/pci/0000:05:00.0", "pci of 0000:05:00.0 (pci/0000:05:00.0)"),
+    ]
+    assert sightings[0].evidence == (Evidence("collectors that fail on it: unreadable", "nvml_gpu, nvml_pcie"),)
+    assert seen_by(unread, facts_of({})) == []
+
+
+def test_a_device_that_is_found_stays_open_for_five_minutes_before_it_is_told() -> None:
+    """As long as its alert waits."""
+    assert CODES["device_unread"].opens_after == shipped().device_unread_for_seconds == 300.0
+
+
+def test_a_collector_that_something_else_explains_is_not_told_besides() -> None:
+    """A device that it could not read whole, or a driver that cannot be used; other collectors are."""
+    long = collector(0.0, 700.0)
+    assert codes_of(seen_by(failing, facts_of({**long, FAILING: {("nvml_gpu", SLOT, "unreadable"): 1.0}}))) == []
+    assert codes_of(seen_by(failing, facts_of({**long, "commwatch_driver_unusable": {("no_driver",): 1.0}}))) == []
+
+    assert codes_of(seen_by(failing, facts_of({**long, FAILING: {("rdma", "mlx5_0:1", "unreadable"): 1.0}}))) != []
+    assert codes_of(seen_by(failing, facts_of({**long, "commwatch_driver_unusable": {("none",): 0.0}}))) != []

@@ -14,12 +14,14 @@ from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.node.model import (
     Collector,
     Daemon,
+    Driver,
     FindingRule,
     Gpu,
     Interface,
     Node,
     RdmaPort,
     SourceCounter,
+    UnreadDevice,
     Worker,
 )
 
@@ -27,6 +29,11 @@ _HANGS = frozenset({"crashed", "deadline"})
 """Why a worker is replaced that did not do its work; the others are replaced on purpose."""
 _BLANK, _STALE = 2, 3
 _NAMES = {_BLANK: "blank", _STALE: "standing still"}
+
+_OF_DRIVER = "nvml_"
+"""How the collectors of the NVIDIA driver begin."""
+_UNREAD_FOR = 300.0
+"""Seconds, as ``device_unread_for_seconds`` of the alert."""
 
 _STARTING_FOR = 60.0
 """Seconds: a driver may need as long after the node has started."""
@@ -39,7 +46,11 @@ def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         what = f"failed readings in the last hour: {reason.replace('_', ' ')}"
         reasons.setdefault(collector, []).append(Evidence(what, count))
     limit = thresholds.collector_failing_for_seconds
+    told = {device.collector for device, _, _ in facts.each_keyed(UnreadDevice.failing)}
+    driver_fails = any(flag == 1 for _, _, flag in facts.each_keyed(Driver.unusable))
     for collector, success in facts.each(Collector.success):
+        if collector.name in told or (driver_fails and collector.name.startswith(_OF_DRIVER)):
+            continue  # a finding of its own says what fails
         last = collector.last_success_timestamp_seconds
         age = None if last is None else facts.now - last
         if success == 1 or (age is not None and age < limit):
@@ -49,6 +60,33 @@ def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             evidence = Evidence("since all was read", age, "seconds", limit, "collector_failing_for_seconds")
         component = of_daemon(collector.name, f"collector {collector.name}")
         yield Sighting("collector_failing", component, (evidence, *reasons.get(collector, ())))
+
+
+def unread(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Devices of which collectors do not read all that they should."""
+    found: dict[Component, dict[str, list[str]]] = {}
+    for one, reason, _ in facts.each_keyed(UnreadDevice.failing):
+        found.setdefault(_unread_device(facts.node, one), {}).setdefault(reason, []).append(one.collector)
+    for component, reasons in found.items():
+        evidence = [
+            Evidence(f"collectors that fail on it: {reason.replace('_', ' ')}", ", ".join(sorted(collectors)))
+            for reason, collectors in sorted(reasons.items())
+        ]
+        yield Sighting("device_unread", component, tuple(evidence))
+
+
+def _unread_device(node: Node, one: UnreadDevice) -> Component:
+    """A device as its source names it."""
+    name, _, number = one.device.partition(":")
+    if one.collector.startswith(_OF_DRIVER):
+        if name == "index":
+            return Component("gpu", one.device, f"GPU{number}")
+        return gpu_of(node.part(Gpu, one.device))
+    if one.collector == "rdma" and number:
+        return port_of(node.part(RdmaPort, name, number))
+    if one.collector in ("network", "ethtool"):
+        return interface_of(node.part(Interface, one.device))
+    return of_daemon(f"{one.collector}/{one.device}", f"{one.collector} of {one.device}")
 
 
 def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -152,6 +190,18 @@ DAEMON = RuleSet(
             opens_after=_STARTING_FOR,
         ),
         FindingCode(
+            name="device_unread",
+            title="Part of a device cannot be read",
+            severity="warning",
+            role="state",
+            meaning="For 5 min calls or files of this one device have failed, while others are read. What was not read "
+            "is absent from the page, and faults there are not seen. A GPU that fails so may fail jobs as well.",
+            next_step="Read the error in the log of commwatch and in the kernel log. A GPU: run nvidia-smi -q -i with "
+            "its address; drain the node and reset the GPU if it fails there too.",
+            alert="CommwatchDeviceUnread",
+            opens_after=_UNREAD_FOR,
+        ),
+        FindingCode(
             name="collector_stale",
             title="A collector's data are old although it reports no failure",
             severity="warning",
@@ -231,8 +281,11 @@ DAEMON = RuleSet(
             failing,
             ("collector_failing",),
             reads=(Collector.success, Collector.last_success_timestamp_seconds),
-            details=(Collector.errors,),
+            details=(Collector.errors, UnreadDevice.failing, Driver.unusable),
             thresholds=("collector_failing_for_seconds",),
+        ),
+        Rule(
+            unread, ("device_unread",), reads=(UnreadDevice.failing,), details=(Gpu.info, RdmaPort.info, Interface.info)
         ),
         Rule(
             stale,

@@ -45,8 +45,11 @@ def read_gpu_identity(
     """
     series: list[Series] = []
     values: list[Value] = []
-    name, uuid = gpu.call(pynvml.nvmlDeviceGetName), gpu.call(pynvml.nvmlDeviceGetUUID)
-    if name is not None or uuid is not None:
+    name = gpu.call(pynvml.nvmlDeviceGetName)
+    uuid, code = gpu.ask(pynvml.nvmlDeviceGetUUID)
+    gpu.note(pynvml.nvmlDeviceGetUUID.__name__, code)
+    # Without its UUID it would be taken for another GPU, unless it has none.
+    if uuid is not None or (name is not None and code in codes.NOT_THERE):
         serial = gpu.call(pynvml.nvmlDeviceGetSerial)
         architecture = gpu.call(pynvml.nvmlDeviceGetArchitecture)
         named = (uuid or "", serial or "", name or "", _name(_ARCHITECTURES, architecture))

@@ -11,7 +11,7 @@ from typing import Final
 
 import pynvml
 
-from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
+from commwatch.readings import LOST_REASONS, Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.base import Origin, Report, Source
 from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.events import EventWatch
@@ -260,13 +260,14 @@ class NvmlSource(Source):
             self.close()
             self.open(self._report, self._leave_out, self._only)
             return
-        self._open_those_that_were_not_ready()
+        self._open_the_rest()
         for opened in self._opened:
             if opened.gone is not None and opened.gone.reason == "not_found":
                 opened.gone = None  # looked at again below
 
-    def _open_those_that_were_not_ready(self) -> None:
-        for index in [index for index, absence in self._not_opened.items() if absence.reason == "not_ready"]:
+    def _open_the_rest(self) -> None:
+        """Try again what could not be opened, but for a GPU of which the driver said not to call it again."""
+        for index in [index for index, absence in self._not_opened.items() if absence.reason not in LOST_REASONS]:
             del self._not_opened[index]
             self._open_gpu(index)
 
