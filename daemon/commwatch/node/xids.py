@@ -23,6 +23,8 @@ class Meaning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     component: Literal["nvlink", "nvswitch", "pcie", "gpu", "memory", "driver", "application"]
     severity: Literal["critical", "warning", "info"]
     advice: str
+    action: str = ""
+    """Of an Xid: the immediate action in NVIDIA's Xid catalogue; empty where it was not established."""
     fabric: bool = False
     """Whether it bears on the paths between GPUs."""
 

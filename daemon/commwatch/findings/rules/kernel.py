@@ -37,19 +37,31 @@ FABRIC_FAILED: Mapping[str, str] = {
 }
 """Xids after which a path between GPUs has failed; the critical ones of the fabric in ``data/xid.yaml``."""
 
+ENDS_WORK: frozenset[str] = frozenset({"RESET_GPU", "RESTART_BM", "RESTART_VM", "WORKFLOW_XID_48"})
+"""Immediate actions of NVIDIA's Xid catalogue by which the GPU or the node must be reset: what ran there has ended. An
+error of the memory is one too, though only the program must be started again (``RESTART_APP``)."""
+
 GPU_FAILED: Mapping[str, str] = {
+    "46": "GPU stopped processing",
+    "48": "double-bit ECC error",
     "62": "PMU halted",
+    "64": "row remapping failed",
+    "94": "contained memory error",
     "95": "uncontained memory error",
+    "109": "context switch timeout",
+    "110": "security fault",
     "119": "GSP timeout",
     "120": "GSP error",
     "121": "C2C error",
     "140": "unrecovered ECC error",
     "143": "GPU initialisation failed",
+    "151": "key rotation error",
+    "156": "resource retired",
     "158": "fatal timeout",
     "175": "timeout of the memory subsystem",
 }
-"""Xids after which a GPU or its driver has failed, or a C2C link has erred: the other critical ones of
-``data/xid.yaml``, and its warnings of the fabric."""
+"""Xids after which a GPU or its driver has failed, work on it has ended, or a C2C link has erred: the other critical
+ones of ``data/xid.yaml``, its warnings of the fabric, and those whose action is one of ``ENDS_WORK``."""
 
 SWITCH_FAILED: frozenset[str] = frozenset(
     {"10003", "11001", "11009", "11013", "11018", "11019", "11020", "12001", "12002", "12020", "12022", "12024"}
