@@ -35,12 +35,9 @@ def test_a_device_that_fails_is_named_until_it_is_read() -> None:
     assert watched.run() == []
 
 
-def test_what_is_lost_does_not_answer_or_is_the_whole_source_is_not_named() -> None:
-    """It has a state, or is a failing collector."""
-    watched = Watched()
-    for reason in ("lost", "reset_required", "not_found", "deadline", "crashed"):
-        assert watched.run(Absence(SLOTS[0], reason, "x")) == []
-    assert watched.run(Absence("", "unreadable", "x")) == []
+def test_what_is_the_whole_source_is_no_device() -> None:
+    """It is a failing collector."""
+    assert Watched().run(Absence("", "unreadable", "x")) == []
 
 
 def test_a_collector_that_rests_names_none() -> None:

@@ -18,7 +18,7 @@ from typing import Literal
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.errors import CommwatchError
-from commwatch.findings.rules import jobs, kernel, probe
+from commwatch.findings.rules import daemon, jobs, kernel, probe
 from commwatch.generate.limits import passed
 from commwatch.generate.site import AlertChange, SiteFile, alerts_about_nodes, changed_rules, read_site_file
 from commwatch.jobs.logs.rules import SIDES
@@ -90,6 +90,7 @@ _SOFTWARE_FAULTS = ("CommwatchConfigReloadFailing", "CommwatchNcclSettingHarmful
 """Alerts on what someone has set or written: on however many nodes, they can wait for the morning."""
 
 _LISTS: Mapping[str, Iterable[str]] = {
+    "gpu_state_reasons": daemon.GPU_STATE_REASONS,
     "xids_fabric": kernel.FABRIC_FAILED,
     "xids_gpu": kernel.GPU_FAILED,
     "sxids_fatal": kernel.SWITCH_FAILED,

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from commwatch.node.run import Outcome, is_everywhere
+from commwatch.node.run import Outcome
 from commwatch.node.store import Store
-from commwatch.readings import WORKER_REASONS
 from commwatch_exporters.snapshot import Block, Layout
 
 GROUP: Final = "unread_devices"
@@ -30,14 +29,10 @@ class UnreadDevices:
         self._sources: dict[str, str] = {}
 
     def after(self, outcome: Outcome) -> None:
-        """Take how one run of a collector went. What is lost or does not answer has a state that says so."""
+        """Take how one run of a collector went."""
         collector = outcome.collector
         self._sources[collector.name] = collector.source
-        found = {
-            (absence.device, absence.reason)
-            for absence in outcome.collected.absences
-            if absence.device and not is_everywhere(absence) and absence.reason not in WORKER_REASONS
-        }
+        found = {(absence.device, absence.reason) for absence in outcome.collected.absences if absence.device}
         if not found:
             self._store.drop(GROUP, collector.name)
             return

@@ -19,8 +19,8 @@ ROWS: tuple[Metric, ...] = (
     gauge("collector_last_success_timestamp_seconds", "collector", "When the collector last read everything it should.",
           "wall clock", "seconds"),
     gauge("collector_device_failing", "collector device reason",
-          "1 while the collector's last run could not read all that it should of a device; absent of all others. A GPU "
-          "that is lost or does not answer has a state instead.", "the daemon's own record"),
+          "1 while the collector's last run could not read all that it should of a device; absent of all others.",
+          "the daemon's own record"),
     counter("collector_errors_total", "collector reason", "Readings that failed, by reason.",
             "the daemon's own record"),
     counter("worker_restarts_total", "worker reason", "Worker processes replaced, by reason.",

@@ -195,6 +195,13 @@ def test_a_device_that_cannot_be_read_is_one_finding_that_names_it() -> None:
     assert seen_by(unread, facts_of({})) == []
 
 
+@pytest.mark.parametrize("reason", ["lost", "reset_required", "not_found", "deadline", "crashed"])
+def test_a_gpu_with_a_state_is_not_found_besides(reason: str) -> None:
+    """A port has none, and is found."""
+    assert seen_by(unread, facts_of({FAILING: {("nvml_gpu", SLOT, reason): 1.0}})) == []
+    assert len(seen_by(unread, facts_of({FAILING: {("rdma", "mlx5_0:1", reason): 1.0}}))) == 1
+
+
 def test_a_device_that_is_found_stays_open_for_five_minutes_before_it_is_told() -> None:
     """As long as its alert waits."""
     assert CODES["device_unread"].opens_after == shipped().device_unread_for_seconds == 300.0

@@ -11,6 +11,7 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, interface_of, of_daemon, port_of
 from commwatch.findings.rules.counted import Told, sightings
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch.readings import LOST_REASONS, WORKER_REASONS
 from commwatch_exporters.node.model import (
     Collector,
     Daemon,
@@ -34,6 +35,9 @@ _OF_DRIVER = "nvml_"
 """How the collectors of the NVIDIA driver begin."""
 _UNREAD_FOR = 300.0
 """Seconds, as ``device_unread_for_seconds`` of the alert."""
+
+GPU_STATE_REASONS = LOST_REASONS | WORKER_REASONS
+"""Of these a GPU has a state, which has findings of its own."""
 
 _STARTING_FOR = 60.0
 """Seconds: a driver may need as long after the node has started."""
@@ -66,6 +70,8 @@ def unread(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Devices of which collectors do not read all that they should."""
     found: dict[Component, dict[str, list[str]]] = {}
     for one, reason, _ in facts.each_keyed(UnreadDevice.failing):
+        if one.collector.startswith(_OF_DRIVER) and reason in GPU_STATE_REASONS:
+            continue
         found.setdefault(_unread_device(facts.node, one), {}).setdefault(reason, []).append(one.collector)
     for component, reasons in found.items():
         evidence = [

@@ -1,0 +1,284 @@
+"""Every error of NVML for twelve minutes: what is shown, found and paged; docs/nvml-errors.md has it."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from commwatch.config.settings import Config, Duration, Inventory, Paths
+from commwatch.findings.codes import CODES
+from commwatch.findings.finding import Finding
+from commwatch.node.run import Collected, Collector
+from commwatch.node.store import Store
+from commwatch.readings import SourceUnavailable
+from commwatch.service import collection as collection_module
+from commwatch.service import pipeline as pipeline_module
+from commwatch.service.collection import Collection
+from commwatch.service.instruments import Instruments
+from commwatch.service.judge import Judge
+from commwatch.service.pipeline import Pipeline
+from commwatch.sources.nvml import codes
+from commwatch.sources.nvml.source import NvmlSource
+from commwatch.state.directory import StateDirectory
+from commwatch_exporters.snapshot import Block, Layout, Series
+from commwatch_exporters.state_words import GPU_STATES
+from nvml.library import FakeGpu, Library, hopper
+from support.core import Clock, PlannedJobs, ScriptedReader
+from support.facts import shipped
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "nvml-errors.md"
+ERRORS: dict[str, int] = dict(
+    sorted(
+        (
+            (name.removeprefix("NVML_ERROR_"), code)
+            for name, code in vars(pynvml).items()
+            if name.startswith("NVML_ERROR_")
+        ),
+        key=lambda error: error[1],
+    )
+)
+"""All that the binding knows, by name."""
+COLLECTORS = ("identity", "gpu", "nvlink", "pcie")
+STEP, HEALTHY_STEPS, BROKEN_STEPS = 40.0, 4, 18
+"""Seconds; 18 steps are twelve minutes."""
+BROKEN = 1
+"""Index of the GPU, of three."""
+
+
+class TenthCall(FakeGpu):
+    """A GPU of which each tenth call fails."""
+
+    asked, error = 0, 0
+
+    @property
+    def code(self) -> int:  # type: ignore[override]  # an attribute of the others
+        self.asked += 1
+        return self.error if self.asked % 10 == 0 else 0
+
+
+def as_init_error(library: Library, code: int) -> None:
+    """The session ends, and a new one is refused."""
+    library.init_code = code
+    for gpu in library.gpus:
+        gpu.code = pynvml.NVML_ERROR_UNINITIALIZED
+
+
+def on_one_gpu(library: Library, code: int) -> None:
+    """Every call on it."""
+    library.gpus[BROKEN].code = code
+
+
+def on_all_gpus(library: Library, code: int) -> None:
+    """Every call on each."""
+    for gpu in library.gpus:
+        gpu.code = code
+
+
+def once_in_ten(library: Library, code: int) -> None:
+    """Each tenth call on one GPU."""
+    gpu = library.gpus[BROKEN]
+    gpu.__class__ = TenthCall
+    vars(gpu)["error"] = code
+
+
+WAYS: dict[str, Callable[[Library, int], None]] = {
+    "as NVML is opened": as_init_error,
+    "each call on one GPU": on_one_gpu,
+    "each call on all GPUs": on_all_gpus,
+    "each tenth call on one GPU": once_in_ten,
+}
+
+
+class Worker(ScriptedReader):
+    """A reader whose worker is this process: it opens the driver, and lets go of it where it cannot be read."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._source: NvmlSource | None = None
+        self._same: dict[tuple[Series, ...], Layout] = {}
+
+    async def collect(self, collector: str) -> Collected:
+        source = self._source or NvmlSource(self._clock.monotonic)
+        try:
+            if self._source is None:
+                source.open(lambda device: None, frozenset(), None)
+                self._source = source
+            batch = source.collect(collector)
+        except SourceUnavailable:
+            self.close()
+            raise
+        blocks = {
+            one.device: Block(self._same.setdefault(one.series, Layout(one.series)), one.values, one.time)
+            for one in batch.readings
+        }
+        return Collected(blocks, batch.absences, 0.0, batch.events, occupants=batch.occupants)
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the daemon says at the end."""
+
+    findings: tuple[Finding, ...]
+    states: dict[str, str]
+    """By index of the GPU."""
+    driver: str
+    """Reason for which it cannot be used."""
+    failing: frozenset[str]
+    """Reasons for which devices fail."""
+
+    @property
+    def words(self) -> str:
+        """The cell of the table."""
+        shown = [f"driver: {self.driver}"] if self.driver else []
+        shown += [f"GPU: {state}" for state in dict.fromkeys(self.states.values()) if state != "ok"]
+        shown += [f"device: {reason}" for reason in sorted(self.failing)]
+        counted = Counter((one.severity, one.code) for one in self.findings)
+        kinds = {"critical": "page", "warning": "ticket"}
+        found = [
+            f"{kinds[severity]} `{code}`{f' × {count}' if count > 1 else ''}"
+            for (severity, code), count in counted.items()
+        ]
+        return "; ".join([*(one.replace("_", " ") for one in shown), *found]) or "–"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where three GPUs are on the bus."""
+    root = tmp_path_factory.mktemp("errors")
+    for address in ("0000:17:00.0", "0000:18:00.0", "0000:19:00.0"):
+        device = root / "sys/bus/pci/devices" / address
+        device.mkdir(parents=True)
+        (device / "class").write_text("0x030200\n")
+        (device / "vendor").write_text("0x10de\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def seen(folder: Path) -> Iterator[Callable[[str, int], Seen]]:
+    """What the daemon says after an error has lasted for twelve minutes; each is played once."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        @cache
+        def played(way: str, code: int) -> Seen:
+            return asyncio.run(play(folder / f"{len(way)}-{code}", folder / "sys", way, code, patch))
+
+        yield played
+
+
+async def play(state: Path, sysfs: Path, way: str, code: int, patch: pytest.MonkeyPatch) -> Seen:
+    library, clock = library_of_three(), Clock()
+    patch.setattr(pynvml, "nvmlLib", library)
+    patch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    for module in (collection_module, pipeline_module):
+        patch.setattr(module, "time", clock)
+    config = Config(paths=Paths(sysfs=str(sysfs)), inventory=Inventory(learn_after=Duration(STEP)))
+    store, instruments, kept = Store(), Instruments(), StateDirectory(state)
+    pipeline = Pipeline(config, kept, store, instruments, frozenset)
+    worker = Worker(clock)
+    runs = [Collector(f"nvml_{key}", key, "nvml", worker, STEP, needs_release=True) for key in COLLECTORS]
+    collection = Collection(runs, store, instruments, PlannedJobs(), pipeline.after, lambda source: None)
+    judge = Judge(shipped(), kept, store, instruments, collection)
+    instruments.config_reload_successful.set(1)
+    for step in range(HEALTHY_STEPS + BROKEN_STEPS):
+        if step == HEALTHY_STEPS:
+            assert not grave(judge)
+            WAYS[way](library, code)
+        clock.now += STEP
+        for run in runs:
+            await collection.run(run)
+        store.expire(clock.now)
+        store.put("daemon", "", instruments.block(clock.now), clock.now + STEP)
+        judge.look(store.snapshot(), clock.time())
+        assert not judge.failing_rules
+    worker.close()
+    snapshot = store.snapshot()
+    return Seen(
+        grave(judge),
+        {labels["gpu"]: GPU_STATES[int(value)] for labels, value in snapshot.samples("commwatch_gpu_state")},
+        next((one["reason"] for one, flag in snapshot.samples("commwatch_driver_unusable") if flag), ""),
+        frozenset(one["reason"] for one, _ in snapshot.samples("commwatch_collector_device_failing")),
+    )
+
+
+def grave(judge: Judge) -> tuple[Finding, ...]:
+    """What somebody must see."""
+    return tuple(one for one in judge.findings if one.severity != "info")
+
+
+def library_of_three() -> Library:
+    gpus = [hopper(2) for _ in range(3)]
+    for number, gpu in enumerate(gpus):
+        gpu.pci_bus_id = f"00000000:{0x17 + number:02X}:00.0".encode()
+    library = Library(gpus)
+
+    def uuid(gpu: FakeGpu, text: ctypes.Array[ctypes.c_char], size: object) -> int:
+        text.value = b"GPU-" + gpu.pci_bus_id
+        return 0
+
+    library.functions["nvmlDeviceGetUUID"] = library._on_device("nvmlDeviceGetUUID", uuid)
+    return library
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_driver_that_cannot_be_opened_is_one_page(name: str, seen: Callable[[str, int], Seen]) -> None:
+    """Whatever the error; no GPU and no collector is found besides."""
+    found = seen("as NVML is opened", ERRORS[name])
+
+    assert [(one.severity, CODES[one.code].alert) for one in found.findings] == [
+        ("critical", "CommwatchDriverUnusable")
+    ]
+
+
+@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize("way", list(WAYS)[1:])
+def test_what_lasts_on_a_gpu_is_found_once(way: str, name: str, seen: Callable[[str, int], Seen]) -> None:
+    """A finding for each GPU that it is on, or one for the driver: never two of one GPU, and none of the others."""
+    code = ERRORS[name]
+    found = seen(way, code)
+    where = Counter(one.component.identity for one in found.findings)
+
+    assert set(where.values()) <= {1}
+    if code in codes.NO_DRIVER and way != "each tenth call on one GPU":
+        assert set(where) == {"node"}
+    elif way == "each call on all GPUs" and code not in codes.NO_DRIVER:
+        assert set(where) == {f"gpu/0000:{0x17 + number:02x}:00.0" for number in range(3)}
+    elif way == "each call on one GPU":
+        assert set(where) == {"gpu/0000:18:00.0"}
+
+
+def test_the_document_is_current(seen: Callable[[str, int], Seen], request: pytest.FixtureRequest) -> None:
+    """docs/nvml-errors.md has each error and each way."""
+    rows = [("error", *WAYS), ("---",) * (len(WAYS) + 1)]
+    rows += [(f"{name} ({code})", *(seen(way, code).words for way in WAYS)) for name, code in ERRORS.items()]
+    text = INTRODUCTION + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+    if request.config.getoption("--update-golden"):
+        DOCUMENT.write_text(text, encoding="utf-8")
+    assert text == DOCUMENT.read_text(encoding="utf-8")
+
+
+INTRODUCTION = """\
+# Errors of NVML
+
+What commwatch says of each error of NVML after twelve minutes, on a node with three GPUs that were learned: what is
+shown (`commwatch_driver_unusable` by reason, `commwatch_gpu_state`, `commwatch_collector_device_failing` by reason) and
+which [findings](findings/README.md) are open: a page has a finding of severity critical, a ticket one of severity
+warning, by the alert of the finding. A GPU whose calls do not return gives no error: it is "not answering", a page.
+`NOT_SUPPORTED`, `INVALID_ARGUMENT` and the like of a single call say that there is no such counter.
+Generated by `pytest tests/nvml/test_every_error.py --update-golden`.
+
+"""
