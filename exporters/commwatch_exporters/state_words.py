@@ -59,7 +59,7 @@ RDMA_PHYSICAL_STATES: Final[Mapping[int, str]] = {
 RDMA_LINK_UP: Final = 5
 
 COUNTER_ANOMALIES: Final[Mapping[int, str]] = {2: "blank", 3: "stale", 4: "saturated"}
-"""``commwatch_counter_anomaly``: why a counter cannot be trusted."""
+"""``commwatch_counters_anomaly``: why a counter cannot be trusted."""
 
 DRIVER_FAULTS: Final[Mapping[str, tuple[str, str]]] = {
     "library_mismatch": (

@@ -25,7 +25,7 @@ GPU = Component("gpu", SLOTS[0], parts=frozenset({SLOTS[0]}))
 LINK = Component("nvlink", f"{SLOTS[0]}/3", parts=frozenset({SLOTS[0]}))
 PORT = Component("rdma_port", "mlx5_0/1", parts=frozenset({"mlx5_0"}))
 STATE, INFO = "commwatch_nvlink_link_state", "commwatch_nvlink_info"
-ANOMALY = "commwatch_counter_anomaly"
+ANOMALY = "commwatch_counters_anomaly"
 FLAPS = "commwatch_rdma_port_flaps_total"
 STREAK = "commwatch_probe_latency_spike_streak"
 PROBE = Component("probe", "all_reduce", parts=frozenset({SLOTS[0]}))
@@ -163,12 +163,12 @@ def test_an_analysis_is_as_good_as_its_collector() -> None:
 def test_an_anomaly_is_over_when_its_source_was_read() -> None:
     """There is no series of a counter that can be trusted again."""
     node = Node("rdma", "nvml_nvlink")
-    node.put("counter_anomaly", "rdma", {(ANOMALY, ("rdma", "mlx5_0/1", "rdma_port_link_downed_total")): 4})
+    node.put("counters_anomaly", "rdma", {(ANOMALY, ("rdma", "mlx5_0/1", "rdma_port_link_downed_total")): 4})
     assert not node.sees(PORT, [ANOMALY])
     node.ran("rdma")
     assert node.sees(PORT, [ANOMALY])
     assert not node.sees(LINK, [ANOMALY]), "the driver was not read"
-    node.store.drop_group("counter_anomaly")
+    node.store.drop_group("counters_anomaly")
 
     assert node.sees(PORT, [ANOMALY])
     node.ran("rdma", Absence("", "crashed", ""))
@@ -222,7 +222,7 @@ def test_every_group_of_a_node_is_known(tmp_path: Path, monkeypatch: pytest.Monk
     with whole_node("h100x8ndr", tmp_path, monkeypatch) as node:
         groups = {group for group, _ in node.store.blocks()}
 
-    assert groups - collectors - {"counter_anomaly"} <= FEEDS.keys()
-    assert set(SILENT.values()) <= collectors | FEEDS.keys() | {"counter_anomaly", PROBES}
+    assert groups - collectors - {"counters_anomaly"} <= FEEDS.keys()
+    assert set(SILENT.values()) <= collectors | FEEDS.keys() | {"counters_anomaly", PROBES}
     assert SILENT.keys() <= {metric for rules in RULE_SETS for rule in rules.rules for metric in rule.metrics_read}
     assert {name for names in FEEDS.values() for name in names} <= collectors

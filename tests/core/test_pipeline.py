@@ -27,7 +27,7 @@ ETHTOOL, LOG = "ethtool", "kernel_log"
 LEARN_SECONDS = 15.0
 NVLINK_USE = "commwatch_nvlink_transmit_utilization_ratio"
 ETHERNET_USE = "commwatch_ethernet_transmit_utilization_ratio"
-RESETS = "commwatch_counter_resets_observed_total"
+RESETS = "commwatch_counters_reset_total"
 LABELS = {slot: (str(index), slot) for index, slot in enumerate(SLOTS)}
 
 

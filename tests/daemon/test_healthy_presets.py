@@ -23,8 +23,8 @@ def test_two_minutes_of_a_healthy_node_raise_no_alarm(
             snapshot = node.snapshot()
             values = {
                 (name, *labels.values()): float(value)
-                for name in ("commwatch_counter_anomaly", "commwatch_pcie_link_degraded", "commwatch_gpu_state",
-                             "commwatch_rdma_port_flaps_total", "commwatch_counter_resets_observed_total")
+                for name in ("commwatch_counters_anomaly", "commwatch_pcie_link_degraded", "commwatch_gpu_state",
+                             "commwatch_rdma_port_flaps_total", "commwatch_counters_reset_total")
                 for labels, value in snapshot.samples(name)
             }  # fmt: skip
             assert_no_alarm(values, preset)

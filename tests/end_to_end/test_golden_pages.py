@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN
+from commwatch_exporters.prometheus import Format, render
 from commwatch_exporters.snapshot import Snapshot
+from support.waiting import PATIENCE_SECONDS
 from support.whole_node import whole_node
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -64,3 +67,15 @@ def held_against(text: str, name: str, request: pytest.FixtureRequest) -> None:
 def test_every_page_is_of_a_preset() -> None:
     """No recorded page is left behind by a preset that is gone."""
     assert {file.stem for file in GOLDEN.glob("*.txt")} == {*PRESETS, *(f"{preset}-opt-in" for preset in WITH_OPT_IN)}
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_promtool_has_nothing_to_say_of_a_page(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``promtool check metrics`` exits 0 on the page of every preset, with everything that may be asked for."""
+    with whole_node(preset, tmp_path, monkeypatch, sorted(OPT_IN)) as node:
+        page = render(node.snapshot(), Format.TEXT)
+
+    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=PATIENCE_SECONDS)
+
+    assert (done.returncode, done.stderr.decode()) == (0, "")

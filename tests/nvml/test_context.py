@@ -111,7 +111,7 @@ def test_what_a_gpu_does_not_tell_has_no_series(driver: Driver) -> None:
 
     assert values_of(batch) == {("gpu_busy", *A): None}
     assert batch.absences == []
-    states = {key[2]: value for key, value in opened.read("identity").items() if key[0] == "counter_state"}
+    states = {key[2]: value for key, value in opened.read("identity").items() if key[0] == "counters_state"}
     assert states["power_usage"] == states["current_clocks_event_reasons"] == states["get_gpu_recovery_action"] == 1
 
 
@@ -156,7 +156,7 @@ def test_confidential_computing_is_a_mode_of_the_node(
     values = opened.open().read("identity")
 
     assert values[("gpu_confidential_computing_mode",)] == mode
-    assert values["counter_state", "nvml", "system_conf_compute_state"] == supported
+    assert values["counters_state", "nvml", "system_conf_compute_state"] == supported
 
 
 def test_a_single_call_that_fails_leaves_the_others_alone(driver: Driver) -> None:

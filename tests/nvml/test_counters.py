@@ -52,8 +52,8 @@ def test_what_nobody_asked_for_is_tried_once_and_not_read(driver: Driver) -> Non
 
     assert names == {"nvlink_link_state", "nvlink_transmit_bytes_total", "nvlink_receive_bytes_total"}
     identity = opened.read("identity")
-    assert identity["counter_state", "nvml", "nvlink_throughput_raw_tx"] == 0
-    assert identity["counter_state", "nvml", "nvlink_get_power_state"] == 0
+    assert identity["counters_state", "nvml", "nvlink_throughput_raw_tx"] == 0
+    assert identity["counters_state", "nvml", "nvlink_get_power_state"] == 0
 
 
 def test_a_worker_reads_what_its_plan_asks_for(driver: Driver) -> None:
@@ -172,7 +172,7 @@ def test_a_generation_is_not_asked_for_counters_of_another(
     opened = driver(one, opt_in=frozenset(row.metric for row in COUNTERS)).open()
 
     series = {key[0] for name in ("nvlink", "nvlink_errors") for key in opened.read(name)}
-    states = {key[2]: value for key, value in opened.read("identity").items() if key[0] == "counter_state"}
+    states = {key[2]: value for key, value in opened.read("identity").items() if key[0] == "counters_state"}
 
     mine_too = {row.metric for row in COUNTERS if row.generations in ("all", f"nvlink_{mine}")}
     assert {f"commwatch_{name}" for name in series} <= mine_too
@@ -229,7 +229,7 @@ def test_a_gpu_without_a_cpu_beside_it_has_no_such_links(driver: Driver) -> None
     found = {key[0]: value for key, value in opened.read("gpu").items() if key[0].startswith("c2c")}
 
     assert found == {"c2c_links": 0}
-    assert opened.read("identity")["counter_state", "nvml", "c2c_link_get_status"] == 1
+    assert opened.read("identity")["counters_state", "nvml", "c2c_link_get_status"] == 1
 
 
 # --- PCIe ------------------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_every_spelling_of_not_available_is_an_absent_series(driver: Driver, spe
     assert {key[0] for key in values_of(batch) if "_total" in key[0]} == {
         "pcie_replays_total", "pcie_replay_rollovers_total"
     }  # fmt: skip
-    assert opened.read("identity")["counter_state", "nvml", "pcie_count_bad_tlp"] == 1
+    assert opened.read("identity")["counters_state", "nvml", "pcie_count_bad_tlp"] == 1
 
 
 SAMPLED = frozenset({
@@ -277,7 +277,7 @@ def test_sampled_pcie_rates_are_not_even_tried_unless_asked_for(driver: Driver) 
     opened = driver(FakeGpu(numbers={("nvmlDeviceGetPcieThroughput", number): 7 for number in (0, 1)})).open()
 
     assert opened.read("pcie_sampled") == {}
-    assert opened.read("identity")["counter_state", "nvml", "pcie_throughput_transmit"] is None
+    assert opened.read("identity")["counters_state", "nvml", "pcie_throughput_transmit"] is None
     assert "nvmlDeviceGetPcieThroughput" not in {name for name, _ in opened.library.calls}
 
 

@@ -77,8 +77,8 @@ def test_a_driver_that_does_not_know_the_newest_structure_is_asked_for_the_one_b
     assert values[("fabric_status", *A)] == 3
     assert values[("fabric_health", *A)] is None
     identity = opened.read("identity")
-    assert identity["counter_state", "nvml", "gpu_fabric_info_v3"] == 1
-    assert identity["counter_state", "nvml", "gpu_fabric_info_v2"] == 0
+    assert identity["counters_state", "nvml", "gpu_fabric_info_v3"] == 1
+    assert identity["counters_state", "nvml", "gpu_fabric_info_v2"] == 0
 
 
 @pytest.mark.parametrize("fabric", [None, Fabric(versions=())])
@@ -90,7 +90,7 @@ def test_a_gpu_without_a_fabric_has_no_series(driver: Driver, fabric: Fabric | N
 
     assert batch.readings == []
     assert batch.absences == []
-    assert opened.read("identity")["counter_state", "nvml", "gpu_fabric_info_v2"] == 1
+    assert opened.read("identity")["counters_state", "nvml", "gpu_fabric_info_v2"] == 1
 
 
 def test_a_library_without_the_function_has_no_fabric(driver: Driver) -> None:

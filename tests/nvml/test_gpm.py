@@ -38,7 +38,7 @@ def _read(opened: Opened, after: float = 10.0) -> dict[str, Value]:
 
 def _states(opened: Opened) -> set[Value]:
     identity = opened.read("identity")
-    return {identity["counter_state", "nvml", name] for name in STATES}
+    return {identity["counters_state", "nvml", name] for name in STATES}
 
 
 def test_rates_are_between_two_samples_and_bytes_are_their_sum(driver: Driver) -> None:
@@ -145,7 +145,7 @@ def test_a_library_that_refuses_unknown_metrics_as_a_whole_gives_rates(driver: D
 
     assert values["pcie_transmit_rate_bytes_per_second"] == 100 * MIB
     assert values["pcie_transmit_bytes_total"] == 1000 * MIB
-    assert opened.read("identity")["counter_state", "nvml", "gpm_metric_pcie_tx"] == 1
+    assert opened.read("identity")["counters_state", "nvml", "gpm_metric_pcie_tx"] == 1
 
 
 def test_two_runs_too_close_together_take_no_sample(driver: Driver) -> None:
@@ -254,7 +254,7 @@ def test_what_gpm_has_is_known_after_the_first_metrics(driver: Driver) -> None:
 
     identity = opened.read("identity")
 
-    assert [identity["counter_state", "nvml", name] for name in STATES] == [0, 0, 1, 1]
+    assert [identity["counters_state", "nvml", name] for name in STATES] == [0, 0, 1, 1]
 
 
 def test_a_privilege_that_is_missing_is_an_absence(driver: Driver) -> None:

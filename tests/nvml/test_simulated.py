@@ -112,7 +112,7 @@ def test_the_identity_of_an_h100_node(simulate: Simulate) -> None:
     assert values[("nvlink_link_speed_bytes_per_second", *labels, "17")] == 26_562_000_000
     remotes = {key[4:7] for key in values if key[0] == "nvlink_info"}
     assert remotes == {("4.0", "switch", address) for address in PRESETS["h100x8"].nvswitches}
-    states = {key[2]: value for key, value in values.items() if key[0] == "counter_state"}
+    states = {key[2]: value for key, value in values.items() if key[0] == "counters_state"}
     assert states["nvlink_get_state"] == 0
     assert states["nvlink_throughput_data_tx"] == 0
     assert 0 in (states["nvlink_error_dl_replay"], states["nvlink_error_counter_dl_replay"])
@@ -152,7 +152,7 @@ def test_an_rtx_3090_without_a_bridge_has_inactive_links(simulate: Simulate) -> 
     assert {value for key, value in links.items() if key[0] != "nvlink_link_state"} == {None}
     identity = values_of(batches["identity"])
     assert identity[("nvlink_links", *labels)] == 4
-    assert identity[("counter_state", "nvml", "nvlink_throughput_data_tx")] is None
+    assert identity[("counters_state", "nvml", "nvlink_throughput_data_tx")] is None
     uuid = PRESETS["rtx3090x4"].gpus[0].uuid
     assert identity[("gpu_info", *labels, uuid, "", "NVIDIA GeForce RTX 3090", "Ampere")] == 1
 

@@ -155,10 +155,10 @@ def test_counter_states_say_what_any_gpu_supports(driver: Driver) -> None:
     """Supported where one GPU has it, unsupported where none has, for every counter of the tables."""
     values = driver(FakeGpu(), hopper()).open().read("identity")
 
-    assert values["counter_state", "nvml", "nvlink_throughput_data_tx"] == 0
-    assert values["counter_state", "nvml", "nvlink_error_counter_dl_ecc_data"] == 1
-    assert values["counter_state", "nvml", "nvlink_count_symbol_ber"] == 1
-    assert values["counter_state", "nvml", "curr_pcie_link_width"] == 0
+    assert values["counters_state", "nvml", "nvlink_throughput_data_tx"] == 0
+    assert values["counters_state", "nvml", "nvlink_error_counter_dl_ecc_data"] == 1
+    assert values["counters_state", "nvml", "nvlink_count_symbol_ber"] == 1
+    assert values["counters_state", "nvml", "curr_pcie_link_width"] == 0
 
 
 def test_a_gpu_without_nvlink_has_no_link_series(driver: Driver) -> None:
@@ -203,7 +203,7 @@ def test_links_that_were_all_inactive_at_the_start_count_when_they_come_up(drive
     gpu.link_states = [0]
     gpu.fields |= {(165, 0): packed(UINT, 0), (138, 0): INVALID_ARGUMENT, (139, 0): INVALID_ARGUMENT}
     opened = driver(gpu).open()
-    counter = ("counter_state", "nvml", "nvlink_throughput_data_tx")
+    counter = ("counters_state", "nvml", "nvlink_throughput_data_tx")
     assert opened.read("identity")[counter] is None
     gpu.link_states = [1]
     gpu.fields |= answers
@@ -219,7 +219,7 @@ def test_one_active_link_is_enough_to_say_that_a_counter_is_unsupported(driver: 
 
     values = driver(gpu).open().read("identity")
 
-    assert values[("counter_state", "nvml", "nvlink_speed_mbps_common")] == 1
+    assert values[("counters_state", "nvml", "nvlink_speed_mbps_common")] == 1
 
 
 def test_what_is_absent_is_tried_again_after_an_hour_and_not_before(driver: Driver) -> None:

@@ -68,7 +68,7 @@ OF_EACH_COLLECTOR = {
 KNOWN_WITHOUT_READING = {
     "finding",
     "gpu_state", "gpu_info", "gpu_xid_events_total", "gpu_last_xid_timestamp_seconds", "kernel_log_gpu_messages_total",
-    "nvlink_link_expected", "pcie_link_width_expected_lanes", "counter_resets_observed_total",
+    "nvlink_link_expected", "pcie_link_width_expected_lanes", "counters_reset_total",
     "nvlink_capacity_bytes_per_second", "pcie_capacity_bytes_per_second",
 }  # fmt: skip
 """What the page says of a GPU for which the driver does not answer: state, name, expectation, what was counted."""
@@ -80,7 +80,7 @@ KEPT_OF_A_PORT = (
 FROM_SYSFS = "pcie_device_", "pcie_bridge_", "pcie_aer_"
 RESTS_WITH_ITS_WORKER = {
     "pcie_transmit_bytes_total", "pcie_receive_bytes_total",
-    "pcie_transmit_rate_bytes_per_second", "pcie_receive_rate_bytes_per_second", "counter_state",
+    "pcie_transmit_rate_bytes_per_second", "pcie_receive_rate_bytes_per_second", "counters_state",
 }  # fmt: skip
 """GPM measures between two samples of one process: after a replacement of the worker they are absent once."""
 
@@ -150,7 +150,7 @@ def is_complete(page: Page) -> bool:
         and len(page.where("pcie_receive_utilization_ratio")) == 8
         and len(page.where("nvlink_receive_utilization_ratio")) == 8
         and len(page.where("rdma_port_receive_utilization_ratio")) == 10
-        and bool(page.where("counter_state", counter="gpm_metric_pcie_tx"))
+        and bool(page.where("counters_state", counter="gpm_metric_pcie_tx"))
         and set(page.where("collector_success").values()) == {1}
     )
 
@@ -267,7 +267,7 @@ def tell(folder: Path) -> LongStory:
             "- {fault: ethernet_down, interface: ens11f0np0, for: 8s}\n"
         )
         log_gone = one.until(lambda page: success(page)["kernel_log"] == 0)
-        reset = one.until(lambda page: page.value("counter_resets_observed_total", device="mlx5_0:1"))
+        reset = one.until(lambda page: page.value("counters_reset_total", device="mlx5_0:1"))
         down = one.until(lambda page: page.value("ethernet_carrier", device="ens11f0np0") == 0)
         log_back = one.until(lambda page: success(page)["kernel_log"] == 1)
         up = one.until(lambda page: page.value("ethernet_carrier", device="ens11f0np0") == 1)
@@ -322,7 +322,7 @@ def test_a_hung_gpu_is_absent_in_every_collector_and_nothing_else_is(tmp_path: P
     # In a process of its own it has no peers.
     assert after.naming(ADDRESSES[3]) >= before.naming(ADDRESSES[3]) - {"gpu_p2p_status"}
     assert (link(3, after) or 0) > (link(3, before) or 0)
-    assert back.value("counter_resets_observed_total", source="nvml", device=ADDRESSES[3]) == 0
+    assert back.value("counters_reset_total", source="nvml", device=ADDRESSES[3]) == 0
 
 
 def test_a_driver_that_is_reloaded_is_read_again(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_a_driver_that_is_reloaded_is_read_again(tmp_path: Path) -> None:
     assert_no_false_rate(pages, range(8))
     for gpu in range(8):
         assert (link(gpu, back) or 0) < (link(gpu, before) or 0)
-        assert (after.value("counter_resets_observed_total", source="nvml", device=ADDRESSES[gpu]) or 0) >= 1
+        assert (after.value("counters_reset_total", source="nvml", device=ADDRESSES[gpu]) or 0) >= 1
 
 
 def test_a_card_that_is_gone_and_one_that_is_added_while_running(tmp_path: Path) -> None:
@@ -495,8 +495,8 @@ def test_lost_gpus_are_named_and_come_back_after_a_reset(story: Future[LongStory
     assert last.value("gpu_xid_events_total", xid="79", pci_bus_id=ADDRESSES[5]) in (None, 0)
     for gpu in (5, 6):
         assert (link(gpu, last) or 0) < (link(gpu, told.before) or 0)
-        assert (last.value("counter_resets_observed_total", source="nvml", device=ADDRESSES[gpu]) or 0) >= 1
-    assert last.value("counter_resets_observed_total", source="nvml", device=ADDRESSES[0]) == 0
+        assert (last.value("counters_reset_total", source="nvml", device=ADDRESSES[gpu]) or 0) >= 1
+    assert last.value("counters_reset_total", source="nvml", device=ADDRESSES[0]) == 0
 
 
 def test_an_rdma_port_that_cannot_be_read_is_absent_alone(story: Future[LongStory]) -> None:
@@ -506,7 +506,7 @@ def test_an_rdma_port_that_cannot_be_read_is_absent_alone(story: Future[LongStor
     pages = told.record.since(told.before)
     unread = [page for page in pages if told.port_gone.time <= page.time < told.port_back.time - EDGE]
     shown = set().union(*(page.naming('device="mlx5_2"') for page in unread))
-    own = {"rdma_port_flaps_total", "rdma_port_down_seconds_total", "counter_resets_observed_total"}
+    own = {"rdma_port_flaps_total", "rdma_port_down_seconds_total", "counters_reset_total"}
     assert shown & told.before.counters <= own
     assert not any(name.endswith("utilization_ratio") for name in shown)
     assert "rdma_port_transmit_bytes_total" in told.before.naming('device="mlx5_2"') & told.before.counters
@@ -537,7 +537,7 @@ def test_counters_and_carriers_that_fall_raise_no_false_rate(story: Future[LongS
 
     sent = 'commwatch_rdma_port_transmit_bytes_total{device="mlx5_0",port="1"}'
     assert told.reset.values[sent] < told.before.values[sent]
-    assert told.record.last.value("counter_resets_observed_total", source="rdma", device="mlx5_0:1") == 1
+    assert told.record.last.value("counters_reset_total", source="rdma", device="mlx5_0:1") == 1
     assert told.interface_down.time < told.interface_up.time
     assert told.record.last.value("present", kind="ethernet_port") == 2
 

@@ -521,7 +521,7 @@ def test_only_a_driver_is_opened_anew_for_a_lost_device(tmp_path: Path) -> None:
 
 def test_the_main_process_speaks_for_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the process of one suspect says of the source as a whole is of that device alone, and is not shown."""
-    layout = Layout([("commwatch_counter_state", ("rdma", "symbol_error"))])
+    layout = Layout([("commwatch_counters_state", ("rdma", "symbol_error"))])
     reader = Reader(ReaderSettings("rdma", ("rdma",), b"{}", 1, 1, str(tmp_path), PROC), Events())
     reader._own["mlx5_1:1"] = _Slot(only="mlx5_1:1")
 

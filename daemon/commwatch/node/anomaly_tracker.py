@@ -18,7 +18,7 @@ log = structlog.get_logger("commwatch.anomalies")
 
 LOOK_SECONDS = 10.0
 """Between two looks at the counters of one device: none of the anomalies comes and goes quickly."""
-GROUP = "counter_anomaly"
+GROUP = "counters_anomaly"
 _PCIE_BYTES = ("pcie_transmit_bytes_total", "pcie_receive_bytes_total")
 
 
@@ -101,7 +101,7 @@ class Anomalies:
             self._store.drop(GROUP, name)
         else:
             series = tuple(
-                ("commwatch_counter_anomaly", (collector.source, part, counter)) for part, counter in sorted(found)
+                ("commwatch_counters_anomaly", (collector.source, part, counter)) for part, counter in sorted(found)
             )
             kept = self._store.get(GROUP, name)
             layout = kept.layout if kept is not None and kept.layout.series == series else Layout(series)

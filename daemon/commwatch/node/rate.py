@@ -47,7 +47,7 @@ class ResetWatch:
 
     def __init__(self) -> None:
         self.resets = 0
-        """Resets seen so far; ``commwatch_counter_resets_observed_total``."""
+        """Resets seen so far; ``commwatch_counters_reset_total``."""
         self._layout: Layout | None = None
         self._counters: tuple[int, ...] = ()
         self._last: list[Value] = []

@@ -37,7 +37,7 @@ class Instruments:
         self.config_reload_time = self._gauge("config_last_reload_success_timestamp_seconds")
         self.scheduler_missed = self._counter("scheduler_missed_runs_total")
         self.clock_steps = self._counter("clock_steps_total")
-        self.counter_resets = self._counter("counter_resets_observed_total")
+        self.counter_resets = self._counter("counters_reset_total")
         self.finding_rule_errors = self._counter("finding_rule_errors_total")
         self.healthcheck_unknown = self._gauge("healthcheck_unknown_total")
         self.process_cpu = self._gauge("process_cpu_seconds_total")

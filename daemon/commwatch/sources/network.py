@@ -54,7 +54,7 @@ _POSITION = {counter.file: position for position, counter in enumerate(COUNTERS)
 _CARRIER, _SPEED = _POSITION["carrier"], _POSITION["speed"]
 
 _STATE_SERIES: tuple[Series, ...] = tuple(
-    ("commwatch_counter_state", ("network", counter.file.rpartition("/")[2])) for counter in COUNTERS
+    ("commwatch_counters_state", ("network", counter.file.rpartition("/")[2])) for counter in COUNTERS
 )
 """A counter is named as the kernel names its file."""
 

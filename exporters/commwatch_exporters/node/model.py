@@ -474,7 +474,7 @@ class SourceCounter(Part):
     device = Word()
     """As the source names it: ``mlx5_0/1`` of an RDMA port."""
     counter = Word()
-    anomaly = Number("counter_anomaly")
+    anomaly = Number("counters_anomaly")
 
 
 class Source(Part):
@@ -483,7 +483,7 @@ class Source(Part):
     IDENTITY = ("source",)
     name = Word("source")
     available = Number("source_available")
-    counter_states = Keyed("counter_state")
+    counter_states = Keyed("counters_state")
 
 
 class FindingRule(Part):

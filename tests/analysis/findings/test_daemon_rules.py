@@ -24,7 +24,7 @@ HOUR = 3600.0
 LAST = "commwatch_collector_last_success_timestamp_seconds"
 ERRORS, RESTARTS = "commwatch_collector_errors_total", "commwatch_worker_restarts_total"
 STEPS, RULE_ERRORS = "commwatch_clock_steps_total", "commwatch_finding_rule_errors_total"
-ANOMALY = "commwatch_counter_anomaly"
+ANOMALY = "commwatch_counters_anomaly"
 
 
 def collector(success: float | None, age: float | None = None, interval: float | None = 10.0) -> Numbers:

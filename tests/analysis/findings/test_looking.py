@@ -156,7 +156,7 @@ def test_a_finding_closes_by_what_shows_it() -> None:
     look = looking(*RULE_SETS)
 
     assert look.reads_of("probe_latency_high") == ("commwatch_probe_latency_spike_streak",)
-    assert look.reads_of("rdma_counter_saturated") == ("commwatch_counter_anomaly",)
+    assert look.reads_of("rdma_counter_saturated") == ("commwatch_counters_anomaly",)
 
 
 def test_each_code_has_one_rule() -> None:

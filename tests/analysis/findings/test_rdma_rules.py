@@ -19,7 +19,7 @@ STATE, PHYS = "commwatch_rdma_port_state", "commwatch_rdma_port_phys_state"
 EXPECTED, INFO = "commwatch_rdma_port_expected", "commwatch_rdma_port_info"
 SPEED, SPEED_EXPECTED = (f"commwatch_rdma_port_speed_{what}bytes_per_second" for what in ("", "expected_"))
 FLAPS, DOWNED = "commwatch_rdma_port_flaps_total", "commwatch_rdma_port_link_downed_total"
-ANOMALY = "commwatch_counter_anomaly"
+ANOMALY = "commwatch_counters_anomaly"
 
 
 def is_judged(sighting: Sighting, facts: Facts) -> bool:

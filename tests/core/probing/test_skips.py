@@ -68,7 +68,7 @@ def test_a_gpu_of_which_nothing_is_current_is_not_free(node: Node) -> None:
 def test_a_gpu_that_cannot_be_split_needs_no_mig_mode(node: Node) -> None:
     """Where the driver has no such counter at all, what is not read is known to be off."""
     node.set_gpus(mig_mode=None)
-    unsupported = block({("commwatch_counter_state", ("nvml", "mig_mode")): 1})
+    unsupported = block({("commwatch_counters_state", ("nvml", "mig_mode")): 1})
     node.store.put("nvml_identity", "", unsupported, float("inf"))
 
     node.cycle()

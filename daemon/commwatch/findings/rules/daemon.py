@@ -173,7 +173,7 @@ def unbelievable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 
 def _device(node: Node, source: str, device: str) -> Component:
-    """A device as ``counter_anomaly`` names it."""
+    """A device as ``counters_anomaly`` names it."""
     if source == "nvml":
         return gpu_of(node.part(Gpu, device))
     name, _, port = device.partition("/")

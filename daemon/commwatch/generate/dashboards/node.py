@@ -214,7 +214,7 @@ _OURSELVES = PanelRow("commwatch on this node", (
     Table(title="Counters that cannot be trusted",
           description="Counters of hardware that answer blank, stand still while others count, or are at their end.",
           labels=("source", "device", "counter"),
-          columns=(Column("state", "max by (source, device, counter) (commwatch_counter_anomaly{@node@})",
+          columns=(Column("state", "max by (source, device, counter) (commwatch_counters_anomaly{@node@})",
                           names=ANOMALY,
                           due="with a fault"),),
           alerts=("CommwatchRdmaCounterSaturated",), width=12,

@@ -71,7 +71,7 @@ class _States:
         for interface in read:
             for row in interface.driver.rows if interface.driver is not None else ():
                 found[row.name] = found.get(row.name, False) or row in interface.found
-        series: tuple[Series, ...] = tuple(("commwatch_counter_state", ("ethtool", name)) for name in found)
+        series: tuple[Series, ...] = tuple(("commwatch_counters_state", ("ethtool", name)) for name in found)
         if series != self.series:
             self.series = series
         self.values = [0 if has else 1 for has in found.values()]

@@ -9,7 +9,7 @@ import pynvml
 from commwatch.sources.nvml import codes
 
 COUNTER: Final = "system_conf_compute_state"
-"""Label ``counter`` of ``commwatch_counter_state``."""
+"""Label ``counter`` of ``commwatch_counters_state``."""
 OFF, ON, ON_WITH_DEVELOPER_TOOLS = range(3)
 
 

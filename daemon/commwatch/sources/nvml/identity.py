@@ -25,7 +25,7 @@ _REMOTE_TYPES: Final = {0: "gpu", 1: "ibmnpu", 2: "switch"}
 _SPEED: Final = "commwatch_nvlink_link_speed_bytes_per_second"
 _SWITCH_LINKS: Final = "commwatch_nvlink_switch_links"
 _COUNTER_STATES: Final[tuple[Series, ...]] = tuple(
-    ("commwatch_counter_state", ("nvml", name)) for name in (*(row.name for row in COUNTERS), confidential.COUNTER)
+    ("commwatch_counters_state", ("nvml", name)) for name in (*(row.name for row in COUNTERS), confidential.COUNTER)
 )
 
 

@@ -36,7 +36,7 @@ _AER_FILES: Final = (*DEVICE_FILES.values(), *ROOT_PORT_FILES.values())
 
 
 def _states(names: Iterable[str]) -> tuple[Series, ...]:
-    return tuple(("commwatch_counter_state", ("pci", name)) for name in names)
+    return tuple(("commwatch_counters_state", ("pci", name)) for name in names)
 
 
 _LINK_STATES: Final = _states(_LINK_FILES)

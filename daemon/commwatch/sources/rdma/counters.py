@@ -17,7 +17,7 @@ class RdmaCounter:
     """A number in a file of its own beneath a port."""
 
     file: str
-    """As the kernel names it; the label ``counter`` of ``commwatch_counter_state``."""
+    """As the kernel names it; the label ``counter`` of ``commwatch_counters_state``."""
     metric: str
     folder: Folder = "counters"
     kind: str = ""

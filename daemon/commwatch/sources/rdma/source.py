@@ -73,7 +73,7 @@ class _States:
         self.of = supported
         together = frozenset().union(*supported)
         shown = dict.fromkeys(row.file for row in COUNTERS if supported and (row.is_common or row.file in together))
-        series = tuple(("commwatch_counter_state", ("rdma", name)) for name in shown)
+        series = tuple(("commwatch_counters_state", ("rdma", name)) for name in shown)
         self.series = self.series if series == self.series else series
         self.values = [0 if name in together else 1 for name in shown]
 

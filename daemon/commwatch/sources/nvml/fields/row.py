@@ -23,7 +23,7 @@ class FieldCounter:
     """A number that ``nvmlDeviceGetFieldValues`` gives."""
 
     name: str
-    """NVML's own name without ``NVML_FI_DEV_``, lower case; the label ``counter`` of ``commwatch_counter_state``."""
+    """NVML's own name without ``NVML_FI_DEV_``, lower case; the label ``counter`` of ``commwatch_counters_state``."""
     field: int
     """Field id. Ids 251 to 273 were renumbered between drivers, and 197 and 198 wrap: these must not be used."""
     metric: str
@@ -45,7 +45,7 @@ class CallCounter:
     """A number that an NVML function of its own gives."""
 
     name: str
-    """NVML's own name without ``nvmlDeviceGet``; the label ``counter`` of ``commwatch_counter_state``."""
+    """NVML's own name without ``nvmlDeviceGet``; the label ``counter`` of ``commwatch_counters_state``."""
     call: Callable[..., Any]  # the binding has no types
     metric: str
     collector: Collector
@@ -91,7 +91,7 @@ class GpmCounter:
     """A number that ``nvmlGpmMetricsGet`` gives for the time between two samples."""
 
     name: str
-    """NVML's own name without ``NVML_``, lower case; the label ``counter`` of ``commwatch_counter_state``."""
+    """NVML's own name without ``NVML_``, lower case; the label ``counter`` of ``commwatch_counters_state``."""
     number: int
     """Metric id of GPM."""
     metric: str
