@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from commwatch.probes.results.published import published
 from commwatch.simulation.collective import collective_cost, send_recv_cost
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.presets import PRESETS, Preset
@@ -93,6 +94,27 @@ def test_eight_a100_give_what_was_published(size: int, published_gigabytes: floa
     cost = collective_cost(changed("h100x8", version=4, links=12), "all_reduce", size, range(8))
 
     assert 1.75 * size / cost.seconds / 1e9 == pytest.approx(published_gigabytes, rel=0.1)
+
+
+@pytest.mark.parametrize("preset", ["h100x8", "b200x8"])
+@pytest.mark.parametrize("size", [64 * MIB, 256 * MIB, 1024 * MIB, 8192 * MIB])
+def test_switches_that_sum_up_give_what_was_published(rehearse: Rehearse, preset: str, size: int) -> None:
+    """All-reduces of 8 H100 and of 8 B200 with NVLink SHARP, within a tenth."""
+    reference = published(PRESETS[preset].model.name, 8, size)
+
+    assert reference is not None
+    assert bus_bandwidth(rehearse(preset), size) == pytest.approx(reference[0], rel=0.1)
+
+
+def test_a_node_whose_switches_no_longer_sum_up_reads_below_nine_tenths_from_its_first_result_on(
+    rehearse: Rehearse,
+) -> None:
+    """Rings give what the model of rings says, so that only a published result with NVLS shows the loss."""
+    reference = published("NVIDIA H100 80GB HBM3", 8, LARGE)
+
+    assert reference is not None
+    assert 0.8 < bus_bandwidth(rehearse("h100x8", "- {fault: nvls_lost, at: 0s}")) / reference[0] < 0.9
+    assert 0.95 < bus_bandwidth(rehearse("h100x8")) / reference[0] < 1.05
 
 
 @pytest.mark.parametrize(

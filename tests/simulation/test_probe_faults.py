@@ -192,14 +192,14 @@ def test_what_cannot_be_slow_or_hang_is_refused(rehearse: Rehearse, preset: str,
     "fault", ["slow_probe, latency: 5, bandwidth: 0.5", "slow_pair, gpu: 0, peer: 1, latency: 5", "slow_gpu, gpu: 1"]
 )
 def test_slow_parts_are_slow_while_their_fault_holds(rehearse: Rehearse, fault: str) -> None:
-    """From its start to its end, half the bandwidth."""
+    """From its start to its end, half the bandwidth; a slow start adds its part."""
     rehearsal = rehearse("h100x8", f"- {{fault: {fault}, at: 200s, for: 60s}}")
     before = seconds(rehearsal, LARGE)
 
     rehearsal.now = 199.9
     assert seconds(rehearsal, LARGE) == pytest.approx(before, rel=0.05)
     rehearsal.now = 200.0
-    assert seconds(rehearsal, LARGE) == pytest.approx(2 * before, rel=0.1)
+    assert seconds(rehearsal, LARGE) == pytest.approx(2 * before, rel=0.2)
     rehearsal.now = 260.0
     assert seconds(rehearsal, LARGE) == pytest.approx(before, rel=0.05)
 

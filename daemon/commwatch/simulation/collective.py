@@ -15,6 +15,14 @@ _TREE_SHARE = 0.92
 _COPY_SECONDS = 6 * _US
 """Assumed: start of one copy between GPU and host."""
 
+_SWITCH_SUMS: Mapping[int, tuple[float, float]] = {6: (83 * _US, 15.2e9), 7: (141 * _US, 26.9e9)}
+"""All-reduce by NVLink SHARP: start, and bytes of the buffer per second and link, by NVML's code of NVLink's version.
+
+Fitted to the published results of 8 H100 and 8 B200 from 64 MiB on (``probes/results/published.py``).
+"""
+_SWITCH_SUMS_FROM_BYTES = 32 * 2**20
+"""Smaller buffers take rings here, which give the same on 8 H100."""
+
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 COPIES = ("host_to_device", "device_to_host")
 
@@ -98,6 +106,11 @@ def collective_cost(ways: Ways, operation: str, size_bytes: int, gpus: Sequence[
     if operation == "all_to_all":
         return _all_to_all(ways, size_bytes, gpus)
     hops = {hop: _in_collective(ways.between(*hop)) for hop in permutations(gpus, 2)}
+    if operation == "all_reduce" and size_bytes >= _SWITCH_SUMS_FROM_BYTES:
+        version, links = ways.summing_links(gpus)
+        if version in _SWITCH_SUMS:
+            ring = {hop: hops[hop] for hop in zip(gpus, (*gpus[1:], gpus[0]), strict=True)}
+            return _summed_by_switches(size_bytes, links, *_SWITCH_SUMS[version], ring)
     routes = list(_routes(operation, size_bytes, gpus))
     rate = ways.joined(gpus)
     if rate is not None:
@@ -148,6 +161,15 @@ def _cost(route: _Route, protocol: _Protocol, hops: Mapping[tuple[int, int], Way
             own_transfer /= way.bandwidth_factor
         latency, transfer = max(latency, own_latency), max(transfer, own_transfer)
     return Cost(latency, transfer, _late(route.hops, hops))
+
+
+def _summed_by_switches(
+    size_bytes: int, links: int, start_seconds: float, link_rate: float, hops: Mapping[tuple[int, int], Way]
+) -> Cost:
+    """Each GPU sends its buffer to the switches once; slow parts hold it up as they do a ring."""
+    latency = start_seconds * max(way.latency_factor for way in hops.values())
+    transfer = size_bytes / (links * link_rate * min(way.bandwidth_factor for way in hops.values()))
+    return Cost(latency, transfer, _late(tuple(hops), hops))
 
 
 def _late(crossed: Sequence[tuple[int, int]], hops: Mapping[tuple[int, int], Way]) -> frozenset[int]:

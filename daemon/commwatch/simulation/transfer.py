@@ -80,6 +80,21 @@ class Ways:
             return None
         return self._nvlink_rate * min(sum(len(self._links(one, other)) for other in gpus) for one in gpus)
 
+    def summing_links(self, gpus: Sequence[int]) -> tuple[int, int]:
+        """Version of NVLink and the fewest links of a GPU where the switches sum for these GPUs (NVLink SHARP), else 0.
+
+        NCCL lets them where many GPUs take part; here where all of the node do.
+        """
+        if not self._switched or len(gpus) < max(len(self._preset.gpus), 8):
+            return 0, 0
+        lost = any(fault.kind == "nvls_lost" for fault in self._faults)
+        if lost or any(self.between(one, other).medium != "nvlink" for one in gpus for other in gpus if one != other):
+            return 0, 0
+        nvlink = self._preset.model.nvlink
+        return (nvlink.version if nvlink is not None else 0), min(
+            sum(self.epoch.gpus[gpu].links_active) for gpu in gpus
+        )
+
     @property
     def _nvlink_rate(self) -> float:
         """Of one NVLink, one direction, bytes per second; 0 without any."""

@@ -47,12 +47,53 @@ PUBLISHED = (
         ((1 * _MIB, 66), (4 * _MIB, 138), (8 * _MIB, 181), (16 * _MIB, 242), (32 * _MIB, 300), (1 * _GIB, 357)),
         "Mooncake issue 3484",
     ),
-    Published("H100", 8, ((8 * _GIB, 476), (16 * _GIB, 476)), "nccl-tests issues 212 and 290, with NVLS"),
-    Published("H200", 8, ((4 * _GIB, 475),), "nccl-tests issue 272, with NVLS"),
-    Published("B200", 8, ((8 * _GIB, 835),), "OCI documentation, NCCL 2.28.9"),
+    Published(
+        "H100",
+        8,
+        (
+            (1 * _MIB, 39.7),
+            (2 * _MIB, 80.3),
+            (4 * _MIB, 126.7),
+            (8 * _MIB, 169.6),
+            (16 * _MIB, 233),
+            (32 * _MIB, 289),
+            (64 * _MIB, 358),
+            (128 * _MIB, 406),
+            (256 * _MIB, 431),
+            (1 * _GIB, 467),
+            (8 * _GIB, 478),
+            (16 * _GIB, 478),
+        ),
+        "nccl-tests log of 8 H100 with NVLS in bfloat16; nccl-tests issues 212 and 290",
+    ),
+    Published(
+        "H200",
+        8,
+        ((4 * _GIB, 475), (8 * _GIB, 477), (16 * _GIB, 480)),
+        "nccl-tests issue 272, Azure's log with NCCL 2.19.3, ml-engineering's network chapter, with NVLS",
+    ),
+    Published(
+        "B200",
+        8,
+        (
+            (8 * _MIB, 183),
+            (16 * _MIB, 266),
+            (32 * _MIB, 340),
+            (64 * _MIB, 419),
+            (128 * _MIB, 592),
+            (256 * _MIB, 657),
+            (1 * _GIB, 729),
+            (4 * _GIB, 739),
+            (8 * _GIB, 835),
+        ),
+        "guide to DeepEP on GKE (a4-highgpu-8g, one node); 8 GiB: OCI documentation, NCCL 2.28.9",
+    ),
     Published("B300", 8, ((8 * _GIB, 835),), "OCI documentation, NCCL 2.28.9"),
 )
-"""Points without a size, or over several nodes, are left out: they cannot be compared with a probe."""
+"""With NVLink SHARP (NVLS) where switches have it, as NCCL uses it by itself: a node that lost it stays below.
+
+Points without a size, or over several nodes, are left out: they cannot be compared with a probe.
+"""
 
 
 def published(gpu_name: str, ranks: int, size_bytes: int) -> tuple[float, str] | None:

@@ -104,6 +104,12 @@ NVLINK: Mapping[str, Kind] = {
         "gpu: 3, link: 5, factor: 0.4",
         {"factor": SHARE},
     ),
+    "nvls_lost": Kind(
+        "node",
+        "the NVSwitches no longer sum up (NVLink SHARP): large all-reduces over all GPUs run in rings",
+        "",
+        problems=needs_switches,
+    ),
     "nvlink_crc": Kind(
         "link",
         "CRC errors at `rate`; with NVLink 5 they count as packets received with errors",
