@@ -12,13 +12,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from commwatch.config.settings import Config, section_json
-from commwatch.config.thresholds import load_thresholds
+from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.config.web import read_web_config
+from commwatch.diagnosis.headline_alerts import headline_alerts
 from commwatch.errors import CommwatchError
+from commwatch.findings.api_documents import ProbesDocument, SnapshotDocument
 from commwatch.readings import SourceUnavailable
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Origin
-from commwatch.state.control import DaemonAbsent, ask_daemon
+from commwatch.state.control import DaemonAbsent, ask_daemon, document_of
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.views.terminal import json_option, print_json, print_table
 from commwatch.workers.sources import SOURCES, SourceRow
@@ -37,7 +39,7 @@ class Check:
 
     what: str
     verdict: str
-    """ok, absent (not on this node), no effect (cannot be done as it is set) or failed."""
+    """ok, absent (not on this node), not yet, no effect (cannot be done as it is set) or failed."""
     detail: str
 
 
@@ -50,8 +52,9 @@ def add_parser(
         parents=parents,
         help="check the configuration, and with --runtime everything that it names",
         description="Reads the configuration as the daemon would. With --runtime it also tries every source, the state "
-        "directory, the listen addresses and the probe's library as the current user. Exit code 0: all is well; "
-        "1: something cannot be reached; 2: the configuration is wrong.",
+        "directory, the listen addresses and the probe's library as the current user, and says which headline alerts "
+        "cannot fire yet, and from when. Exit code 0: all is well; 1: something cannot be reached; 2: the "
+        "configuration is wrong.",
         epilog="example: sudo -u commwatch commwatch check-config --runtime",
     )
     parser.add_argument("--runtime", action="store_true", help="try everything as the current user")
@@ -69,7 +72,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if config.web.config_file:
         checks += _web_checks(Path(config.web.config_file))
     if args.runtime:
-        checks += _runtime_checks(config)
+        checks += [*_runtime_checks(config), *_alert_checks(config, thresholds)]
     if args.json:
         print_json([asdict(check) for check in checks])
     else:
@@ -110,6 +113,18 @@ def _runtime_checks(config: Config) -> list[Check]:
             else Check("probe", "absent", "PyTorch is not installed: pip install 'commwatch[probe]'")
         )
     return checks
+
+
+def _alert_checks(config: Config, thresholds: Thresholds) -> list[Check]:
+    """By what the daemon that runs now exports."""
+    state = state_path(config)
+    try:
+        snapshot = document_of(ask_daemon(state, "snapshot"), SnapshotDocument)
+        probes = document_of(ask_daemon(state, "probes"), ProbesDocument)
+    except CommwatchError as error:
+        return [Check("headline alerts", "absent", f"not asked: {error}")]
+    found = headline_alerts(snapshot.node, probes.probes, config, thresholds, snapshot.time)
+    return [Check(f"alert {one.name}", one.verdict, one.detail) for one in found]
 
 
 def _daemon_runs(config: Config) -> bool:

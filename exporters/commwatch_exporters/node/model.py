@@ -351,6 +351,7 @@ class Probe(Part):
     baseline_latency_seconds = Number("probe_baseline_latency_seconds")
     latency_spikes = Number("probe_latency_spikes_total")
     latency_spike_streak = Number("probe_latency_spike_streak")
+    latency_judged_by = Keyed("probe_latency_judged_info")
     latency_step_ratio = Number("probe_latency_step_ratio")
     latency_drift_ratio = Number("probe_latency_drift_ratio")
     last_bus_bandwidth_bytes_per_second = Number("probe_last_bus_bandwidth_bytes_per_second")
@@ -519,6 +520,8 @@ class Daemon(Part):
     version = Word()
     python_version = Word()
     config_last_reload_successful = Number("config_last_reload_successful")
+    config_last_reload_success_timestamp_seconds = Number("config_last_reload_success_timestamp_seconds")
+    """The first time is the start of the daemon."""
     clock_steps = Number("clock_steps_total")
     kernel_log_losses = Number("kernel_log_losses_total")
     simulated = Number("simulated")
