@@ -60,7 +60,8 @@ SEVERITIES = {
     "info": {
         "NvlinkUtilizationLow", "MaintenanceLong",
         "StaticAsymmetry", "KernelLogLost", "NvlinkRecovered", "RdmaCongested", "PortAtLimit",
-        "EthernetDropping", "EthernetPaused", "ProbeStep", "ProbeDrift", "ProbeStarved", "PairNearerSlower",
+        "EthernetDropping", "EthernetPaused", "ProbeStep", "ProbeSwing", "ProbeDrift", "ProbeStarved",
+        "PairNearerSlower",
         "ScoreLow", "ClockStepped", "SoftwareVersionsDiffer", "ThresholdsDiffer", "Watchdog",
     },
 }  # fmt: skip

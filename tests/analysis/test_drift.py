@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.probes.results.baseline import Baseline, held_to
-from commwatch.probes.results.drift import KEPT_RESULTS, Course, DriftRule, drift_ratio, step_ratio
+from commwatch.probes.results.drift import KEPT_RESULTS, Course, DriftRule, drift_ratio, step_ratio, swing_ratio
 
-RULE = DriftRule(fewest=20, first=6, most=1.15, step_results=5, step_factor=1.2)
+RULE = DriftRule(fewest=20, first=6, most=1.15, step_results=5, step_factor=1.2, swing_calm=0.15)
 DAY = 86400.0
 
 times = st.floats(min_value=1e-6, max_value=1.0)
@@ -110,15 +110,39 @@ def test_steps_at_their_edges(seconds: list[float], expected: float | None) -> N
     assert course(seconds).step_ratio(RULE) == expected
 
 
+CALM = [1.0] * 20
+UNEASY = [0.9, 1.1] * 10  # a spread of 0.2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (CALM + [0.85, 1.15] * 10, pytest.approx(2.0)),  # a spread of 0.3 against one of 0.15, which calm counts as
+        (CALM + [0.86, 1.15] * 10, pytest.approx(1.93, abs=0.01)),
+        (UNEASY + [0.8, 1.2] * 10, pytest.approx(2.0)),
+        (UNEASY + UNEASY, pytest.approx(1.0)),
+        (CALM + [1.0] * 15 + [9.0] * 5, 0.0),  # five of the last twenty are far: a quarter is left out
+        (CALM + [1.0] * 14 + [9.0] * 6, pytest.approx(8 / 0.15)),
+        ([9.0] * 5 + [1.0] * 15 + CALM, 0.0),
+        (CALM + CALM[:19], None),
+        ([0.0] * 20 + [1.0] * 20, None),
+    ],
+)
+def test_swings_at_their_edges(seconds: list[float], expected: float | None) -> None:
+    """Ranges of the middle half of the last twenty and of the twenty before; nothing with fewer than both."""
+    assert swing_ratio(seconds, 20, 0.15) == expected
+    assert course(seconds).swing_ratio(RULE) == expected
+
+
 @given(st.lists(times, max_size=2 * KEPT_RESULTS + 10), st.lists(times, max_size=40))
 def test_what_is_kept(good: list[float], bad: list[float]) -> None:
-    """At most 200 good results, and as many of all as the search for a step needs, the latest ones in order."""
+    """At most 200 good results, and as many of all as the search for a swing needs, the latest ones in order."""
     found = course(good, apart=1.0)
     for one in bad:
         found = found.after(one, good=False, now=0.0, rule=RULE)
 
     assert list(found.good) == good[-KEPT_RESULTS:]
-    assert list(found.latest) == [*good, *bad][-25:]
+    assert list(found.latest) == [*good, *bad][-40:]
 
 
 @given(st.lists(times, min_size=25, max_size=40), st.integers(min_value=0, max_value=39), times)

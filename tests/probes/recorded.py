@@ -15,7 +15,7 @@ from probes.results import MIB, measured, plan_of
 
 RULES = JudgementRules(
     spike=SpikeRule(deviations=6.0, ratio=1.5, absolute_seconds=None),
-    drift=DriftRule(fewest=20, first=6, most=1.15, step_results=5, step_factor=1.2),
+    drift=DriftRule(fewest=20, first=6, most=1.15, step_results=5, step_factor=1.2, swing_calm=0.15),
     latency_mark_factor=5.0,
     latency_mark_max_seconds=0.015,
     low_bandwidth_ratio=0.6,

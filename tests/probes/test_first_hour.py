@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -11,14 +12,15 @@ from commwatch.config import settings
 from commwatch.config.thresholds import load_thresholds
 from commwatch.probes.gate.budget import WINDOW_SECONDS, first_guess_seconds
 from commwatch.probes.results.baseline import is_spike
-from commwatch.probes.results.drift import Course, DriftRule
+from commwatch.probes.results.drift import Course, DriftRule, swing_ratio
 from commwatch.probes.results.judgement import rules_of
 from commwatch.probes.results.record import ProbeRecord
 from commwatch.probes.schedule import ProbeSchedule
 from probes.recorded import GPUS
 from probes.results import measured, plan_of
 
-RULES = rules_of(settings.Probe(), load_thresholds(None))
+LIMITS = load_thresholds(None)
+RULES = rules_of(settings.Probe(), LIMITS)
 HOUR = 3600.0
 USUAL = 20e-6
 MARK_OF_8_GPUS = 280e-6
@@ -85,6 +87,17 @@ def _streaks(times: list[float], rule: DriftRule, mark: float | None) -> tuple[i
         found += row == 3
         judged += baseline is not None
     return found, judged
+
+
+@pytest.mark.parametrize(("lasting", "most"), [(0.03, 0.02), (0.2, 0.5)], ids=["late ones alone", "late together"])
+def test_plain_noise_rarely_swings(lasting: float, most: float) -> None:
+    """Two years of a healthy node: so many times in 1000 results a swing begins."""
+    times = _latencies(random.Random(16), 2 * 365 * 96, lasting)  # noqa: S311  # always the same ones
+    ratios = [swing_ratio(times[end - 40 : end], 20, RULES.drift.swing_calm) or 0.0 for end in range(40, len(times))]
+    found = [ratio >= LIMITS.probe_swing_min_factor for ratio in ratios]
+    begun = sum(now and not before for before, now in itertools.pairwise(found))
+
+    assert begun / len(times) * 1000 <= most
 
 
 @pytest.mark.parametrize("lasting", [0.03, 0.2], ids=["late ones alone", "late ones together"])

@@ -37,6 +37,8 @@ class Thresholds:
     probe_drift_max_factor: float
     probe_step_results: int
     probe_step_min_factor: float
+    probe_swing_min_factor: float
+    probe_swing_calm_ratio: float
     probe_error_rate_rise_ratio: float
     probe_error_rate_window_seconds: float
     probe_error_rate_failures_min: int

@@ -25,7 +25,7 @@ Explanations: TypeAlias = Mapping[tuple[str, str], Explanation]
 Kind: TypeAlias = Literal["slow", "late", "failing", "wrong", "logged", "link"]
 
 SYMPTOMS: Mapping[Kind, tuple[str, ...]] = {
-    "slow": ("probe_bandwidth_low", "probe_step", "probe_drift", "probe_imbalance", "pair_slow",
+    "slow": ("probe_bandwidth_low", "probe_step", "probe_swing", "probe_drift", "probe_imbalance", "pair_slow",
              "pairs_all_slow", "pair_nearer_slower", "part_suspect"),
     "late": ("probe_latency_high",),
     "failing": ("probe_failing", "probe_error_rate_rise"),

@@ -55,6 +55,13 @@ ROWS: tuple[Metric, ...] = (
     gauge("probe_bandwidth_step_ratio", PROBE,
           "Time of the large operation in the last results over that in those just before: above 1 is slower; the "
           "worst of several operations.", "as probe_latency_step_ratio", "ratio"),
+    gauge("probe_latency_swing_ratio", PROBE,
+          "Spread of the last latencies over that of as many before: above 1 they differ more from result to result.",
+          "range of the middle half of the last 20 over that of the 20 before, which counts as 15 % of their median at "
+          "least; good or bad, under equal conditions", "ratio"),
+    gauge("probe_bandwidth_swing_ratio", PROBE,
+          "Spread of the last times of the large operation over that of as many before; the worst of several.",
+          "as probe_latency_swing_ratio", "ratio"),
     gauge("probe_rank_balance_ratio", PROBE,
           "Time of the fastest rank over that of the slowest one in the last result.",
           "per-rank times of the large operation; of copies all of a GPU together", "ratio"),

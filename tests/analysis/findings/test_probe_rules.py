@@ -179,9 +179,13 @@ def test_a_wrong_result_is_told_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "code", "limit"),
-    [("step", "probe_step", LIMITS.probe_step_min_factor), ("drift", "probe_drift", LIMITS.probe_drift_max_factor)],
+    [
+        ("step", "probe_step", LIMITS.probe_step_min_factor),
+        ("swing", "probe_swing", LIMITS.probe_swing_min_factor),
+        ("drift", "probe_drift", LIMITS.probe_drift_max_factor),
+    ],
 )
-def test_slower_than_before(kind: str, code: str, limit: float) -> None:
+def test_slower_or_more_uneven_than_before(kind: str, code: str, limit: float) -> None:
     """At the mark and above; latency and bandwidth of one probe are one finding."""
     below, at, both = (
         facts_of(merged(gauge(f"latency_{kind}_ratio", late), gauge(f"bandwidth_{kind}_ratio", low)))

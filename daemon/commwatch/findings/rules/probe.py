@@ -116,6 +116,10 @@ _STEPS = (
     (Probe.latency_step_ratio, "latency, times that of the results before"),
     (Probe.bandwidth_step_ratio, "time of the large operation, times that of the results before"),
 )
+_SWINGS = (
+    (Probe.latency_swing_ratio, "spread of the latency, times that of the results before"),
+    (Probe.bandwidth_swing_ratio, "spread of the time of the large operation, times that of the results before"),
+)
 _DRIFTS = (
     (Probe.latency_drift_ratio, "latency, times that of the first results"),
     (Probe.bandwidth_drift_ratio, "time of the large operation, times that of the first results"),
@@ -125,21 +129,28 @@ _DRIFTS = (
 def step(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes of which the last results took longer than those just before."""
     least = thresholds.probe_step_min_factor
-    for component, evidence in _slower(facts, _STEPS, least, "probe_step_min_factor"):
+    for component, evidence in _beyond(facts, _STEPS, least, "probe_step_min_factor"):
         yield Sighting("probe_step", component, evidence)
+
+
+def swing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Probes of which the last results differ much more from each other than those just before."""
+    least = thresholds.probe_swing_min_factor
+    for component, evidence in _beyond(facts, _SWINGS, least, "probe_swing_min_factor"):
+        yield Sighting("probe_swing", component, evidence)
 
 
 def drift(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes of which the latest good results take longer than the first ones."""
     least = thresholds.probe_drift_max_factor
-    for component, evidence in _slower(facts, _DRIFTS, least, "probe_drift_max_factor"):
+    for component, evidence in _beyond(facts, _DRIFTS, least, "probe_drift_max_factor"):
         yield Sighting("probe_drift", component, evidence)
 
 
-def _slower(
+def _beyond(
     facts: Facts, ratios: Iterable[tuple[Column[Probe], str]], least: float, origin: str
 ) -> Iterable[tuple[Component, tuple[Evidence, ...]]]:
-    """By probe: those of some ratios of times that are not below a factor; latency and bandwidth together."""
+    """By probe: those of some ratios that are not below a factor; latency and bandwidth together."""
     found: dict[Probe, list[Evidence]] = {}
     for column, what in ratios:
         for probe, ratio in facts.each(column):
@@ -317,6 +328,13 @@ PROBE = RuleSet(
             reads=tuple(column for column, _ in _STEPS),
             details=_COMPONENT,
             thresholds=("probe_step_min_factor",),
+        ),
+        Rule(
+            swing,
+            ("probe_swing",),
+            reads=tuple(column for column, _ in _SWINGS),
+            details=_COMPONENT,
+            thresholds=("probe_swing_min_factor",),
         ),
         Rule(
             drift,

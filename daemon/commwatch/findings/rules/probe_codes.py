@@ -83,6 +83,17 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         alert="CommwatchProbeStep",
     ),
     FindingCode(
+        name="probe_swing",
+        title="The results of the probe swing",
+        severity="info",
+        role="symptom",
+        meaning="The last results differ from each other at least twice as much as those just before, under equal "
+        "conditions: something disturbs some of them. A median does not show it, and jobs wait for the slow ones.",
+        next_step="See what comes and goes on the node since then: other load on the CPUs, clocks that change, a link "
+        "that retrains. A step in the results shows as a swing too while it is new.",
+        alert="CommwatchProbeSwing",
+    ),
+    FindingCode(
         name="probe_drift",
         title="The probe becomes slower over days",
         severity="info",

@@ -39,7 +39,7 @@ PROBES = PanelRow("Probes", (
            queries=(Query(f"max by ({_PROBE}) (commwatch_probe_last_latency_seconds{{@node@}}"
                           " / commwatch_probe_baseline_latency_seconds{@node@})", "{{probe}} ({{backend}})"),),
            unit="percentunit", scale=high_is_bad("probe_latency_spike_median_factor", "warning", ""),
-           alerts=("CommwatchProbeLatencyStreak", "CommwatchProbeDrift", "CommwatchProbeStep"),
+           alerts=("CommwatchProbeLatencyStreak", "CommwatchProbeDrift", "CommwatchProbeStep", "CommwatchProbeSwing"),
            no_data="Needs 20 good results of a probe: five hours of a free node at the default interval."),
     Series(title="Bandwidth against what is expected",
            description="Bus bandwidth of the last result over what this probe should give here.",

@@ -1,4 +1,4 @@
-"""How a probe's times change over days: slow drift away from the first good results, and sudden steps."""
+"""How a probe's times change over days: slow drift away from the first good results, sudden steps, and swings."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class DriftRule:
     """The latest results that make a step together."""
     step_factor: float
     """They take at least so many times the time of those before."""
+    swing_calm: float
+    """A smaller spread counts as this share of the median: what is calm swings by nothing that matters."""
 
 
 class Course(msgspec.Struct, frozen=True):
@@ -41,7 +43,7 @@ class Course(msgspec.Struct, frozen=True):
     good: tuple[float, ...] = ()
     """At most the latest 200."""
     latest: tuple[float, ...] = ()
-    """Good and bad ones; as many as the search for a step looks at."""
+    """Good and bad ones; as many as the searches for a step and for a swing look at."""
     since: Timestamp | None = None
     """When the first good result came, seconds since 1970."""
     reference: Baseline | None = None
@@ -58,7 +60,7 @@ class Course(msgspec.Struct, frozen=True):
             now: seconds since 1970.
             rule: in force.
         """
-        latest = (*self.latest, seconds)[-(rule.fewest + rule.step_results) :]
+        latest = (*self.latest, seconds)[-(rule.fewest + max(rule.fewest, rule.step_results)) :]
         if not good:
             return Course(self.good, latest, self.since, self.reference)
         kept = (*self.good, seconds)[-KEPT_RESULTS:]
@@ -79,6 +81,10 @@ class Course(msgspec.Struct, frozen=True):
     def step_ratio(self, rule: DriftRule) -> float | None:
         """See ``step_ratio``."""
         return step_ratio(self.latest, rule.fewest, rule.step_results)
+
+    def swing_ratio(self, rule: DriftRule) -> float | None:
+        """See ``swing_ratio``."""
+        return swing_ratio(self.latest, rule.fewest, rule.swing_calm)
 
 
 def drift_ratio(baseline: Baseline | None, reference: Baseline | None) -> float | None:
@@ -105,3 +111,29 @@ def step_ratio(times: Sequence[float], before: int, last: int) -> float | None:
         return None
     earlier = median(times[-before - last : -last])
     return median(times[-last:]) / earlier if earlier > 0 else None
+
+
+def swing_ratio(times: Sequence[float], number: int, calm: float) -> float | None:
+    """Spread of the last results over that of as many before: above 1 they differ more from one to the other.
+
+    The spread leaves out a quarter at each end, so that single far results do not count. A lasting step passes for a
+    swing while it lies in the middle of the last results.
+
+    Args:
+        times: seconds, oldest first.
+        number: of the last ones, and of those before.
+        calm: share of the median before that a smaller spread before counts as.
+
+    Returns:
+        None where there are fewer results than twice the number.
+    """
+    if len(times) < 2 * number:
+        return None
+    before, last = times[-2 * number : -number], times[-number:]
+    usual = max(_spread(before), calm * median(before))
+    return _spread(last) / usual if usual > 0 else None
+
+
+def _spread(times: Sequence[float]) -> float:
+    ordered, quarter = sorted(times), len(times) // 4
+    return ordered[-1 - quarter] - ordered[quarter]

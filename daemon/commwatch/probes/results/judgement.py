@@ -41,6 +41,7 @@ def rules_of(probe: settings.Probe, thresholds: Thresholds) -> JudgementRules:
             most=thresholds.probe_drift_max_factor,
             step_results=thresholds.probe_step_results,
             step_factor=thresholds.probe_step_min_factor,
+            swing_calm=thresholds.probe_swing_calm_ratio,
         ),
         low_bandwidth_ratio=thresholds.probe_bandwidth_utilization_low_ratio,
         latency_mark_factor=thresholds.probe_latency_mark_factor,

@@ -335,6 +335,7 @@ class ProbeRecord:
             "low_bandwidth_streak": self.history.bandwidth_streak.count if judged else None,
             "bandwidth_drift_ratio": _worst(course.drift_ratio(rule) for course in bandwidths),
             "bandwidth_step_ratio": _worst(course.step_ratio(rule) for course in bandwidths),
+            "bandwidth_swing_ratio": _worst(course.swing_ratio(rule) for course in bandwidths),
             "rank_balance_ratio": None if last is None else last.balance,
         }
 
@@ -352,6 +353,7 @@ class ProbeRecord:
             "baseline_latency_seconds": None if last is None or baseline is None else baseline.median,
             "latency_drift_ratio": None if last is None else course.drift_ratio(rules.drift),
             "latency_step_ratio": None if last is None else course.step_ratio(rules.drift),
+            "latency_swing_ratio": None if last is None else course.swing_ratio(rules.drift),
         }
 
     def _judged_by(self, last: LastResult | None) -> str:
