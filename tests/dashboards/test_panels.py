@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from commwatch.generate.dashboards import DASHBOARDS
-from commwatch.generate.dashboards.panels import Matrix, Stat, Table
+from commwatch.generate.dashboards.panels import Dashboard, Matrix, Panel, Stat, Table
 from support.dashboards import MACROS, models, panels_of
 from support.passes import in_one_pass
 
@@ -57,6 +57,19 @@ def test_panels_are_whole(model: dict[str, Any]) -> None:
         assert panel["targets"], title
         units = {defaults["unit"], *_override_units(panel)}
         assert units <= UNITS, f"{title}: {units - UNITS}"
+
+
+def _dues(panel: Panel) -> set[str]:
+    columns = panel.columns if isinstance(panel, Table) else ()
+    return {one.due for one in panel.queries} | {one.due for one in columns}
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=[one.uid for one in DASHBOARDS])
+def test_a_panel_that_wants_a_fault_says_none_where_there_is_none(dashboard: Dashboard) -> None:
+    """Before what it needs: an empty panel is good news there, and not a lack of data."""
+    for panel in dashboard.panels:
+        if _dues(panel) == {"with a fault"}:
+            assert panel.no_data.startswith("None "), panel.title
 
 
 def _override_units(panel: dict[str, Any]) -> set[str]:

@@ -307,7 +307,29 @@ def test_pairs() -> None:
     assert rows[0] == ["", *(f"GPU{one}" for one in range(8))]
     assert rows[4] == ["GPU3", "52A", "52A", "52A", "", "52A", "52A", "52A", "52A"]
     assert " GPU3 is slow in every pair (confidence 97 %)" in page.texts
-    assert "No pairs of GPUs have been measured" in page_of({}).words
+    assert "No probe of this daemon measures pairs of GPUs." in page_of({}).words
+
+
+@pytest.mark.parametrize(
+    ("probe", "words"),
+    [
+        (
+            ProbeStatus("pairs", "nccl", next_run_seconds=3120.0),
+            "First measurement in 52 min; now: pairs waits for its turn among the daily probes.",
+        ),
+        (
+            ProbeStatus("pairs", "nccl", next_run_seconds=600.0, skip_reason="gpu_busy: a job is on GPU3"),
+            "First measurement in 10 min; now: the last turn was skipped: gpu_busy: a job is on GPU3.",
+        ),
+        (
+            ProbeStatus("pairs", "nccl", last_result="failed: crashed", failed=True, age_seconds=3e5),
+            "The last one is too old; next measurement is not planned; now: the last turn failed: failed: crashed.",
+        ),
+    ],
+)
+def test_pairs_that_are_not_measured_yet(probe: ProbeStatus, words: str) -> None:
+    """When they will be, and what that waits for now."""
+    assert words in page_of({}, Status("1", pairs_probe=probe)).words
 
 
 def test_a_node_without_anything() -> None:

@@ -61,6 +61,7 @@ def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Sta
         marks=marks_of(verdict.findings),
         score=None if verdict.looked_at is None else _score(verdict.score()),
         pairs=_pairs(engine, now),
+        pairs_probe=engine.probing.pairs_probe(now),
         collectors=[
             _collector(one, now) for one in engine.collection.collectors.values() if one.source not in absent
         ],

@@ -342,6 +342,15 @@ class Probing:
         found = [one.current_matrix(now) for one in self._records.values() if isinstance(one, PairRecord)]
         return max((one for one in found if one is not None), key=lambda one: one.taken_at, default=None)
 
+    def pairs_probe(self, now: float) -> ProbeStatus | None:
+        """The probe that measures pairs; None where none does.
+
+        Args:
+            now: wall clock seconds since 1970.
+        """
+        found = (self._status(name, one, now) for name, one in self._records.items() if isinstance(one, PairRecord))
+        return next(found, None)
+
     def _status(self, name: str, record: AnyRecord, now: float) -> ProbeStatus:
         known = Known(self._last_result.get(name), self._last_skip.get(name), self._scheduler.next_run(_job(name)))
         return status_of(name, record, known, now)

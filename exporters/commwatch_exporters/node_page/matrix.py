@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.node_page.markup import section, text
-from commwatch_exporters.node_page.records import PairCell, PairsStatus
+from commwatch_exporters.node_page.markup import duration, section, text
+from commwatch_exporters.node_page.records import PairCell, PairsStatus, ProbeStatus
 
 _WIDEST_CELL_REM = 4.2
 
 
-def pairs_section(pairs: PairsStatus | None) -> str:
-    """The last matrix; what to do where there is none."""
+def pairs_section(pairs: PairsStatus | None, probe: ProbeStatus | None) -> str:
+    """The last matrix; where there is none, when there will be one, and what it waits for now."""
     if pairs is None:
-        words = "No pairs of GPUs have been measured, or too long ago. A daemon that probes measures them once a day."
-        return section("pairs", "Pairs of GPUs", f'<p class="dim">{words}</p>')
+        return section("pairs", "Pairs of GPUs", f'<p class="dim">{text(_awaited(probe))}</p>')
     head = "".join([f'<th scope="col">{text(name)}</th>' for name in pairs.names])
     body = "".join(
         [
@@ -29,6 +28,20 @@ def pairs_section(pairs: PairsStatus | None) -> str:
         f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>{_scale(pairs)}{_notes(pairs)}"
         f'<p class="dim small">{text(pairs.facts)}</p>',
     )
+
+
+def _awaited(probe: ProbeStatus | None) -> str:
+    if probe is None:
+        return "No probe of this daemon measures pairs of GPUs."
+    which = "First measurement" if probe.age_seconds is None else "The last one is too old; next measurement"
+    when = "is not planned" if probe.next_run_seconds is None else f"in {duration(probe.next_run_seconds)}"
+    if probe.skip_reason:
+        now = f"the last turn was skipped: {probe.skip_reason}"
+    elif probe.failed:
+        now = f"the last turn failed: {probe.last_result}"
+    else:
+        now = f"{probe.name} waits for its turn among the daily probes"
+    return f"{which} {when}; now: {now}."
 
 
 def _cell(cell: PairCell) -> str:

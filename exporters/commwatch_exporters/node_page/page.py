@@ -46,7 +46,7 @@ def render_node_page(node: Node, status: Status, telemetry_path: str, *, refresh
             _facts(status.facts),
             findings_section(status.findings, status.documentation),
             events_table(node),
-            f'<div class="two">{_picture(fabric)}{pairs_section(status.pairs)}</div>',
+            f'<div class="two">{_picture(fabric)}{pairs_section(status.pairs, status.pairs_probe)}</div>',
             probe_table(status.probes),
             gpu_table(node),
             f'<div class="two"><div>{rdma_table(node, status.marks)}'

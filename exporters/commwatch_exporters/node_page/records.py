@@ -172,6 +172,9 @@ class Status:
     """By identity of the component (``nvlink/0000:17:00.0/3``) what is wrong with it."""
     score: ScoreStatus | None = None
     pairs: PairsStatus | None = None
+    """None where there is no matrix that is young enough."""
+    pairs_probe: ProbeStatus | None = None
+    """What measures them; None where no probe does."""
     collectors: Sequence[CollectorStatus] = ()
     probes: Sequence[ProbeStatus] = ()
     documentation: str = ""

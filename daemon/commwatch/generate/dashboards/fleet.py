@@ -104,12 +104,12 @@ _WHAT = PanelRow("What is wrong, and since when", (
           columns=(Column("since", FIRING, unit="dateTimeFromNow", due="with a fault"),),
           links=ALERT_TABLE_LINKS, label_names=ALERT_TABLE_NAMES, widths=ALERT_TABLE_WIDTHS,
           sort_by=ALERT_TABLE_ORDER,
-          no_data="No alert fires. It needs the rules of alerts/rules in this Prometheus.", width=16),
+          no_data="None fires. It needs the rules of alerts/rules in this Prometheus.", width=16),
     Series(title="Alerts over time",
            description="Nodes on which an alert of severity critical or warning fired, by alert.",
            queries=(Query(f"count by (alertname) (group by ({_NODE}, alertname) ({_FAULTY_ANY}))", "{{alertname}}",
                           due="with a fault"),),
-           stacked=True, no_data="No alert fired. It needs the rules of alerts/rules in this Prometheus.", height=9),
+           stacked=True, no_data="None fired. It needs the rules of alerts/rules in this Prometheus.", height=9),
     Table(title="One fault on many nodes",
           description="Nodes on which the same alert fires. On @fleet_fault_nodes_ratio:percent@ of the nodes, and"
                       " @fleet_fault_nodes_min@ at least, it is one alert for all.",
@@ -126,7 +126,7 @@ _WHAT = PanelRow("What is wrong, and since when", (
           links={"fault": "@runbooks@/${__value.raw}.md"}, sort_by={"nodes": "down"},
           label_names={"simulated": OF_SIMULATED}, widths={"fault": 270},
           alerts=("CommwatchFaultOnManyNodes", "CommwatchSoftwareFaultOnManyNodes"),
-          no_data="No alert fires on a node. It needs the rules of alerts/rules in this Prometheus.", width=8,
+          no_data="None fires on a node. It needs the rules of alerts/rules in this Prometheus.", width=8,
           height=8),
     Table(title="Worst pairs",
           description="Bandwidth from one GPU to another over what the way between them should give.",
@@ -145,7 +145,7 @@ _WHAT = PanelRow("What is wrong, and since when", (
                           scale=high_is_bad("suspect_confidence_min", "warning", "CommwatchPartSuspect")),),
           links={"instance": PAIRS_LINK}, sort_by={"certainty": "down"}, width=8, height=8,
           alerts=("CommwatchPartSuspect",),
-          no_data="No part is suspected. It needs three pair matrices in a row that show the same part as slow."),
+          no_data="None is suspected. It needs three pair matrices in a row that show the same part as slow."),
 ))  # fmt: skip
 
 _NODES = PanelRow("Nodes", (
@@ -205,7 +205,7 @@ _NODES = PanelRow("Nodes", (
                      f" and on ({_NODE}) commwatch_simulated{{@node@}} offset $__range", due="elsewhere"),
           ),
           links={"instance": NODE_LINK}, width=12,
-           no_data="No node changed in this time. It needs nodes that were seen at its begin."),
+           no_data="None changed in this time. It needs nodes that were seen at its begin."),
     Series(title="Lowest scores", description="Communication score of the nodes with the lowest.",
            queries=(Query("bottomk(10, commwatch_communication_score_ratio{@node@})", "{{instance}}"),),
            unit="percentunit", maximum=1, scale=SCORE, no_data=NEEDS_SCORE, width=12, height=9),

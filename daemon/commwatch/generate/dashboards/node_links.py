@@ -86,7 +86,8 @@ NVLINK = PanelRow("NVLink", (
                        " while these are in use.",
            queries=(Query(_BEHIND, "GPU {{gpu}} {{direction}}", due="with a fault"),), unit="percentunit",
            scale=low_is_bad("nvlink_sibling_low_ratio", "warning", "CommwatchNvlinkBelowSiblings"),
-           no_data="Needs a job that uses more than @nvlink_sibling_in_use_ratio:percent@ of the NVLink capacity, and"
+           no_data="None fell behind. Needs a job that uses more than @nvlink_sibling_in_use_ratio:percent@ of the"
+                   " NVLink capacity, and"
                    " the recording rules of alerts/rules."),
     Series(title="Links that are up", description="NVLinks of each GPU that are active or save power.",
            queries=(Query("count by (gpu) (commwatch_nvlink_link_state{@gpu@} == 1 or"
@@ -155,7 +156,7 @@ PCIE = PanelRow("PCIe", (
                           " (round(increase(commwatch_pcie_aer_errors_total{@node@}[5m]))) > 0",
                           "{{role}} {{device}} {{severity}}", due="with a fault"),),
            alerts=("CommwatchPcieFatal", "CommwatchPcieNonfatal", "CommwatchPcieCorrected"),
-           no_data="No device reported errors. Needs AER in the kernel."),
+           no_data="None was reported. Needs AER in the kernel."),
     Series(title="Links that retrained",
            description="Times within an hour that a GPU's link retrained because packets had to be sent again too"
                        " often.",

@@ -77,7 +77,7 @@ NETWORK = PanelRow("RDMA and Ethernet", (
            queries=(Query("rate(commwatch_rdma_port_transmit_wait_ticks_total{@node@}[$__rate_interval])"
                           " / (rate(commwatch_rdma_port_transmit_packets_total{@node@}[$__rate_interval]) > 0)",
                           "{{device}}/{{port}}", due="with a fault"),),
-           alerts=("CommwatchRdmaCongested",), no_data="Needs RDMA ports that send."),
+           alerts=("CommwatchRdmaCongested",), no_data="None waited. Needs RDMA ports that send."),
     Table(title="Network interfaces",
           description="Each interface: link, speed, use by the host, errors and drops within an hour.",
           labels=("device", "driver", "master"),

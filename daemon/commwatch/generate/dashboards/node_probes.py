@@ -80,7 +80,7 @@ PROBES = PanelRow("Probes", (
                Query("sum by (reason) (round(increase(commwatch_probe_yields_total{@node@}[1h]))) > 0",
                      "gave way: {{reason}}", due="elsewhere"),
            ),
-           alerts=("CommwatchProbeStarved",), no_data="No cycle was skipped or gave way. It needs probes that are on."),
+           alerts=("CommwatchProbeStarved",), no_data="None was skipped or gave way. It needs probes that are on."),
     Series(title="GPUs held by probes",
            description="Share of the time of all GPUs in which a probe held a context, over 6 h; the budget is 1 %.",
            queries=(Query("sum(increase(commwatch_probe_gpu_occupied_seconds_total{@node@}[6h])) / 21600"

@@ -67,7 +67,7 @@ _SLOWEST = PanelRow("What is slow, and why", (
                           due="with a fault",
                           scale=high_is_bad("suspect_confidence_min", "warning", "CommwatchPartSuspect")),),
           sort_by={"certainty": "down"}, alerts=("CommwatchPartSuspect",), width=12,
-          no_data="No part is suspected. It needs three pair matrices in a row that show the same part as slow."),
+          no_data="None is suspected. It needs three pair matrices in a row that show the same part as slow."),
     Series(title="Slowest pairs over time",
            description="Share of what is expected, of the twelve pairs with the lowest.",
            queries=(Query(f"bottomk(12, max by (src, dst) ({_SHARE}))", "{{src}} to {{dst}}"),), unit="percentunit",

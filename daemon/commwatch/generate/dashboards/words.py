@@ -25,7 +25,10 @@ NEEDS_DAEMON = "Needs a commwatch daemon that this Prometheus scrapes."
 NEEDS_RULES = "Needs the rules of alerts/rules in this Prometheus."
 NEEDS_SCORE = "Needs results of probes: they run while the node is free; docs/score.md."
 NEEDS_PROBES = "Needs results of probes: they run while the node is free; docs/probes.md."
-NEEDS_PAIRS = "Needs the pair probe, once a day on a free node with two GPUs, and the rules of alerts/rules."
+NEEDS_PAIRS = (
+    "Needs the pair probe, first within an hour and then once a day on a free node with two GPUs, and the rules of "
+    "alerts/rules."
+)
 NEEDS_PEERS = "Needs results of at least @peer_nodes_min@ equal nodes and the recording rules of alerts/rules."
 NEEDS_NVLINK = "Needs GPUs with NVLink and the collectors nvml_nvlink and nvml_nvlink_errors."
 NEEDS_NVLINK_5 = "Needs GPUs with NVLink 5 (Blackwell and later)."
