@@ -322,6 +322,12 @@ def test_pairs() -> None:
             "First measurement in 10 min; now: the last turn was skipped: gpu_busy: a job is on GPU3.",
         ),
         (
+            ProbeStatus(
+                "pairs", "nccl", next_run_seconds=60.0, skip_reason="single_gpu: one rank has nobody to talk to"
+            ),
+            "A node with one GPU has no pairs.",
+        ),
+        (
             ProbeStatus("pairs", "nccl", last_result="failed: crashed", failed=True, age_seconds=3e5),
             "The last one is too old; next measurement is not planned; now: the last turn failed: failed: crashed.",
         ),

@@ -33,6 +33,8 @@ def pairs_section(pairs: PairsStatus | None, probe: ProbeStatus | None) -> str:
 def _awaited(probe: ProbeStatus | None) -> str:
     if probe is None:
         return "No probe of this daemon measures pairs of GPUs."
+    if probe.skip_reason.startswith("single_gpu"):
+        return "A node with one GPU has no pairs."
     which = "First measurement" if probe.age_seconds is None else "The last one is too old; next measurement"
     when = "is not planned" if probe.next_run_seconds is None else f"in {duration(probe.next_run_seconds)}"
     if probe.skip_reason:
