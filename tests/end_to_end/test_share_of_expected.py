@@ -1,0 +1,40 @@
+"""Results of the probe at 55 and at 65 % of what is expected, on every node with several GPUs as it is shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commwatch.drill.catalogue import load_drills
+from commwatch.simulation.presets import PRESETS
+from support.rehearsed_daemon import rehearsed
+
+SEVERAL_GPUS = sorted(name for name, preset in PRESETS.items() if len(preset.gpus) > 1)
+DRILLS = load_drills()
+
+
+@pytest.mark.parametrize("preset", SEVERAL_GPUS)
+@pytest.mark.parametrize(("percent", "streak", "found"), [(55, 3, {"probe_bandwidth_low"}), (65, 0, set())])
+def test_three_results_at_a_share_of_what_is_expected(
+    preset: str, percent: int, streak: int, found: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three below 60 % are a streak of three, which is found and named by its alert; three above are none."""
+    drill = DRILLS[f"slow_probe_{percent}_percent_{preset}"]
+    assert (drill.preset, drill.probes) == (preset, {"all_reduce": {}})
+    assert bool(drill.alerts) == bool(found)
+    [fault] = drill.faults
+    with rehearsed(
+        preset, tmp_path, monkeypatch, f"- {{fault: slow_probe, bandwidth: {fault['bandwidth']}, at: 0s}}\n"
+    ) as node:
+        shares = []
+        for minute in (1, 6, 11):
+            node.until(minute)
+            node.probe("all_reduce")
+            [(_, share)] = node.snapshot().samples("commwatch_probe_bandwidth_utilization_ratio")
+            shares.append(float(share))
+        [(_, in_a_row)] = node.snapshot().samples("commwatch_probe_low_bandwidth_streak")
+        codes = {one.code for one in node.verdict.findings if one.code.startswith("probe_")}
+
+    assert shares == [pytest.approx(percent / 100, abs=0.03)] * 3
+    assert (in_a_row, codes) == (streak, found)
