@@ -217,7 +217,8 @@ def test_what_can_be_had_is_ok(tmp_path: Path, capsys: Output) -> None:
         assert code == 0
         assert checks["state directory"] == ("ok", str(tmp_path / "state"))
         assert checks["listen addresses"] == ("ok", "127.0.0.1:0")
-        assert list(checks) == ["configuration", "state directory", "listen addresses"]
+        assert checks["headline alerts"][0] == "absent"  # no daemon runs
+        assert list(checks) == ["configuration", "state directory", "listen addresses", "headline alerts"]
 
 
 def test_logs_that_are_configured_are_looked_for(tmp_path: Path, capsys: Output) -> None:

@@ -210,7 +210,7 @@ _OURSELVES = PanelRow("commwatch on this node", (
           columns=(Column("", "max by (device, collector, reason) (commwatch_collector_device_failing{@node@})",
                           due="with a fault"),),
           alerts=("CommwatchDeviceUnread",), width=12,
-          no_data="All are read. It needs a daemon that answers."),
+          no_data="None is unread. It needs a daemon that answers."),
     Table(title="Counters that cannot be trusted",
           description="Counters of hardware that answer blank, stand still while others count, or are at their end.",
           labels=("source", "device", "counter"),
