@@ -99,6 +99,16 @@ def test_a_driver_that_lists_no_gpu_cannot_be_used(driver: Watched) -> None:
     assert driver.answers(absences=(Absence("index:0", "unreadable", "x"),)) == {"none": 0}
 
 
+def test_a_session_that_opens_and_reads_nothing_does_not_begin_the_wait_again(driver: Watched) -> None:
+    """Until its identity is read, or anything of a GPU."""
+    driver.fails(NOT_LOADED)
+    driver.watch.after(Outcome(driver.links, collected({}), None, driver.now + 5.0))
+
+    driver.answers(after=LASTS_SECONDS)
+
+    assert driver.said() == {"no_gpu": 1}
+
+
 def test_a_worker_that_fails_says_nothing_of_the_driver(driver: Watched) -> None:
     """A missed deadline, with or without a device, is neither a fault of the driver nor its end."""
     hung = Outcome(driver.identity, collected({}, Absence("", "deadline", "x")), None, driver.now)

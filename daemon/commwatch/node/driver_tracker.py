@@ -54,8 +54,10 @@ class DriverWatch:
         elif outcome.collector.name == _IDENTITY:
             has_gpus = bool(outcome.collected.blocks.keys() - {""} or outcome.collected.absences)
             self._take("" if has_gpus else "no_gpu", outcome.time)
-        else:
-            self._take("no_gpu" if self.lists_none else "", outcome.time)
+        elif outcome.collected.blocks or outcome.collected.absences:
+            self._take("", outcome.time)
+        elif self.lists_none:
+            self._take(self._reason, outcome.time)
 
     def rest(self) -> None:
         """The driver is let go."""
