@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from commwatch.drill.receiver import Receiver, parse_notification, parse_time
+from commwatch.drill.receiver import Receiver, line_of, parse_notification, parse_time
 
 BODY = json.dumps({
     "alerts": [
@@ -26,6 +26,14 @@ def test_a_notification_is_taken_alert_by_alert() -> None:
     assert (first.receiver, first.at, first.resolved, first.labels["instance"]) == ("page", 5.0, False, "n")
     assert second.resolved
     assert first.started_at - second.started_at == pytest.approx(0.758123456, abs=1e-6)
+
+
+def test_an_alert_is_a_line() -> None:
+    """When it came, in UTC, by which receiver, and what it is about; labels that it lacks are left out."""
+    assert [line_of(one) for one in parse_notification(BODY, "drill", 3725.0)] == [
+        "01:02:05 drill firing A n",
+        "01:02:05 drill resolved B",
+    ]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"alerts": [{"status": "firing"}]}'])

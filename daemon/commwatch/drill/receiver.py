@@ -1,15 +1,21 @@
-"""The receiver of pages: takes what Alertmanager posts, and when."""
+"""The receiver of pages: takes what Alertmanager posts, and when.
+
+``python -m commwatch.drill.receiver HOST:PORT`` prints each alert that is posted, to try an Alertmanager's configuration.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
+
+from commwatch_exporters.listen import split_address
 
 _LARGEST_BYTES = 16 * 2**20
 _GO_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -110,3 +116,30 @@ class Receiver:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
+
+
+def line_of(notice: Notice) -> str:
+    """An alert of a notification in a line: when it came, by which receiver, and what it is about."""
+    at = time.strftime("%H:%M:%S", time.gmtime(notice.at))
+    what = "resolved" if notice.resolved else "firing"
+    labels = (notice.labels.get(name, "") for name in ("severity", "alertname", "instance"))
+    return " ".join([at, notice.receiver, what, *(label for label in labels if label)])
+
+
+def main(address: str) -> None:
+    """Print what is posted until interrupted."""
+    receiver = Receiver(*split_address(address))
+    print(f"receiving at {receiver.address}/drill", flush=True)
+    try:
+        while True:
+            for notice in receiver.take():
+                print(line_of(notice), flush=True)
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        receiver.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9095")

@@ -19,13 +19,14 @@ from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.errors import CommwatchError
 from commwatch.findings.rules import daemon, jobs, kernel, probe
-from commwatch.generate.limits import passed
+from commwatch.generate.limits import limit_words, passed
 from commwatch.generate.site import AlertChange, SiteFile, alerts_about_nodes, changed_rules, read_site_file
 from commwatch.jobs.logs.rules import SIDES
 from commwatch.node.xids import meanings
 from commwatch_exporters.state_words import DRIVER_FAULTS
 
 _RISEN = re.compile(r"@risen:([a-z_]+)@")
+_LIMIT = re.compile(r"@limit:([a-z_]+)@")
 _PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
 _DURATION_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
@@ -228,7 +229,10 @@ def templates() -> dict[str, str]:
     """The shipped templates by the file that each makes, with faults and the counters of the catalogue in them."""
     paths = sorted(asset("alerts/templates").glob("*.yaml"))
     texts = {path.name: _with_fault(path.read_text(encoding="utf-8")) for path in paths}
-    return {name: _RISEN.sub(lambda match: passed(match[1]), text) for name, text in texts.items()}
+    return {
+        name: _LIMIT.sub(lambda match: limit_words(match[1]), _RISEN.sub(lambda match: passed(match[1]), text))
+        for name, text in texts.items()
+    }
 
 
 def shipped_alerts() -> dict[str, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from commwatch_exporters.catalogue import LIMITS
 from commwatch_exporters.catalogue.metric import Limit, Metric
@@ -11,6 +12,7 @@ _SUBJECT = re.compile(r"^commwatch_(nvlink|rdma_port|rdma|ethernet)_|_total$")
 _JOB = 'job="@job@"'
 _OR = f"\n{' ' * 12}or\n{' ' * 12}"
 """As deep as the templates have the terms of an alert."""
+_WITHIN = {60.0: "in a minute", 3600.0: "in an hour"}
 
 
 def rise(series: str, limit: Limit, rate_window: str = "2m") -> str:
@@ -41,6 +43,27 @@ def passed(finding: str) -> str:
         )
         for metric, limit in LIMITS[finding]
     )
+
+
+def limit_words(finding: str) -> str:
+    """The limit of the counter in the label ``counter``, for the text of an alert: a template of Go with thresholds."""
+    counters: dict[str, list[Limit]] = {}
+    for metric, limit in LIMITS[finding]:
+        counters.setdefault(_SUBJECT.sub("", metric.name), []).append(limit)
+    words: dict[str, list[str]] = {}
+    for name, limits in counters.items():
+        numbers = [f"@{one.threshold}@" if one.threshold else "0" for one in limits]
+        if len(limits) > 1:
+            numbers = [f"{number} {_WITHIN[one.window_seconds]}" for number, one in zip(numbers, limits, strict=True)]
+        words.setdefault(" or ".join(numbers), []).append(name)
+    *some, last = words
+    cases = (f"{{{{ if {_any_of(words[one])} }}}}{one}{{{{ else }}}}" for one in some)
+    return "".join(cases) + last + "{{ end }}" * len(some)
+
+
+def _any_of(counters: Sequence[str]) -> str:
+    tests = [f'eq $labels.counter "{name}"' for name in counters]
+    return tests[0] if len(tests) == 1 else f"or {' '.join(f'({test})' for test in tests)}"
 
 
 def each_of(finding: str, selector: str, *, of_limit: bool = False) -> str:
