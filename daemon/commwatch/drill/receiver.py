@@ -1,6 +1,6 @@
 """The receiver of pages: takes what Alertmanager posts, and when.
 
-``python -m commwatch.drill.receiver HOST:PORT`` prints each alert that is posted, to try an Alertmanager with its routes.
+``python -m commwatch.drill.receiver HOST:PORT`` prints each posted alert, to try the routes of an Alertmanager.
 """
 
 from __future__ import annotations
