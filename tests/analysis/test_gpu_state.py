@@ -170,3 +170,10 @@ def test_a_gpu_that_fails_and_is_not_listed_is_not_missing(device: str) -> None:
              if metric == "commwatch_gpu_info"]  # fmt: skip
     assert [labels[:2] for labels in infos] == [NAMES[1]]
     assert gpu_states(KNOWN, seen(0, 2), (), ())[NAMES[1]] == MISSING
+
+
+def test_an_index_is_not_taken_for_a_gpu_that_fails_by_its_own_address() -> None:
+    """The lost one was never known."""
+    absences = [Absence(SLOTS[1], "unreadable", ""), Absence("index:7", "lost", "")]
+
+    assert gpu_states(KNOWN, seen(0, 2), absences, ()) == {NAMES[0]: OK, NAMES[2]: OK, ("7", ""): LOST}

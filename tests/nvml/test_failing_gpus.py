@@ -128,15 +128,15 @@ def test_a_gpu_that_is_lost_as_it_is_opened_is_left_alone(driver: Driver) -> Non
 
 
 def test_a_gpu_whose_uuid_fails_is_not_taken_for_another(driver: Driver) -> None:
-    """It has no identity then; a driver that knows no UUID at all gives the rest."""
+    """It has no identity then; a driver that knows no UUID gives the rest, and one that knew it has not lost it."""
     gpu = hopper()
     opened = driver(gpu).open()
-    gpu.codes["nvmlDeviceGetUUID"] = UNKNOWN
-    assert not [key for key in values_of(opened.collect("identity")) if key[0] == "gpu_info"]
 
-    gpu.codes["nvmlDeviceGetUUID"] = 3
-    [info] = [key for key in values_of(opened.collect("identity")) if key[0] == "gpu_info"]
-    assert info[3] == ""
+    def uuids(code: int) -> list[str]:
+        gpu.codes["nvmlDeviceGetUUID"] = code
+        return [key[3] for key in values_of(opened.collect("identity")) if key[0] == "gpu_info"]
+
+    assert [uuids(code) for code in (UNKNOWN, 3, 0, 3, UNKNOWN)] == [[], [""], ["GPU-1"], ["GPU-1"], []]
 
 
 @pytest.mark.parametrize(

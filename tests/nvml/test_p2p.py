@@ -72,6 +72,16 @@ def test_what_the_driver_does_not_know_is_absent(driver: Driver) -> None:
         assert {value for readings in batch.readings for value in readings.values} == {None}
 
 
+def test_a_gpu_whose_own_calls_fail_is_to_blame_for_its_pairs(driver: Driver) -> None:
+    """The others have no status with it, and are read."""
+    opened, _ = opened_with(driver)
+    opened.library.gpus[1].code = UNKNOWN
+
+    batch = opened.collect("p2p")
+
+    assert [(one.device, one.reason) for one in batch.absences] == [(B[1], "unreadable")]
+
+
 def test_a_pair_with_a_lost_gpu_blames_nobody(driver: Driver) -> None:
     """Which of the two it is, other collectors tell; the pair is absent."""
     opened, listening = opened_with(driver)

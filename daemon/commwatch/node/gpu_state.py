@@ -50,8 +50,10 @@ def gpu_states(
     here, away, gone = _places(known, seen)
     failing = failing_gpus(known, seen, absences)
     states: dict[GpuLabels, int] = {}
-    for device, state in _evidence(absences, suspects).items():
-        labels = _labels_of(device, here, gone)
+    evidence = _evidence(absences, suspects)
+    named = {absence.device for absence in absences} | evidence.keys()
+    for device, state in evidence.items():
+        labels = _labels_of(device, here, gone, named)
         states[labels] = _graver(state, states.get(labels, state))
     for pci_bus_id, index in here.items():
         states.setdefault((index, pci_bus_id), OK)
@@ -64,11 +66,12 @@ def gpu_states(
     return states
 
 
-def failing_gpus(known: Iterable[KnownGpu], seen: Observation, absences: Iterable[Absence]) -> frozenset[str]:
+def failing_gpus(known: Iterable[KnownGpu], seen: Observation, absences: Collection[Absence]) -> frozenset[str]:
     """PCI addresses of the GPUs of which something was not read for a reason that says nothing of their state."""
     here, _, gone = _places(known, seen)
+    named = {absence.device for absence in absences}
     return frozenset(
-        _labels_of(absence.device, here, gone)[1]
+        _labels_of(absence.device, here, gone, named)[1]
         for absence in absences
         if absence.device and absence.reason not in _STATE_OF_REASON
     )
@@ -129,15 +132,16 @@ def _graver(one: int, other: int) -> int:
     return min(one, other, key=_GRAVEST_FIRST.index)
 
 
-def _labels_of(device: str, here: Mapping[str, str], gone: Mapping[str, str]) -> GpuLabels:
+def _labels_of(device: str, here: Mapping[str, str], gone: Mapping[str, str], named: Collection[str]) -> GpuLabels:
     """The labels of a device by its key.
 
     ``index:N`` is the GPU that the driver lists as N now; else the one not listed that was N last; else the only one
-    not listed; else a GPU of which nothing but its index is known.
+    not listed and not named by its address; else a GPU of which nothing but its index is known.
 
     Args:
         here: the GPUs that the driver lists: NVML index by PCI address.
         gone: those it does not list, with the index they had last.
+        named: keys of all devices of which something is said now.
     """
     if not device.startswith("index:"):
         return here.get(device) or gone.get(device, ""), device
@@ -145,6 +149,7 @@ def _labels_of(device: str, here: Mapping[str, str], gone: Mapping[str, str]) ->
     for pci_bus_id, index in (*here.items(), *gone.items()):
         if index == wanted:
             return index, pci_bus_id
-    if here and len(gone) == 1:
-        return next((index, pci_bus_id) for pci_bus_id, index in gone.items())
+    left = [(index, pci_bus_id) for pci_bus_id, index in gone.items() if pci_bus_id not in named]
+    if here and len(left) == 1:
+        return left[0]
     return wanted, ""

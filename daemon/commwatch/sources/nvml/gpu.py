@@ -35,6 +35,8 @@ class Gpu:
         """PCI address as sysfs spells it, the key of this GPU."""
         self.labels = (str(index), pci_bus_id)
         self._handle = handle
+        self.uuid = ""
+        """As it was read last; empty before."""
         self._failed: dict[Reason, Absence] = {}
 
     def ask(self, function: Callable[..., T], *arguments: object) -> tuple[T | None, int]:
@@ -121,8 +123,16 @@ class Gpu:
         if code in codes.HANDLE_DEAD:
             detail = codes.describe(pynvml.nvmlDeviceGetPciInfo.__name__, code)
             raise GpuGone(Absence(self.device, "not_found", detail))
+        if code != codes.SUCCESS:  # whatever it is: the GPU had an address when it was opened
+            detail = codes.describe(pynvml.nvmlDeviceGetPciInfo.__name__, code)
+            self._failed.setdefault(codes.reason_of(code), Absence(self.device, codes.reason_of(code), detail))
         if info is not None and pci_bus_id(info) != self.device:
             raise GpuGone(Absence(self.device, "not_found", f"its handle is now that of {pci_bus_id(info)}"))
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a call has failed since ``absences`` was last asked."""
+        return bool(self._failed)
 
     def absences(self) -> list[Absence]:
         """What failed since this was last asked, the first failure of each reason."""

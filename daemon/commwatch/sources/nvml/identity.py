@@ -48,6 +48,10 @@ def read_gpu_identity(
     name = gpu.call(pynvml.nvmlDeviceGetName)
     uuid, code = gpu.ask(pynvml.nvmlDeviceGetUUID)
     gpu.note(pynvml.nvmlDeviceGetUUID.__name__, code)
+    if uuid is not None:
+        gpu.uuid = uuid
+    elif code in codes.NOT_THERE:
+        uuid = gpu.uuid or None
     # Without its UUID it would be taken for another GPU, unless it has none.
     if uuid is not None or (name is not None and code in codes.NOT_THERE):
         serial = gpu.call(pynvml.nvmlDeviceGetSerial)

@@ -30,7 +30,8 @@ class PeerMatrix:
     def read(self, gpus: Sequence[Gpu], report: Report, monotonic: Callable[[], float]) -> list[DeviceReadings]:
         """The status of each pair, in one batch for each GPU; failures are noted at the GPU.
 
-        A pair of which one GPU is lost has no status; which one it is, other collectors tell.
+        A pair of which one GPU is lost has no status; which one it is, other collectors tell. Of a GPU whose own calls
+        fail, no other one is to blame.
 
         Raises:
             GpuGone, SourceUnavailable: as for ``Gpu.note``; GpuGone never for a pair.
@@ -46,7 +47,12 @@ class PeerMatrix:
         readings = []
         for gpu in whole:
             report(gpu.device)
-            values = [_status(gpu, peer, index) for peer in whole if peer is not gpu for _, index in CAPABILITIES]
+            values = [
+                _status(gpu, peer, index, to_blame=not peer.has_failed or gpu.has_failed)
+                for peer in whole
+                if peer is not gpu
+                for _, index in CAPABILITIES
+            ]
             readings.append(DeviceReadings(gpu.device, monotonic(), self._series[gpu.device], values))
         return readings
 
@@ -66,8 +72,8 @@ class PeerMatrix:
         }
 
 
-def _status(gpu: Gpu, peer: Gpu, index: int) -> Value:
+def _status(gpu: Gpu, peer: Gpu, index: int, *, to_blame: bool) -> Value:
     value, code = gpu.ask_peer(pynvml.nvmlDeviceGetP2PStatus, peer, index)
-    if code not in codes.GONE:
+    if code not in codes.GONE and (to_blame or code in codes.NO_DRIVER):
         gpu.note(pynvml.nvmlDeviceGetP2PStatus.__name__, code)
     return value
