@@ -84,6 +84,8 @@ class LogErrors:
     """Path of the log that held the first of them."""
     text: str
     """The first of them, shortened."""
+    hca: str = ""
+    """RDMA device that they name; empty: none."""
 
 
 @dataclass(slots=True)

@@ -85,3 +85,21 @@ def test_a_category_that_is_not_of_the_list_is_other() -> None:
 
     assert counts.block(0.0).get(ERRORS, "other") == 1
     assert len(counts.block(0.0).values) == 2 * len(SIDES)
+
+
+def test_lines_are_counted_by_the_adapter_that_they_name_where_this_node_has_it() -> None:
+    """From 0 on; a log can name any, and one that is gone is forgotten, but not while none is known, as at a start."""
+    counts = NcclLogCounts(NcclLogCountsState())
+
+    def named(*devices: str) -> dict[str, int]:
+        found = [LogErrors("ib_retry", True, 2, "/log/job.log", "a line", hca) for hca in ("mlx5_1", "mlx5_9", "")]
+        counts.take(found, NOW, devices)
+        return counts.state.devices
+
+    assert named() == {}
+    assert named("mlx5_1", "mlx5_0") == {"mlx5_0": 0, "mlx5_1": 2}
+    block = counts.device_block(5.0)
+    assert [block.get("commwatch_nccl_log_device_errors_total", one) for one in ("mlx5_0", "mlx5_1")] == [0, 2]
+    assert named() == {"mlx5_0": 0, "mlx5_1": 4}
+    assert named("mlx5_0") == {"mlx5_0": 0}
+    assert counts.device_block(5.0).get("commwatch_nccl_log_device_errors_total", "mlx5_1") is None

@@ -64,6 +64,15 @@ def test_an_event_holds_all_that_its_line_says() -> None:
     assert event_in_line("step 1 loss 2.0", 2026) is None
 
 
+def test_an_error_of_a_completion_names_the_adapter() -> None:
+    """The last word of the line; a word that only looks like one is none."""
+    line = "n1:4:7 [3] a.cc:315 NCCL WARN NET/IB: Got completion from peer 10.2.0.5<33092> with status=12 opcode=0 hca "
+
+    assert [event.hca for name in ("mlx5_3", "mlx5_3/x", "") if (event := event_in_line(line + name, 2026))] == [
+        "mlx5_3", "", "",
+    ]  # fmt: skip
+
+
 def test_what_is_a_minute_apart_is_told_apart() -> None:
     """The first incident comes first, whatever the order of the lines."""
     chapters = tell([[told("cuda", 300)], [told("socket", 0), told("ib_retry", 59)]])

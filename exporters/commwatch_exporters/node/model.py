@@ -419,6 +419,14 @@ class LogCategory(Part):
     incidents = Number("nccl_log_incidents_total")
 
 
+class NamedDevice(Part):
+    """An RDMA device that the NCCL logs of jobs can name."""
+
+    IDENTITY = ("device",)
+    name = Word("device")
+    errors = Number("nccl_log_device_errors_total")
+
+
 class NcclSetting(Part):
     """A remark on an NCCL setting of running jobs."""
 

@@ -102,6 +102,31 @@ def test_errors_of_a_side_have_its_parts(category: str, parts: set[str]) -> None
     assert found.component.parts == parts
 
 
+def test_errors_that_name_an_adapter_have_its_parts_alone() -> None:
+    """With its interface and its PCIe link; one that is not here any more by its name."""
+    ports: Numbers = {
+        "commwatch_rdma_port_info": {
+            ("mlx5_0", "1", "InfiniBand", "", "", "", "", "0000:c1:00.0", ""): 1.0,
+            ("mlx5_1", "1", "Ethernet", "", "", "", "", "0000:c2:00.0", "eth1"): 1.0,
+        },
+        "commwatch_pcie_device_info": {(f"0000:c{one}:00.0", "nic", "", "", "", ""): 1.0 for one in "12"},
+    }
+
+    def parts(named: str) -> set[str]:
+        def lines(count: float) -> Numbers:
+            devices = {(device,): count if device == named else 0.0 for device in ("mlx5_0", "mlx5_1", "mlx5_7")}
+            return {**logs({"ib_retry": count}), "commwatch_nccl_log_device_errors_total": devices}
+
+        now = merged(lines(9), ports)
+        [found] = seen(facts_of(now, history={120.0: lines(0), 60.0: now}))
+        return set(found.component.parts)
+
+    assert parts("mlx5_0") == {"mlx5_0", "0000:c1:00.0/pcie"}
+    assert parts("mlx5_1") == {"mlx5_1", "eth1", "0000:c2:00.0/pcie"}
+    assert parts("mlx5_7") == {"mlx5_7"}
+    assert parts("none") == {"mlx5_0", "mlx5_1", "0000:c1:00.0/pcie", "0000:c2:00.0/pcie"}
+
+
 # --- settings ---
 
 

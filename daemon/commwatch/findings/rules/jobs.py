@@ -11,7 +11,7 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, by_nvlink, ways_of
 from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
 from commwatch.jobs.logs.rules import SIDES, Side
-from commwatch_exporters.node.model import Interface, LogCategory, PcieDevice, RdmaPort
+from commwatch_exporters.node.model import Interface, LogCategory, NamedDevice, PcieDevice, RdmaPort
 
 _SIDES: Mapping[str, Side] = {str(category): side for category, side in SIDES.items()}
 """By label: a page may hold categories of another version."""
@@ -33,7 +33,7 @@ def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         side = _SIDES.get(category, "unknown")
         if side in HARDWARE and count >= least:
             evidence = Evidence(f"errors in the last {window / 60:g} min", count, "", least, "nccl_log_errors_min")
-            component = _component(category, _parts(facts, side))
+            component = _component(category, _parts(facts, side, window))
             yield Sighting("nccl_errors", component, (evidence,), f"on the side of: {side}")
 
 
@@ -61,16 +61,24 @@ def _component(category: str, parts: frozenset[str] = frozenset()) -> Component:
     return Component("log", category, f"NCCL logs, {category}", parts)
 
 
-def _parts(facts: Facts, side: str) -> frozenset[str]:
+def _parts(facts: Facts, side: str, window: float) -> frozenset[str]:
     """What errors of a side can come from; empty for the whole node, also where nothing is known."""
     ways = facts.derived(ways_of)
     if side == "network":
-        return _network(facts, ways)
+        return _named(facts, ways, window) or _network(facts, ways)
     addresses = ways.gpus.values()
     if side == "host":
         return frozenset()
     links = frozenset(by_nvlink(address) for address in addresses)
     return links if side == "nvlink" else links.union(*(ways.to_host(address) for address in addresses))
+
+
+def _named(facts: Facts, ways: GpuWays, window: float) -> frozenset[str]:
+    """The RDMA devices that lines of the last seconds name, their interfaces and their PCIe links."""
+    names = {device.name for device, _ in facts.rises(NamedDevice.errors, window)}
+    ports = [port for port, _ in facts.each(RdmaPort.info) if port.device in names]
+    own = names | {port.interface for port in ports if port.interface}
+    return frozenset(own).union(*(ways.to_host(port.address) for port in ports if port.address))
 
 
 def _network(facts: Facts, ways: GpuWays) -> frozenset[str]:
@@ -124,13 +132,13 @@ JOBS = RuleSet(
         Rule(
             errors,
             ("nccl_errors",),
-            reads=(LogCategory.errors,),
+            reads=(LogCategory.errors, NamedDevice.errors),
             details=(*WAYS, *_PORTS, *_INTERFACES),
             thresholds=("nccl_log_errors_min", "nccl_log_errors_window_seconds"),
         ),
         Rule(waiting, ("nccl_timeouts",), reads=(LogCategory.errors,)),
         Rule(of_the_job, ("nccl_job_errors",), reads=(LogCategory.errors,)),
     ),
-    windows={LogCategory.errors: DAY},
-    events=frozenset({LogCategory.errors}),
+    windows={LogCategory.errors: DAY, NamedDevice.errors: DAY},
+    events=frozenset({LogCategory.errors, NamedDevice.errors}),
 )

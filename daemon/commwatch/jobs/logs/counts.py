@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -59,6 +59,8 @@ class NcclLogCountsState(msgspec.Struct):
     """Lines by category."""
     incidents: dict[str, Count] = {}
     """By the category of their likeliest cause."""
+    devices: dict[str, Count] = {}
+    """Lines by the RDMA device that they name, of those that this node has."""
     open: Incident | None = None
 
 
@@ -71,14 +73,18 @@ class NcclLogCounts:
 
     def __init__(self, state: NcclLogCountsState) -> None:
         self.state = state
+        self._devices: tuple[tuple[str, ...], Layout] | None = None
 
-    def take(self, errors: Iterable[LogErrors], now: float) -> list[Incident]:
+    def take(self, errors: Iterable[LogErrors], now: float, devices: Collection[str] = ()) -> list[Incident]:
         """Count what one run found; returns the incident that is over, if one is.
 
         Args:
             errors: in the order in which they were found.
             now: seconds since 1970.
+            devices: RDMA devices that this node has; a log can name any.
         """
+        kept = self.state.devices
+        self.state.devices = {device: kept.get(device, 0) for device in sorted(devices)} or kept
         over: list[Incident] = []
         current = self.state.open
         # A clock that was set back keeps no incident open.
@@ -90,6 +96,8 @@ class NcclLogCounts:
         for one in errors:
             category = _category(one)
             self.state.errors[category] = self.state.errors.get(category, 0) + one.count
+            if one.hca in self.state.devices:
+                self.state.devices[one.hca] += one.count
             if current is None:
                 current = self.state.open = Incident(now)
             current.take(one)
@@ -103,6 +111,17 @@ class NcclLogCounts:
         """
         tables = (self.state.errors, self.state.incidents)
         return Block(_LAYOUT, [table.get(category, 0) for table in tables for category in SIDES], time)
+
+    def device_block(self, time: float) -> Block:
+        """The lines that name an RDMA device of this node, each from 0 on.
+
+        Args:
+            time: monotonic seconds.
+        """
+        names = tuple(self.state.devices)
+        if self._devices is None or self._devices[0] != names:
+            self._devices = names, Layout(("commwatch_nccl_log_device_errors_total", (name,)) for name in names)
+        return Block(self._devices[1], list(self.state.devices.values()), time)
 
 
 def _category(errors: LogErrors) -> Category:

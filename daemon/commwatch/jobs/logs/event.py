@@ -21,6 +21,8 @@ _RANKS = (
     re.compile(r"\b[Rr]ank[ :]{1,8}(\d{1,6})\b"),
     re.compile(r"^(\d{1,6}): "),
 )
+_HCA = re.compile(r"\bhca (\w{1,32})(?!\S)", re.ASCII)
+"""Of completions with an error: the RDMA device of the writer."""
 _WAITED = re.compile(r"ran for (\d{1,12}) milliseconds|wait timeout after (\d{1,12}) ?ms")
 
 
@@ -42,6 +44,8 @@ class LogEvent:
     """Seconds since 1970 by the clock and zone of the writer; None where the line has no time."""
     waited: float | None = None
     """Seconds for which a call had been waiting, where a time-out says so."""
+    hca: str = ""
+    """RDMA device of the writer; empty where none is named."""
 
 
 def event_in_line(line: str, year: int) -> LogEvent | None:
@@ -60,8 +64,11 @@ def event_in_line(line: str, year: int) -> LogEvent | None:
         return LogEvent(found.category, found.certain, head.strip()[:LONGEST_TEXT], "", rank, None, None, time, waited)
     source = f"{parsed.source} " if parsed.source else ""
     text = f"{source}NCCL {parsed.level} {parsed.message}"[:LONGEST_TEXT]
+    hca = _HCA.search(head)
     device = parsed.device if parsed.device is not None and 0 <= parsed.device < 1024 else None
-    return LogEvent(found.category, found.certain, text, parsed.host, rank, parsed.pid, device, time, waited)
+    return LogEvent(
+        found.category, found.certain, text, parsed.host, rank, parsed.pid, device, time, waited, hca[1] if hca else ""
+    )
 
 
 def time_of(line: str, year: int) -> float | None:

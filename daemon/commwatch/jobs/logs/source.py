@@ -37,11 +37,13 @@ TELL_SECONDS = 60.0
 """The longest time for which a new process would go on from what was told earlier."""
 _ORDINARY = b" NCCL INFO "
 _MOST_HOSTS = 64
+_MOST_KINDS = 256
+"""Of errors in one run that are told apart by their RDMA device."""
 _LOOKED_FOR_HOSTS = 16
 """Lines of a piece that are asked who wrote them."""
 
-Errors: TypeAlias = "dict[tuple[Category, bool], LogErrors]"
-"""What a run found, by category and certainty."""
+Errors: TypeAlias = "dict[tuple[Category, bool, str], LogErrors]"
+"""What a run found, by category, certainty and RDMA device."""
 
 _SERIES: tuple[Series, ...] = (("commwatch_nccl_log_files", ()), ("commwatch_nccl_log_skipped_bytes_total", ()))
 
@@ -98,7 +100,7 @@ class NcclLogsSource(Source):
         if started - self._searched >= LOOK_SECONDS or not self._names_stand():
             self._search()
             self._searched = started
-        errors: dict[tuple[Category, bool], LogErrors] = {}
+        errors: Errors = {}
         failed = self._read_all(started, errors) or self._failed
         self._let_go()
         batch = Batch(log_errors=list(errors.values()), resume=self._resume(started))
@@ -155,10 +157,12 @@ class NcclLogsSource(Source):
         return len(tail.hosts) <= 1 or host == self._host
 
     def _count(self, event: LogEvent, tail: LogTail, errors: Errors) -> None:
-        key = (event.category, event.certain)
+        key = (event.category, event.certain, event.hca)
+        if key not in errors and len(errors) >= _MOST_KINDS:
+            key = (event.category, event.certain, "")  # a log can name any number of devices
         before = errors.get(key)
         if before is None:
-            errors[key] = LogErrors(*key, 1, tail.path, event.text)
+            errors[key] = LogErrors(event.category, event.certain, 1, tail.path, event.text, key[2])
         else:
             errors[key] = replace(before, count=before.count + 1)
 

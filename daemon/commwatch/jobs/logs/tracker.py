@@ -20,6 +20,8 @@ log = structlog.get_logger("commwatch.job_logs")
 SOURCE = "nccl_logs"
 """Of the source, and of its only collector."""
 GROUP = "nccl_log_counts"
+_PORTS = "rdma"
+"""The collector whose devices are the ports of RDMA devices, ``mlx5_0:1``."""
 STATE_NAME = "nccl_logs"
 
 
@@ -57,9 +59,11 @@ class JobLogs:
             return
         if outcome.collected.resume is not None:
             self._resume = outcome.collected.resume.decode()
-        for incident in self._counts.take(outcome.collected.log_errors, time.time()):
+        devices = {port.partition(":")[0] for port in self._store.group(_PORTS)}
+        for incident in self._counts.take(outcome.collected.log_errors, time.time(), devices):
             _announce(incident)
         self._store.put(GROUP, "", self._counts.block(outcome.time), float("inf"))
+        self._store.put(GROUP, "devices", self._counts.device_block(outcome.time), float("inf"))
 
     def save(self) -> None:
         """Write the totals and how far the logs were read, where that has changed.
