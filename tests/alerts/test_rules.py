@@ -55,7 +55,7 @@ SEVERITIES = {
         "EthernetPauseStorm", "PortsNeverSeen", "ProbeFailing", "PartSuspect", "PairSlow", "NcclErrors",
         "NcclSettingHarmful",
         "WorkerStuck", "WorkerRestarting", "ConfigReloadFailing", "RuleFailing",
-        "ProbeBandwidthBelowPeers", "ProbeLatencyAbovePeers", "SoftwareFaultOnManyNodes",
+        "InventoryBelowPeers", "ProbeBandwidthBelowPeers", "ProbeLatencyAbovePeers", "SoftwareFaultOnManyNodes",
     },
     "info": {
         "NvlinkUtilizationLow", "MaintenanceLong",
