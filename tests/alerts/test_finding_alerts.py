@@ -28,7 +28,6 @@ OTHER_SEVERITY: dict[str, str] = {}
 OF_NO_FINDING = {
     "CommwatchNvlinkUtilizationLow": "low use is no fault; the finding nvlink_below_siblings compares links",
     "CommwatchNvlinkRecoveriesRising": "the daemon looks back a day, this over three",
-    "CommwatchStaticAsymmetry": "compares GPUs among themselves; findings compare with the maximum of the model",
     "CommwatchPortAtLimit": "full use is no fault",
     "CommwatchScoreLow": "the score is no finding, it is made of what findings tell",
     "CommwatchDaemonDown": "a daemon that is down tells nothing",

@@ -348,3 +348,107 @@ def test_blocks_are_gathered_into_an_observation() -> None:
     )
     assert observe_blocks([block], {"nvlink"}) == Observation()
     assert observe_blocks([], {"identity"}) == Observation(gpus=())
+
+
+def uneven(subject: Inventory) -> dict[tuple[str, ...], Value]:
+    """What parts have less than their equals, by the labels of the series; only what is not 0."""
+    block = subject.block(0.0)
+    return {
+        labels: value
+        for (name, labels), value in zip(block.layout.series, block.values, strict=True)
+        if name.endswith("_below_equals") and value
+    }
+
+
+def test_a_gpu_with_less_than_its_equals_is_told_at_the_first_look() -> None:
+    """One of four: an NVLink, lanes or a generation less; an even node says 0 of each."""
+    odd = replace(gpu(3), links_up={0: 25e9}, links_down=frozenset({1}), pcie_lanes=8, pcie_generation=4)
+    subject = inventory()
+    subject.observe(node(gpu(0), gpu(1), gpu(2), odd), 0)
+    where = ("3", SLOTS[3])
+    assert uneven(subject) == {(*where, "nvlinks"): 1, (*where, "lanes"): 8, (*where, "generation"): 1}
+    assert len(subject.odd()) == 3
+
+    subject.observe(FOUR, 60)
+    assert uneven(subject) == {}
+    assert subject.odd() == []
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [
+        pytest.param([16, 16, 8], id="three are too few"),
+        pytest.param([16, 8, 16, 8], id="half of them are no odd ones"),
+        pytest.param([16, 8, 8, 8], id="more than the others is not less"),
+        pytest.param([16, 16, 16, None], id="not read"),
+    ],
+)
+def test_gpus_that_a_board_may_well_make_uneven_are_no_odd_ones(gpus: list[int | None]) -> None:
+    """At least four of a model, of which three quarters agree."""
+    subject = inventory()
+    subject.observe(node(*(replace(gpu(number), pcie_lanes=lanes) for number, lanes in enumerate(gpus))), 0)
+
+    assert uneven(subject) == {}
+
+
+def test_a_gpu_of_another_model_has_no_equals() -> None:
+    """Links and lanes are those of the model."""
+    subject = inventory()
+    subject.observe(node(gpu(0), gpu(1), gpu(2), replace(gpu(3), name="A10", links_up={}, pcie_lanes=8)), 0)
+
+    assert uneven(subject) == {}
+
+
+def test_what_was_learned_and_is_gone_is_not_also_less_than_its_equals() -> None:
+    """The link that went down, and the port, have findings that name them."""
+    subject = inventory()
+    watch(subject, replace(FOUR, rdma_ports=rails(4)), 0, 600)
+    odd = replace(gpu(3), links_up={0: 25e9}, links_down=frozenset({1}), pcie_lanes=8)
+    subject.observe(replace(node(gpu(0), gpu(1), gpu(2), odd), rdma_ports=rails(4, down=1)), 660)
+
+    assert uneven(subject) == {}
+
+
+def rails(number: int, down: int = 0) -> dict[str, SeenPort]:
+    """RDMA ports of one kind; the last ones are down."""
+    return {f"mlx5_{index}:1": SeenPort(index < number - down, 50e9, "MT4129 InfiniBand 1") for index in range(number)}
+
+
+@pytest.mark.parametrize(
+    ("ports", "names"),
+    [
+        pytest.param(rails(4, down=1), [("mlx5_3", "1")], id="one of four"),
+        pytest.param(rails(3, down=1), [], id="three are too few"),
+        pytest.param(rails(8, down=2), [], id="two are no odd one"),
+        pytest.param(rails(4), [], id="all are up"),
+        pytest.param({**rails(4), "mlx5_9:1": SeenPort(False, None, "MT4125 Ethernet 2")}, [], id="another kind"),
+        pytest.param({**rails(4), "mlx5_9:1": SeenPort(False)}, [], id="switched off, or its kind is not known"),
+        pytest.param({**rails(4), "mlx5_9:1": SeenPort(None, None, "MT4129 InfiniBand 1")}, [], id="not read"),
+    ],
+)
+def test_an_rdma_port_that_is_the_only_one_down_of_its_kind(
+    ports: dict[str, SeenPort], names: list[tuple[str, ...]]
+) -> None:
+    """From the first look; adapters for something else may well have no cable."""
+    subject = inventory()
+    subject.observe(Observation(rdma_ports=ports), 0)
+
+    assert list(uneven(subject)) == names
+
+
+def test_what_was_accepted_is_no_odd_one() -> None:
+    """The acceptance says what was odd, and is part of the state; less than that is what was lost since."""
+    odd = replace(gpu(3), links_up={}, links_down=frozenset({0, 1}), pcie_lanes=8)
+    seen = replace(node(gpu(0), gpu(1), gpu(2), odd), rdma_ports=rails(4, down=1))
+    subject = inventory()
+    subject.observe(seen, 0)
+    said = subject.accept()
+    assert [text for text in said if "less than its equals" in text or "all its equals are up" in text] == said
+    assert len(said) == 3
+
+    again = inventory(msgspec.json.decode(msgspec.json.encode(subject.state), type=InventoryState))
+    again.observe(seen, 0)
+    assert uneven(again) == {}
+    again.observe(node(gpu(0), gpu(1), gpu(2), replace(odd, pcie_lanes=7)), 60)
+    assert uneven(again) == {}
+    assert again.state.gpus["GPU-3"].pcie_lanes.expected == 8

@@ -58,6 +58,7 @@ _FAULTS: tuple[_Fault, ...] = (
            "The driver has met an error of this GPU that is not cleared."),
     _Fault("gpu_slowed_down", "", {"slow": 0.4, "late": 0.4},
            "A GPU with its clocks held down moves and sums data more slowly."),
+    _Fault("gpu_below_equals", "", {"slow": 0.7}, "Collectives run at the speed of the GPU with the fewest links."),
     _Fault("xid_gpu", "", {"slow": 0.4, "late": 0.4, "failing": 0.85, "wrong": 0.7, "logged": 0.85},
            "The driver reported an error of this GPU."),
     _Fault("xid_fabric", "", {"slow": 0.6, "late": 0.5, "failing": 0.85, "wrong": 0.6, "logged": 0.85, "link": 0.7},
@@ -129,6 +130,7 @@ _FAULTS: tuple[_Fault, ...] = (
            "Errors are corrected, which takes time."),
     # the network, of jobs only
     _Fault("rdma_port_down", "", {"logged": 0.9}, "What went through this port goes nowhere, or through another one."),
+    _Fault("port_below_equals", "", {"logged": 0.3}, "The GPU beside the port has to use another one."),
     _Fault("rdma_port_flapping", "", {"logged": 0.85}, "Each time the port goes down its connections fail."),
     _Fault("rdma_errors", "", {"logged": 0.7}, "Packets are lost or damaged on this port, and connections give up."),
     _Fault("rdma_retransmitting", "", {"logged": 0.6}, "What is sent again comes late, until the connection gives up."),

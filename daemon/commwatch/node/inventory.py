@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from commwatch.node.capacity import pcie_rate
+from commwatch.node.equals import shortfalls
 from commwatch.node.inventory_ports import (
     accept_ports,
     expected_ports,
@@ -21,6 +22,11 @@ from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 Kind: TypeAlias = Literal["gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port"]
 KINDS: tuple[Kind, ...] = ("gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port")
+
+_ASPECTS: Mapping[str, str] = {"nvlinks": "NVLinks", "lanes": "PCIe lanes", "generation": "PCIe generations"}
+"""What GPUs of one model have alike on one node."""
+_ODD_GPUS = 0.25
+"""Share of the GPUs that may have less before it is taken for the board's own way."""
 
 LONGEST_STEP_SECONDS = 180.0
 """Observations further apart say nothing about what held in between: three times the interval of the slowest one."""
@@ -86,11 +92,11 @@ class Inventory:
         return learned
 
     def accept(self) -> list[str]:
-        """Expect what is here now, also where that is less; what was not read stays. Returns what is given up.
+        """Expect what is here now, also where that is less; what was not read stays. Returns what is given up, or odd.
 
         It goes by the last observation.
         """
-        given_up: list[str] = []
+        given_up = self.odd()
         if self._seen.gpus is not None:
             for uuid in [uuid for uuid in self.state.gpus if uuid not in self._here]:
                 record = self.state.gpus.pop(uuid)
@@ -102,7 +108,49 @@ class Inventory:
             given_up += accept_ports(self.state.ports, self._seen.ports, "interface")
         if self._seen.rdma_ports is not None:
             given_up += accept_ports(self.state.rdma_ports, self._seen.rdma_ports, "RDMA port")
+        self.state.accepted = {}
+        gpus, ports = self._below_equals()
+        self.state.accepted = {_accepted_as(part): less for part, less in (*gpus.items(), *ports.items()) if less}
         return given_up
+
+    def odd(self) -> list[str]:
+        """The parts that have less than their equals and were not accepted so, in sentences."""
+        gpus, ports = self._below_equals()
+        return [
+            f"{_describe(uuid, self.state.gpus[uuid])}: {less} {_ASPECTS[aspect]} less than its equals"
+            for (uuid, aspect), less in gpus.items()
+            if less
+        ] + [f"RDMA port {name} is down, and all its equals are up" for (name, _), less in ports.items() if less]
+
+    def _below_equals(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]]:
+        """What GPUs, by UUID and aspect, and RDMA ports, by name, have less than their equals; of those here.
+
+        What was learned of a part and is gone has series of its own that name it, and counts as here.
+        """
+        has: dict[str, dict[tuple[str, str], tuple[str, int]]] = {aspect: {} for aspect in _ASPECTS}
+        for uuid, gpu in self._here.items():
+            record = self.state.gpus[uuid]
+            if gpu.links_up is not None:
+                links = record.expected_links().keys() | gpu.links_up.keys()
+                has["nvlinks"][uuid, "nvlinks"] = gpu.name, len(links)
+            for aspect, now, learned in (
+                ("lanes", gpu.pcie_lanes, record.pcie_lanes),
+                ("generation", gpu.pcie_generation, record.pcie_generation),
+            ):
+                if now is not None:
+                    has[aspect][uuid, aspect] = gpu.name, max(now, int(learned.expected or 0))
+        gpus = {part: less for parts in has.values() for part, less in shortfalls(parts, _ODD_GPUS).items()}
+        learned_ports = expected_ports(self.state.rdma_ports)
+        up = {
+            (name, "port"): (port.equal_in, int(port.is_up or name in learned_ports))
+            for name, port in (self._seen.rdma_ports or {}).items()
+            if port.equal_in and port.is_up is not None
+        }
+        return self._not_accepted(gpus), self._not_accepted(shortfalls(up, 0.0))
+
+    def _not_accepted(self, parts: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+        accepted = self.state.accepted
+        return {part: 0 if less <= accepted.get(_accepted_as(part), 0) else less for part, less in parts.items()}
 
     def known_gpus(self) -> tuple[KnownGpu, ...]:
         """The GPUs that are or were here."""
@@ -234,6 +282,13 @@ class Inventory:
             readings |= _port_readings("rdma_port", (device, port), self.state.rdma_ports[name])
         for name in expected_ports(self.state.ports):
             readings |= _port_readings("ethernet", (name,), self.state.ports[name])
+        gpus, ports = self._below_equals()
+        for (uuid, aspect), less in gpus.items():
+            record = self.state.gpus[uuid]
+            readings["commwatch_gpu_below_equals", (str(record.index), record.pci_bus_id, aspect)] = less
+        for (name, _), less in ports.items():
+            device, _, port = name.rpartition(":")
+            readings["commwatch_rdma_port_below_equals", (device, port)] = less
         series = tuple(readings)
         if series != self._layout.series:
             self._layout = Layout(series)
@@ -349,6 +404,10 @@ def _accept_gpu(gpu: SeenGpu, record: GpuRecord, given_up: list[str]) -> None:
 
 def _describe(uuid: str, record: GpuRecord) -> str:
     return f"GPU {record.index} ({record.name}, {uuid}, {record.pci_bus_id})"
+
+
+def _accepted_as(part: tuple[str, str]) -> str:
+    return " ".join(part)
 
 
 def _total(numbers: Iterable[int | None]) -> int | None:

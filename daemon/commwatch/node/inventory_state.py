@@ -67,3 +67,5 @@ class InventoryState(msgspec.Struct):
     """Speeds of network interfaces by name, bytes per second, 0 where it was never read."""
     rdma_ports: dict[str, Learned] = msgspec.field(default_factory=dict)
     """Speeds of RDMA ports by device and port (``mlx5_0:1``), likewise."""
+    accepted: dict[str, int] = msgspec.field(default_factory=dict)
+    """What the operator has accepted that parts have less than their equals: by part and aspect."""

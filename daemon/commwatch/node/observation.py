@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,8 @@ class SeenPort:
     """It has a link; an RDMA port is active. What is switched off has none. None: not read."""
     speed: float | None = None
     """Bytes per second in one direction."""
+    equal_in: str = ""
+    """Ports with the same words are made and wired for the same; empty: nothing is said of others like it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +140,16 @@ def _ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
 def _rdma_ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
     speeds = dict(_samples(blocks, "commwatch_rdma_port_speed_bytes_per_second"))
     states = dict(_samples(blocks, "commwatch_rdma_port_state"))
+    switched_off = {labels for labels, state in _samples(blocks, "commwatch_rdma_port_phys_state") if state == 3}
+    found = [labels for labels, _ in _samples(blocks, "commwatch_rdma_port_info")]
+    # A card with two ports is not one with a single port, though the model is the same: often one of the two is free.
+    on_card = Counter(labels[7].rpartition(".")[0] for labels in found)
     ports = {}
-    for labels, _ in _samples(blocks, "commwatch_rdma_port_info"):
+    for labels in found:
         state = states.get(labels[:2])
         is_up = None if state is None else state == RDMA_ACTIVE
-        ports[":".join(labels[:2])] = SeenPort(is_up=is_up, speed=speeds.get(labels[:2]))
+        link_layer, model, address = labels[2], labels[6], labels[7]
+        is_known = link_layer and model and address and labels[:2] not in switched_off
+        equal_in = f"{model} {link_layer} {on_card[address.rpartition('.')[0]]}" if is_known else ""
+        ports[":".join(labels[:2])] = SeenPort(is_up, speeds.get(labels[:2]), equal_in)
     return ports

@@ -245,7 +245,7 @@ class Pipeline:
         expected, present = self._inventory.expected(), self._inventory.present()
         return {
             "kinds": {kind: {"expected": expected[kind], "present": present[kind]} for kind in expected},
-            "missing": [*self._missing_gpus(), *self._missing_parts(expected, present)],
+            "missing": [*self._missing_gpus(), *self._missing_parts(expected, present), *self._inventory.odd()],
         }
 
     def _missing_gpus(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.catalogue.metric import Metric, gauge
+from commwatch_exporters.catalogue.metric import GPU, PORT, Metric, gauge
 
 # The rows are a table to be read: one look tells name, labels, help and origin.
 # fmt: off
@@ -16,4 +16,9 @@ ROWS: tuple[Metric, ...] = (
     gauge("never_seen", "kind",
           "Parts of one kind that the configuration expects and that were neither learned nor are here and up.",
           "inventory.expected less the parts that are here and those in the state directory; absent without it"),
+    gauge("gpu_below_equals", f"{GPU} aspect",
+          "How many NVLinks, PCIe lanes or PCIe generations (aspect) the GPU has less than others of its model here.",
+          "inventory; needs four GPUs of one model of which three quarters agree; 0 where it was accepted"),
+    gauge("rdma_port_below_equals", PORT, "1 where the port is down, was never up, and all others of its kind are up.",
+          "inventory; needs four ports of one model, link layer and card; 0 where it was accepted"),
 )

@@ -93,6 +93,7 @@ class Gpu(_AtGpu):
     pcie_width_max_lanes = Number("pcie_link_width_max_lanes")
     pcie_width_expected_lanes = Number("pcie_link_width_expected_lanes")
     pcie_degraded = Keyed("pcie_link_degraded")
+    below_equals = Keyed("gpu_below_equals")
     pcie_fatal_errors = Number("pcie_fatal_errors_total")
     pcie_nonfatal_errors = Number("pcie_nonfatal_errors_total")
     pcie_replays = Number("pcie_replays_total")
@@ -259,6 +260,7 @@ class RdmaPort(Part):
     interface = Word("netdev")
 
     expected = Number("rdma_port_expected")
+    below_equals = Number("rdma_port_below_equals")
     state = Number("rdma_port_state")
     physical_state = Number("rdma_port_phys_state")
     speed_bytes_per_second = Number("rdma_port_speed_bytes_per_second")

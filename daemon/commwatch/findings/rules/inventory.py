@@ -1,4 +1,4 @@
-"""The inventory that the configuration asks for: parts that were not there from the first day on."""
+"""The inventory that the configuration, or the rest of the node, asks for: what lacked from the first day on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.components import gpu_of, port_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
-from commwatch_exporters.node.model import Inventory
+from commwatch_exporters.node.model import Gpu, Inventory, RdmaPort
+from commwatch_exporters.state_words import RDMA_STATES, word_of
 
 _WORDS: Mapping[str, str] = {
     "gpu": "GPUs",
@@ -19,6 +21,9 @@ _WORDS: Mapping[str, str] = {
     "ethernet_port": "Ethernet ports",
 }
 _PORTS = frozenset({"rdma_port", "ethernet_port"})
+_ASPECTS: Mapping[str, str] = {"nvlinks": "NVLinks", "lanes": "PCIe lanes", "generation": "PCIe generations"}
+_PORT_FOR = 60.0
+"""Seconds: after a boot a link trains and waits for its subnet manager."""
 
 
 def never_seen(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -29,6 +34,24 @@ def never_seen(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             code = "ports_never_seen" if parts.kind in _PORTS else "parts_never_seen"
             evidence = (Evidence(f"{words} never seen", number), *_asked_for(parts))
             yield Sighting(code, Component("node", parts.kind, words), evidence)
+
+
+def gpus_below_equals(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs that have less than the others of their model on this node, from the first day on."""
+    found: dict[Gpu, list[Evidence]] = {}
+    for gpu, aspect, less in facts.each_keyed(Gpu.below_equals):
+        if less > 0:
+            found.setdefault(gpu, []).append(Evidence(f"{_ASPECTS.get(aspect, aspect)} less than its equals", less))
+    for gpu, evidence in found.items():
+        yield Sighting("gpu_below_equals", gpu_of(gpu), tuple(evidence))
+
+
+def ports_below_equals(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """RDMA ports that were never up, while all others of their kind are."""
+    for port, less in facts.each(RdmaPort.below_equals):
+        if less > 0:
+            state = "not active" if port.state is None else word_of(RDMA_STATES, port.state)
+            yield Sighting("port_below_equals", port_of(port), (Evidence("state", state),))
 
 
 def _asked_for(parts: Inventory) -> Iterable[Evidence]:
@@ -61,6 +84,29 @@ INVENTORY = RuleSet(
             "If the node was built so, correct inventory.expected.",
             alert="CommwatchPortsNeverSeen",
         ),
+        FindingCode(
+            name="gpu_below_equals",
+            title="A GPU has less than its equals",
+            severity="warning",
+            role="fault",
+            meaning="The GPU has fewer NVLinks, fewer PCIe lanes or a lower PCIe generation than the others of its "
+            "model on this node, since the daemon first looked. Collectives run at the speed of the weakest GPU.",
+            next_step="Compare with commwatch topology; reset the GPU, reboot, reseat card or riser. If the node was "
+            "built so: commwatch inventory accept.",
+            alert="CommwatchStaticAsymmetry",
+        ),
+        FindingCode(
+            name="port_below_equals",
+            title="An RDMA port is down, and all its equals are up",
+            severity="warning",
+            role="fault",
+            meaning="The port was not active since the daemon first looked, and all others of its model, link layer "
+            "and kind of card are. NCCL leaves it out, and its GPU takes a longer way.",
+            next_step="Look at cable, module and the port of the switch. If the port is not used: commwatch inventory "
+            "accept.",
+            alert="CommwatchStaticAsymmetry",
+            opens_after=_PORT_FOR,
+        ),
     ),
     rules=(
         Rule(
@@ -68,6 +114,13 @@ INVENTORY = RuleSet(
             ("parts_never_seen", "ports_never_seen"),
             reads=(Inventory.never_seen,),
             details=(Inventory.expected,),
+        ),
+        Rule(gpus_below_equals, ("gpu_below_equals",), reads=(Gpu.below_equals,)),
+        Rule(
+            ports_below_equals,
+            ("port_below_equals",),
+            reads=(RdmaPort.below_equals,),
+            details=(RdmaPort.state, RdmaPort.info),
         ),
     ),
 )

@@ -1,0 +1,30 @@
+"""What a part has less than its equals on the same node, which no learning can tell: it was so on the first day."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TypeVar
+
+_Key = TypeVar("_Key")
+
+LEAST_EQUALS = 4
+"""Of two or three nobody can say which is the odd one: boards with one wide slot are sold."""
+
+
+def shortfalls(parts: Mapping[_Key, tuple[str, int]], most_odd: float) -> dict[_Key, int]:
+    """How much less each part has than its equals do; parts without enough equals that agree are left out.
+
+    Args:
+        parts: what each is equal to the others in, such as its model, and how much of something it has.
+        most_odd: share of the equals that may differ from the others, one at least. Where more do, it is made so.
+    """
+    groups: dict[str, list[int]] = {}
+    for equal_in, has in parts.values():
+        groups.setdefault(equal_in, []).append(has)
+    usual: dict[str, int] = {}
+    for equal_in, numbers in groups.items():
+        [(most, same)] = Counter(numbers).most_common(1)
+        if len(numbers) >= LEAST_EQUALS and len(numbers) - same <= max(1, int(most_odd * len(numbers))):
+            usual[equal_in] = most
+    return {key: max(0, usual[equal_in] - has) for key, (equal_in, has) in parts.items() if equal_in in usual}
