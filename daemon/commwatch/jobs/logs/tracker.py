@@ -59,7 +59,7 @@ class JobLogs:
             return
         if outcome.collected.resume is not None:
             self._resume = outcome.collected.resume.decode()
-        devices = {port.partition(":")[0] for port in self._store.group(_PORTS)}
+        devices = {port.partition(":")[0] for port in self._store.group(_PORTS) if port}
         for incident in self._counts.take(outcome.collected.log_errors, time.time(), devices):
             _announce(incident)
         self._store.put(GROUP, "", self._counts.block(outcome.time), float("inf"))
