@@ -238,6 +238,17 @@ def test_a_finding_without_an_alert_fails_the_drill() -> None:
     assert one.outcome.problems == ("finding gpu_lost without its alert",)
 
 
+def test_a_fault_of_the_first_day_is_there_from_the_start() -> None:
+    """Times count from the start of the node, and what fires before the node is ready is no false alarm."""
+    one = Played(Drill(name="a", family="", preset="h100x8", faults=DOWN.faults, alerts=DOWN.alerts, first_day=True))
+    one.firing = {NAME}
+    one.go(1, one.notice())
+    assert (one.course.phase, one.course.began_at) == (Phase.FAULTY, 1000.0)
+    one.go(100)
+    assert [action for _, action in one.actions] == ["finish"]
+    assert f"{NAME} before the fault" not in one.outcome.problems
+
+
 def test_a_page_at_another_receiver_fails_the_drill() -> None:
     """Simulated alerts go to the drill only."""
     one = Played().until_fault()

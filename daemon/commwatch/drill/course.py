@@ -149,7 +149,9 @@ class Course:
         self.phase = Phase.DONE
 
     def _start(self, now: float, *, ready: bool) -> None:
-        if ready:
+        if ready and self.drill.first_day:
+            self.phase, self.began_at = Phase.FAULTY, self.started_at
+        elif ready:
             self.phase, self._settled_at = Phase.SETTLING, now + self._seconds(_SETTLE_SECONDS)
         elif now > self.started_at + START_SECONDS:
             unready = "did not know its own parts, or Prometheus had not scraped it,"

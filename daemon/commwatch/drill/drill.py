@@ -38,6 +38,8 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Alerts that may come beside them: other signs of the same fault on the same node."""
     under: tuple[dict[str, str], ...] = ()
     """What holds from the start of the node to its end, such as a job."""
+    first_day: bool = False
+    """Whether its faults hold since before the node's daemon first looked, so that it learns them."""
     detection: DetectionClass = "A"
     within: Duration | None = None
     """From fault to page, where the alert waits longer than its class."""

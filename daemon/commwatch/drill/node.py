@@ -55,21 +55,21 @@ Entries: TypeAlias = Sequence[Mapping[str, str]]
 """Of a file of faults, without the times at which they begin and end."""
 
 
-def fault_file(entries: Entries, since: float, until: float | None = None, always: Entries = ()) -> bytes:
+def fault_file(entries: Entries, since: float | None, until: float | None = None, always: Entries = ()) -> bytes:
     """A file of faults.
 
     Its entries stay in it after their end: an entry that is taken out has never happened, and its counters would fall.
 
     Args:
         entries: the faults of a drill.
-        since: seconds since 1970.
+        since: seconds since 1970; None: the start of the node.
         until: their end, for those that do not say how long they hold; None: not yet.
         always: entries that hold since the node started.
     """
     rows = [{**one, "at": "0s"} for one in always]
     for one in entries:
         end = {} if until is None or "for" in one else {"until": _date(until)}
-        rows.append({**one, "at": _date(since), **end})
+        rows.append({**one, "at": "0s" if since is None else _date(since), **end})
     return yaml.safe_dump(rows).encode()
 
 
@@ -90,7 +90,7 @@ class Node:
         self._folder = folder
         folder.mkdir()
         self._faults = folder / "faults.yaml"
-        self._write(fault_file((), 0, always=drill.under))
+        self._write(fault_file(drill.faults if drill.first_day else (), None, always=drill.under))
         configuration = yaml.safe_dump(node_configuration(drill, pace))
         (folder / "commwatch.yaml").write_text(configuration, encoding="utf-8")
         self._starts = 0
@@ -138,7 +138,8 @@ class Node:
             self._program.end()
             self._program = self._start()
         else:
-            self._write(fault_file(self._drill.faults, since, at, self._drill.under))
+            began_at = None if self._drill.first_day else since
+            self._write(fault_file(self._drill.faults, began_at, at, self._drill.under))
 
     def findings(self) -> list[str]:
         """The codes of the findings that are open now and of their causes; none where the daemon does not answer."""

@@ -139,7 +139,11 @@ class Inventory:
             ):
                 if now is not None:
                     has[aspect][uuid, aspect] = gpu.name, max(now, int(learned.expected or 0))
-        gpus = {part: less for parts in has.values() for part, less in shortfalls(parts, _ODD_GPUS).items()}
+        gpus = {
+            part: less
+            for aspect, parts in has.items()
+            for part, less in shortfalls(parts, _ODD_GPUS, ends=2 if aspect == "nvlinks" else 1).items()
+        }
         learned_ports = expected_ports(self.state.rdma_ports)
         up = {
             (name, "port"): (port.equal_in, int(port.is_up or name in learned_ports))

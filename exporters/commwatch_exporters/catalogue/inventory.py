@@ -18,7 +18,8 @@ ROWS: tuple[Metric, ...] = (
           "inventory.expected less the parts that are here and those in the state directory; absent without it"),
     gauge("gpu_below_equals", f"{GPU} aspect",
           "How many NVLinks, PCIe lanes or PCIe generations (aspect) the GPU has less than others of its model here.",
-          "inventory; needs four GPUs of one model of which three quarters agree; 0 where it was accepted"),
+          "inventory; needs four GPUs of one model of which three quarters agree, or all but two with one NVLink less; "
+          "0 where it was accepted"),
     gauge("rdma_port_below_equals", PORT, "1 where the port is down, was never up, and all others of its kind are up.",
           "inventory; needs four ports of one model, link layer and card; 0 where it was accepted"),
 )
