@@ -15,6 +15,8 @@ from commwatch.findings.finding import Sighting
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.looking import Looking
 from commwatch.findings.rules import RULE_SETS
+from commwatch.service import pipeline
+from commwatch.sources.presence import NvidiaGpus
 from support.facts import shipped
 from support.whole_node import STARTED_AT, WholeNode
 
@@ -23,12 +25,14 @@ PRESET = "h100x8ndr"
 
 
 @contextmanager
-def node(folder: Path, expected: Mapping[str, int], faults: str, patched: pytest.MonkeyPatch) -> Iterator[WholeNode]:
+def node(
+    folder: Path, expected: Mapping[str, int], faults: str, patched: pytest.MonkeyPatch, preset: str = PRESET
+) -> Iterator[WholeNode]:
     """A node with these faults since its boot, and a daemon that has just started."""
     patched.setattr(pynvml, "nvmlLib", None)
     patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     config = Config(paths=Paths(state=str(folder / "state")), inventory=Inventory(expected=dict(expected)))  # type: ignore[arg-type]
-    one = WholeNode(PRESET, folder, faults=faults, config=config)
+    one = WholeNode(preset, folder, faults=faults, config=config)
     try:
         one.run()
         one.time += 1.0
@@ -88,7 +92,26 @@ def test_what_is_learned_and_goes_is_named_by_its_own_finding(tmp_path: Path, mo
         assert (never_seen(one), down) == ({"node/nvlink": 1}, ["GPU5 link 1"])
 
 
-def test_without_a_configuration_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the node should have is learned then, and what never was is not known."""
-    with node(tmp_path, {}, "- {fault: gpu_missing, gpu: 6, at: 0s}", monkeypatch) as one:
-        assert never_seen(one) == {}
+@pytest.mark.parametrize(
+    ("preset", "expected", "handed_on", "found"),
+    [
+        ("h100x8", {}, 0, {"node/gpu": 1}),
+        ("h100x8ndr", {}, 0, {"node/gpu": 1}),
+        ("h100x8", {"gpu": 7}, 0, {}),  # the configuration overrules the board
+        ("h100x8", {}, 1, {}),  # a virtual machine has it
+        ("b200x8", {}, 0, {}),  # its switches do not show on the bus
+        ("a100x4", {}, 0, {}),
+    ],
+)
+def test_switches_on_the_bus_say_how_many_gpus_there_must_be(
+    preset: str,
+    expected: dict[str, int],
+    handed_on: int,
+    found: dict[str, float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a configuration, from the first look on; elsewhere what never was here is not known."""
+    monkeypatch.setattr(pipeline, "nvidia_gpus", lambda sysfs: NvidiaGpus(7, handed_on))
+    with node(tmp_path, expected, "- {fault: gpu_missing, gpu: 2, at: 0s}", monkeypatch, preset) as one:
+        assert never_seen(one) == found

@@ -113,7 +113,7 @@ class Node:
         )  # fmt: skip
 
     def is_ready(self) -> bool:
-        """Whether its daemon serves, and knows what the node should have.
+        """Whether its daemon serves, and knows what the node should have; on a first day that is the fault.
 
         Raises:
             DrillError: the daemon has ended.
@@ -123,7 +123,8 @@ class Node:
         self.address = self._program.said(_ADDRESS) or ""
         values = self._inventory()
         present = {kind: value for (what, kind), value in values.items() if what == "present" and value > 0}
-        return "gpu" in present and all(values.get(("expected", kind)) == one for kind, one in present.items())
+        knows = all(values.get(("expected", kind)) == one for kind, one in present.items())
+        return "gpu" in present and (knows or self._drill.first_day)
 
     def begin(self, at: float) -> None:
         """Let the faults of the drill begin."""

@@ -183,7 +183,12 @@ class Inventory:
             "rdma_port": len(expected_ports(self.state.rdma_ports)) or None,
             "ethernet_port": len(expected_ports(self.state.ports)) or None,
         }
-        return {**learned, **self._configured}
+        return {**learned, **self._asked()}
+
+    def _asked(self) -> dict[Kind, int]:
+        """What is expected without learning: by the configuration, else by the boards."""
+        gpus = self._seen.gpus_on_boards
+        return {**({} if gpus is None else {"gpu": gpus}), **self._configured}
 
     def present(self) -> dict[Kind, int | None]:
         """Parts that are here and up, by kind; None where one that is expected was not read: it would be a part only.
@@ -201,27 +206,24 @@ class Inventory:
         }
 
     def never_seen(self, faulty_strangers: int) -> dict[Kind, int | None]:
-        """Parts that the configuration asks for and that were neither learned nor are here, by configured kind.
+        """Parts that configuration or boards ask for and that were neither learned nor are here, by kind.
 
         What was learned and is gone now has series of its own that name it; of these parts nothing else is known.
 
         Args:
             faulty_strangers: GPUs that were never read whole and whose state is known: something else names them.
         """
-        present = self.present()
+        present, asked = self.present(), self._asked()
         known = {**self._known_of_gpus(), "rdma_port": _known_ports(self.state.rdma_ports, self._seen.rdma_ports),
                  "ethernet_port": _known_ports(self.state.ports, self._seen.ports)}  # fmt: skip
-        gpus, absent_gpus = self._configured.get("gpu", 0), 0
+        gpus, absent_gpus = asked.get("gpu", 0), 0
         if gpus:
             absent_gpus = max(0, gpus - known["gpu"])
             known["gpu"] += faulty_strangers
         # The links and lanes of GPUs that were never seen are not missing besides.
         for kind in ("nvlink", "pcie_lane"):
-            known[kind] += self._configured.get(kind, 0) * absent_gpus // max(gpus, 1)
-        return {
-            kind: None if present[kind] is None else max(0, asked - known[kind])
-            for kind, asked in self._configured.items()
-        }
+            known[kind] += asked.get(kind, 0) * absent_gpus // max(gpus, 1)
+        return {kind: None if present[kind] is None else max(0, number - known[kind]) for kind, number in asked.items()}
 
     def _known_of_gpus(self) -> dict[str, int]:
         """GPUs, NVLinks and PCIe lanes that were learned or are here."""

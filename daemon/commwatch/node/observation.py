@@ -45,6 +45,11 @@ class SeenPort:
     """Ports with the same words are made and wired for the same; empty: nothing is said of others like it."""
 
 
+GPUS_BY_SWITCHES = {4: 8, 6: 8, 12: 16}
+"""GPUs on the boards of so many NVSwitches that show on the PCI bus: HGX H100, H200 and their kin have 4 for 8 GPUs,
+HGX A100 has 6 for 8, two of them 12 for 16, as HGX-2 (NVIDIA Fabric Manager user guide). Other numbers say nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """The parts of a node; None for a kind that was not read at all."""
@@ -54,6 +59,8 @@ class Observation:
     """Network interfaces by name."""
     rdma_ports: Mapping[str, SeenPort] | None = None
     """By device and port: ``mlx5_0:1``."""
+    gpus_on_boards: int | None = None
+    """That must be here, by the boards that the node shows; None where nothing says so."""
 
     def without(self, pci_bus_ids: Collection[str]) -> Observation:
         """The same without some GPUs: those that are in the list of the driver and do not work."""
@@ -66,8 +73,8 @@ def observe_blocks(blocks: Collection[Block], answered: Collection[str]) -> Obse
     """Gather what the present blocks say.
 
     Args:
-        blocks: the blocks of the collectors ``identity``, ``nvlink``, ``pcie``, ``network`` and ``rdma``; others do no
-            harm.
+        blocks: the blocks of the collectors ``identity``, ``nvlink``, ``pcie``, ``network``, ``rdma`` and ``pci``;
+            others do no harm.
         answered: names of the collectors whose last run gave a batch, even an empty one. Without ``identity`` nothing
             is known of GPUs, without ``network`` nothing of interfaces, and without ``rdma`` nothing of RDMA ports.
     """
@@ -75,7 +82,12 @@ def observe_blocks(blocks: Collection[Block], answered: Collection[str]) -> Obse
         gpus=_gpus(blocks) if "identity" in answered else None,
         ports=_ports(blocks) if "network" in answered else None,
         rdma_ports=_rdma_ports(blocks) if "rdma" in answered else None,
+        gpus_on_boards=GPUS_BY_SWITCHES.get(_switches(blocks)),
     )
+
+
+def _switches(blocks: Iterable[Block]) -> int:
+    return sum(labels[1] == "nvswitch" for labels, _ in _samples(blocks, "commwatch_pcie_device_info"))
 
 
 def _samples(blocks: Iterable[Block], metric: str) -> Iterator[tuple[tuple[str, ...], int | float]]:

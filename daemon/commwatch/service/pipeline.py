@@ -41,7 +41,7 @@ log = structlog.get_logger("commwatch.pipeline")
 STATE_NAME = "inventory"
 OBSERVE_SECONDS = 10.0
 """Longest wait for the next look at the inventory while nothing fails."""
-OBSERVED = ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "rdma")
+OBSERVED = ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "rdma", "pci")
 """Collectors that tell the inventory what is here."""
 _IDENTITY = "nvml_identity"
 _PORTS = ("network", "ethtool", "rdma")
@@ -175,7 +175,10 @@ class Pipeline:
         groups = {name: self._store.group(name) for name in OBSERVED}
         # An empty batch leaves the driver's own block: without any block the driver lists nothing.
         answered = {name.removeprefix("nvml_") for name, blocks in groups.items() if blocks}
-        return observe_blocks([block for blocks in groups.values() for block in blocks.values()], answered)
+        seen = observe_blocks([block for blocks in groups.values() for block in blocks.values()], answered)
+        is_short = seen.gpus is not None and len(seen.gpus) < (seen.gpus_on_boards or 0)
+        # How many of the GPUs on a board are ours is not known where some were handed to virtual machines.
+        return replace(seen, gpus_on_boards=None) if is_short and self._bus().handed_on else seen
 
     def rest(self) -> None:
         """The driver is let go: what was read of it is not current any more."""
@@ -198,12 +201,17 @@ class Pipeline:
         expected = self._inventory.expected()["gpu"]
         if expected == 0:
             return False
+        bus = self._bus()
+        if bus.ours or fault == "no_gpu":
+            return bus.ours > 0
+        return bool(expected) and not bus.handed_on
+
+    def _bus(self) -> NvidiaGpus:
+        """The GPUs that sysfs shows, looked for each ``OBSERVE_SECONDS`` at most."""
         now = time.monotonic()
         if now - self._looked_at_bus >= OBSERVE_SECONDS:
             self._looked_at_bus, self._on_bus = now, nvidia_gpus(self._sysfs)
-        if self._on_bus.ours or fault == "no_gpu":
-            return self._on_bus.ours > 0
-        return bool(expected) and not self._on_bus.handed_on
+        return self._on_bus
 
     def rdma_ports_expected(self) -> int:
         """RDMA ports that this node should have; 0 where nothing was learned."""

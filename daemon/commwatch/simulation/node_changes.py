@@ -19,9 +19,16 @@ class NoPlace(ValueError):
 
 
 def with_first_gpus(preset: Preset, count: int) -> Preset:
-    """The node without the GPUs after the first ``count``, and without the bridges that led to them alone."""
-    gone = {gpu.pci_address for gpu in preset.gpus[count:]}
+    """The node without the GPUs after the first ``count``, and without the bridges that led to them alone.
+
+    A node that has not all GPUs of a board does not see its switches either: a virtual machine.
+    """
+    gone = {gpu.pci_address for gpu in preset.gpus[count:]} | (_switches(preset) if preset.gpus[count:] else set())
     return replace(preset, gpus=preset.gpus[:count], devices=_without(preset.devices, gone))
+
+
+def _switches(preset: Preset) -> set[str]:
+    return {device.address for device in preset.devices if device.role == "nvswitch"}
 
 
 def without_adapters(preset: Preset) -> Preset:
@@ -39,13 +46,14 @@ def with_gpu_model(preset: Preset, gpu: Mapping[str, Any], nvlink: Mapping[str, 
         nvlink: what differs in ``NVLinkModel``, by field; ``links: 0`` takes NVLink away.
     """
     model = replace(preset.model, **gpu)
+    gone: set[str] = set()
     if nvlink.get("links") == 0:
-        model = replace(model, nvlink=None)
+        model, gone = replace(model, nvlink=None), _switches(preset)
     elif model.nvlink is not None:
         model = replace(model, nvlink=replace(model.nvlink, **nvlink))
     devices = tuple(
         replace(device, generation=model.pcie_generation, width=model.pcie_width) if device.role == "gpu" else device
-        for device in preset.devices
+        for device in _without(preset.devices, gone)
     )
     return replace(preset, model=model, devices=devices)
 

@@ -27,7 +27,7 @@ _PORT_FOR = 60.0
 
 
 def never_seen(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Parts that are expected by configuration and were never here; of those that were, other rules say which."""
+    """Parts that configuration or board expect and that were never here; of those that were, other rules say which."""
     for parts, number in facts.each(Inventory.never_seen):
         if number > 0:
             words = _WORDS.get(parts.kind, parts.kind)
@@ -56,7 +56,7 @@ def ports_below_equals(facts: Facts, thresholds: Thresholds) -> Iterable[Sightin
 
 def _asked_for(parts: Inventory) -> Iterable[Evidence]:
     if parts.expected is not None:
-        yield Evidence("expected by the configuration", parts.expected)
+        yield Evidence("expected by the configuration or the board", parts.expected)
 
 
 INVENTORY = RuleSet(
@@ -64,13 +64,14 @@ INVENTORY = RuleSet(
     codes=(
         FindingCode(
             name="parts_never_seen",
-            title="Parts that the configuration expects were never here",
+            title="Parts that configuration or board expect were never here",
             severity="critical",
             role="fault",
-            meaning="The node has fewer GPUs, NVLinks or PCIe lanes than inventory.expected asks for, and has had so "
-            "since the daemon first looked: what was never here cannot be named by its own finding.",
+            meaning="The node has fewer GPUs, NVLinks or PCIe lanes than inventory.expected asks for, or fewer GPUs "
+            "than stand on the boards of its NVSwitches, and has had so since the daemon first looked: what was never "
+            "here cannot be named by its own finding.",
             next_step="Run commwatch inventory and commwatch topology: look at the GPU with fewer links or lanes than "
-            "the others. If the node was built so, correct inventory.expected.",
+            "the others. If the node was built so, set inventory.expected to it.",
             alert="CommwatchPartsNeverSeen",
         ),
         FindingCode(
