@@ -420,6 +420,8 @@ def rails(number: int, down: int = 0) -> dict[str, SeenPort]:
         pytest.param(rails(4, down=1), [("mlx5_3", "1")], id="one of four"),
         pytest.param(rails(3, down=1), [], id="three are too few"),
         pytest.param(rails(8, down=2), [], id="two are no odd one"),
+        pytest.param(rails(8, down=1), [("mlx5_7", "1")], id="two for each GPU"),
+        pytest.param(rails(6, down=1), [], id="as many as no rails are"),
         pytest.param(rails(4), [], id="all are up"),
         pytest.param({**rails(4), "mlx5_9:1": SeenPort(False, None, "MT4125 Ethernet 2")}, [], id="another kind"),
         pytest.param({**rails(4), "mlx5_9:1": SeenPort(False)}, [], id="switched off, or its kind is not known"),
@@ -429,9 +431,9 @@ def rails(number: int, down: int = 0) -> dict[str, SeenPort]:
 def test_an_rdma_port_that_is_the_only_one_down_of_its_kind(
     ports: dict[str, SeenPort], names: list[tuple[str, ...]]
 ) -> None:
-    """From the first look; adapters for something else may well have no cable."""
+    """Of rails, one or more for each GPU, from the first look; adapters for something else may well have no cable."""
     subject = inventory()
-    subject.observe(Observation(rdma_ports=ports), 0)
+    subject.observe(replace(node(*(gpu(index) for index in range(4))), rdma_ports=ports), 0)
 
     assert list(uneven(subject)) == names
 

@@ -180,8 +180,8 @@ def _host(preset: Preset, day: Day) -> list[_Entry]:
 
 
 def _rdma_devices(preset: Preset) -> tuple[list[str], str]:
-    """Those with a cable, and the InfiniBand device without one."""
-    spare = [port.device for port in preset.rdma_ports if not port.interface][-1]
+    """Those with a cable, and the device without one: the last, which is no rail of a GPU."""
+    spare = preset.rdma_ports[-1].device
     return [port.device for port in preset.rdma_ports if port.device != spare], spare
 
 

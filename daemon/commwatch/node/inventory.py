@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -150,7 +151,10 @@ class Inventory:
             for name, port in (self._seen.rdma_ports or {}).items()
             if port.equal_in and port.is_up is not None
         }
-        return self._not_accepted(gpus), self._not_accepted(shortfalls(up, 0.0))
+        # One or several for each GPU are rails; of others any may be left without a cable.
+        size = Counter(equal_in for equal_in, _ in up.values())
+        rails = {part: one for part, one in up.items() if self._here and size[one[0]] % len(self._here) == 0}
+        return self._not_accepted(gpus), self._not_accepted(shortfalls(rails, 0.0))
 
     def _not_accepted(self, parts: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
         accepted = self.state.accepted

@@ -23,5 +23,6 @@ ROWS: tuple[Metric, ...] = (
           "inventory; needs four GPUs of one model of which three quarters agree, or all but two with one NVLink less; "
           "0 where it was accepted"),
     gauge("rdma_port_below_equals", PORT, "1 where the port is down, was never up, and all others of its kind are up.",
-          "inventory; needs four ports of one model, link layer and card; 0 where it was accepted"),
+          "inventory; needs four ports of one model, link layer and card, one or more for each GPU; 0 where it was "
+          "accepted"),
 )
