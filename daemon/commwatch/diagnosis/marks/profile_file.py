@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from commwatch.config.settings import Rate, Section
@@ -78,13 +79,4 @@ def _count(document: YamlDocument, key: str, count: int | str) -> int:
 
 
 def _mark(path: Path, figure: float) -> Mark:
-    return Mark(
-        name=f"all_reduce_{path.stem}",
-        quantity=ALL_REDUCE_7B.quantity,
-        direction=ALL_REDUCE_7B.direction,
-        size=ALL_REDUCE_7B.size,
-        path=ALL_REDUCE_7B.path,
-        figure=figure,
-        unit=ALL_REDUCE_7B.unit,
-        source=str(path),
-    )
+    return replace(ALL_REDUCE_7B, name=f"all_reduce_{path.stem}", figure=figure, source=str(path))
