@@ -231,7 +231,7 @@ _PEERS = PanelRow("Against equal nodes", (
           labels=("instance", "kind", "gpu_model"),
           columns=(Column("expected",
                           "min by (instance, kind, gpu_model) (instance_kind:commwatch_expected:below_peers{@node@})",
-                          due="with a fault"),),
+                          due="elsewhere"),),
           alerts=("CommwatchInventoryBelowPeers",), links={"instance": NODE_LINK}, width=12,
           no_data="None has. It needs eight nodes with equal GPUs."),
     Table(title="Software",

@@ -143,7 +143,7 @@ _GPUS = PanelRow("GPUs, clocks and Xids", (
     States(title="Driver that cannot be used",
            description="When no GPU could be read through the NVIDIA driver, and why.",
            queries=(Query("max by (reason) (commwatch_driver_unusable{@node@} == 1)", "{{reason}}",
-                          due="with a fault"),),
+                          due="elsewhere"),),
            names={1: ("cannot be used", "red")}, alerts=("CommwatchDriverUnusable",),
            no_data="None in this time. Needs GPUs of NVIDIA."),
     States(title="Busy", description="GPUs that a job is on. Probes run only while none is busy.",
