@@ -30,12 +30,11 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The configuration of before comes back, and the environment is that of no service."""
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    root, apscheduler = logging.getLogger(), logging.getLogger("apscheduler")
-    handlers, levels, known = root.handlers[:], (root.level, apscheduler.level), structlog.get_config()
+    root = logging.getLogger()
+    handlers, level, known = root.handlers[:], root.level, structlog.get_config()
     yield
     root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    apscheduler.setLevel(levels[1])
+    root.setLevel(level)
     structlog.configure(**known)
 
 
@@ -187,13 +186,3 @@ def test_a_new_configuration_replaces_the_old_one() -> None:
 
     assert old.getvalue() == ""
     assert len(text.splitlines()) == 1
-
-
-def test_the_scheduler_does_not_repeat_what_we_log() -> None:
-    """Its own records of failures and of each run stay out of the log."""
-
-    def say() -> None:
-        logging.getLogger("apscheduler.executors.default").error("Job raised an exception")
-        logging.getLogger("apscheduler.scheduler").info("Added job")
-
-    assert logged(Log(level="debug", format="json"), say) == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,42 +44,13 @@ SECOND_LOOK_SECONDS = 1.0
 """Before each scrape, what is due is read once more: use is made of two readings that are not far apart."""
 
 
-@dataclass
-class _Job:
-    run: Callable[[], Awaitable[None]]
-    interval: float
-    due: float
-
-
 class StepScheduler(Timetable):
-    """Runs what is due when it is told the time, in the order in which it was added."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        super().__init__(missed=lambda job: None)
-        self._now = monotonic
-        self._jobs: dict[str, _Job] = {}
-
-    def add(self, name: str, run: Callable[[], Awaitable[None]], interval: float, delay: float | None = None) -> None:
-        self._jobs[name] = _Job(run, interval, self._now() + (interval if delay is None else delay))
-
-    def run_in(self, name: str, delay: float) -> None:
-        if name in self._jobs:
-            self._jobs[name].due = self._now() + delay
-
-    def set_interval(self, name: str, interval: float) -> None:
-        self._jobs[name].interval = interval
-
-    def next_run(self, name: str) -> float | None:
-        return None if name not in self._jobs else time.time() + self._jobs[name].due - self._now()
+    """Runs what is due when it is told to."""
 
     async def run_due(self) -> None:
-        """Run each job whose time has come, once; what it missed is not made up for.
-
-        As in APScheduler, a job that is due together with one that puts it off runs all the same.
-        """
-        for job in [job for job in self._jobs.values() if job.due <= self._now()]:
-            job.due = max(job.due + job.interval, self._now() + min(job.interval, STEP_SECONDS))
-            await job.run()
+        """Run each job whose time has come, once."""
+        for _, run in self.take_due():
+            await run()
 
 
 class _LiveReader(ScriptedReader):
@@ -156,7 +127,7 @@ class DayDaemon(RehearsedDaemon):
             clock_error: seconds by which the wall clock is ahead.
         """
         self.started_at, self.time, self.clock_error = boot.at, time_now, clock_error
-        self.scheduler = StepScheduler(lambda: self.time)
+        self.scheduler = StepScheduler(missed=lambda job: None, monotonic=lambda: self.time)
         self._patched = patched
         for tree in ("sysfs", "procfs"):
             shutil.rmtree(folder / tree, ignore_errors=True)

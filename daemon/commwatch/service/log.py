@@ -53,8 +53,6 @@ def configure_logging(settings: Log, stream: TextIO = sys.stderr) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-    # The scheduler tells us of each failure, and we log it; its own records would say it twice, and each run besides.
-    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[*shared[:2], *shared[3:], structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -1,27 +1,33 @@
-"""When things run: APScheduler for the plan, a monotonic heartbeat for what a wall clock cannot promise."""
+"""When things run: one tick on the monotonic clock for all jobs that are due, which no step of the wall clock moves."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta, timezone
+from dataclasses import dataclass
 
 import structlog
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
-from apscheduler.triggers.interval import IntervalTrigger
 
 log = structlog.get_logger("commwatch.scheduler")
 
-GRID_SECONDS = 0.05
-"""First runs that are not asked for at a certain time fall on multiples of this."""
+GRID_SECONDS = 1.0
+"""Runs fall on multiples of this on the monotonic clock, which all processes share: what is due together costs one
+wake-up."""
 CLOCK_STEP_SECONDS = 2.0
 """A wall clock that moves this much against the monotonic one was stepped."""
 
 
+@dataclass(slots=True)
+class _Job:
+    run: Callable[[], Awaitable[None]]
+    interval: float
+    due: float
+    """Monotonic seconds."""
+
+
 class Timetable:
-    """Runs coroutines at intervals; keeps going when the wall clock is stepped."""
+    """Runs coroutines at intervals, each at most once at a time."""
 
     def __init__(
         self,
@@ -29,27 +35,30 @@ class Timetable:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Args:
+        missed: told of each job that was due while its last run was still under way.
+        """
         self._missed = missed
         self._wall = wall
         self._monotonic = monotonic
         self._offset = wall() - monotonic()
         self._last_run = monotonic()
-        self._intervals: dict[str, float] = {}
-        # UTC is named, since APScheduler would look up the zone of the machine.
-        self._apscheduler = AsyncIOScheduler(
-            timezone=timezone.utc,
-            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
-        )
-        self._apscheduler.add_listener(self._on_event, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES | EVENT_JOB_ERROR)
+        self._jobs: dict[str, _Job] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to run what has been added and what will be."""
-        self._apscheduler.start()
+        self._loop = asyncio.get_running_loop()
+        self._set_timer()
 
     def stop(self) -> None:
         """Run nothing any more; what is running is not waited for."""
-        if self._apscheduler.running:
-            self._apscheduler.shutdown(wait=False)
+        for task in self._running.values():
+            task.cancel()
+        self._loop = None
+        self._set_timer()
 
     def add(self, name: str, run: Callable[[], Awaitable[None]], interval: float, delay: float | None = None) -> None:
         """Run a coroutine at an interval.
@@ -59,100 +68,95 @@ class Timetable:
             interval: seconds.
             delay: seconds to the first run; None: about one interval, on the grid that all such jobs share.
         """
-        self._intervals[name] = interval
-        self._last_run = self._monotonic()
-        first = self._time_in(delay) if delay is not None else self._on_grid(interval)
-
-        async def tracked() -> None:
-            self._last_run = self._monotonic()
-            try:
-                await run()
-            except asyncio.CancelledError:
-                if self._apscheduler.running:
-                    raise
-                # Stopping cancels what is under way: that is no failure of the job.
-
-        self._apscheduler.add_job(
-            tracked, IntervalTrigger(seconds=interval, timezone=timezone.utc), id=name, name=name, next_run_time=first,
-            replace_existing=True,
-        )  # fmt: skip
+        now = self._last_run = self._monotonic()
+        self._jobs[name] = _Job(run, interval, on_grid(now + interval, interval) if delay is None else now + delay)
+        self._set_timer()
 
     def run_in(self, name: str, delay: float) -> None:
         """Bring the next run of a job forward, or put it off; its interval counts from there.
 
         A job that is not planned yet stays so.
         """
-        if name not in self._intervals:
-            return
-        self._apscheduler.modify_job(name, next_run_time=self._time_in(delay))
+        if name in self._jobs:
+            self._jobs[name].due = self._monotonic() + delay
+            self._set_timer()
 
     def set_interval(self, name: str, interval: float) -> None:
         """Change how often a job runs; one that is not planned stays so."""
-        if name not in self._intervals:
-            return
-        self._intervals[name] = interval
-        self._apscheduler.reschedule_job(name, trigger=IntervalTrigger(seconds=interval, timezone=timezone.utc))
-
-    def remove(self, name: str) -> None:
-        """Run a job no more."""
-        self._intervals.pop(name, None)
-        if self._apscheduler.get_job(name) is not None:
-            self._apscheduler.remove_job(name)
+        if name in self._jobs:
+            job = self._jobs[name]
+            job.interval, job.due = interval, on_grid(self._monotonic() + interval, interval)
+            self._set_timer()
 
     def remove_all(self) -> None:
         """Run none of the jobs any more."""
-        self._intervals.clear()
-        self._apscheduler.remove_all_jobs()
+        self._jobs.clear()
+        self._set_timer()
 
     def next_run(self, name: str) -> float | None:
         """Wall clock seconds since 1970 of a job's next run; None where it has none."""
-        job = self._apscheduler.get_job(name)
-        return None if job is None or job.next_run_time is None else float(job.next_run_time.timestamp())
-
-    def _time_in(self, delay: float) -> datetime:
-        return datetime.fromtimestamp(self._wall(), timezone.utc) + timedelta(seconds=delay)
-
-    def _on_grid(self, interval: float) -> datetime:
-        """In one interval from the last tick: jobs that are due together cost one wake-up."""
-        wall = self._wall()
-        return datetime.fromtimestamp(wall, timezone.utc) + timedelta(seconds=interval - wall % GRID_SECONDS)
+        return self._wall() + self._jobs[name].due - self._monotonic() if name in self._jobs else None
 
     def clock_step(self) -> float | None:
-        """Seconds by which the wall clock was stepped since the last look; None where it was not.
-
-        APScheduler plans by the wall clock: after a step back it would run nothing until the old time is reached
-        again, after a step forward it would run everything at once. So every job is planned again.
-        """
+        """Seconds by which the wall clock was stepped since the last look; None where it was not."""
         offset = self._wall() - self._monotonic()
-        step = offset - self._offset
-        self._offset = offset
+        step, self._offset = offset - self._offset, offset
         if abs(step) <= CLOCK_STEP_SECONDS:
             return None
         log.warning("the wall clock was stepped", by_seconds=round(step, 3))
-        for name, interval in self._intervals.items():
-            planned = self.next_run(name)
-            delay = interval if planned is None else planned + step - self._wall()
-            self._apscheduler.modify_job(name, next_run_time=self._time_in(min(max(delay, 0.0), interval)))
         return step
 
     def makes_progress(self, patience: float) -> bool:
         """Whether a job has started within so many seconds, or none was due."""
-        longest = min(self._intervals.values(), default=None)
+        longest = min((job.interval for job in self._jobs.values()), default=None)
         return longest is None or self._monotonic() - self._last_run <= longest + patience
 
-    def _on_event(self, event: JobEvent) -> None:
-        if event.code == EVENT_JOB_ERROR:
+    def take_due(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+        """The jobs whose time has come, in the order in which they were added; what they missed is not made up for."""
+        now = self._monotonic()
+        due = []
+        for name, job in self._jobs.items():
+            if job.due <= now:
+                job.due = max(on_grid(job.due + job.interval, job.interval), on_grid(now + job.interval, job.interval))
+                due.append((name, job.run))
+        return due
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._loop is not None and self._jobs:
+            delay = min(job.due for job in self._jobs.values()) - self._monotonic()
+            self._timer = self._loop.call_later(max(0.0, delay), self._tick)
+
+    def _tick(self) -> None:
+        for name, run in self.take_due():
+            if name in self._running:
+                self._missed(name)
+            else:
+                self._last_run = self._monotonic()
+                self._running[name] = asyncio.create_task(self._run(name, run), name=name)
+        self._set_timer()
+
+    async def _run(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await run()
+        except Exception as error:
             # A job takes care of what it expects to fail; anything else is a defect of ours that must be seen.
-            log.error("a job failed", job=event.job_id, error=repr(event.exception), exc_info=event.exception)
-        else:
-            self._missed(event.job_id)
+            log.error("a job failed", job=name, error=repr(error), exc_info=error)
+        finally:
+            del self._running[name]
+
+
+def on_grid(moment: float, interval: float) -> float:
+    """A moment, moved back to the grid that all jobs of a second or longer share; shorter ones have their own."""
+    return moment - moment % min(GRID_SECONDS, interval)
 
 
 async def every(interval: float, run: Callable[[], Awaitable[None]]) -> None:
     """Run a coroutine at an interval of the monotonic clock until cancelled; slow runs do not stretch the period."""
     loop = asyncio.get_running_loop()
-    due = loop.time()
     while True:
         await run()
-        due = max(due + interval, loop.time())
-        await asyncio.sleep(due - loop.time())
+        now = loop.time()
+        await asyncio.sleep(on_grid(now + interval, interval) - now)

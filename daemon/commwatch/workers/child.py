@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.base import Origin, Source
 from commwatch.workers.sources import SOURCES, load
 from commwatch.workers.wire import (
+    Inbox,
     ProgressMark,
     Reply,
     Request,
@@ -27,7 +29,6 @@ from commwatch.workers.wire import (
     WireReadings,
     WorkerPlan,
     frame,
-    receive_message,
 )
 from commwatch_exporters.snapshot import Series
 
@@ -178,22 +179,26 @@ def main() -> None:
     """Serve until told to stop or until the daemon is gone."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     mark = ProgressMark(int(sys.argv[2]))
-    first = receive_message(connection)
-    if first is None:
+    inbox = Inbox(connection)
+    come = inbox.take(wait=True)
+    if come is None:
         return
-    answerer = _Answerer(msgspec.msgpack.decode(first, type=WorkerPlan), mark)
+    answerer = _Answerer(msgspec.msgpack.decode(come.pop(0), type=WorkerPlan), mark)
     encoder = msgspec.msgpack.Encoder()
     decoder = msgspec.msgpack.Decoder(Request)
     spare_the_garbage_collector()
-    while (message := receive_message(connection)) is not None:
-        request = decoder.decode(message)
-        if not request.collector:
-            answerer.close()
+    waiting: deque[Request] = deque()
+    while come is not None:
+        waiting.extend(map(decoder.decode, come))
+        if any(not request.collector for request in waiting):
+            answerer.close()  # what was asked before is not wanted any more
             return
-        try:
-            connection.sendall(frame(encoder.encode(answerer.answer(request))))
-        except (BrokenPipeError, ConnectionResetError):
-            break
+        if waiting:
+            try:
+                connection.sendall(frame(encoder.encode(answerer.answer(waiting.popleft()))))
+            except (BrokenPipeError, ConnectionResetError):
+                break
+        come = inbox.take(wait=not waiting)
     # The daemon is gone or has given this worker up: leave without another call into a driver.
     os._exit(0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import socket
 import struct
 
@@ -81,6 +82,7 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 
 _LENGTH = struct.Struct("<I")
 _LARGEST_FRAME = 64 * 2**20
+_PART_BYTES = 64 * 2**10
 
 
 def frame(message: bytes) -> bytes:
@@ -107,22 +109,30 @@ def take_frames(buffer: bytearray) -> list[bytes]:
     return messages
 
 
-def receive_message(connection: socket.socket) -> bytes | None:
-    """The next message, waiting for it; None when the other side has closed."""
-    head = _receive_exactly(connection, _LENGTH.size)
-    if head is None:
-        return None
-    return _receive_exactly(connection, _LENGTH.unpack(head)[0])
+class Inbox:
+    """The messages that come over a connection."""
 
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._buffer = bytearray()
+        # A reader that blocks in recv is also woken when the other side takes what was sent; a poller is not.
+        self._readable = select.poll()
+        self._readable.register(connection, select.POLLIN)
 
-def _receive_exactly(connection: socket.socket, count: int) -> bytes | None:
-    parts = bytearray()
-    while len(parts) < count:
-        part = connection.recv(count - len(parts))
-        if not part:
-            return None
-        parts += part
-    return bytes(parts)
+    def take(self, *, wait: bool) -> list[bytes] | None:
+        """The messages that have come; None when the other side has closed.
+
+        Args:
+            wait: for the first one, where there is none.
+        """
+        while not (messages := take_frames(self._buffer)):
+            if not self._readable.poll(None if wait else 0):
+                return []
+            part = self._connection.recv(_PART_BYTES)
+            if not part:
+                return None
+            self._buffer += part
+        return messages
 
 
 class ProgressMark:

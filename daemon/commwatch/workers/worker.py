@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,6 +25,7 @@ Layouts: TypeAlias = "dict[tuple[str, str], Layout]"
 """The layout of the last block by collector and device."""
 
 _LOOKS = 4
+_PART_BYTES = 64 * 2**10
 _REPLIES = msgspec.msgpack.Decoder(Reply)
 
 
@@ -38,8 +41,18 @@ class WorkerEnded(Exception):
     """The worker process ended without being asked to."""
 
 
-class Worker(asyncio.Protocol):
-    """A worker process and the connection to it; serves one request at a time."""
+@dataclass(slots=True)
+class _Asked:
+    """A request that is not answered yet."""
+
+    number: int
+    deadline: float
+    each_device: bool
+    answer: asyncio.Future[Reply]
+
+
+class Worker(asyncio.BufferedProtocol):
+    """A worker process and the connection to it; requests are sent at once and answered one after another."""
 
     def __init__(self, process: subprocess.Popen[bytes], mark: ProgressMark, layouts: Layouts) -> None:
         self.process = process
@@ -50,13 +63,16 @@ class Worker(asyncio.Protocol):
         self.touched = ""
         """The device that the process was touching when its connection ended."""
         self._mark = mark
+        self._part = bytearray(_PART_BYTES)
+        """Received into again and again: a new one each time is mapped and unmapped by the allocator."""
         self._buffer = bytearray()
         self._layouts: Layouts = {}
         self._earlier_layouts = layouts
-        self._turn = asyncio.Lock()
         self._number = 0
-        self._waiting: asyncio.Future[Reply] | None = None
-        self._timer: asyncio.TimerHandle
+        self._asked: deque[_Asked] = deque()
+        """The first is the one that the process works on."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Of the first."""
         self._transport: asyncio.Transport | None = None
         self.ended = False
 
@@ -118,8 +134,7 @@ class Worker(asyncio.Protocol):
             WorkerEnded: the process is gone.
             SourceUnavailable: the source cannot be read at all.
         """
-        async with self._turn:
-            reply = await self._ask(collector, deadline, each_device)
+        reply = await self._ask(collector, deadline, each_device)
         for device in reply.gone:
             self._layouts.pop((collector, device), None)
             self._earlier_layouts.pop((collector, device), None)
@@ -145,39 +160,43 @@ class Worker(asyncio.Protocol):
         self._earlier_layouts[key] = layout
         return layout
 
-    async def _ask(self, collector: str, deadline: float, each_device: bool) -> Reply:
+    def _ask(self, collector: str, deadline: float, each_device: bool) -> asyncio.Future[Reply]:
         if self.ended or self._transport is None:
             raise WorkerEnded
-        loop = asyncio.get_running_loop()
         self._number += 1
-        self._waiting = loop.create_future()
-        # A plain timer: wait_for would cost a task for each request.
-        if each_device:
-            self._look(deadline, None, 0)
-        else:
-            self._timer = loop.call_later(deadline, self._miss)
+        self._asked.append(_Asked(self._number, deadline, each_device, asyncio.get_running_loop().create_future()))
         self._transport.write(frame(msgspec.msgpack.encode(Request(self._number, collector))))
-        try:
-            return await self._waiting
-        finally:
+        if len(self._asked) == 1:
+            self._time_first()
+        return self._asked[-1].answer
+
+    def _time_first(self) -> None:
+        """Give the request that the process works on now its deadline."""
+        if self._timer is not None:
             self._timer.cancel()
-            self._waiting = None
+        first = self._asked[0] if self._asked else None
+        if first is None:
+            self._timer = None
+        elif first.each_device:
+            self._look(first, None, 0)
+        else:
+            # A plain timer: wait_for would cost a task for each request.
+            self._timer = asyncio.get_running_loop().call_later(first.deadline, self._miss)
 
     def _miss(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(WorkerHung(self._mark.get()))
+        if not self._asked[0].answer.done():
+            self._asked[0].answer.set_exception(WorkerHung(self._mark.get()))
 
-    def _look(self, deadline: float, seen: str | None, still: int) -> None:
+    def _look(self, first: _Asked, seen: str | None, still: int) -> None:
         """Look four times in a deadline whether the worker still touches the device that it was seen at."""
-        if self._waiting is None or self._waiting.done():
-            return
         touched = self._mark.get()
         still = still + 1 if touched == seen else 0
         if still == _LOOKS:
             self._miss()
         else:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(deadline / _LOOKS, self._look, deadline, touched, still)
+            self._timer = asyncio.get_running_loop().call_later(
+                first.deadline / _LOOKS, self._look, first, touched, still
+            )
 
     def give_up(self) -> None:
         """Close the connection and leave the process alone: it ends by itself when its call returns."""
@@ -202,13 +221,20 @@ class Worker(asyncio.Protocol):
             await asyncio.sleep(0.01)
         return True
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Where the next part of what the worker sends goes."""
+        return self._part
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Take what the worker sent."""
-        self._buffer += data
+        self._buffer += memoryview(self._part)[:nbytes]
         for message in take_frames(self._buffer):
             reply = _REPLIES.decode(message)
-            if self._waiting is not None and not self._waiting.done() and reply.number == self._number:
-                self._waiting.set_result(reply)
+            if self._asked and reply.number == self._asked[0].number:
+                answer = self._asked.popleft().answer
+                if not answer.done():
+                    answer.set_result(reply)
+                self._time_first()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The process closed its end, or we did."""
@@ -219,8 +245,12 @@ class Worker(asyncio.Protocol):
             self.ended = True
             self.touched = self._mark.get()
             self._mark.close()
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(WorkerEnded())
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._asked:
+            answer = self._asked.popleft().answer
+            if not answer.done():
+                answer.set_exception(WorkerEnded())
 
 
 def _shared(series: tuple[Series, ...]) -> tuple[Series, ...]:
