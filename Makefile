@@ -64,8 +64,8 @@ format: $(BIN)/.dev  ## rewrite to the project's style
 docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/findings/README.md, alerts/rules and grafana/dashboards
 	$(BIN)/python -m commwatch_exporters.documentation
 	$(BIN)/python -m commwatch.generate.finding_pages
-	$(BIN)/python -m commwatch.generate.alert_rules
-	$(BIN)/python -m commwatch.generate.dashboards
+	$(BIN)/commwatch rules --output alerts/rules
+	$(BIN)/commwatch dashboards --output grafana/dashboards
 
 cases: $(BIN)/.dev  ## rehearse the published cases, and write their outputs into docs/cases.md
 	$(BIN)/pytest --quiet --update-golden tests/end_to_end/test_cases.py

@@ -14,10 +14,15 @@ from commwatch import __version__
 from commwatch.config.flags import config_from, settings_parser
 from commwatch.errors import CommwatchError
 
-COMMANDS = (
-    "run", "check_config", "diagnose", "probe", "heatmap", "topology", "score", "healthcheck", "estimate", "inventory",
-    "pause", "resume", "yield_", "simulate", "drill", "top",
-)  # fmt: skip
+GROUPS = {
+    "look": ("top", "score", "topology", "heatmap", "inventory"),
+    "investigate": ("diagnose", "probe", "estimate"),
+    "operate": (
+        "run", "check_config", "healthcheck", "pause", "resume", "yield_", "rules", "dashboards", "assets",
+    ),
+    "rehearse": ("simulate", "drill"),
+}  # fmt: skip
+COMMANDS = tuple(name for group in GROUPS.values() for name in group)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,19 +32,35 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **settings})
 
 
+class _GroupedHelp(argparse.HelpFormatter):
+    """Lists the commands by what they are for."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """Add a flag, or the commands group by group."""
+        if not isinstance(action, argparse._SubParsersAction):
+            super().add_argument(action)
+            return
+        listed = {one.dest: one for one in action._get_subactions()}
+        for title, modules in GROUPS.items():
+            self.start_section(title)
+            self.add_arguments([one for name in modules if (one := listed.get(name.rstrip("_").replace("_", "-")))])
+            self.end_section()
+
+
 def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of the whole command line, or of some commands of it."""
     parser = _Parser(
         prog="commwatch",
         description="Watches the communication between the GPUs of a node and says which part is slow or failing.",
         epilog="example: commwatch run --simulate h100x8, then curl -s localhost:28029/metrics",
+        formatter_class=_GroupedHelp,
     )
     parser.add_argument("--version", action="version", version=f"commwatch {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    settings = settings_parser()
+    subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
+    of_the_daemon, common = settings_parser(listed=True), settings_parser(listed=False)
     for name in commands:
         module = importlib.import_module(f"commwatch.commands.{name}")
-        module.add_parser(subparsers, [settings])
+        module.add_parser(subparsers, [of_the_daemon if name == "run" else common])
     return parser
 
 

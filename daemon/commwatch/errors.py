@@ -9,6 +9,12 @@ class CommwatchError(Exception):
     exit_code = 1
 
 
+class UsageError(CommwatchError):
+    """A command was given what it cannot do."""
+
+    exit_code = 2
+
+
 class ConfigError(CommwatchError):
     """The configuration cannot be used."""
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from commwatch.__main__ import main
 from commwatch.config.assets import asset
-from commwatch.generate import alert_rules
 from support.alertmanager import alertmanager
 from support.handler_server import serving
 from support.prometheus import prometheus, quick_rules
@@ -39,7 +39,7 @@ class _Node(BaseHTTPRequestHandler):
 @pytest.mark.prometheus
 def test_the_examples_of_site_prometheus_and_alertmanager_page_together(tmp_path: Path) -> None:
     """Rules of the site's example, scraped and labelled as in Prometheus', routed as in Alertmanager's: one page."""
-    assert alert_rules.main(["--site", str(ALERTS / "site.example.yml"), "--output", str(tmp_path / "site")]) == 0
+    assert main(["rules", "--site", str(ALERTS / "site.example.yml"), "--output", str(tmp_path / "site")]) == 0
     settings = yaml.safe_load((ALERTS / "prometheus.example.yml").read_text(encoding="utf-8"))
     (job,) = settings["scrape_configs"]
     del job["scrape_timeout"]

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from commwatch.__main__ import main
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import load_thresholds
 from commwatch.generate import alert_rules
 from commwatch_exporters.catalogue import family_of
 from support.passes import in_one_pass
-from support.promtool_cases import judge_cases, read_yaml
+from support.promtool_cases import judge_cases, read_yaml, shipped_groups
 from support.promtool_situations import lacking_situations
 
 ALERTS = asset("alerts")
@@ -107,17 +109,17 @@ def run(*command: str | Path, timeout: float = 120) -> subprocess.CompletedProce
 
 def test_the_rules_are_current() -> None:
     """The committed rules are what the templates and shipped thresholds give."""
-    assert alert_rules.main(["--check"]) == 0
+    assert main(["rules", "--check", "--output", str(ALERTS / "rules")]) == 0
 
 
 def test_an_outdated_rule_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The check fails on a changed, a missing and a superfluous file, and names each."""
-    assert alert_rules.main(["--output", str(tmp_path)]) == 0
+    assert main(["rules", "--output", str(tmp_path)]) == 0
     (tmp_path / "node.yaml").write_text("groups: []\n", encoding="utf-8")
     (tmp_path / "probe.yaml").unlink()
     (tmp_path / "old.yaml").write_text("groups: []\n", encoding="utf-8")
 
-    assert alert_rules.main(["--check", "--output", str(tmp_path)]) == 1
+    assert main(["rules", "--check", "--output", str(tmp_path)]) == 1
 
     named = re.findall(r"(\w+\.yaml) is not current", capsys.readouterr().err)
     assert named == ["node.yaml", "old.yaml", "probe.yaml"]
@@ -128,7 +130,8 @@ def test_own_thresholds_job_and_addresses_reach_the_rules(tmp_path: Path) -> Non
     own = tmp_path / "own.yaml"
     own.write_text("probe_low_bandwidth_streak: {value: 5}\n", encoding="utf-8")
 
-    code = alert_rules.main([
+    code = main([
+        "rules",
         "--thresholds", str(own), "--output", str(tmp_path / "out"),
         "--job", "fabric", "--runbooks", "https://wiki.test/", "--dashboards", "https://panels.test",
     ])  # fmt: skip
@@ -146,12 +149,12 @@ def test_bad_thresholds_are_reported(tmp_path: Path, capsys: pytest.CaptureFixtu
     own = tmp_path / "own.yaml"
     for text, problem in (("nothing: {value: 1}\n", "own.yaml:1"), ("data_stale_seconds: {value: 1.5}\n", "")):
         own.write_text(text, encoding="utf-8")
-        code = alert_rules.main(["--thresholds", str(own), "--output", str(tmp_path / "out")])
+        code = main(["rules", "--thresholds", str(own), "--output", str(tmp_path / "out")])
         assert code == (2 if problem else 0)
         assert problem in capsys.readouterr().err
     own.write_text("daemon_down_for_seconds: {value: 1.5}\n", encoding="utf-8")
 
-    assert alert_rules.main(["--thresholds", str(own), "--output", str(tmp_path / "out")]) == 2
+    assert main(["rules", "--thresholds", str(own), "--output", str(tmp_path / "out")]) == 2
     assert "whole seconds" in capsys.readouterr().err
 
 
@@ -300,3 +303,39 @@ def test_the_prometheus_example_is_valid() -> None:
 
     assert result.returncode == 0, result.stderr
     assert f"{len(RULE_FILES)} rule files found" in result.stdout
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("operator", [False, True])
+def test_all_rules_as_one_document(operator: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a folder they are printed: for Prometheus, or as the object that its operator selects by labels."""
+    assert main(["rules", *(["--operator", "release=kube-prometheus-stack"] if operator else [])]) == 0
+
+    printed = yaml.safe_load(capsys.readouterr().out)
+    if operator:
+        assert (printed["kind"], printed["metadata"]["labels"]) == (
+            "PrometheusRule",
+            {"release": "kube-prometheus-stack"},
+        )
+    groups = printed["spec"]["groups"] if operator else printed["groups"]
+    by_name = {group["name"]: group for group in groups}
+    assert by_name == {group["name"]: group for group in shipped_groups()}
+    assert len(by_name) == len(groups)
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": groups}), encoding="utf-8")
+    assert run("promtool", "check", "rules", file).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--check"], ["--operator", "release"], ["--operator", "a=b", "--output", "new"]]
+)
+def test_rules_with_options_that_do_not_fit(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, exit code 2, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["rules", *arguments]) == 2
+
+    printed = capsys.readouterr()
+    assert (printed.out, len(printed.err.splitlines()), list(tmp_path.iterdir())) == ("", 1, [])

@@ -36,7 +36,7 @@ def no_default_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
-    return settings_parser().parse_args(arguments)
+    return settings_parser(listed=True).parse_args(arguments)
 
 
 def setting(config: Config, steps: tuple[str, str]) -> object:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.generate.dashboards.__main__ import main
+from commwatch.__main__ import main
+from commwatch.config.assets import asset
 from support.dashboards import models
 
 # --- current ---
@@ -15,22 +16,22 @@ from support.dashboards import models
 
 def test_the_dashboards_are_current() -> None:
     """The committed JSON is what the panels and the shipped thresholds give."""
-    assert main(["--check"]) == 0
+    assert main(["dashboards", "--check", "--output", str(asset("grafana/dashboards"))]) == 0
 
 
 def test_an_outdated_dashboard_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A changed, a missing and a superfluous file are named; files of others in the folder are left alone."""
-    assert main(["--output", str(tmp_path)]) == 0
+    assert main(["dashboards", "--output", str(tmp_path)]) == 0
     (tmp_path / "commwatch-node.json").write_text("{}", encoding="utf-8")
     (tmp_path / "commwatch-pairs.json").unlink()
     (tmp_path / "commwatch-old.json").write_text("{}", encoding="utf-8")
     (tmp_path / "own.json").write_text("{}", encoding="utf-8")
 
-    assert main(["--check", "--output", str(tmp_path)]) == 1
+    assert main(["dashboards", "--check", "--output", str(tmp_path)]) == 1
 
     named = re.findall(r"([\w-]+)\.json is not current", capsys.readouterr().err)
     assert named == ["commwatch-node", "commwatch-old", "commwatch-pairs"]
-    assert main(["--output", str(tmp_path)]) == 0
+    assert main(["dashboards", "--output", str(tmp_path)]) == 0
     assert sorted(path.stem for path in tmp_path.iterdir()) == [*sorted(models()), "own"]
 
 
@@ -40,7 +41,7 @@ def test_a_sites_thresholds_and_runbooks_reach_the_panels(tmp_path: Path) -> Non
     site = tmp_path / "site.yml"
     site.write_text("thresholds: own.yaml\nrunbooks: https://wiki.test/\n", encoding="utf-8")
 
-    code = main(["--site", str(site), "--output", str(tmp_path / "out")])
+    code = main(["dashboards", "--site", str(site), "--output", str(tmp_path / "out")])
 
     text = (tmp_path / "out" / "commwatch-node.json").read_text(encoding="utf-8")
     assert code == 0
@@ -54,9 +55,9 @@ def test_a_sites_thresholds_and_runbooks_reach_the_panels(tmp_path: Path) -> Non
 def test_wrong_options_write_nothing(arguments: list[str]) -> None:
     """A site without a folder of its own, and thresholds that cannot be read, are errors."""
     try:
-        code: object = main(arguments)
+        code: object = main(["dashboards", *arguments])
     except SystemExit as error:
         code = error.code
 
     assert code == 2
-    assert main(["--check"]) == 0
+    assert main(["dashboards", "--check", "--output", str(asset("grafana/dashboards"))]) == 0

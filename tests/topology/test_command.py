@@ -224,7 +224,7 @@ import argparse, sys
 from commwatch.commands import topology
 from commwatch.config.flags import config_from, settings_parser
 parser = argparse.ArgumentParser()
-topology.add_parser(parser.add_subparsers(), [settings_parser()])
+topology.add_parser(parser.add_subparsers(), [settings_parser(listed=True)])
 args = parser.parse_args(["topology", *sys.argv[1:]])
 sys.exit(args.run(args, config_from(args)))
 """

@@ -30,7 +30,7 @@ def add_parser(
     parser = subparsers.add_parser(
         "score",
         parents=parents,
-        help="how well the GPUs communicate, from 0 to 1, and what points were lost to",
+        help="how well the GPUs communicate, from 0 to 1, and what reduced it",
         description="Asks the daemon for the communication score: bandwidth, latency, balance and stability, each with "
         "its share and value, and what the lost points went to. It measures nothing. Exit code 0: excellent or good; "
         "1: needs work, or the daemon does not answer; 3: not measured; 4: no daemon runs with this state directory.",

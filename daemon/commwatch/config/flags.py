@@ -57,12 +57,18 @@ def environment_name(flag: str) -> str:
     return f"COMMWATCH_{_destination(flag).upper()}"
 
 
-def settings_parser() -> argparse.ArgumentParser:
-    """A parent parser with the flags that every command takes."""
+def settings_parser(*, listed: bool) -> argparse.ArgumentParser:
+    """A parent parser with the flags that every command takes.
+
+    Args:
+        listed: the help has a line for each; else one for all.
+    """
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group(
         "settings",
-        "each flag also as environment variable, such as COMMWATCH_LOG_LEVEL; flag over environment over file",
+        "each flag also as environment variable, such as COMMWATCH_LOG_LEVEL; flag over environment over file"
+        if listed
+        else "--simulate NODE, --path.state DIRECTORY, --config.file FILE and the others of commwatch run --help",
     )
     group.add_argument(
         "--config.file", dest="config_file", metavar="FILE", type=Path,
@@ -79,6 +85,9 @@ def settings_parser() -> argparse.ArgumentParser:
             help=text,
             action="append" if flag in _LISTS else "store",
         )
+    if not listed:
+        for action in group._group_actions:
+            action.help = argparse.SUPPRESS
     return parser
 
 

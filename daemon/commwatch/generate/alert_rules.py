@@ -7,20 +7,18 @@ lists of the findings' rules, so that alerts and findings look for the same.
 
 from __future__ import annotations
 
-import argparse
+import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Literal
 
 from commwatch.config.assets import asset
-from commwatch.config.thresholds import Thresholds, load_thresholds
-from commwatch.errors import CommwatchError
+from commwatch.config.thresholds import Thresholds
+from commwatch.errors import UsageError
 from commwatch.findings.rules import daemon, jobs, kernel, probe
 from commwatch.generate.limits import limit_words, passed
-from commwatch.generate.site import AlertChange, SiteFile, alerts_about_nodes, changed_rules, read_site_file
+from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules
 from commwatch.jobs.logs.rules import SIDES
 from commwatch.node.xids import meanings
 from commwatch_exporters.state_words import DRIVER_FAULTS
@@ -201,7 +199,7 @@ def render_all(
     thresholds: Thresholds, site: Site, changes: Mapping[str, AlertChange] | None = None, *, core: bool = False
 ) -> dict[str, str]:
     """All rule files by name, ``core`` without the extended set; ``changes`` are those of the site to single alerts."""
-    command = "python -m commwatch.generate.alert_rules"
+    command = "commwatch rules"
     header = f"# Rendered by `{command}` with the thresholds {thresholds.digest}; edit the template.\n"
     keep_firing = format_duration(thresholds.critical_keep_firing_seconds)
     return {
@@ -253,65 +251,27 @@ def _with_fault(template: str) -> str:
     )
 
 
-def _outdated(files: Mapping[Path, str], folder: Path) -> list[Path]:
-    """The files that are missing, differ, or lie among the rules without being one of them."""
-    present = {path for path in (*files, *folder.glob("*.yaml")) if path.exists()}
-    differing = {path for path in present & files.keys() if path.read_text(encoding="utf-8") != files[path]}
-    return sorted((files.keys() ^ present) | differing)
+def one_document(files: Mapping[str, str]) -> str:
+    """All rule files as one."""
+    head = next(iter(files.values())).partition("\n")[0]
+    return "".join((head, "\ngroups:\n", *(text.partition("\ngroups:\n")[2] for text in files.values())))
 
 
-def _site(own: SiteFile, options: argparse.Namespace) -> Site:
-    """The words of the site: of a flag, else of its file, else as shipped."""
-    given = {key: getattr(options, key) for key in ("job", "runbooks", "dashboards") if getattr(options, key)}
-    words = {**own.words, **given}
-    for key in ("runbooks", "dashboards"):
-        if key in words:
-            words[key] = words[key].rstrip("/")
-    return Site(**words)
+def prometheus_rule(files: Mapping[str, str], labels: Sequence[str]) -> str:
+    """All rules as the object of Prometheus' operator.
 
+    Args:
+        labels: its own, as ``NAME=VALUE``.
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the rules, or with ``--check`` say whether they are current; 0 fine, 1 outdated, 2 bad thresholds."""
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False, prog="python -m commwatch.generate.alert_rules", description="Renders the alert rules."
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not current")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: the shipped folder)")
-    parser.add_argument("--site", type=Path, metavar="FILE", help="what your site changes (alerts/site.example.yml)")
-    parser.add_argument("--thresholds", type=Path, metavar="FILE", help="thresholds in place of shipped ones")
-    parser.add_argument(
-        "--set",
-        choices=("core", "extended"),
-        help="core: pages and the tickets that need a hand (default: extended, all)",
-    )
-    parser.add_argument("--job", help=f"job label of the daemons (default: {Site().job})")
-    parser.add_argument("--runbooks", metavar="URL", help="where the runbooks can be read")
-    parser.add_argument("--dashboards", metavar="URL", help="Grafana's address")
-    options = parser.parse_args(arguments)
-    if options.site is not None and options.output is None:
-        parser.error("--site needs --output: the shipped rules stay as they are")
-    if options.set == "core" and options.output is None:
-        parser.error("--set core needs --output: the shipped rules are all")
-    try:
-        own = SiteFile() if options.site is None else read_site_file(options.site, shipped_alerts())
-        thresholds = load_thresholds(options.thresholds or own.thresholds)
-        core = (options.set or own.alert_set) == "core"
-        texts = render_all(thresholds, _site(own, options), own.alerts, core=core)
-    except (CommwatchError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    folder = options.output or asset("alerts") / "rules"
-    files = {folder / name: text for name, text in texts.items()}
-    if options.check:
-        outdated = _outdated(files, folder)
-        for path in outdated:
-            print(f"{path} is not current; run python -m commwatch.generate.alert_rules", file=sys.stderr)
-        return 1 if outdated else 0
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, text in files.items():
-        path.write_text(text, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    Raises:
+        UsageError: a label has no value.
+    """
+    pairs = [label.partition("=") for label in labels]
+    for label, (name, _, value) in zip(labels, pairs, strict=True):
+        if not (name and value):
+            raise UsageError(f"--operator {label}: expected LABEL=VALUE, such as release=kube-prometheus-stack")
+    own = {"labels": {name: value for name, _, value in pairs}} if pairs else {}
+    # JSON is YAML as well; the rules themselves keep their form and remarks.
+    metadata = json.dumps({"name": "commwatch", **own})
+    spec = re.sub(r"^(?=.)", "  ", one_document(files), flags=re.MULTILINE)
+    return f"apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {metadata}\nspec:\n{spec}"

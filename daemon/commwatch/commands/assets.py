@@ -1,0 +1,49 @@
+"""commwatch assets: the files that are shipped beside the program."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from commwatch.config.assets import asset
+from commwatch.config.settings import Config
+from commwatch.errors import UsageError
+from commwatch.views.terminal import json_option, print_json
+
+FOLDERS = ("alerts", "docs", "grafana", "systemd")
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "assets",
+        parents=parents,
+        help="list or copy what is shipped: rules, runbooks, dashboards, unit, documentation",
+        description="Prints where the shipped files are, or copies them into a new folder: alert rules and templates, "
+        "runbooks, Alertmanager and Prometheus examples, dashboards with provisioning, the systemd unit with its "
+        "configuration, and the documentation. Exit code 0; 2: the folder is there already.",
+        epilog="example: commwatch assets --to /etc/commwatch/shipped",
+    )
+    parser.add_argument("--to", type=Path, metavar="DIR", help="copy all of it into this new folder")
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Print or copy the folders."""
+    found = {name: asset(name) for name in FOLDERS}
+    if args.to is not None:
+        if args.to.exists():
+            raise UsageError(f"{args.to} is there already; name a folder that is not, or remove it")
+        for name, path in found.items():
+            shutil.copytree(path, args.to / name, ignore=shutil.ignore_patterns("tests", "__pycache__"))
+        found = {name: args.to / name for name in FOLDERS}
+    if args.json:
+        print_json({name: str(path) for name, path in found.items()})
+    else:
+        for path in found.values():
+            print(path)
+    return 0

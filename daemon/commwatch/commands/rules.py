@@ -1,0 +1,56 @@
+"""commwatch rules: the alert rules for Prometheus, with the site's changes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from commwatch.commands.site_options import read_site, site_options, write_files
+from commwatch.config.settings import Config
+from commwatch.errors import UsageError
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "rules",
+        parents=parents,
+        help="write the alert rules for Prometheus, with what your site changes",
+        description="Writes the alert rules as files into a folder, or as one document to standard output: for "
+        "Prometheus, or as a PrometheusRule for its operator. Exit code 0; 1: --check, and a file is not current; "
+        "2: the site's file or thresholds are wrong.",
+        epilog="example: commwatch rules --site /etc/commwatch/rules.yml --output /etc/prometheus/commwatch",
+    )
+    site_options(parser)
+    parser.add_argument("--dashboards", metavar="URL", help="Grafana's address")
+    parser.add_argument("--job", help="job label of the daemons (default: commwatch)")
+    parser.add_argument(
+        "--set", choices=("core", "extended"),
+        help="core: pages and the tickets that need a hand (default: extended, all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--operator", metavar="LABEL=VALUE", nargs="*",
+        help="print one PrometheusRule, with the labels by which your Prometheus selects it",
+    )  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Write or print the rules."""
+    from commwatch.generate.alert_rules import one_document, prometheus_rule, render_all
+
+    if args.check and args.output is None:
+        raise UsageError("rules: --check needs --output")
+    if args.operator is not None and args.output is not None:
+        raise UsageError("rules: --operator prints one document: redirect it, without --output")
+    site, own, thresholds = read_site(args)
+    try:
+        files = render_all(thresholds, site, own.alerts, core=(args.set or own.alert_set) == "core")
+    except ValueError as error:
+        raise UsageError(f"thresholds: {error}") from error
+    if args.output is not None:
+        return write_files(args.output, files, "*.yaml", check=args.check)
+    sys.stdout.write(one_document(files) if args.operator is None else prometheus_rule(files, args.operator))
+    return 0

@@ -1,0 +1,66 @@
+"""What the commands that render files for a site share: its file, its thresholds, and where the files go."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from commwatch.config.thresholds import Thresholds
+    from commwatch.generate.alert_rules import Site
+    from commwatch.generate.site import SiteFile
+
+
+def site_options(parser: argparse.ArgumentParser) -> None:
+    """Add what both commands take."""
+    parser.add_argument("--output", type=Path, metavar="DIR", help="the folder to write to")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a file is not current")
+    parser.add_argument("--site", type=Path, metavar="FILE", help="what your site changes (alerts/site.example.yml)")
+    parser.add_argument("--thresholds", type=Path, metavar="FILE", help="thresholds in place of the shipped ones")
+    parser.add_argument("--runbooks", metavar="URL", help="where the runbooks can be read")
+
+
+def read_site(args: argparse.Namespace) -> tuple[Site, SiteFile, Thresholds]:
+    """The words of the site, its file, and its thresholds: of a flag, else of the file, else as shipped.
+
+    Raises:
+        ConfigError: the file or the thresholds are wrong.
+    """
+    from commwatch.config.thresholds import load_thresholds
+    from commwatch.generate.alert_rules import Site, shipped_alerts
+    from commwatch.generate.site import SiteFile, read_site_file
+
+    own = SiteFile() if args.site is None else read_site_file(args.site, shipped_alerts())
+    given = {key: value for key in ("job", "runbooks", "dashboards") if (value := getattr(args, key, None))}
+    words = {**own.words, **given}
+    for key in ("runbooks", "dashboards"):
+        if key in words:
+            words[key] = words[key].rstrip("/")
+    return Site(**words), own, load_thresholds(args.thresholds or own.thresholds)
+
+
+def write_files(folder: Path, files: Mapping[str, str], pattern: str, *, check: bool) -> int:
+    """Make a folder hold exactly these files, or with ``check`` say which do not; returns the exit code.
+
+    Args:
+        folder: what else is in it stays.
+        files: texts by name.
+        pattern: of the names of our files; one that is not among ``files`` is not current.
+        check: write nothing.
+    """
+    present = {path.name: path.read_text(encoding="utf-8") for path in folder.glob(pattern)}
+    wrong = sorted(name for name in files.keys() | present.keys() if files.get(name) != present.get(name))
+    if check:
+        for name in wrong:
+            print(f"{folder / name} is not current", file=sys.stderr)
+        return 1 if wrong else 0
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in wrong:
+        if name in files:
+            (folder / name).write_text(files[name], encoding="utf-8")
+        else:
+            (folder / name).unlink()
+    return 0
