@@ -9,7 +9,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 # Hundreds of interpreters start in the tests: the code is compiled once and not in each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test proof prove mutants lint format types check docs cases bench drill soak dashboards clean
+.PHONY: help run demo test proof prove mutants lint format types check docs cases bench drill soak dashboards packages clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ soak: $(BIN)/.dev  ## play a healthy day on every preset, which must tell nothin
 
 dashboards: $(BIN)/.dev  ## ask every query of the dashboards of simulated nodes; writes docs/dashboards.md
 	$(BIN)/python -m benchmarks.dashboard_queries --report docs/dashboards.md
+
+packages: $(BIN)/.dev  ## build the deb and the rpm for this machine's Python into dist/
+	$(BIN)/python packaging/build.py $(ARGS)
 
 check: lint types test  ## all that must pass
 

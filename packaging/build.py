@@ -1,0 +1,231 @@
+"""Builds the deb and the rpm from the checkout: ``python packaging/build.py --output dist``.
+
+Both hold the same tree: an environment of its own under /opt/commwatch for the Python that runs this program, unit,
+user, configuration, man page and completion. Two builds of one commit give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import gzip
+import os
+import platform
+import py_compile
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import manual
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME = "opt/commwatch"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Debian's names."""
+LAUNCHER = f"""#!/{HOME}/bin/python3
+import sys
+
+from commwatch.__main__ import main
+
+sys.exit(main())
+"""
+SHIPPED = (
+    ("systemd/commwatch.yaml", "etc/commwatch/commwatch.yaml"),
+    ("systemd/commwatch.default", "etc/default/commwatch"),
+    ("systemd/commwatch.service", "{units}/commwatch.service"),
+    ("systemd/commwatch.socket", "{units}/commwatch.socket"),
+    ("systemd/commwatch.sysusers.conf", "usr/lib/sysusers.d/commwatch.conf"),
+)
+MAINTAINER = "The commwatch authors <commwatch@localhost>"
+CONFIGURATION = ("/etc/commwatch/commwatch.yaml", "/etc/default/commwatch")
+"""Kept where an administrator has changed them."""
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """Run a program; what it prints.
+
+    Raises:
+        SystemExit: it failed; with what it printed.
+    """
+    done = subprocess.run(
+        [str(word) for word in command],
+        check=False, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment},
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def build_tree(wheel: Path, tree: Path, units: str, epoch: int) -> None:
+    """Lay out what both packages install.
+
+    Args:
+        wheel: of commwatch.
+        tree: stands for the root of the file system.
+        units: where the distribution has its units, without a leading slash.
+        epoch: no file is younger, in seconds since 1970.
+    """
+    home = tree / HOME
+    packages = home / "lib" / f"python{PYTHON}" / "site-packages"
+    run(
+        sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:",
+        "--no-warn-script-location", "--target", packages, f"{wheel}[kubernetes]",
+        PIP_CONSTRAINT=str(ROOT / "constraints.txt"),
+    )  # fmt: skip
+    shutil.rmtree(packages / "bin")
+    for record in packages.glob("*.dist-info/*"):
+        if record.name in ("RECORD", "direct_url.json", "INSTALLER", "REQUESTED"):  # they name this machine's paths
+            record.unlink()
+    compileall.compile_dir(
+        packages, quiet=2, stripdir=str(tree), prependdir="/",
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )  # fmt: skip
+    (home / "bin").mkdir()
+    (home / "bin/python3").symlink_to(f"/usr/bin/python{PYTHON}")
+    (home / "pyvenv.cfg").write_text(f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {PYTHON}\n")
+    (home / "bin/commwatch").write_text(LAUNCHER)
+    (tree / "usr/bin").mkdir(parents=True)
+    (tree / "usr/bin/commwatch").symlink_to(f"/{HOME}/bin/commwatch")
+    for source, target in SHIPPED:
+        file = tree / target.format(units=units)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / source, file)
+    documents = tree / "usr/share/doc/commwatch"
+    documents.mkdir(parents=True)
+    shutil.copy(ROOT / "packaging/copyright", documents / "copyright")
+    for file, text in (
+        (documents / "CHANGELOG.md.gz", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")),
+        (tree / "usr/share/man/man8/commwatch.8.gz", manual.page(epoch)),
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(gzip.compress(text.encode(), mtime=0))
+    completion = tree / "usr/share/bash-completion/completions/commwatch"
+    completion.parent.mkdir(parents=True)
+    completion.write_text(manual.completion(), encoding="utf-8")
+    for path in (tree, *tree.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.parent == home / "bin" else 0o644)
+        os.utime(path, (epoch, epoch), follow_symlinks=False)
+
+
+def build_deb(wheel: Path, version: str, output: Path, epoch: int) -> Path:
+    """Build the package for Debian and Ubuntu whose python3 is ours."""
+    with tempfile.TemporaryDirectory() as name:
+        tree = Path(name) / "tree"
+        build_tree(wheel, tree, "lib/systemd/system", epoch)
+        control, parts = tree / "DEBIAN", ROOT / "packaging/deb"
+        control.mkdir()
+        date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(epoch))
+        entry = (
+            f"commwatch ({version}) unstable; urgency=medium\n\n  * See CHANGELOG.md.gz.\n\n -- {MAINTAINER}  {date}\n"
+        )
+        changelog = tree / "usr/share/doc/commwatch/changelog.gz"
+        changelog.write_bytes(gzip.compress(entry.encode(), mtime=0))
+        overrides = tree / "usr/share/lintian/overrides/commwatch"
+        overrides.parent.mkdir(parents=True)
+        shutil.copy(parts / "lintian-overrides", overrides)
+        size = sum(path.lstat().st_size for path in tree.rglob("*") if path.is_file()) // 1024
+        architecture = ARCHITECTURES[platform.machine()]
+        following = f"{sys.version_info.major}.{sys.version_info.minor + 1}"
+        (control / "control").write_text(
+            (parts / "control").read_text().format(
+                version=version, architecture=architecture, size=size, python=PYTHON, following=following,
+                maintainer=MAINTAINER,
+            )
+        )  # fmt: skip
+        (control / "conffiles").write_text("".join(f"{path}\n" for path in CONFIGURATION))
+        for script in ("postinst", "prerm", "postrm"):
+            shutil.copy(parts / script, control / script)
+            (control / script).chmod(0o755)
+        sums = run(
+            "sh",
+            "-c",
+            f"cd '{tree}' && find . -type f ! -path './DEBIAN/*' -printf '%P\\0' | sort -z | xargs -0 md5sum",
+        )
+        (control / "md5sums").write_text(sums)
+        for path in (
+            changelog,
+            changelog.parent,
+            overrides,
+            overrides.parent,
+            overrides.parent.parent,
+            *control.iterdir(),
+            control,
+            tree,
+        ):
+            os.utime(path, (epoch, epoch))
+            if path.parent != control:
+                path.chmod(0o755 if path.is_dir() else 0o644)
+        package = output / f"commwatch_{version}_{architecture}.deb"
+        run("dpkg-deb", "--root-owner-group", "-Zxz", "--build", tree, package, SOURCE_DATE_EPOCH=str(epoch))
+    return package
+
+
+def build_rpm(wheel: Path, version: str, output: Path, epoch: int) -> Path:
+    """Build the package for distributions with rpm that have our Python as /usr/bin/python3.N."""
+    with tempfile.TemporaryDirectory() as name:
+        tree = Path(name) / "tree"
+        build_tree(wheel, tree, "usr/lib/systemd/system", epoch)
+        files = [
+            f"/{path.relative_to(tree)}" for path in sorted(tree.rglob("*")) if path.is_symlink() or path.is_file()
+        ]
+        listed = [f"%config(noreplace) {path}" if path in CONFIGURATION else f'"{path}"' for path in files]
+        own = [
+            f"/{path.relative_to(tree)}" for path in (tree / HOME, *sorted((tree / HOME).rglob("*"))) if path.is_dir()
+        ]
+        (Path(name) / "files").write_text(
+            "\n".join([*(f'%dir "{path}"' for path in [*own, "/etc/commwatch"]), *listed]) + "\n"
+        )
+        run(
+            "rpmbuild", "-bb", "--quiet", "--target", platform.machine(),
+            "--define", f"_topdir {name}/rpm", "--define", f"tree {tree}", "--define", f"file_list {name}/files",
+            "--define", f"shipped_version {version}", "--define", f"python {PYTHON}",
+            ROOT / "packaging/rpm/commwatch.spec",
+            SOURCE_DATE_EPOCH=str(epoch),
+        )  # fmt: skip
+        built = next(Path(name).glob("rpm/RPMS/*/*.rpm"))
+        return Path(shutil.copy(built, output / built.name))
+
+
+def main() -> int:
+    """Build what is asked for; prints the files."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0] if __doc__ else "",
+        epilog="example: python packaging/build.py --only deb --output dist",
+    )
+    parser.add_argument("--only", choices=["deb", "rpm"], help="default: both")
+    parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="DIR", help="default: dist")
+    parser.add_argument("--version-suffix", default="", help="for a rebuild of the same version, such as +site1")
+    options = parser.parse_args()
+    output = options.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct"))
+    with tempfile.TemporaryDirectory() as folder:
+        run(
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--wheel-dir",
+            folder,
+            ROOT,
+            SOURCE_DATE_EPOCH=str(epoch),
+        )
+        wheel = next(Path(folder).glob("*.whl"))
+        version = wheel.name.split("-")[1] + options.version_suffix
+        builders = {"deb": build_deb, "rpm": build_rpm}
+        for kind, build in builders.items():
+            if options.only in (None, kind):
+                print(build(wheel, version, output, epoch))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
