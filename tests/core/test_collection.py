@@ -407,7 +407,7 @@ def test_a_source_that_is_not_needed_is_not_asked() -> None:
     assert node.nvml.asked == []
     assert node.metric("source_available", "nvml") == 0
     assert node.metric("collector_success", LINKS) is None
-    assert [(event["event"], event["source"]) for event in events] == [("a source is not on this node", "nvml")]
+    assert [(event["event"], event["source"]) for event in events] == [("source not available", "nvml")]
 
     del node.absent["nvml"]
     node.run(LINKS, both())

@@ -121,7 +121,7 @@ class Collection:
         self._instruments.source_available.labels(collector.source).set(0)
         if collector.source not in self._told_absent:
             self._told_absent.add(collector.source)
-            log.info("a source is not on this node", source=collector.source, reason=why)
+            log.info("source not available", source=collector.source, reason=why)
             self._instruments.changed = True
 
     def _keep(self, collector: Collector, collected: Collected, *, source_gone: bool) -> None:

@@ -55,7 +55,7 @@ def _score(score: ScoreStatus | None) -> str:
     shown = "not measured" if score.ratio is None else f"{score.ratio:.2f}"
     parts = "".join([_score_part(part) for part in score.parts])
     losses = "".join([f"<li>{text(loss)}</li>" for loss in score.losses[:_MOST_LOSSES]])
-    lost = f'<p class="lost">Points were lost to</p><ul class="lost">{losses}</ul>' if losses else ""
+    lost = f'<p class="lost">Score reduced by</p><ul class="lost">{losses}</ul>' if losses else ""
     return (
         f'<div class="score"><p><span>Communication score</span> <strong>{shown}</strong></p>'
         f"<dl>{parts}</dl>{lost}</div>"

@@ -60,7 +60,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
     ),
     FindingCode(
         name="probe_wrong_result",
-        title="What arrived was not what was sent",
+        title="Probe found corrupted data",
         severity="critical",
         role="symptom",
         meaning="The check of a probe found elements that differ bit by bit from what they must be. A job on these "

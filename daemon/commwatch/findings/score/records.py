@@ -1,4 +1,4 @@
-"""The records of the communication score: readings, the four parts, the score, and what points were lost to."""
+"""The records of the communication score: readings, the four parts, the score, and what reduced it."""
 
 from __future__ import annotations
 
