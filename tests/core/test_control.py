@@ -15,8 +15,9 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
-from commwatch.state.control import SOCKET_NAME, ControlServer, DaemonAbsent, Handler, ask_daemon
+from commwatch.state.control import SOCKET_NAME, ControlServer, DaemonAbsent, Handler, ask_daemon, of_the_only_daemon
 from support.core import in_loop
 
 
@@ -206,5 +207,31 @@ def test_after_the_stop_nobody_answers(tmp_path: Path) -> None:
             await server.stop()
             with pytest.raises(DaemonAbsent):
                 await ask(tmp_path, "greet")
+
+    in_loop(body)
+
+
+def test_the_only_daemon_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where nothing was named and one simulated node is served, a look goes there, and standard error says so."""
+    real = Config(paths=Paths(state=str(tmp_path)))
+    demo = Config(paths=Paths(state=str(tmp_path)), simulation=Simulation(preset="h100x8"))
+
+    async def found(config: Config) -> Config:
+        return await asyncio.to_thread(of_the_only_daemon, config)
+
+    async def body() -> None:
+        for name in ("simulated-h100x8", "simulated-b200x8", "simulated-gone"):
+            (tmp_path / name).mkdir()
+        assert await found(real) == real
+        async with serving(tmp_path / "simulated-h100x8"):
+            assert await found(real) == demo
+            assert "simulated node h100x8 answers: none of it is real" in capsys.readouterr().err
+            async with serving(tmp_path / "simulated-b200x8"):
+                assert await found(real) == real
+            async with serving(tmp_path):
+                assert await found(real) == real
+            other = Config(paths=Paths(state=str(tmp_path)), simulation=Simulation(preset="b200x8"))
+            assert await found(other) == other
+        assert capsys.readouterr().err == ""
 
     in_loop(body)

@@ -134,8 +134,9 @@ def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> 
     gpus = parse_gpus(args.gpus or "")
     if not args.full_scan:
         from commwatch.diagnosis.known import ask
+        from commwatch.state.control import of_the_only_daemon
 
-        return ask(config, thresholds)
+        return ask(of_the_only_daemon(config), thresholds)
     from commwatch.diagnosis.full_scan import full_scan
     from commwatch.diagnosis.stress_run import stress_seconds
     from commwatch.service.log import configure_logging

@@ -114,8 +114,9 @@ def _matrix(args: argparse.Namespace, config: Config) -> PairMatrix:
     if args.fresh:
         return _fresh(args, config)
     from commwatch.probes.by_hand.pair_history import last_matrix
+    from commwatch.state.control import of_the_only_daemon
 
-    matrix = last_matrix(config)
+    matrix = last_matrix(of_the_only_daemon(config))
     if matrix is None:
         raise NoMatrix(
             "no pair matrix is known: measure one now with commwatch heatmap --fresh, draw a saved one with --from, or "

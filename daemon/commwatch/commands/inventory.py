@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from commwatch.config.settings import Config
-from commwatch.state.control import ask_daemon
+from commwatch.state.control import ask_daemon, of_the_only_daemon
 from commwatch.state.directory import state_path
 from commwatch.views.terminal import json_option, print_json, print_table
 
@@ -32,7 +32,10 @@ def add_parser(
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Ask the daemon and print."""
-    answer = ask_daemon(state_path(config), "inventory-accept" if args.action == "accept" else "inventory")
+    if args.action == "accept":
+        answer = ask_daemon(state_path(config), "inventory-accept")
+    else:
+        answer = ask_daemon(state_path(of_the_only_daemon(config)), "inventory")
     if args.json:
         print_json(answer)
     else:

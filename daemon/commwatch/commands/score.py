@@ -7,7 +7,7 @@ import argparse
 from commwatch.config.settings import Config
 from commwatch.findings.api_documents import ScoreDocument
 from commwatch.findings.score.records import Loss, Part
-from commwatch.state.control import ask_daemon, document_of
+from commwatch.state.control import ask_daemon, document_of, of_the_only_daemon
 from commwatch.state.directory import state_path
 from commwatch.units import format_percent
 from commwatch.views.terminal import json_option, print_json, print_table
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         DaemonAbsent: no daemon runs.
         CommwatchError: it does not answer, or is of another version.
     """
-    answer = ask_daemon(state_path(config), "score", DEADLINE_SECONDS)
+    answer = ask_daemon(state_path(of_the_only_daemon(config)), "score", DEADLINE_SECONDS)
     document = document_of(answer, ScoreDocument)
     if args.json:
         print_json(answer)

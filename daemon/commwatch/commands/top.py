@@ -93,9 +93,10 @@ def _source(args: argparse.Namespace, config: Config) -> Source:
         for option in ("ca_file", "cert_file", "key_file", "user", "password_file"):
             if getattr(args, option):
                 raise WrongUse(f"--{option.replace('_', '-')} is for the endpoint that --url names")
+        from commwatch.state.control import of_the_only_daemon
         from commwatch.views.top.local import LocalDaemon
 
-        return LocalDaemon(config)
+        return LocalDaemon(of_the_only_daemon(config))
     authorization = ""
     if args.user:
         if ":" in args.user:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
+from commwatch.state.directory import state_path
 
 log = structlog.get_logger("commwatch.control")
 
@@ -127,6 +130,35 @@ def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, A
     if "error" in answer:
         raise CommwatchError(f"the daemon says: {answer['error']}")
     return answer
+
+
+def of_the_only_daemon(config: Config) -> Config:
+    """The configuration of the simulated node whose daemon is the only one here, where no node was named.
+
+    For commands that only look: what acts on a node must not act on another one. Standard error says which it is.
+    """
+    state = state_path(config)
+    if config.simulation.preset or _is_served(state):
+        return config
+    served = [path.name.removeprefix("simulated-") for path in state.glob("simulated-*") if _is_served(path)]
+    if len(served) != 1:
+        return config
+    print(
+        f"No daemon of this node runs; that of the simulated node {served[0]} answers: none of it is real.",
+        file=sys.stderr,
+    )
+    return msgspec.structs.replace(config, simulation=msgspec.structs.replace(config.simulation, preset=served[0]))
+
+
+def _is_served(state: Path) -> bool:
+    """Whether a daemon answers there, as far as we may know."""
+    try:
+        ask_daemon(state, "inventory")
+    except DaemonAbsent:
+        return False
+    except CommwatchError:
+        return True  # what is wrong with it is for the question itself to say
+    return True
 
 
 def document_of(answer: dict[str, Any], kind: type[_Document]) -> _Document:
