@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from commwatch.__main__ import COMMANDS, build_parser
+from commwatch.probes.cycle.priority import let_others_go_first
 from commwatch.state.control import ask_daemon
 from commwatch.workers.sources import READERS
 from support.daemon import Daemon, children_of, command, environment, running
@@ -329,3 +330,35 @@ def test_a_command_without_its_daemon_says_so(tmp_path: Path) -> None:
     assert paused.returncode == 4
     assert "no commwatch daemon runs with the state directory" in paused.stdout
     assert "will be paused" in paused.stdout
+
+
+def test_the_daemon_keeps_to_its_cores_and_ranks_have_all(tmp_path: Path) -> None:
+    """Daemon and readers stay on the cores that process.cpus names; the ranks of a probe run where it was started."""
+    all_cores = os.sched_getaffinity(0)
+    core = min(all_cores)
+    config = tmp_path / "own.yaml"
+    config.write_text(f"process: {{cpus: '{core}', nice: 1}}\n", encoding="utf-8")
+    with running(tmp_path, "--simulate", "a10x2", "--config.file", str(config)) as daemon:
+        pids = [daemon.process.pid, *daemon.children()]
+        readers = [pid for pid in pids if b"workers.child" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        assert readers
+        for pid in (daemon.process.pid, *readers):
+            assert os.sched_getaffinity(pid) == {core}
+            assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + 1
+        sleeper = subprocess.Popen(["sleep", "600"])
+        try:
+            os.sched_setaffinity(sleeper.pid, {core})
+            let_others_go_first(sleeper.pid)
+            assert os.sched_getaffinity(sleeper.pid) == all_cores
+        finally:
+            sleeper.kill()
+            sleeper.wait()
+
+
+def test_cores_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    """One line that names the key, and exit code 2."""
+    config = tmp_path / "own.yaml"
+    config.write_text("process: {cpus: '99998'}\n", encoding="utf-8")
+    refused = command("run", "--config.file", str(config), "--path.state", str(tmp_path), "--web.listen-address", "")
+    assert refused.returncode == 2
+    assert "process.cpus: none of 99998 is among" in refused.stderr

@@ -129,6 +129,15 @@ class Log(Section, frozen=True):
     """auto: JSON under systemd or in a pipe, readable on a terminal."""
 
 
+class Process(Section, frozen=True):
+    """What the daemon and its readers take of the node's processor."""
+
+    cpus: Annotated[str, Meta(pattern=r"^(\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*)?$")] = ""
+    """Cores such as 0-1,64: those that no job uses. Ranks of probes keep all that the daemon was started with."""
+    nice: Annotated[int, Meta(ge=0, le=19)] = 0
+    """Added to the nice value that the daemon was started with."""
+
+
 class Simulation(Section, frozen=True):
     """A node that does not exist, in place of the real one."""
 
@@ -369,6 +378,7 @@ class Config(Section, frozen=True):
     textfile: Textfile = field(default_factory=Textfile)
     paths: Paths = field(default_factory=Paths)
     log: Log = field(default_factory=Log)
+    process: Process = field(default_factory=Process)
     simulation: Simulation = field(default_factory=Simulation)
     sources: Sources = field(default_factory=Sources)
     metrics: Metrics = field(default_factory=Metrics)

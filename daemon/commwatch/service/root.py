@@ -20,6 +20,7 @@ from commwatch.diagnosis.health.counts import read_counts
 from commwatch.errors import CommwatchError, StateError
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.service.api import Answers
+from commwatch.service.confinement import confine
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.service.log import configure_logging
@@ -90,6 +91,7 @@ class Service:
         """
         if self._config.simulation.preset:
             find_preset(self._config.simulation.preset)  # before the state directory of such a node is made
+        confine(self._config.process)
         self._state.open()
         try:
             self._handle_signals()
@@ -298,6 +300,7 @@ class Service:
         for old, new, name in (
             (state_path(self._config), state_path(config), "path.state and simulate"),
             (self._config.web, config.web, "web"),
+            (self._config.process, config.process, "process"),
         ):
             if old != new:
                 raise CommwatchError(f"{name} cannot change while the daemon runs; restart it")

@@ -14,10 +14,12 @@ little to start by the deadline on a busy core."""
 _OWN = Path("/proc")
 """Process ids are those of this namespace, whatever procfs shows the node's processes to the daemon."""
 _CAP_SYS_ADMIN = 21
+_CPUS = os.sched_getaffinity(0)
+"""Those that this process was started with, whatever it has kept for itself since."""
 
 
 def let_others_go_first(pid: int, procfs: Path = _OWN) -> None:
-    """Lower the priority of a process that leads a session of its own, until ``go_on``.
+    """Lower the priority of a process that leads a session of its own, until ``go_on``, and give it all cores.
 
     Its nice value weighs it against the processes of its cgroup, or where no cgroup weighs CPU time, of its session:
     Linux shares the CPU among sessions first (autogroups, sched(7)), and a session has a nice value of its own. That
@@ -28,6 +30,8 @@ def let_others_go_first(pid: int, procfs: Path = _OWN) -> None:
         pid: the process. Where it, or what would have to be set, is not there or is refused, nothing happens.
         procfs: another one for tests.
     """
+    with suppress(OSError):
+        os.sched_setaffinity(pid, _CPUS)
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + RANK_NICENESS)
     if _may_set_any_time(procfs):
