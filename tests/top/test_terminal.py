@@ -49,6 +49,10 @@ def test_it_draws_follows_the_window_and_obeys_its_keys(state: Path) -> None:
         assert len(top.written) == paused
         top.press("p?")
         top.shows("q             quit")
+        top.press("\x1b")
+        top.shows("1-8 of")
+        top.press("?")
+        top.shows("q             quit")
 
         top.press("q")
         assert top.end() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, TypeAlias
 
-Key: TypeAlias = Literal["up", "down", "page_up", "page_down", "home", "end", "quit", "pause", "help", "redraw"]
+Key: TypeAlias = Literal["up", "down", "page_up", "page_down", "home", "end", "quit", "pause", "help", "back", "redraw"]
 
 _PLAIN: dict[bytes, Key] = {
     b"q": "quit", b"Q": "quit", b"j": "down", b"k": "up", b" ": "page_down", b"b": "page_up", b"g": "home",
@@ -36,5 +36,6 @@ def keys(data: bytes) -> tuple[list[Key], bytes]:
         if key is not None:
             found.append(key)
     rest = data[place:]
-    # A lone escape is that key: terminals send the whole of a sequence at once.
-    return found, rest if rest != _ESCAPE and len(rest) <= _LONGEST else b""
+    if rest == _ESCAPE:  # that key: terminals send the whole of a sequence at once
+        return [*found, "back"], b""
+    return found, rest if len(rest) <= _LONGEST else b""

@@ -186,6 +186,8 @@ class Live:
             self._draw(True)
         elif key == "help":
             self._place = replace(place, shows_help=not place.shows_help, offset=0)
+        elif key == "back":
+            self._place = replace(place, shows_help=False)
         elif key == "pause":
             self._paused_moment = None if place.is_paused else self._looking.moment()
             self._place = replace(place, is_paused=not place.is_paused)

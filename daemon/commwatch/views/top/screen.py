@@ -20,7 +20,7 @@ HELP = (
     "space, PgDn   a page down; b, PgUp: a page up",
     "g, Home       to the top; G, End: to the end",
     "p             pause: nothing is asked and nothing moves until p again",
-    "?             this page, and back",
+    "?             this page, and back; Esc: back",
     "",
     "Verdict: by the most severe finding. A dash: not read.",
     "Errors: of all links or of the port since they were reset; +N since top was started.",
