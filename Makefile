@@ -66,6 +66,7 @@ docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/findings/RE
 	$(BIN)/python -m commwatch.generate.finding_pages
 	$(BIN)/commwatch rules --output alerts/rules
 	$(BIN)/commwatch dashboards --output grafana/dashboards
+	$(BIN)/python -m commwatch.generate.core_metrics
 
 cases: $(BIN)/.dev  ## rehearse the published cases, and write their outputs into docs/cases.md
 	$(BIN)/pytest --quiet --update-golden tests/end_to_end/test_cases.py

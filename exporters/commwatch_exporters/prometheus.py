@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 
 from prometheus_client.process_collector import ProcessCollector
@@ -79,7 +79,7 @@ class _Families:
         self._layouts: list[Layout] = []
         self._texts: list[Mapping[str, str]] = []
         """Layout and texts of each block of the last snapshot."""
-        self._hidden: Collection[str] = ()
+        self._hidden: frozenset[str] = frozenset()
         self._places: dict[str, list[int]] = {}
         """Which blocks hold series of each family that is shown."""
         self._repeated: frozenset[str] = frozenset()
@@ -90,8 +90,9 @@ class _Families:
         """The lines of all families that have any, in the order of the catalogue."""
         blocks = snapshot.blocks
         layouts = [block.layout for block in blocks]
-        if layouts != self._layouts or snapshot.hidden != self._hidden:
-            self._lay_out(layouts, snapshot.hidden)
+        hidden = snapshot.unexported.union(snapshot.hidden)
+        if layouts != self._layouts or hidden != self._hidden:
+            self._lay_out(layouts, hidden)
             rendered = {family: self._render(blocks, family) for family in self._places}
             self._parts = {family: part for family, part in rendered.items() if part is not None}
         else:
@@ -99,7 +100,7 @@ class _Families:
         self._texts = [block.texts for block in blocks]
         return self._parts
 
-    def _lay_out(self, layouts: list[Layout], hidden: Collection[str]) -> None:
+    def _lay_out(self, layouts: list[Layout], hidden: frozenset[str]) -> None:
         self._layouts, self._hidden = layouts, hidden
         holders: dict[str, list[int]] = {}
         for place, layout in enumerate(layouts):

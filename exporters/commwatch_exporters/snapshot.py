@@ -118,14 +118,18 @@ class Block:
 class Snapshot:
     """All that is known at one moment; every scrape until the next snapshot shares its rendering."""
 
-    __slots__ = ("_families", "blocks", "hidden", "renderings")
+    __slots__ = ("_families", "blocks", "hidden", "renderings", "unexported")
 
-    def __init__(self, blocks: Iterable[Block], hidden: Collection[str] = ()) -> None:
+    def __init__(
+        self, blocks: Iterable[Block], hidden: Collection[str] = (), unexported: frozenset[str] = frozenset()
+    ) -> None:
         """Args:
         hidden: families that are in the blocks and not shown.
+        unexported: families that are not on the metrics page; whoever reads the snapshot itself sees them.
         """
         self.blocks = tuple(blocks)
         self.hidden = hidden
+        self.unexported = unexported
         self.renderings: dict[object, bytes] = {}
         """Finished pages by format and encoding; exporters fill it."""
         self._families: dict[str, list[Block]] | None = None

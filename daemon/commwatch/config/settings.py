@@ -259,8 +259,15 @@ class Sources(Section, frozen=True):
 class Metrics(Section, frozen=True):
     """What is exposed."""
 
+    profile: Literal["core", "standard", "all"] = "standard"
+    """core: what the shipped rules and dashboards ask for; standard: all but ``opt_in``'s; all: these too."""
     opt_in: tuple[str, ...] = ()
     """Metrics to read and expose that are left out otherwise, because they are many series (docs/metrics.md)."""
+
+    @property
+    def asked_for(self) -> frozenset[str]:
+        """Those of ``OPT_IN`` that are read and exposed."""
+        return OPT_IN if self.profile == "all" else frozenset(self.opt_in)
 
     def __post_init__(self) -> None:
         for name in self.opt_in:

@@ -10,13 +10,15 @@ from commwatch_exporters.snapshot import Block, Snapshot
 class Store:
     """Blocks by group (a collector or an analysis) and device; what failed or grew old is gone."""
 
-    def __init__(self, hidden: frozenset[str] = frozenset()) -> None:
+    def __init__(self, hidden: frozenset[str] = frozenset(), unexported: frozenset[str] = frozenset()) -> None:
         """Args:
-        hidden: metric families that are kept for the analysis and not exposed.
+        hidden: metric families that are kept for the analysis and not shown.
+        unexported: those that are shown, but not on the metrics page.
         """
         self.occupants: Mapping[str, tuple[int, ...]] = {}
         """Ids of the processes with a compute context, by PCI address of the GPU; of the last run of nvml_processes."""
         self._hidden = hidden
+        self._unexported = unexported
         self._blocks: dict[str, dict[str, tuple[Block, float]]] = {}
         self._order: list[tuple[dict[str, tuple[Block, float]], str]] | None = None
         """Where each block stands, in the order of the page; None after one has come or gone."""
@@ -86,5 +88,5 @@ class Store:
     def snapshot(self) -> Snapshot:
         """All current blocks; the same object as before while nothing has changed."""
         if self._snapshot is None or self._snapshot[0] != self._version:
-            self._snapshot = (self._version, Snapshot(self._all(), self._hidden))
+            self._snapshot = (self._version, Snapshot(self._all(), self._hidden, self._unexported))
         return self._snapshot[1]

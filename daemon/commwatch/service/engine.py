@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from commwatch.config.metric_profile import unexported
 from commwatch.config.settings import Config, Paths, SourceSection, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
@@ -56,7 +57,7 @@ class Engine:
         scheduler: Timetable,
     ) -> None:
         self.config = config
-        self.store = Store(OPT_IN - set(config.metrics.opt_in))
+        self.store = Store(OPT_IN - config.metrics.asked_for, unexported(config.metrics))
         self._instruments = instruments
         self._scheduler = scheduler
         self._simulation = simulation
@@ -115,7 +116,7 @@ class Engine:
             source_procfs=self._roots.procfs,
             procfs=self._procfs,
             simulation=self._simulation,
-            opt_in=self.config.metrics.opt_in,
+            opt_in=tuple(sorted(self.config.metrics.asked_for)),
             resume=self._order if SETTINGS in sections else lambda: self.pipeline.job_logs.resume,
             rest_when_unavailable=row.holds_driver,
         )
@@ -144,7 +145,7 @@ class Engine:
         ]
 
     def _wanted(self, row: CollectorRow) -> bool:
-        return not row.only_for or not set(row.only_for).isdisjoint(self.config.metrics.opt_in)
+        return not row.only_for or not self.config.metrics.asked_for.isdisjoint(row.only_for)
 
     # --- what the parts ask of each other ---
 
