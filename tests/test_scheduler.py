@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -86,6 +87,18 @@ def test_what_is_due_in_the_same_second_runs_together() -> None:
     assert due_at(scheduler, now, 15.0) == ["each second", "each five", "each second too"]
     assert due_at(scheduler, now, 15.9) == []
     assert due_at(scheduler, now, 16.0) == ["each second", "each second too"]
+
+
+@pytest.mark.parametrize("interval", [0.05, 0.5, 1.9, 2.5, 15.0])
+def test_any_interval_is_kept(interval: float) -> None:
+    """One that is no whole number of seconds has a grid of its own."""
+    now = [10.0]
+    scheduler = Timetable(missed=lambda job: None, monotonic=lambda: now[0])
+    scheduler.add("job", counting([]), interval)
+    runs = [step for step in range(60_000) if due_at(scheduler, now, 10 + step / 1000)]
+
+    assert len(runs) == pytest.approx(60 / interval, abs=1)
+    assert max(later - earlier for earlier, later in pairwise(runs)) <= interval * 1000 + 1
 
 
 def test_what_was_missed_is_not_made_up_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ class Timetable:
         due = []
         for name, job in self._jobs.items():
             if job.due <= now:
-                job.due = max(on_grid(job.due + job.interval, job.interval), on_grid(now + job.interval, job.interval))
+                job.due = on_grid(now + job.interval, job.interval)
                 due.append((name, job.run))
         return due
 
@@ -130,13 +131,14 @@ class Timetable:
             self._timer = self._loop.call_later(max(0.0, delay), self._tick)
 
     def _tick(self) -> None:
-        for name, run in self.take_due():
+        due = self.take_due()
+        self._set_timer()
+        for name, run in due:
             if name in self._running:
                 self._missed(name)
             else:
                 self._last_run = self._monotonic()
                 self._running[name] = asyncio.create_task(self._run(name, run), name=name)
-        self._set_timer()
 
     async def _run(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -149,8 +151,9 @@ class Timetable:
 
 
 def on_grid(moment: float, interval: float) -> float:
-    """A moment, moved back to the grid that all jobs of a second or longer share; shorter ones have their own."""
-    return moment - moment % min(GRID_SECONDS, interval)
+    """A moment, moved back to the grid that all jobs of whole seconds share; any other interval has its own."""
+    grid = interval if interval % GRID_SECONDS else GRID_SECONDS
+    return math.floor(moment / grid + 1e-6) * grid  # what a fraction lacks to a point of the grid is rounding
 
 
 async def every(interval: float, run: Callable[[], Awaitable[None]]) -> None:

@@ -184,8 +184,10 @@ class Worker(asyncio.BufferedProtocol):
             self._timer = asyncio.get_running_loop().call_later(first.deadline, self._miss)
 
     def _miss(self) -> None:
-        if not self._asked[0].answer.done():
-            self._asked[0].answer.set_exception(WorkerHung(self._mark.get()))
+        for asked in self._asked:
+            if not asked.answer.done():  # done: nobody waits for it any more
+                asked.answer.set_exception(WorkerHung(self._mark.get()))
+                return
 
     def _look(self, first: _Asked, seen: str | None, still: int) -> None:
         """Look four times in a deadline whether the worker still touches the device that it was seen at."""

@@ -1,0 +1,156 @@
+"""What a fleet costs its Prometheus: a real one scrapes one simulated daemon under many names, with our rules.
+
+The page is fetched from the daemon every 15 s and served to every name, so that the values move as they do on a node.
+
+Example: python -m benchmarks.fleet --nodes 100 --profile core --set core --seconds 120
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from benchmarks.daemon import ROOT, wait_for_snapshot
+
+INTERVAL_SECONDS = 15
+_PORTS = {"daemon": 28940, "names": 28941, "prometheus": 28942}
+
+
+class Names:
+    """Serves the newest page under any path."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.page = b""
+
+    def take(self, page: bytes) -> None:
+        """Serve this page from now on."""
+        packed = gzip.compress(page, 4)
+        head = (
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Encoding: gzip\r\n"
+            f"Content-Length: {len(packed)}\r\n\r\n"
+        )
+        self.page, self.answer = page, head.encode() + packed
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the requests of one connection."""
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(self.answer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            writer.close()
+
+
+def fetched(port: int, path: str = "/metrics") -> bytes:
+    """What a server answers."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+        return bytes(answer.read())
+
+
+def total(page: str, name: str) -> float:
+    """The sum of a metric's series on Prometheus' own page."""
+    return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", page, re.MULTILINE))
+
+
+def start_prometheus(folder: Path, nodes: int, rules: str) -> subprocess.Popen[bytes]:
+    """Start it on so many names, with a set of our rules."""
+    subprocess.run(
+        [sys.executable, "-m", "commwatch", "rules", "--set", rules, "--output", folder / "rules"],
+        check=True, env=environment(),
+    )  # fmt: skip
+    targets = [
+        {"targets": [f"127.0.0.1:{_PORTS['names']}"], "labels": {"instance": f"node{number}", "cluster": "example"}}
+        for number in range(nodes)
+    ]
+    settings = {
+        "global": {"scrape_interval": f"{INTERVAL_SECONDS}s", "evaluation_interval": f"{INTERVAL_SECONDS}s"},
+        "rule_files": [str(folder / "rules/*.yaml")],
+        "scrape_configs": [{"job_name": "commwatch", "static_configs": targets}],
+    }
+    (folder / "prometheus.yml").write_text(json.dumps(settings))
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(
+            ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
+             f"--web.listen-address=127.0.0.1:{_PORTS['prometheus']}"],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+
+
+async def watch(nodes: int, seconds: int) -> dict[str, float]:
+    """Serve the names, and read from Prometheus what that costs it."""
+    names = Names()
+    names.take(await asyncio.to_thread(fetched, _PORTS["daemon"]))
+    server = await asyncio.start_server(names.serve, "127.0.0.1", _PORTS["names"])
+    begun, found, before = time.monotonic(), "", ""
+    while time.monotonic() - begun < seconds:
+        await asyncio.sleep(INTERVAL_SECONDS)
+        names.take(await asyncio.to_thread(fetched, _PORTS["daemon"]))
+        before, found = found, (await asyncio.to_thread(fetched, _PORTS["prometheus"])).decode()
+    server.close()
+    cpu = total(found, "process_cpu_seconds_total") - total(before, "process_cpu_seconds_total")
+    series = total(found, "prometheus_tsdb_head_series")
+    return {
+        "nodes": nodes,
+        "series_per_node": sum(not line.startswith(b"#") for line in names.page.splitlines()),
+        "page_bytes": len(names.page),
+        "page_bytes_gzip": len(names.answer),
+        "head_series": series,
+        "samples_per_second": series / INTERVAL_SECONDS,
+        "rule_seconds_per_interval": total(found, "prometheus_rule_group_last_duration_seconds"),
+        "cpu_cores": cpu / INTERVAL_SECONDS,
+        "memory_mebibytes": total(found, "process_resident_memory_bytes") / 2**20,
+        "missed_evaluations": total(found, "prometheus_rule_group_iterations_missed_total"),
+    }
+
+
+def environment() -> dict[str, str]:
+    """With which our own programs run from the checkout."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT / "exporters")])}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=100, help="names under which the page is scraped (default 100)")
+    parser.add_argument("--seconds", type=int, default=120, help="how long (default 120)")
+    parser.add_argument("--preset", default="h100x8ndr", help="the simulated node (default h100x8ndr)")
+    parser.add_argument("--profile", default="standard", choices=["core", "standard"], help="metrics.profile")
+    parser.add_argument("--set", default="extended", choices=["core", "extended"], help="which alerts")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "commwatch.yaml").write_text(f"metrics: {{profile: {given.profile}}}\n")
+        daemon = subprocess.Popen(
+            [sys.executable, "-m", "commwatch", "run", "--simulate", given.preset, "--path.state", folder / "state",
+             "--config.file", folder / "commwatch.yaml", "--log.level", "error",
+             "--web.listen-address", f"127.0.0.1:{_PORTS['daemon']}"],
+            env=environment(),
+        )  # fmt: skip
+        try:
+            wait_for_snapshot(_PORTS["daemon"], time.monotonic() + 30)
+            time.sleep(60)  # the first probes
+            prometheus = start_prometheus(folder, given.nodes, given.set)
+            try:
+                for key, value in asyncio.run(watch(given.nodes, given.seconds)).items():
+                    print(f"{key:28} {value:14,.2f}")
+            finally:
+                prometheus.terminate()
+                prometheus.wait()
+        finally:
+            daemon.terminate()
+            daemon.wait()
+
+
+if __name__ == "__main__":
+    main()
