@@ -134,7 +134,7 @@ def test_all_faces_say_one_verdict_in_every_state(tmp_path: Path, monkeypatch: p
     """Healthy, paused, with rules that have not run for long; a fault that was open before is still named."""
     with struck(FAULTS["nvlink_down"], tmp_path, monkeypatch) as daemon:
         findings, daemon.verdict.findings = daemon.verdict.findings, []
-        assert one_verdict(daemon, "OK") == "no finding above information"
+        assert one_verdict(daemon, "OK") == "no warning or critical finding"
         daemon.maintenance = "upgrade"
         assert one_verdict(daemon, "Unknown") == "the daemon is paused (upgrade)"
         daemon.verdict.findings = findings

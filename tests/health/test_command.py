@@ -70,9 +70,9 @@ SLURM = ("--slurm", "--drain")
 def test_a_healthy_node(node: Node, capsys: Output) -> None:
     """One line and 0; nothing is counted, nothing drained."""
     assert node.told(document()) == 0
-    assert capsys.readouterr().out == "OK: no finding above information\n"
+    assert capsys.readouterr().out == "OK: no warning or critical finding\n"
     assert node.told(document(), *SLURM) == 0
-    assert capsys.readouterr().out == "OK: no finding above information; nothing on the drain list\n"
+    assert capsys.readouterr().out == "OK: no warning or critical finding; nothing on the drain list\n"
     assert (node.counts, node.slurm.updates) == ({}, [])
 
 

@@ -156,7 +156,7 @@ def test_for_slurm_a_refusal_is_told_and_changes_nothing(node: Node, capsys: Out
         assert node.check("--slurm", "--fail-closed") == 0
     out = capsys.readouterr().out
     assert out.startswith(
-        "OK: no finding above information; nothing on the drain list; preflight, Warning: 7b: a step of "
+        "OK: no warning or critical finding; nothing on the drain list; preflight, Warning: 7b: a step of "
     )
     with node.saying(findings=document(), snapshot=snapshot(SLOW, 7200)):
         assert node.check("--slurm", "--fail-closed") == 0
@@ -225,7 +225,7 @@ def of(verdict: Word, *, failing_rules: tuple[str, ...] = (), found: bool = Fals
 
 def test_how_the_two_answers_join() -> None:
     """The worse one counts; what was measured counts although a rule fails."""
-    assert (of("OK").verdict, of("OK").reason) == ("OK", "7b: so; no finding above information")
+    assert (of("OK").verdict, of("OK").reason) == ("OK", "7b: so; no warning or critical finding")
     assert (of("Unknown").verdict, of("Unknown").because) == ("Unknown", "no_result")
     assert (of("Warning").verdict, of("Warning").reason) == ("Warning", "7b: so")
     assert of("Warning", found=True).verdict == "Critical"

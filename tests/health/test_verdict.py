@@ -16,7 +16,7 @@ def test_the_word_is_that_of_the_severity(code: str) -> None:
     verdict = verdict_of(report(fault(code)), NOW)
 
     assert (verdict.word, verdict.because) == (WORDS[CODES[code].severity], None)
-    told = "no finding above information" if verdict.word == "OK" else f"{CODES[code].title}: {LINK.words}"
+    told = "no warning or critical finding" if verdict.word == "OK" else f"{CODES[code].title}: {LINK.words}"
     assert verdict.line == told
 
 

@@ -119,7 +119,7 @@ def status(*, faulty: bool = False) -> Status:
         name="node-17",
         simulated="h100x8ndr",
         verdict=VerdictStatus("Critical", f"{_FINDINGS[0].title}: {_FINDINGS[0].part}; and 2 more")
-        if faulty else VerdictStatus("OK", "no finding above information"),
+        if faulty else VerdictStatus("OK", "no warning or critical finding"),
         facts=(Fact("Model", "8 × NVIDIA H100 80GB HBM3"),
                Fact("NVLinks up", f"{143 if faulty else 144} of 144", is_short=faulty),
                Fact("NVIDIA driver, NVML", "580.95.05, 13.580.95.05")),

@@ -93,4 +93,4 @@ def _worth_showing(losses: tuple[Loss, ...]) -> list[Loss]:
 
 def _loss_row(loss: Loss) -> tuple[str, str, str, str]:
     lost = f"{loss.lost:.3f}" if loss.lost else "next"
-    return lost, loss.part, loss.subject, loss.words
+    return lost, loss.heading, loss.subject, loss.words

@@ -26,7 +26,8 @@ _FLAGS: tuple[tuple[str, Steps, str], ...] = (
     (
         "--simulate",
         ("simulation", "preset"),
-        "a simulated node in place of this one: h100x8 (commwatch simulate --list names them) or a file of your own",
+        "a simulated node in place of this one: h100x8 (commwatch simulate --list names them) or a file of your own; "
+        "to ask its daemon, with the same --path.state",
     ),
     ("--simulate.faults", ("simulation", "faults"), "file of faults for the simulated node"),
 )

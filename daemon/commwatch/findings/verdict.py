@@ -112,7 +112,7 @@ def verdict_of(report: Report, now: float, max_age: float = LOOK_SECONDS) -> Ver
         return Verdict("Unknown", line, "not_read")
     if not report.has_gpus:
         return Verdict("Unknown", "no GPU is known on this node", "no_gpu")
-    return Verdict("OK", "no finding above information")
+    return Verdict("OK", "no warning or critical finding")
 
 
 def _doubt(report: Report, now: float, max_age: float) -> tuple[Because, str] | None:

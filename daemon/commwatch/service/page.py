@@ -139,7 +139,7 @@ def _titled(said: FindingRecord | CauseRecord) -> str:
 
 
 def _score(score: Score) -> ScoreStatus:
-    losses = [f"{one.part}: {one.subject}, {one.words}" for one in score.losses if one.lost >= _LOSS_SHOWN_FROM]
+    losses = [f"{one.heading}: {one.subject}, {one.words}" for one in score.losses if one.lost >= _LOSS_SHOWN_FROM]
     return ScoreStatus(score.ratio, score.word, [ScorePart(one.name, one.ratio) for one in score.parts], losses)
 
 

@@ -114,7 +114,8 @@ def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, A
             connection.sendall(msgspec.json.encode(operation) + b"\n")
             line = b"".join(_received(connection, time.monotonic() + timeout))
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
-        raise DaemonAbsent(f"no commwatch daemon runs with the state directory {state}") from error
+        hint = "the --path.state of its daemon goes with --simulate NODE where that is simulated"
+        raise DaemonAbsent(f"no commwatch daemon runs with the state directory {state}; {hint}") from error
     except PermissionError as error:
         raise CommwatchError(
             f"{state / SOCKET_NAME}: {error.strerror}; run this as root or as the daemon's user"

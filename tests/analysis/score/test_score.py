@@ -180,7 +180,7 @@ def test_a_critical_finding_keeps_the_score_below_good() -> None:
     assert capped.word == "needs work"
     assert capped.ratio == pytest.approx(0.693)
     [loss] = capped.losses
-    assert (loss.part, loss.subject) == ("cap", "mlx5_0 port 1 (mlx5_0/1)")
+    assert (loss.part, loss.heading, loss.subject) == ("cap", "held below good", "mlx5_0 port 1 (mlx5_0/1)")
     assert loss.lost == pytest.approx(0.307)
     assert warned.word == "excellent"
     assert "cap" not in [one.part for one in low.losses]

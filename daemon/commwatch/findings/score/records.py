@@ -68,6 +68,11 @@ class Loss(msgspec.Struct, frozen=True):
     subject: str
     words: str
 
+    @property
+    def heading(self) -> str:
+        """The part as an operator reads it."""
+        return "held below good" if self.part == "cap" else self.part
+
 
 class Score(msgspec.Struct, frozen=True):
     """The communication score of one moment."""
