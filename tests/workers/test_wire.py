@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.workers.wire import ProgressMark, frame, take_frames
+from commwatch.workers.wire import Inbox, ProgressMark, frame, take_frames
 
 
 @given(st.lists(st.binary(max_size=300)), st.integers(1, 64))
@@ -43,3 +45,12 @@ def test_the_mark_tells_the_last_device() -> None:
         assert mark.get() == ""
     finally:
         mark.close()
+
+
+def test_a_connection_that_is_closed_with_a_reply_unread_has_ended() -> None:
+    """The kernel calls that a reset; a worker that was given up on ends without an error in the log."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.sendall(b"a reply")
+        theirs.close()
+        assert Inbox(ours).take(wait=True) is None

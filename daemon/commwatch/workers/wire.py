@@ -128,7 +128,10 @@ class Inbox:
         while not (messages := take_frames(self._buffer)):
             if not self._readable.poll(None if wait else 0):
                 return []
-            part = self._connection.recv(_PART_BYTES)
+            try:
+                part = self._connection.recv(_PART_BYTES)
+            except ConnectionResetError:  # closed with a reply of ours unread
+                return None
             if not part:
                 return None
             self._buffer += part
