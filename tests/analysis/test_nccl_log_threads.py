@@ -1,0 +1,138 @@
+"""What commwatch diagnose --log says to the wordings of public threads; half of them were kept aside from the rules.
+
+``nccl_log_threads/KIND.log`` holds a case behind each line ``=== THREAD[:LETTER] CATEGORY[,CATEGORY...] NAMED``: the
+thread, what an expert names from the thread as the cause (the first one is the best answer, the others are defensible,
+``none`` for a log of a job that goes on), and the host, address or rank that the text itself names as the culprit, or
+``-``. Hosts, paths and numbers are others than in the thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from commwatch.commands.diagnose_log import LogIncident, answer_from
+from commwatch.jobs.logs.rules import Category
+
+THREADS = Path(__file__).parent / "nccl_log_threads"
+NOTHING = "none"
+HALVES = ("tune", "aside")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An excerpt and what is expected of it."""
+
+    kind: str
+    name: str
+    expected: tuple[str, ...]
+    named: str
+    text: str
+
+    @property
+    def half(self) -> str:
+        """By a sum over the thread, which nobody chose."""
+        thread = self.name.partition(":")[0]
+        return HALVES[hashlib.sha256(thread.encode()).digest()[0] % 2]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was said to a case."""
+
+    case: Case
+    first: LogIncident | None
+
+    @property
+    def said(self) -> str:
+        """The category of the first culprit."""
+        return self.first.category if self.first is not None else NOTHING
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it is the best answer or a defensible one."""
+        return self.said in self.case.expected
+
+    @property
+    def is_wrong_and_certain(self) -> bool:
+        """Whether something else is named as the cause without a doubt."""
+        return not self.is_right and self.first is not None and self.first.certain and self.said != "other"
+
+    @property
+    def is_clear_over_dead(self) -> bool:
+        """Whether a job that died is said to have no errors."""
+        return self.said == NOTHING and self.case.expected != (NOTHING,)
+
+    @property
+    def names_the_culprit(self) -> bool:
+        """Whether host, address or rank that the text names is among those said."""
+        return self.first is not None and self.case.named in named_by(self.first)
+
+
+def named_by(incident: LogIncident) -> tuple[str, ...]:
+    """Hosts and ranks that are said."""
+    return (*incident.hosts, *incident.ranks)
+
+
+def cases() -> list[Case]:
+    """All, in the order of the files."""
+    found = []
+    for file in sorted(THREADS.glob("*.log")):
+        parts = re.split(r"^=== (\S+) (\S+) (\S+)\n", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for name, expected, named, text in zip(*(parts[at::4] for at in range(1, 5)), strict=True):
+            found.append(Case(file.stem, name, tuple(expected.split(",")), named, text))
+    return found
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
+    file = tmp_path_factory.mktemp("threads") / "job.log"
+    found = []
+    for case in cases():
+        file.write_text(case.text, encoding="utf-8")
+        incidents = answer_from([str(file)]).incidents
+        found.append(Verdict(case, incidents[0] if incidents else None))
+    return found
+
+
+def score(verdicts: list[Verdict]) -> Mapping[str, str]:
+    """Of each kind of text and of all: best and defensible answers, of how many."""
+    kinds = sorted({one.case.kind for one in verdicts})
+    rows = {kind: [one for one in verdicts if one.case.kind == kind] for kind in kinds} | {"all": verdicts}
+    return {
+        kind: f"{sum(one.said == one.case.expected[0] for one in row)} best, {sum(one.is_right for one in row)} right "
+        f"of {len(row)}; {sum(one.is_wrong_and_certain for one in row)} certain and wrong, "
+        f"{sum(one.is_clear_over_dead for one in row)} dead and clear"
+        for kind, row in rows.items()
+    }
+
+
+def test_there_are_enough_threads() -> None:
+    """At least 150, each once, with categories that exist, and a good part of them in each half."""
+    found = cases()
+
+    assert len(found) >= 150
+    assert len({case.name for case in found}) == len(found)
+    assert {one for case in found for one in case.expected} <= {*get_args(Category), NOTHING, *NOT_YET}
+    assert min(sum(case.half == half for case in found) for half in HALVES) > len(found) / 3
+
+
+NOT_YET = ("killed", "cancelled", "shm_gone")
+"""Categories that an expert names and the rules do not know."""
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_the_score_of_each_half(half: str, verdicts: list[Verdict]) -> None:
+    """Printed by kind of text with ``pytest -s``."""
+    of_half = [one for one in verdicts if one.case.half == half]
+    print(half)
+    for kind, row in score(of_half).items():
+        print(f"  {kind:10} {row}")
+    named = [one for one in of_half if one.case.named != "-"]
+    print(f"  culprit named: {sum(one.names_the_culprit for one in named)} of {len(named)}")
