@@ -15,6 +15,7 @@ from commwatch.jobs.logs.lines import (
     find_in_line,
     find_in_text,
     find_in_warning,
+    find_sign,
     first_culprit,
     parse_line,
     setting_of,
@@ -138,7 +139,13 @@ WARNINGS: tuple[tuple[Category, str], ...] = (
         "ib_retry",
         "NET/IBP:Got completion from peer 7.6.13.83<36315> with status=12 opcode=32698 len=32696 vendor err 129",
     ),
-    ("shm", "Error while attaching to shared memory segment /dev/shm/nccl- (size 192814336), error: No such file or"),
+    (
+        "shm_gone",
+        "Error while attaching to shared memory segment /dev/shm/nccl- (size 192814336), error: No such file or",
+    ),
+    ("ib_setup", "NET/OFI Unable to register memory (type = 2) for device 0. RC: -22, Error: Invalid argument"),
+    ("mismatch", "Mismatched collective detected, please check your collective calls at and around rank 39."),
+    ("usage", "Bootstrap Root : rank 1 of 8 ranks has already checked in"),
     ("p2p", "Cuda failure 'peer access is not supported between these two devices'"),
     ("usage", "AllReduce : invalid root 9 (root should be in the 0..1 range)"),
     ("usage", "AllReduce : sendbuff allocated on device 1 mismatchs with NCCL device 0"),
@@ -185,8 +192,16 @@ MESSAGES_OF_TORCH: tuple[tuple[Category, str], ...] = (
     ("crash", "3: ValueError: expected 4 columns"),
     ("crash", "AssertionError"),
     ("oom", "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=42.batch"),
-    ("crash", "/usr/bin/entrypoint.sh: line 8:     1 Killed python -m train"),
-    ("crash", "  traceback : Signal 9 (SIGKILL) received by PID 36071"),
+    ("killed", "/usr/bin/entrypoint.sh: line 8:     1 Killed python -m train"),
+    ("killed", "  traceback : Signal 9 (SIGKILL) received by PID 36071"),
+    ("killed", "[ERROR] [launch.py:321:sigkill_handler] ['python', '-u', 'train.py'] exits with return code = -9"),
+    ("crash", "api.py:882] failed (exitcode: -11) local_rank: 0 (pid: 33042) of binary: /usr/bin/python3"),
+    ("cancelled", "slurmstepd: error: *** STEP 41.0 ON n3 CANCELLED AT 2026-04-20T09:09:37 DUE TO TIME LIMIT ***"),
+    ("cancelled", "torch.distributed.elastic.multiprocessing.api.SignalException: Process 8665 got signal: 1"),
+    ("cuda", "[14328.198504] NVRM: Xid (PCI:0000:0a:00): 79, GPU has fallen off the bus"),
+    ("cuda", "amdgpu 0000:dd:00.0: amdgpu: GPU reset begin!"),
+    ("timeout", "DistBackendError: [4] is setting up NCCL communicator: store->get('0') got error: Socket Timeout"),
+    ("socket", "RuntimeError: Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.cc:144] no error"),
     (
         "cuda",
         "NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, unhandled cuda error, NCCL version 2.21.5",
@@ -265,6 +280,18 @@ def test_no_line_that_says_something_is_passed_over() -> None:
     assert {line.decode() for _, line in found} == set(telling)
     assert all(data[start : start + len(line)] == line for start, line in found)
     assert [start for start, _ in found] == sorted(start for start, _ in found)
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank3]: ", "worker-1: ", "[trainer0|0]:"])
+def test_the_line_after_last_error_belongs_to_it(prefix: str) -> None:
+    """An error of torch carries NCCL's last warning, without what stands before a warning in NCCL's own log."""
+    data = (
+        f"step 1\n{prefix}Last error:\n{prefix}Failed to bind NVLink SHARP (NVLS) memory of size 20\nstep 2\n".encode()
+    )
+    (one,) = telling_lines(data)
+
+    assert find_in_line(one[1].decode()) == Finding("nvls")
+    assert find_in_line(f"{prefix}Last error:\n{prefix}what no rule knows") is None
 
 
 def test_every_category_has_a_line_here_and_a_side() -> None:
@@ -366,6 +393,7 @@ PRECEDENCES: tuple[tuple[Category, tuple[Category, ...]], ...] = (
     ("nvls", ("socket", "nvls", "p2p")),
     ("socket", ("shm", "socket")),
     ("oom", ("oom", "ib_retry", "socket")),
+    ("timeout", ("timeout", "cancelled", "teardown")),
     ("crash", ("timeout", "crash", "socket", "ib_retry")),
     ("ib_retry", ("ib_retry", "socket", "crash")),
     ("ib_async", ("crash", "ib_async", "ib_retry")),
@@ -387,9 +415,53 @@ def test_the_likelier_cause_comes_first(first: Category, seen: tuple[Category, .
 
 def test_only_what_came_before_the_connections_broke_can_have_broken_them() -> None:
     """A status that says nothing is no ending, and an ending without broken connections is told by rank as usual."""
-    assert first_culprit([Finding("crash", False), Finding("socket")]) == "socket"
-    assert first_culprit([Finding("crash", False), Finding("timeout")]) == "crash"
+    assert first_culprit([Finding("killed", False), Finding("socket")]) == "socket"
+    assert first_culprit([Finding("killed", False), Finding("timeout")]) == "killed"
+    assert first_culprit([Finding("cancelled"), Finding("socket")]) == "cancelled"
     assert first_culprit([Finding("oom"), Finding("cuda")]) == "cuda"
+
+
+def test_a_general_refusal_of_cuda_comes_after_what_names_the_feature() -> None:
+    """CUDA's 800 beside a line about MNNVL or NVLS is no fault of the GPU; by itself it stays one, uncertain."""
+    refused = find_in_line(OLD + "Cuda failure 800 'operation not permitted'")
+
+    assert refused == Finding("cuda", certain=False)
+    for text, category in (
+        ("MNNVL (cliqueSize 8) is available but not working", "mnnvl"),
+        ("NVLS: multicast x", "nvls"),
+    ):
+        other = find_in_line(OLD + text)
+        assert other is not None
+        assert first_culprit([refused, other]) == category
+    assert first_culprit([refused]) == "cuda"
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["misc/socket.cc:71 ", "[0] misc/socket.cc:71 ", "register_mr_buffers:544 ", "f(unsigned long, uint16_t):12 "],
+)
+def test_a_source_file_is_no_host(prefix: str) -> None:
+    """Nor a function of a plugin or the end of a declaration: without host, process and thread a line names none."""
+    parsed = parse_line(f"{prefix}NCCL WARN Call to recv failed")
+
+    assert parsed is not None
+    assert (parsed.host, parsed.pid) == ("", None)
+
+
+def test_a_sign_of_an_end_is_no_error_by_itself() -> None:
+    """A job that goes on may write it too: what follows a log must not count it."""
+    for line in (
+        "Traceback (most recent call last):",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        "srun: error: n3: task 0: Exited with exit code 1",
+        "[W socket.cpp:752] [c10d] The client socket has failed to connect to [node0]:29500 (errno: 111 - refused).",
+    ):
+        sign = find_sign(line)
+        assert find_in_line(line) is None
+        assert sign is not None
+        assert not sign.certain
+    for line in ORDINARY:
+        assert find_sign(line) is None, line
 
 
 def test_nothing_seen_is_no_culprit() -> None:

@@ -145,3 +145,58 @@ def test_every_category_has_words() -> None:
     for happened, next_step in WORDS.values():
         assert happened.endswith(".")
         assert next_step.endswith(".")
+
+
+def gave_up(rank: int, number: int, call: str, group: str) -> Told:
+    line = f"{group}Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType={call})"
+    event = event_in_line(line, 2026)
+    assert event is not None
+    return Told(event, "job.log", rank + 1)
+
+
+@pytest.mark.parametrize(("group", "certain"), [("[PG ID 1 PG GUID 1 ", True), ("[", False)])
+def test_different_calls_under_one_number_are_a_mismatch(group: str, certain: bool) -> None:
+    """BROADCAST of one rank against ALLREDUCE of another; certain only where both name the same process group."""
+    (chapter,) = tell([[gave_up(0, 7, "BROADCAST", group), gave_up(1, 7, "ALLREDUCE", group)]])
+
+    assert (chapter.culprit.event.category, chapter.culprit.event.certain) == ("mismatch", certain)
+
+
+def test_calls_of_other_numbers_groups_or_of_one_rank_are_no_mismatch() -> None:
+    """Each process group counts its own calls."""
+    for other in (
+        gave_up(1, 8, "ALLREDUCE", "[PG ID 1 PG GUID 1 "),
+        gave_up(1, 7, "ALLREDUCE", "[PG ID 2 PG GUID 2 "),
+        gave_up(0, 7, "ALLREDUCE", "[PG ID 1 PG GUID 1 "),
+        gave_up(1, 7, "BROADCAST", "[PG ID 1 PG GUID 1 "),
+    ):
+        (chapter,) = tell([[gave_up(0, 7, "BROADCAST", "[PG ID 1 PG GUID 1 "), other]])
+        assert chapter.culprit.event.category == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (
+            "n1:4:7 [0] a.cc:1 NCCL WARN NET/IB: Got completion from peer 10.2.0.5<332> with status=12 opcode=1",
+            "10.2.0.5",
+        ),
+        ("n1:4:7 [0] a.cc:1 NCCL WARN socketProgress: Connection closed by remote peer node2<42830>", "node2"),
+        ("n1:4:7 [0] a.cc:1 NCCL WARN Connect to 10.8.1.112<21724> failed : Connection refused", "10.8.1.112"),
+        ("x [../gloo/transport/tcp/pair.cc:598] Connection closed by peer [18.25.6.31]:28048", "18.25.6.31"),
+        (
+            "DistNetworkError: The client socket has timed out after 60000ms while trying to connect to (n9, 29500).",
+            "n9",
+        ),
+        ("mpirun noticed that process rank 1 with PID 2 on node n7 exited on signal 9 (Killed).", "n7"),
+        ("Root Cause:\n  host      : n3\n  exitcode  : -9 (pid: 14750)", "n3"),
+        ("The client socket has timed out after 60000ms while trying to connect to (localhost, 29500).", ""),
+        ("CUDA error: an illegal memory access in f(uint16_t) at a.cpp:12", ""),
+    ],
+)
+def test_who_a_text_names_is_read(line: str, named: str) -> None:
+    """The other end of a connection, or where a process ended; this host itself is nobody."""
+    event = event_in_line(line, 2026)
+
+    assert event is not None
+    assert event.named == named

@@ -51,7 +51,7 @@ def test_the_first_cause_is_said_in_plain_words(log: Path, capsys: pytest.Captur
         "",
         "What happened first, 2026-03-02 12:00:01: An RDMA transfer was given up, because the other end never "
         "answered.",
-        f"  {log}:4, host node7",
+        f"  {log}:4, host node7, names 10.2.0.5",
         "    transport/net_ib.cc:2453 NCCL WARN NET/IB: Got completion from peer 10.2.0.5<33092> with status=12 "
         "opcode=129 len=524288 vendor err 129",
         "  lines beside ib_retry (1): timeout 3",
@@ -111,6 +111,50 @@ def test_a_log_without_trouble_is_said_to_be_one(log: Path, capsys: pytest.Captu
     code, out = printed(capsys, log)
     assert code == 0
     assert "NCCL_DEBUG=WARN" in out
+
+
+def test_a_job_that_died_without_a_reason_is_not_clear(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The unknown is called unknown; where any line names more, signs of an end are not asked."""
+    end = "Traceback (most recent call last):\nsrun: error: n3: task 0: Exited with exit code 1\n"
+    log.write_text(end)
+    code, out = printed(capsys, log)
+
+    assert code == 1
+    assert "nothing here says why" in out
+    assert "side: unknown" in out
+    log.write_text(end + JOB)
+    (incident,) = answer_from([str(log)]).incidents
+    assert incident.counts == {"ib_retry": 1, "timeout": 3}
+
+
+def test_two_versions_of_nccl_are_seen(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are named, and blamed where nothing else is; without trouble they are no error."""
+    versions = "NCCL version 2.18.3+cuda12.2\nNCCL version 2.20.5+cuda12.4\n"
+    log.write_text(versions)
+    code, out = printed(capsys, log)
+    assert code == 0
+    assert "versions of NCCL that wrote here: 2.18.3, 2.20.5; all ranks need the same one" in out
+
+    log.write_text(versions + TIMEOUT.format(rank=0))
+    (incident,) = answer_from([str(log)]).incidents
+    assert (incident.category, incident.side, incident.certain) == ("version", "config", False)
+    assert incident.counts == {"version": 2, "timeout": 1}
+    log.write_text(versions + JOB)
+    assert answer_from([str(log)]).incidents[0].category == "ib_retry"
+
+
+def test_a_job_on_amd_is_not_sent_to_an_xid(log: Path) -> None:
+    """The kernel writes none there."""
+    failure = "node7:41:77 [0] {file}:9 NCCL WARN {failure} failure 719 'unspecified launch failure'\n"
+    log.write_text(failure.format(file="/src/rccl/hipify/src/enqueue.cc", failure="HIP"))
+    (amd,) = answer_from([str(log)]).incidents
+    log.write_text(failure.format(file="enqueue.cc", failure="Cuda"))
+    (nvidia,) = answer_from([str(log)]).incidents
+
+    assert (amd.category, nvidia.category) == ("cuda", "cuda")
+    assert "amdgpu" in amd.next_step
+    assert "Xid" not in amd.next_step
+    assert "Xid" in nvidia.next_step
 
 
 def test_the_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +13,6 @@ from commwatch.lines import printable
 from commwatch.views.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
-    from commwatch.jobs.logs.reading import ReadLog
     from commwatch.jobs.logs.story import Chapter
     from commwatch.lines import Line
 
@@ -62,6 +61,8 @@ class LogIncident(msgspec.Struct, frozen=True):
     """Hosts that told of the likeliest cause; empty where the lines name none."""
     ranks: tuple[str, ...]
     """So for ranks."""
+    named: tuple[str, ...]
+    """Hosts or addresses that these lines name as the other end, or as where a process ended."""
     silent_ranks: tuple[str, ...]
     """Where ranks gave up waiting: the few others up to the highest rank that did."""
     counts: dict[str, int]
@@ -75,6 +76,8 @@ class LogAnswer(msgspec.Struct, frozen=True):
     logs: tuple[LogRead, ...]
     of_nccl: bool
     """Whether any line is NCCL's own."""
+    versions: tuple[str, ...]
+    """Of NCCL, as it writes them itself."""
     incidents: tuple[LogIncident, ...]
     """The first one first."""
 
@@ -113,25 +116,48 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
         logs = read_logs(names)
     except OSError as error:
         raise LogUnreadable(f"{error.filename or 'the log'}: {error.strerror}; name logs that can be read") from error
+    if not any(log.told for log in logs):
+        for log in logs:
+            log.told = log.signs
     read = tuple(LogRead(printable(log.name), log.lines, len(log.told), log.is_cut) for log in logs)
-    chapters = tell(log.told for log in logs)
-    return LogAnswer(SCHEMA, read, _has_nccl(logs), tuple(_incident(chapter) for chapter in chapters))
+    of_amd = any(log.of_amd for log in logs)
+    versions = tuple(sorted({version for log in logs for version in log.versions}))
+    incidents = [_incident(chapter, of_amd) for chapter in tell(log.told for log in logs)]
+    if incidents and len(versions) > 1 and incidents[0].side in {"symptom", "unknown"}:
+        incidents[0] = _of_versions(incidents[0], len(versions))
+    return LogAnswer(SCHEMA, read, any(log.of_nccl for log in logs), versions, tuple(incidents))
 
 
-def _has_nccl(logs: Iterable[ReadLog]) -> bool:
-    return any(log.of_nccl for log in logs)
-
-
-def _incident(chapter: Chapter) -> LogIncident:
+def _of_versions(incident: LogIncident, number: int) -> LogIncident:
+    """Trouble without a cause, in logs that several versions of NCCL wrote."""
     from commwatch.jobs.logs.rules import SIDES
     from commwatch.jobs.logs.words import WORDS
 
+    return msgspec.structs.replace(
+        incident,
+        category="version",
+        side=SIDES["version"],
+        certain=False,
+        happened=WORDS["version"].happened,
+        next_step=WORDS["version"].next_step,
+        counts={"version": number} | incident.counts,
+    )
+
+
+def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
+    from commwatch.jobs.logs.rules import SIDES
+    from commwatch.jobs.logs.words import AMD, UNKNOWN_END, WORDS
+
     culprit = chapter.culprit
-    event, words = culprit.event, WORDS[culprit.event.category]
+    event, words, side = culprit.event, WORDS[culprit.event.category], SIDES[culprit.event.category]
+    if event.category == "crash" and not event.certain:
+        words, side = UNKNOWN_END, "unknown"
+    elif event.category == "cuda" and of_amd:
+        words = AMD
     ranks = chapter.ranks(event.category)
     return LogIncident(
         category=event.category,
-        side=SIDES[event.category],
+        side=side,
         certain=event.certain,
         happened=words.happened,
         next_step=words.next_step,
@@ -141,6 +167,7 @@ def _incident(chapter: Chapter) -> LogIncident:
         began=culprit.since if event.time is not None else None,
         hosts=chapter.hosts(event.category),
         ranks=ranks,
+        named=chapter.named(event.category),
         silent_ranks=_silent(ranks) if event.category == "timeout" else (),
         counts={str(category): number for category, number in chapter.counts.items()},
     )
@@ -161,6 +188,10 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
     for log in answer.logs:
         if log.is_cut:
             yield [(f"{log.name}: read up to line {log.lines:,} only; so much of it is trouble", "")]
+    if len(answer.versions) > 1:
+        yield [
+            (f"versions of NCCL that wrote here: {', '.join(answer.versions)}; all ranks need the same one", "yellow")
+        ]
     if not answer.incidents:
         yield [("No errors found.", "green")]
         if not answer.of_nccl:
@@ -201,6 +232,8 @@ def _where(incident: LogIncident) -> str:
         parts.append(printable(f"host {_few(incident.hosts)}"))
     if incident.ranks:
         parts.append(f"{'ranks' if len(incident.ranks) > 1 else 'rank'} {_few(incident.ranks)}")
+    if incident.named:
+        parts.append(printable(f"names {_few(incident.named)}"))
     return ", ".join(parts)
 
 

@@ -64,7 +64,7 @@ def test_each_category_is_told_as_what_it_is(category: str) -> None:
     elif sides[category] in ("config", "program"):
         assert codes == ["nccl_job_errors"]
     else:
-        assert category in ("other", "ib_flush", "teardown")
+        assert category in ("other", "ib_flush", "cancelled", "teardown")
         assert codes == []
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from commwatch.jobs.logs.lines import find_in_line, parse_line
+from commwatch.jobs.logs.lines import Finding, find_in_line, parse_line
 from commwatch.jobs.logs.rules import Category
 
 LONGEST_TEXT = 300
@@ -21,6 +22,23 @@ _RANKS = (
     re.compile(r"\b[Rr]ank[ :]{1,8}(\d{1,6})\b"),
     re.compile(r"^(\d{1,6}): "),
 )
+_NAMED = tuple(
+    re.compile(rule, re.MULTILINE)
+    for rule in (
+        r"(?:from|remote|NET/Socket : )\s?peer ([\w.:%-]{1,255})<\d",
+        r"[Cc]onnect(?:ing)? to ([\w.:%-]{1,255})<\d|\brecv from ([\w.:%-]{1,255})<\d",
+        r"gloo/transport/.{0,200}?\[(\d[\d.]{6,15}|[\da-f:]{2,39})\]:\d",
+        r"remote=\[(?:::ffff:)?([\w.:-]{1,255})\]:\d|connect to \[(?:::ffff:)?([\w.:-]{1,255})\]:\d",
+        r"connect to \(([\w.:-]{1,255}), \d|to host ([\w.-]{1,255}):\d",
+        r"^\s{0,8}(?:host|ip) {0,8}: (\S{1,255})$|on node (\S{1,255}) exited on signal",
+        r"srun: error: ([\w.-]{1,255}): tasks? |\*\*\* (?:JOB|STEP) \S{1,40} ON ([\w.-]{1,255}) ",
+        r"and address: ([\w.:-]{1,255}) and node name|Node IP: ([\w.:-]{1,255}),",
+        r"\(ID: \w{1,64}, IP: ([\w.:-]{1,255})\)",
+    )
+)
+"""What a text names as the other end of a connection, or as where a process ended."""
+_HERE = frozenset({"localhost", "0.0.0.0", "127.0.0.1", "::1"})  # noqa: S104 - not bound to
+_WORK = re.compile(r"(?:\[PG ID (\d{1,6}) .{0,80}?)?WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _HCA = re.compile(r"\bhca (\w{1,32})(?!\S)", re.ASCII)
 """Of completions with an error: the RDMA device of the writer."""
 _WAITED = re.compile(r"ran for (\d{1,12}) milliseconds|wait timeout after (\d{1,12}) ?ms")
@@ -46,28 +64,49 @@ class LogEvent:
     """Seconds for which a call had been waiting, where a time-out says so."""
     hca: str = ""
     """RDMA device of the writer; empty where none is named."""
+    named: str = ""
+    """Host or address of the other end, or of the process that ended, where the text names it."""
+    work: tuple[str, str, str] | None = None
+    """Of a call that gave up: process group (empty where none is named), its number in it, and what was called."""
 
 
-def event_in_line(line: str, year: int) -> LogEvent | None:
+def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = find_in_line) -> LogEvent | None:
     """What a line of a job's log says; None for a line that says nothing of trouble.
 
     Args:
-        line: of the log, without its end.
+        line: of the log, without its end; see ``rules.GOES_ON``.
         year: of lines that name none.
+        find: what it says.
     """
-    if (found := find_in_line(line)) is None:
+    if (found := find(line)) is None:
         return None
     head = line[:_LOOKED_AT]
     rank = next((match[1] for rule in _RANKS if (match := rule.search(head)) is not None), "")
     time, waited = time_of(head, year), _waited(head)
+    named = next((one for rule in _NAMED for one in _groups(rule.search(head)) if one not in _HERE), "")
     if (parsed := parse_line(line)) is None:
-        return LogEvent(found.category, found.certain, head.strip()[:LONGEST_TEXT], "", rank, None, None, time, waited)
+        text = " ".join(head.split())[:LONGEST_TEXT]
+        work = _WORK.search(head)
+        called = (work[1] or "", work[2], work[3]) if work is not None else None
+        return LogEvent(
+            found.category, found.certain, text, "", rank, None, None, time, waited, named=named, work=called
+        )
     source = f"{parsed.source} " if parsed.source else ""
     text = f"{source}NCCL {parsed.level} {parsed.message}"[:LONGEST_TEXT]
     hca = _HCA.search(head)
     device = parsed.device if parsed.device is not None and 0 <= parsed.device < 1024 else None
     return LogEvent(
-        found.category, found.certain, text, parsed.host, rank, parsed.pid, device, time, waited, hca[1] if hca else ""
+        found.category,
+        found.certain,
+        text,
+        parsed.host,
+        rank,
+        parsed.pid,
+        device,
+        time,
+        waited,
+        hca[1] if hca else "",
+        named,
     )
 
 
@@ -93,3 +132,7 @@ def time_of(line: str, year: int) -> float | None:
 def _waited(line: str) -> float | None:
     match = _WAITED.search(line)
     return None if match is None else int(match[1] or match[2]) / 1000
+
+
+def _groups(match: re.Match[str] | None) -> tuple[str, ...]:
+    return () if match is None else tuple(group for group in match.groups() if group)

@@ -15,13 +15,16 @@ from commwatch.jobs.logs.rules import (
     COMPLETIONS,
     CONTEXT,
     ENDINGS,
+    GOES_ON,
     HARMLESS,
     HINTS,
     MESSAGES,
     PRECEDENCE,
     SEVERED,
     SIDES,
+    SIGNS,
     TORCH,
+    VAGUE,
     Category,
 )
 
@@ -35,9 +38,12 @@ _MOST_LINES = 400
 
 _MARK = re.compile(r"NCCL (WARN|INFO|DIAG|TRACE|CALL) ")
 _PREFIX = re.compile(
-    r"(?:\[(?P<timestamp>[\d:. T-]{8,32})\] )?(?P<host>[^\s:\[\]]{1,255}):(?P<pid>\d{1,10})(?::(?P<tid>\d{1,10}))?"
+    r"(?:\[(?P<timestamp>[\d:. T-]{8,32})\] )?(?P<host>[^\s:\[\]()<>,=/]{1,255})"
+    r":(?P<pid>\d{1,10})(?::(?P<tid>\d{1,10}))?"
     r"(?: \[(?P<device>-?\d{1,10})\])?(?: (?P<source>[^\s:]{1,128}:\d{1,6}))?(?: \((?P<function>[^)]{0,128})\))? $"
 )
+_SOURCE = re.compile(r"(?:^|\s)(?P<source>[^\s:()]{1,128}:\d{1,6})(?: \([^)]{0,128}\))? $")
+_LAST_ERROR = re.compile(r"Last error:[\s]{0,80}(?:\[[\w|]{1,40}\]:|\S{1,80}: )?\s{0,80}(.{1,1024})")
 _COMPLETION = re.compile(r"(?:Got completion|CQE) .{0,200}?(?:error|status)[ =](?:\w{1,40}\(|\(\w{1,40}\))?(\d{1,3})\b")
 _SETTING = re.compile(
     r"^(?:NET/\w{1,24} ?: )?(NCCL_[A-Z0-9_]{1,64}) set (?:by environment to (\S.{0,511})|to (\S{1,511}))$"
@@ -82,8 +88,10 @@ def parse_line(line: str) -> LogLine | None:
         return None
     message = line[mark.end() : mark.end() + _LONGEST_MESSAGE].rstrip()
     prefix = _PREFIX.search(line[max(0, mark.start() - _LONGEST_PREFIX) : mark.start()])
-    if prefix is None:
-        return LogLine(mark[1], message)
+    if prefix is None or (mark[1] == "WARN" and prefix["tid"] is None and prefix["device"] is None):
+        # Without a process before it: NCCL's file and line, or the function of a plugin.
+        source = _SOURCE.search(line[max(0, mark.start() - _LONGEST_PREFIX) : mark.start()])
+        return LogLine(mark[1], message, source=source["source"] if source is not None else "")
     device = prefix["device"]
     return LogLine(
         level=mark[1],
@@ -97,28 +105,51 @@ def parse_line(line: str) -> LogLine | None:
 
 
 def find_in_line(line: str) -> Finding | None:
-    """What a line of a job's log says: a warning of NCCL, or a message of torch about NCCL; None for all else."""
+    """What a line of a job's log says: a warning of NCCL, or a message of torch, a launcher or the kernel; else None.
+
+    The line after ``Last error:`` belongs to it: it is NCCL's last warning without its prefix.
+    """
     if (parsed := parse_line(line)) is None:
-        return _torch_finding(line[:_LONGEST_LINE])
+        return _last_error(line[:_LONGEST_LINE]) or _by_table(TORCH, line[:_LONGEST_LINE])
     return find_in_warning(parsed) if parsed.level == "WARN" else None
 
 
-def telling_lines(data: bytes) -> list[tuple[int, bytes]]:
+def find_sign(line: str) -> Finding | None:
+    """Whether a line is a sign that a job ended or never began; see ``rules.SIGNS``."""
+    return _by_table(SIGNS, line[:_LONGEST_LINE]) if parse_line(line) is None else None
+
+
+def _last_error(line: str) -> Finding | None:
+    if "Last error:" not in line or (found := _LAST_ERROR.search(line)) is None or HARMLESS.search(found[1]):
+        return None
+    category = _category_of_message(found[1])
+    # Without NCCL's file and line a failure of CUDA may be one of multicast or peer access: see ``CONTEXT``.
+    return None if category is None else Finding(category, category != "cuda")
+
+
+def telling_lines(data: bytes, hints: Iterable[bytes] = HINTS) -> list[tuple[int, bytes]]:
     """The lines that ``find_in_line`` may find something in, each with where it begins.
 
     Args:
         data: of a log; lines end with a line feed, or with a carriage return as those of progress bars do.
+        hints: what such lines hold.
     """
     if b"\r" in data:
-        data = data.replace(b"\r", b"\n")
+        data = data.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
     found: dict[int, bytes] = {}
-    for hint in HINTS:
+    for hint in hints:
         at = data.find(hint)
         while at >= 0:
-            start, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
-            end = len(data) if end < 0 else end
-            found[start] = data[start : min(end, start + _LONGEST_LINE)]
-            at = data.find(hint, end)
+            start, end = data.rfind(b"\n", 0, at) + 1, at
+            for _ in range(1 + GOES_ON.get(hint, 0)):
+                end = data.find(b"\n", end + 1)
+                if end < 0:
+                    end = len(data)
+                    break
+            line = data[start : min(end, start + _LONGEST_LINE)]
+            if len(line) > len(found.get(start, b"")):
+                found[start] = line
+            at = data.find(hint, max(end, at + 1))
     return sorted(found.items())
 
 
@@ -130,7 +161,7 @@ def find_in_warning(warning: LogLine) -> Finding | None:
     for source, text, category in CONTEXT:
         if source in warning.source and text in warning.message:
             return Finding(category)
-    return Finding(_category_of_message(warning.message) or "other")
+    return Finding(_category_of_message(warning.message) or "other", VAGUE.search(warning.message) is None)
 
 
 def find_in_text(text: str) -> Iterator[Finding]:
@@ -165,9 +196,11 @@ def first_culprit(findings: Iterable[Finding]) -> Category | None:
 def _rank(finding: Finding) -> int:
     """Smaller is likelier to be the cause."""
     if SIDES[finding.category] == "symptom":
-        return _AFTER_CAUSES + (4 if finding.category == "teardown" else 3)
+        return _AFTER_CAUSES + (5 if finding.category == "teardown" else 3 if finding.certain else 4)
     if finding.category == "other":
-        return _AFTER_CAUSES + (2 if finding.certain else 5)
+        return _AFTER_CAUSES + (2 if finding.certain else 6)
+    if finding.category == "crash" and not finding.certain:
+        return _AFTER_CAUSES + 7
     return _RANKS[finding.category] if finding.certain else _AFTER_CAUSES + 1
 
 
@@ -177,8 +210,8 @@ def _category_of_message(message: str) -> Category | None:
     return next((category for category, rule in MESSAGES if rule.search(message)), None)
 
 
-def _torch_finding(line: str) -> Finding | None:
-    return next((Finding(category, certain) for category, certain, rule in TORCH if rule.search(line)), None)
+def _by_table(table: Iterable[tuple[Category, bool, re.Pattern[str]]], line: str) -> Finding | None:
+    return next((Finding(category, certain) for category, certain, rule in table if rule.search(line)), None)
 
 
 def setting_of(message: str) -> tuple[str, str] | None:

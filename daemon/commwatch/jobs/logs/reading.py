@@ -11,8 +11,9 @@ from typing import BinaryIO
 
 from commwatch.jobs.logs.event import event_in_line, time_of
 from commwatch.jobs.logs.files import LogFile, find_logs
-from commwatch.jobs.logs.lines import telling_lines
+from commwatch.jobs.logs.lines import find_sign, telling_lines
 from commwatch.jobs.logs.lines_of_file import LONGEST_LINE, whole_lines
+from commwatch.jobs.logs.rules import HINTS, SIGN_HINTS
 from commwatch.jobs.logs.story import Told
 
 MOST_LOGS = 512
@@ -21,6 +22,8 @@ MOST_TOLD = 5000
 _LOOKED_BACK = 20
 """Lines before one without a time of its own that are asked for theirs."""
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
+_VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
+_AMD = re.compile(rb"HIP failure|HIP error|hipify|hipIpc|amdgpu|AMD Instinct|RCCL|rccl|ROCm|rocm")
 _PIECE_BYTES = 16 * LONGEST_LINE
 STANDARD_INPUT = "-"
 
@@ -37,6 +40,12 @@ class ReadLog:
     """Whether the rest was not read, because so many lines tell of trouble."""
     of_nccl: bool = False
     """Whether any line is NCCL's."""
+    of_amd: bool = False
+    """Whether a line is of AMD's driver or libraries."""
+    signs: list[Told] = field(default_factory=list)
+    """Signs of an end, which are asked where no log tells anything; see ``rules.SIGNS``."""
+    versions: set[str] = field(default_factory=set)
+    """Of NCCL, as it writes them itself."""
 
 
 def read_logs(names: Iterable[str]) -> list[ReadLog]:
@@ -108,14 +117,19 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
 def _take(log: ReadLog, body: bytes, year: int) -> None:
     """Add what some lines tell; ``log.lines`` stand before them."""
     log.of_nccl = log.of_nccl or b" NCCL INFO " in body or b" NCCL WARN " in body or b"NCCL version" in body
+    log.of_amd = log.of_amd or _AMD.search(body) is not None
+    log.versions |= {version.decode() for version in _VERSION.findall(body)}
     flat = body.replace(b"\r", b"\n")
     number, counted = log.lines + 1, 0
-    for start, line in telling_lines(body):
+    for start, line in telling_lines(body, HINTS + SIGN_HINTS):
         number, counted = number + body.count(b"\n", counted, start), start
-        event = event_in_line(line.decode(errors="replace"), year)
+        text, into = line.decode(errors="replace"), log.told
+        event = event_in_line(text, year)
+        if event is None and len(log.signs) < MOST_TOLD:
+            event, into = event_in_line(text, year, find_sign), log.signs
         if event is not None:
             before = _time_before(flat, start, year) if event.time is None else None
-            log.told.append(Told(event, log.name, number, before))
+            into.append(Told(event, log.name, number, before))
             if len(log.told) > MOST_TOLD:
                 return
 

@@ -121,6 +121,11 @@ class Chapter:
         """Hosts that told of a category, by name."""
         return tuple(sorted({one.event.host for one in self.told if one.event.category == category and one.event.host}))
 
+    def named(self, category: Category) -> tuple[str, ...]:
+        """Hosts and addresses that lines of a category name, the first one first."""
+        found = (one.event.named for one in self.told if one.event.category == category)
+        return tuple(dict.fromkeys(name for name in found if name))
+
 
 def tell(logs: Iterable[Sequence[Told]]) -> list[Chapter]:
     """The trouble of a job in chapters, the first one first.
@@ -132,7 +137,7 @@ def tell(logs: Iterable[Sequence[Told]]) -> list[Chapter]:
         logs: what each file tells, in the order of its lines. Times of all are held to be of one clock and zone.
     """
     dated = [list(_dated(log)) for log in logs]
-    told = [one for log in dated for one in log]
+    told = _compared([one for log in dated for one in log])
     if all(one.since is not None for one in told):
         told.sort(key=lambda one: one.since or 0.0)
     chapters: list[Chapter] = []
@@ -154,3 +159,22 @@ def _dated(log: Sequence[Told]) -> Iterator[Told]:
         else:
             last = one.time
             yield one
+
+
+def _compared(told: Sequence[Told]) -> list[Told]:
+    """The same lines; calls that gave up are a mismatch where ranks made different ones under one number.
+
+    Without the name of the process group this is not certain, since each group has numbers of its own.
+    """
+    calls: dict[tuple[str, str], dict[str, set[str]]] = {}
+    for one in told:
+        if one.event.work is not None:
+            group, number, call = one.event.work
+            calls.setdefault((group, number), {}).setdefault(call, set()).add(one.event.rank)
+    odd = {key for key, ranks in calls.items() if len(ranks) > 1 and len(set().union(*ranks.values())) > 1}
+    return [
+        replace(one, event=replace(one.event, category="mismatch", certain=bool(one.event.work[0])))
+        if one.event.work is not None and one.event.work[:2] in odd
+        else one
+        for one in told
+    ]

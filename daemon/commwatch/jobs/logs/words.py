@@ -17,12 +17,15 @@ class Words(NamedTuple):
 
 
 WORDS: Mapping[Category, Words] = {
-    "cuda": Words("A call of CUDA failed on a GPU.",
+    "cuda": Words("A GPU failed, or a call of CUDA on it.",
                   "Look for an Xid of that GPU in the kernel log; without one the program itself is to blame."),
     "oom": Words("A process had no memory left, on its GPU or on the host.",
                  "Lower batch or sequence length, or give the job more; look who else holds memory on that GPU."),
     "crash": Words("A process of the job ended by itself; all others lost it.",
                    "Read what that process wrote before this line: the fault is in the program or its data."),
+    "killed": Words("A process of the job was killed from outside, most often because memory of host or job ran out.",
+                    "Look for oom-kill in the kernel log and at the job's limit of memory; without one, somebody or "
+                    "the launcher ended it."),
     "ib_async": Words("An RDMA adapter reported an event of its own: its link, a queue or its addresses changed.",
                       "Look at link, cable and switch port of that adapter, and at the kernel log."),
     "ib_retry": Words("An RDMA transfer was given up, because the other end never answered.",
@@ -35,10 +38,11 @@ WORDS: Mapping[Category, Words] = {
     "ib_remote_access": Words("The peer refused an RDMA transfer.",
                               "Look at the peer that is named: it failed before, or did not register its memory."),
     "ib_setup": Words("A connection over RDMA could not be set up.",
-                      "Look at NCCL_IB_GID_INDEX, routes between the ports, and the limit of locked memory."),
+                      "Look at NCCL_IB_GID_INDEX, routes between the ports, the limit of locked memory, and on EFA at "
+                      "the version of libfabric and the security group."),
     "ib_other": Words("An RDMA transfer failed with an error that has no usual cause.",
                       "Look at the adapter's counters and at the kernel log of both ends."),
-    "nvls": Words("Multicast in the NVSwitches (NVLS) could not be set up.",
+    "nvls": Words("Multicast in the NVSwitches (NVLS) could not be set up, or an NVSwitch failed.",
                   "Look at the fabric manager and its log; NCCL_NVLS_ENABLE=0 goes without it."),
     "mnnvl": Words("NVLink between nodes does not work.",
                    "Look at IMEX: its service, its channels and its list of nodes."),
@@ -50,7 +54,10 @@ WORDS: Mapping[Category, Words] = {
                           "Correct NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY."),
     "shm": Words("Shared memory of the host or container is too small.",
                  "Give the container more /dev/shm (docker --shm-size, an emptyDir of medium Memory)."),
-    "version": Words("Processes of the job use different versions of NCCL.",
+    "shm_gone": Words("A segment of shared memory that another process of the job had made is not there.",
+                      "Look whether that process ended first, and whether all share one /dev/shm (one container, or "
+                      "--ipc=host)."),
+    "version": Words("Versions of NCCL in this job do not go together.",
                      "Use one image and one environment for all ranks."),
     "dup_gpu": Words("Two ranks use the same GPU.",
                      "Look at CUDA_VISIBLE_DEVICES and at how the program chooses its device."),
@@ -68,6 +75,17 @@ WORDS: Mapping[Category, Words] = {
                     "Look at the logs of the other ranks: one of them ended first."),
     "timeout": Words("Processes waited in vain for others.",
                      "Look at the logs of the ranks that do not tell of it: the one that never came has the cause."),
+    "cancelled": Words("The job was ended by the scheduler or by hand: its time was over, or it had to make room.",
+                       "Look at what the scheduler says of the job; a job that hung before has earlier lines of it."),
     "teardown": Words("The job was being taken down; something had failed before.",
                       "Look for the cause in the logs of the other ranks."),
 }  # fmt: skip
+
+UNKNOWN_END = Words("A process of the job ended with an error, or never began; nothing here says why.",
+                    "Read what that process wrote before this line, and the logs of the other ranks.")  # fmt: skip
+"""Of a ``crash`` that only a status tells of."""
+
+AMD = Words("A GPU failed, or a call of HIP on it.",
+            "Look for amdgpu in the kernel log (ring timeout, GPU reset, RAS); without a line of it the program itself "
+            "is to blame.")  # fmt: skip
+"""Of ``cuda`` in a log of AMD's."""
