@@ -150,7 +150,7 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
 
     culprit = chapter.culprit
     event, words, side = culprit.event, WORDS[culprit.event.category], SIDES[culprit.event.category]
-    if event.category == "crash" and not event.certain:
+    if event.category in {"crash", "other"} and not event.certain:
         words, side = UNKNOWN_END, "unknown"
     elif event.category == "cuda" and of_amd:
         words = AMD

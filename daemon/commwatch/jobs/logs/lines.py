@@ -198,9 +198,9 @@ def _rank(finding: Finding) -> int:
     if SIDES[finding.category] == "symptom":
         return _AFTER_CAUSES + (5 if finding.category == "teardown" else 3 if finding.certain else 4)
     if finding.category == "other":
-        return _AFTER_CAUSES + (2 if finding.certain else 6)
+        return _AFTER_CAUSES + (2 if finding.certain else 7)
     if finding.category == "crash" and not finding.certain:
-        return _AFTER_CAUSES + 7
+        return _AFTER_CAUSES + 6
     return _RANKS[finding.category] if finding.certain else _AFTER_CAUSES + 1
 
 

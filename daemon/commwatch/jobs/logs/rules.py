@@ -170,6 +170,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("cuda", True, r"amdgpu: sq_intr: error"),
     ("nvls", True, r"nvswitch\d{0,3}: SXid \(.{1,80}\bFatal"),
     ("ib_setup", True, r"infiniband \S{1,40}: Failed to |Failed to modify QP to "),
+    ("ib_other", True, r"\bmlx[45]: .{0,120}got completion with error"),
     ("ib_other", True, r"libfabric:.{0,80}:efa:cq:.{0,120}\berr: \d"),
     ("ib_setup", True, r"WARN: Function: .{0,120}NET/OFI .{0,200}RC: -\d"),
     ("socket", True, r"include/socket\.h:\d{1,5} WARN (?:Call to|Connect|Socket)"),
@@ -181,6 +182,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("timeout", True, r"got (?:error|exception): (?:Socket )?Timeout|Timeout waiting for key|\bSocket Timeout$"),
     ("timeout", True, r"waitForInput: .{0,300}(?:timed out after \d|likely a timeout)"),
     ("timeout", True, r"The client socket has timed out after \d|monitoredBarrier.{0,200}(?:timeout|failed to pass)"),
+    ("timeout", True, r"\bheartbeat timeout\. This indicates"),
     ("timeout", True, r"\b[Pp]eer (?:timeout|not responding)\b|\b[Gg]roup not ready\b|connection attempt timed out"),
     ("teardown", True, r"[Hh]eartbeat monitor timed out|watchdog got stuck|\"should dump\" flag"),
     ("teardown", True, r"(?:recvValue|recvBytes|sendBytes) failed on SocketImpl|NCCL communicator was aborted"),
@@ -229,8 +231,14 @@ _SIGNS: tuple[tuple[Category, str], ...] = (
     ("crash", r"[Ee]xit(?:ed with)? (?:exit )?code:? {1,6}[1-9]|non-zero (?:exit )?(?:code|status)|exit status [1-9]"),
     ("crash", r"ActorDiedError|RayActorError|RayTaskError|worker died or was killed|worker process has died"),
     ("crash", r"EngineCore failed to start|[Gg]ot fatal signal|sigquit from a child|core dumped"),
+    ("crash", r"\*\*\* (?:Process received signal|Aborted at)|catches a failure signal|(?:Container|Pod) failed"),
     ("crash", r"^.{0,2000}\bterminate called |Traceback \(most recent call last"),
     ("crash", _RANK + _LOGGER + r"(?:\w{1,40}\.){0,8}\w{0,40}(?:Error|Exception)(?:: |$)"),
+    # What programs of any kind write of the end of something, whatever it is.
+    ("other", r"Exception raised from |\bframe #\d{1,3}: |C\+\+ (?:Call Stacks|Traceback)|EnforceNotMet"),
+    ("other", r"INTERNAL ASSERT FAILED|[Cc]heck failed: |\b[Ss]tack trace:|[Uu]nhandled exception|\b[Ff]atal error\b"),
+    ("other", r"\bError (?:executing|during|while|in)\b|\[[EF]\d{3,4} \d\d:\d\d:\d\d|\d\d:\d\d:\d\d\.\d{6}: [EF] "),
+    ("other", r"(?:^|[\s\[(|:])(?:ERROR|FATAL|CRITICAL|FAILED|Fatal|Aborted|panic)(?:$|[\s\]):,|!])"),
 )  # fmt: skip
 
 SIGNS = tuple((category, False, re.compile(rule)) for category, rule in _SIGNS)
@@ -258,10 +266,10 @@ HINTS: tuple[bytes, ...] = (
     b"monitoredBarrier", b"not responding", b"not ready", b"should dump", b"failed on SocketImpl", b"store->get(",
     b"taking the entire process down", b"gloo/transport/", b"connectFullMesh", b"server socket",
     b"ddress already in use", b"marked dead", b"node has died", b"is dead or", b"NodeDied", b"Horovod has been shut",
-    b"async NCCL error", b"Detected mismatch", b"DDP expects", b"ataLoader", b"us error", b"Fatal Python error",
-    b"Caught signal", b"segfault at ", b"ignal ", b"egmentation fault", b"Killed", b" 137", b"job memory limit",
-    b"ode failure", b"NODE FAILURE", b"DEADLINE_EXCEEDED", b"xitcode", b"return code", b"CANCELLED", b"preempted",
-    b"SIGTERM: 15", b"SignalException", b"Error: ", b"Error\n",
+    b"async NCCL error", b"got completion", b"eartbeat timeout", b"Detected mismatch", b"DDP expects", b"ataLoader",
+    b"us error", b"Fatal Python error", b"Caught signal", b"segfault at ", b"ignal ", b"egmentation fault", b"Killed",
+    b" 137", b"job memory limit", b"ode failure", b"NODE FAILURE", b"DEADLINE_EXCEEDED", b"xitcode", b"return code",
+    b"CANCELLED", b"preempted", b"SIGTERM: 15", b"SignalException", b"Error: ", b"Error\n",
 )  # fmt: skip
 """A line that says something holds one of these; they are found much faster than the rules."""
 
@@ -269,7 +277,9 @@ SIGN_HINTS: tuple[bytes, ...] = (
     b"socket has failed", b"gai error", b"failed to connect", b"C10d store", b"poolFD", b"ChildFailed", b"Root Cause",
     b"error file defined", b"xit code", b"non-zero", b"xit status", b"ActorDied", b"ActorError", b"TaskError",
     b"worker died", b"worker process", b"EngineCore", b"sigquit", b"core dumped", b"terminate called", b"Traceback",
-    b"Exception",
+    b"Exception", b"received signal", b"Aborted", b"failure signal", b"Container failed", b"Pod failed", b"frame #",
+    b"C++ ", b"EnforceNotMet", b"heck failed", b"ASSERT FAILED", b"tack trace", b"nhandled exception", b"Error ",
+    b"ERROR", b"FATAL", b"CRITICAL", b"FAILED", b"atal", b"panic", b": E ", b": F ", b"[E", b"[F",
 )  # fmt: skip
 """So for signs, beside the others."""
 

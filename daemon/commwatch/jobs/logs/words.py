@@ -83,7 +83,7 @@ WORDS: Mapping[Category, Words] = {
 
 UNKNOWN_END = Words("A process of the job ended with an error, or never began; nothing here says why.",
                     "Read what that process wrote before this line, and the logs of the other ranks.")  # fmt: skip
-"""Of a ``crash`` that only a status tells of."""
+"""Of a ``crash`` or ``other`` that only a status or a sign tells of."""
 
 AMD = Words("A GPU failed, or a call of HIP on it.",
             "Look for amdgpu in the kernel log (ring timeout, GPU reset, RAS); without a line of it the program itself "
