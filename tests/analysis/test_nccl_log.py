@@ -233,6 +233,8 @@ ORDINARY = (
     "node1:41:41 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]",
     "node1:41:41 [0] misc/cudawrap.cc:179 NCCL WARN Failed to find CUDA library libcuda.so (NCCL_CUDA_PATH='') : ",
     "algo-1:46:58 [0] configure_nvls_option:287 NCCL WARN NET/OFI Could not find ncclGetVersion symbol",
+    "node1:41:41 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : Got async event : port active",
+    "node1:41:41 [0] net_ib.cc:155 NCCL WARN NET/IB : mlx5_1:1 Got non-fatal async event: client reregistration(17)",
     "NCCL version 2.29.7+cuda12.9",
     "step 812 loss 1.83, connection refused by the metrics server",
     "loading /dev/shm/cache, Cuda failure rates are discussed in the manual",

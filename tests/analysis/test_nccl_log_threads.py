@@ -22,6 +22,7 @@ from commwatch.jobs.logs.rules import Category
 
 THREADS = Path(__file__).parent / "nccl_log_threads"
 NOTHING = "none"
+LEAST_RIGHT = 0.92
 HALVES = ("tune", "aside")
 AFTERWARDS = ("later", "last")
 """Sets that were looked for when the rules for the two halves were done, and when those for the first of these were."""
@@ -128,11 +129,19 @@ def test_there_are_enough_threads() -> None:
 
 
 @pytest.mark.parametrize("half", [*HALVES, *AFTERWARDS])
-def test_the_score_of_each_half(half: str, verdicts: list[Verdict]) -> None:
-    """Printed by kind of text with ``pytest -s``."""
+def test_the_score_of_each_set(half: str, verdicts: list[Verdict]) -> None:
+    """Right in 92 of 100, nothing wrong for certain, no job that died called clear; ``pytest -s`` prints it by kind.
+
+    This guards what was reached. docs/nccl-logs.md has what each set gave when it was seen for the first time.
+    """
     of_half = [one for one in verdicts if one.case.half == half]
     print(half)
     for kind, row in score(of_half).items():
         print(f"  {kind:10} {row}")
     named = [one for one in of_half if one.case.named != "-"]
     print(f"  culprit named: {sum(one.names_the_culprit for one in named)} of {len(named)}")
+    wrong = [(one.case.name, one.said) for one in of_half if not one.is_right]
+
+    assert len(wrong) <= (1 - LEAST_RIGHT) * len(of_half), wrong
+    assert [one.case.name for one in of_half if one.is_wrong_and_certain or one.is_clear_over_dead] == []
+    assert [one.case.name for one in named if not one.names_the_culprit] == []

@@ -204,6 +204,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("cancelled", True, r"\*\*\* (?:JOB|STEP) \S{1,40} ON \S{1,80} CANCELLED AT|this job is preempted"),
     ("cancelled", True, r"SignalException: Process \d{1,10} got signal: (?:1|2|15)\b|Received (?:1|2|15) death signal"),
     ("cancelled", True, r"Received SIGTERM: 15|closing signal SIGHUP|Timed out waiting for job step to complete"),
+    ("cancelled", True, r"(?:^|[\]: ])Terminated ?$"),
     # The status of a call or of a process, last since the lines above carry one too.
     ("killed", False, r"^Killed$|srun: error: .{1,200}: Killed$|[Ee]xit(?:ed with)?(?: exit)? code:? {1,6}137\b"),
     ("killed", False, r": line \d{1,6}: {1,6}\d{1,10} Killed\b|killed by signal: Killed|exited on signal 9\b"),
@@ -231,6 +232,7 @@ _SIGNS: tuple[tuple[Category, str], ...] = (
     ("crash", r"[Ee]xit(?:ed with)? (?:exit )?code:? {1,6}[1-9]|non-zero (?:exit )?(?:code|status)|exit status [1-9]"),
     ("crash", r"ActorDiedError|RayActorError|RayTaskError|worker died or was killed|worker process has died"),
     ("crash", r"EngineCore failed to start|[Gg]ot fatal signal|sigquit from a child|core dumped"),
+    ("crash", r"MPI_ABORT was invoked|\b(?:aborted|aborting|crashed|died|killed)\b|\berrorcode [1-9]"),
     ("crash", r"\*\*\* (?:Process received signal|Aborted at)|catches a failure signal|(?:Container|Pod) failed"),
     ("crash", r"^.{0,2000}\bterminate called |Traceback \(most recent call last"),
     ("crash", _RANK + _LOGGER + r"(?:\w{1,40}\.){0,8}\w{0,40}(?:Error|Exception)(?:: |$)"),
@@ -247,7 +249,7 @@ asked only of a whole log that tells nothing else."""
 
 HARMLESS = re.compile(
     r"Failed to open libibverbs|Failed to find CUDA library|Could not find ncclGetVersion symbol|"
-    r"event ?: (?:port active|client reregistration)|"
+    r"event ?: (?:port active|client reregistration)|unknown event type \((?:9|17)\)|"
     r"Cannot get incoming CPU|NET/OFI pciPath: Could not find real path|Error opening file: /sys/devices/virtual/dmi"
 )
 """Warnings that NCCL and its plugins write where nothing is wrong, such as on a node without the hardware."""
@@ -269,17 +271,18 @@ HINTS: tuple[bytes, ...] = (
     b"async NCCL error", b"got completion", b"eartbeat timeout", b"Detected mismatch", b"DDP expects", b"ataLoader",
     b"us error", b"Fatal Python error", b"Caught signal", b"segfault at ", b"ignal ", b"egmentation fault", b"Killed",
     b" 137", b"job memory limit", b"ode failure", b"NODE FAILURE", b"DEADLINE_EXCEEDED", b"xitcode", b"return code",
-    b"CANCELLED", b"preempted", b"SIGTERM: 15", b"SignalException", b"Error: ", b"Error\n",
+    b"CANCELLED", b"preempted", b"SIGTERM: 15", b"Terminated", b"SignalException", b"Error: ", b"Error\n",
 )  # fmt: skip
 """A line that says something holds one of these; they are found much faster than the rules."""
 
 SIGN_HINTS: tuple[bytes, ...] = (
     b"socket has failed", b"gai error", b"failed to connect", b"C10d store", b"poolFD", b"ChildFailed", b"Root Cause",
     b"error file defined", b"xit code", b"non-zero", b"xit status", b"ActorDied", b"ActorError", b"TaskError",
-    b"worker died", b"worker process", b"EngineCore", b"sigquit", b"core dumped", b"terminate called", b"Traceback",
-    b"Exception", b"received signal", b"Aborted", b"failure signal", b"Container failed", b"Pod failed", b"frame #",
-    b"C++ ", b"EnforceNotMet", b"heck failed", b"ASSERT FAILED", b"tack trace", b"nhandled exception", b"Error ",
-    b"ERROR", b"FATAL", b"CRITICAL", b"FAILED", b"atal", b"panic", b": E ", b": F ", b"[E", b"[F",
+    b"MPI_ABORT", b"aborted", b"aborting", b"crashed", b"died", b"killed", b"errorcode", b"worker process",
+    b"EngineCore", b"sigquit", b"core dumped", b"terminate called", b"Traceback", b"Exception", b"received signal",
+    b"Aborted", b"failure signal", b"Container failed", b"Pod failed", b"frame #", b"C++ ", b"EnforceNotMet",
+    b"heck failed", b"ASSERT FAILED", b"tack trace", b"nhandled exception", b"Error ", b"ERROR", b"FATAL", b"CRITICAL",
+    b"FAILED", b"atal", b"panic", b": E ", b": F ", b"[E", b"[F",
 )  # fmt: skip
 """So for signs, beside the others."""
 
