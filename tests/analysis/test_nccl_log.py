@@ -440,10 +440,16 @@ def test_a_general_refusal_of_cuda_comes_after_what_names_the_feature() -> None:
 
 @pytest.mark.parametrize(
     "prefix",
-    ["misc/socket.cc:71 ", "[0] misc/socket.cc:71 ", "register_mr_buffers:544 ", "f(unsigned long, uint16_t):12 "],
+    [
+        "misc/socket.cc:71 ",
+        "[0] misc/socket.cc:71 ",
+        "register_mr_buffers:544 ",
+        "f(unsigned long, uint16_t):12 ",
+        "4711:4712 [0] misc/socket.cc:71 ",
+    ],
 )
 def test_a_source_file_is_no_host(prefix: str) -> None:
-    """Nor a function of a plugin or the end of a declaration: without host, process and thread a line names none."""
+    """Nor a function of a plugin, the end of a declaration or the number of a process."""
     parsed = parse_line(f"{prefix}NCCL WARN Call to recv failed")
 
     assert parsed is not None

@@ -38,7 +38,7 @@ _MOST_LINES = 400
 
 _MARK = re.compile(r"NCCL (WARN|INFO|DIAG|TRACE|CALL) ")
 _PREFIX = re.compile(
-    r"(?:\[(?P<timestamp>[\d:. T-]{8,32})\] )?(?P<host>[^\s:\[\]()<>,=/]{1,255})"
+    r"(?:\[(?P<timestamp>[\d:. T-]{8,32})\] )?(?!\d{1,20}:)(?P<host>[^\s:\[\]()<>,=/]{1,255})"
     r":(?P<pid>\d{1,10})(?::(?P<tid>\d{1,10}))?"
     r"(?: \[(?P<device>-?\d{1,10})\])?(?: (?P<source>[^\s:]{1,128}:\d{1,6}))?(?: \((?P<function>[^)]{0,128})\))? $"
 )
