@@ -24,8 +24,8 @@ THREADS = Path(__file__).parent / "nccl_log_threads"
 NOTHING = "none"
 LEAST_RIGHT = 0.92
 HALVES = ("tune", "aside")
-AFTERWARDS = ("later", "last")
-"""Sets that were looked for when the rules for the two halves were done, and when those for the first of these were."""
+AFTERWARDS = ("later", "last", "final")
+"""Sets that were looked for afterwards, each when the rules for all before it were done."""
 
 
 @dataclass(frozen=True)
