@@ -281,7 +281,7 @@ HINTS: tuple[bytes, ...] = (
 SIGN_HINTS: tuple[bytes, ...] = (
     b"socket has failed", b"gai error", b"failed to connect", b"C10d store", b"poolFD", b"ChildFailed", b"Root Cause",
     b"error file defined", b"xit code", b"non-zero", b"xit status", b"ActorDied", b"ActorError", b"TaskError",
-    b"MPI_ABORT", b"terminated with", b"aborted", b"aborting", b"crashed", b"died", b"killed", b"errorcode",
+    b"MPI_ABORT", b"terminated with", b"aborted", b"aborting", b"crashed", b"died", b"killed",
     b"worker process", b"EngineCore", b"sigquit", b"core dumped", b"terminate called", b"Traceback", b"Exception",
     b"received signal", b"Aborted", b"failure signal", b"Container failed", b"Pod failed", b"frame #", b"C++ ",
     b"EnforceNotMet", b"heck failed", b"ASSERT FAILED", b"tack trace", b"nhandled exception", b"Error ", b"ERROR",
