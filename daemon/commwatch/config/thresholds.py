@@ -67,6 +67,11 @@ class Thresholds:
     nvlink_in_use_ratio: float
     nvlink_utilization_low_for_seconds: float
     gpu_communicates_ratio: float
+    job_use_low_ratio: float
+    job_use_even_ratio: float
+    job_in_use_ratio: float
+    job_links_idle_ratio: float
+    job_links_full_ratio: float
     pcie_bit_error_ratio_max: float
     fabric_join_seconds: float
     rdma_symbol_errors_per_hour: int

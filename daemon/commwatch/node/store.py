@@ -17,6 +17,8 @@ class Store:
         """
         self.occupants: Mapping[str, tuple[int, ...]] = {}
         """Ids of the processes with a compute context, by PCI address of the GPU; of the last run of nvml_processes."""
+        self.jobs: Mapping[int, int] = {}
+        """By id of a process whose launcher names its job: the id of the job's first process; as of the last audit."""
         self._hidden = hidden
         self._unexported = unexported
         self._blocks: dict[str, dict[str, tuple[Block, float]]] = {}

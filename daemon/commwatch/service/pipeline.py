@@ -19,6 +19,7 @@ from commwatch.node.gpu_state import failing_gpus, gpu_states, not_working, stat
 from commwatch.node.hardware_event_tracker import HardwareLog
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
+from commwatch.node.job_use import JobUse
 from commwatch.node.link_share_tracker import Shares
 from commwatch.node.observation import Observation, observe_blocks
 from commwatch.node.pcie_tracker import PcieLinks
@@ -79,6 +80,7 @@ class Pipeline:
         self._uses = Uses(store, self._inventory)
         self._shares = Shares(store)
         self._flaps = Flaps(store)
+        self._job_use = JobUse(store)
         self._pcie_links = PcieLinks(store, self._inventory)
         self._hardware = HardwareLog(state, store, self._inventory)
         self.job_logs = JobLogs(state, store)
@@ -99,6 +101,7 @@ class Pipeline:
             self._shares.after(collector, device, block)
             self._flaps.after(collector, device, block)
             self._anomalies.after(collector, device, block, failed=device in failed)
+        self._job_use.after(outcome)
         self._pcie_links.after(outcome)
         self._driver.after(outcome)
         self._unread.after(outcome)

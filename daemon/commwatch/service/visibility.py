@@ -7,7 +7,8 @@ from typing import Final
 
 from commwatch.findings.finding import Component
 from commwatch.jobs.logs import tracker
-from commwatch.node import anomaly_tracker, unread_tracker
+from commwatch.node import anomaly_tracker, job_use, unread_tracker
+from commwatch.node.gpus_now import PROCESS_COLLECTOR
 from commwatch.node.link_share_tracker import LINK_SHARES
 from commwatch.node.pcie_tracker import DEVICE_LINKS, GPU_LINKS
 from commwatch.node.run import Collector
@@ -34,6 +35,7 @@ FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "nvlink_use": ("nvml_nvlink",),
     LINK_SHARES: ("nvml_nvlink",),
     "pcie_use": ("nvml_gpm",),
+    job_use.GROUP: (job_use.COLLECTOR, PROCESS_COLLECTOR),
     "ethernet_use": ("network",),
     "rdma_use": ("rdma",),
     "rdma_port_flaps": ("rdma",),

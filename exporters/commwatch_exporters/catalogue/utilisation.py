@@ -51,4 +51,29 @@ ROWS: tuple[Metric, ...] = (
     *_rows("rdma_port", PORT, "byte rate over the expected speed of the port"),
     *_rows("pcie", GPU, "rate of pcie_transmit_bytes_total, pcie_receive_bytes_total over the expected capacity"),
     *_rows("ethernet", "device", "byte rate over the expected speed of the interface"),
+    gauge(
+        "gpu_job_first",
+        GPU,
+        "Lowest index among the GPUs of the job on this GPU, which has been there for an hour; absent before.",
+        "processes on the GPUs, and what their launchers say of the job",
+    ),
+    *(
+        gauge(
+            f"gpu_job_{kind}use_ratio",
+            GPU,
+            f"Mean use of {what} over the last hour, in which the same processes were on the GPU; absent before.",
+            f"mean of {how}",
+            "ratio",
+        )
+        for kind, what, how in (
+            ("", "the GPU", "gpu_utilization_ratio"),
+            ("nvlink_", "its NVLinks, the busier direction", "nvlink_{transmit,receive}_utilization_ratio"),
+            ("pcie_", "its PCIe link, the busier direction", "pcie_{transmit,receive}_utilization_ratio"),
+            (
+                "network_",
+                "the busiest RDMA port or interface of the node",
+                "the highest {rdma_port,ethernet}_{transmit,receive}_utilization_ratio",
+            ),
+        )
+    ),
 )

@@ -9,6 +9,7 @@ from commwatch.findings.rules.ethernet_traffic import ETHERNET_TRAFFIC
 from commwatch.findings.rules.fabric import FABRIC
 from commwatch.findings.rules.gpu import GPU
 from commwatch.findings.rules.inventory import INVENTORY
+from commwatch.findings.rules.job_use import JOB_USE
 from commwatch.findings.rules.jobs import JOBS
 from commwatch.findings.rules.kernel import KERNEL
 from commwatch.findings.rules.nvlink import NVLINK
@@ -41,6 +42,7 @@ RULE_SETS: tuple[RuleSet, ...] = (
     PROBE,
     PAIRS,
     JOBS,
+    JOB_USE,
     SETTINGS,
     DAEMON,
 )

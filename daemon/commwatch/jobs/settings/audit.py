@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from commwatch.jobs.settings.facts import NodeFacts, ProcessSettings
+from commwatch.jobs.settings.facts import Job, NodeFacts, ProcessSettings
 from commwatch.jobs.settings.judge import joined_remarks, judge_process, judge_settings
 from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.jobs.settings.process_environment import (
@@ -98,7 +98,15 @@ def audit_processes(
         elif process.pid is not None:
             unread.append(UnreadProcess(process.pid, "not_reached"))
     remarks += judge_ranks(judged, node, known)
-    return AuditRecord(len(judged), tuple(unread), len(unread), joined_remarks(remarks))
+    return AuditRecord(len(judged), tuple(unread), len(unread), joined_remarks(remarks), jobs=_jobs(judged))
+
+
+def _jobs(processes: Iterable[ProcessSettings]) -> tuple[tuple[int, ...], ...]:
+    ranks: dict[Job, list[int]] = {}
+    for process in processes:
+        if process.job is not None and process.pid is not None:
+            ranks.setdefault(process.job, []).append(process.pid)
+    return tuple(map(tuple, ranks.values()))
 
 
 def shortened(audit: AuditRecord) -> AuditRecord:

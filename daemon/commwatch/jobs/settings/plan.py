@@ -95,6 +95,8 @@ class JobSettings:
         """Take an audit, or ask for one where its worker failed or other processes are on the GPUs."""
         if outcome.collector.name == SOURCE and outcome.collected.audit is not None:
             self._audit, self._audited_at = outcome.collected.audit, time.time()
+            jobs = msgspec.json.decode(self._audit, type=AuditRecord).jobs
+            self._store.jobs = {pid: ranks[0] for ranks in jobs for pid in ranks}
         elif outcome.collector.name == SOURCE:
             # A process that hangs ends the audit of all; the next one leaves it out, and need not wait for its turn.
             if any(absence.reason in WORKER_REASONS for absence in outcome.collected.absences):

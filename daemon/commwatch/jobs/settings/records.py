@@ -96,3 +96,5 @@ class AuditRecord(msgspec.Struct, frozen=True):
     """Most severe first."""
     remarks_left_out: int = 0
     """Further remarks, none more severe than those that are here."""
+    jobs: tuple[tuple[int, ...], ...] = ()
+    """The processes of each job that a launcher names."""

@@ -1,0 +1,129 @@
+"""Jobs that leave their GPUs half used for an hour. Worth knowing, and no faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch_exporters.node.model import Gpu
+
+_LINKS = {
+    "NVLink": Gpu.job_nvlink_use_ratio,
+    "PCIe": Gpu.job_pcie_use_ratio,
+    "network": Gpu.job_network_use_ratio,
+}
+
+_OPENS_AFTER = 120.0
+"""Seconds: the hours of the GPUs of one job end one after the other."""
+
+
+def half_used(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Jobs whose GPUs compute for less than half of an hour."""
+    least, most = thresholds.job_in_use_ratio, thresholds.job_use_low_ratio
+    idle, full = thresholds.job_links_idle_ratio, thresholds.job_links_full_ratio
+    links = {name: dict(facts.each(column)) for name, column in _LINKS.items()}
+    for gpus in _jobs(facts).values():
+        use = fmean(gpus.values())
+        if not least <= use < most:
+            continue
+        of_links = {
+            name: max(known)
+            for name, numbers in links.items()
+            if (known := [numbers[one] for one in gpus & numbers.keys()])
+        }
+        evidence = [Evidence("use of its GPUs over the last hour", use, "ratio", most, "job_use_low_ratio")]
+        evidence += [Evidence(f"use of {name} over the last hour", share, "ratio") for name, share in of_links.items()]
+        yield Sighting("job_half_used", _component(gpus), tuple(evidence), _words(of_links, idle, full))
+
+
+def uneven(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Jobs that use some of their GPUs far less than others."""
+    for gpus in _jobs(facts).values():
+        least, most = min(gpus, key=gpus.__getitem__), max(gpus, key=gpus.__getitem__)
+        limit = thresholds.job_use_even_ratio * gpus[most]
+        if gpus[most] >= thresholds.job_in_use_ratio and gpus[least] < limit:
+            evidence = (
+                Evidence(
+                    f"use of GPU{least.index} over the last hour", gpus[least], "ratio", limit, "job_use_even_ratio"
+                ),
+                Evidence(f"use of GPU{most.index} over the last hour", gpus[most], "ratio"),
+            )
+            yield Sighting("job_uneven", _component(gpus), evidence)
+
+
+def _jobs(facts: Facts) -> Mapping[float, dict[Gpu, float]]:
+    """By the first GPU of a job: the use of each of its GPUs."""
+    use = dict(facts.each(Gpu.job_use_ratio))
+    jobs: dict[float, dict[Gpu, float]] = {}
+    for gpu, first in facts.each(Gpu.job_first):
+        if gpu in use:
+            jobs.setdefault(first, {})[gpu] = use[gpu]
+    return jobs
+
+
+def _component(gpus: Iterable[Gpu]) -> Component:
+    known: Sequence[Gpu] = sorted(gpus, key=lambda gpu: int(gpu.index))
+    names = ", ".join(f"GPU{gpu.index}" for gpu in known)
+    return Component("process", known[0].address, f"job on {names}", frozenset(gpu.address for gpu in known))
+
+
+def _words(links: Mapping[str, float], idle: float, full: float) -> str:
+    if not links:
+        return ""
+    if busy := [name for name, share in links.items() if share >= full]:
+        return f"near the limit: {', '.join(busy)}; the GPUs wait for transfers"
+    if all(share < idle for share in links.values()):
+        return "the links are near idle: the GPUs do not wait for transfers, but for data, the CPU or the program"
+    return "the links are neither near idle nor near their limit: see when in a step they are used"
+
+
+JOB_USE = RuleSet(
+    name="Use of GPUs by jobs",
+    codes=(
+        FindingCode(
+            name="job_half_used",
+            title="A job leaves its GPUs half used",
+            severity="info",
+            role="state",
+            meaning="The same processes have been on the GPUs for an hour, and no kernel ran for most of it. The node "
+            "is not to blame, unless its links are near their limit. A service that waits for requests is used so too.",
+            next_step="Links near idle: look at data loading, the CPU and storage (nvidia-smi dmon, py-spy, a profile "
+            "of one step). Links near their limit: larger batches, gradient accumulation, or more overlap; commwatch "
+            "probe says what the links can give.",
+            opens_after=_OPENS_AFTER,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="job_uneven",
+            title="A job uses its GPUs unevenly",
+            severity="info",
+            role="state",
+            meaning="Over an hour one GPU of a job computed far less than another. Ranks wait for each other in every "
+            "collective, so the busiest one sets the pace of all.",
+            next_step="Look how the work is divided: length of the samples, layers of a pipeline, experts; and whether "
+            "the least used rank does other work on the CPU, such as data loading or checkpoints.",
+            opens_after=_OPENS_AFTER,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+    ),
+    rules=(
+        Rule(
+            half_used,
+            ("job_half_used",),
+            reads=(Gpu.job_first, Gpu.job_use_ratio),
+            details=tuple(_LINKS.values()),
+            thresholds=("job_use_low_ratio", "job_in_use_ratio", "job_links_idle_ratio", "job_links_full_ratio"),
+        ),
+        Rule(
+            uneven,
+            ("job_uneven",),
+            reads=(Gpu.job_first, Gpu.job_use_ratio),
+            thresholds=("job_use_even_ratio", "job_in_use_ratio"),
+        ),
+    ),
+)

@@ -1,0 +1,137 @@
+"""How much a job uses its GPUs and their links over an hour, from run to run of the collectors."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from commwatch.node.run import Outcome
+from commwatch.node.store import Store
+from commwatch.node.utilisation import DIRECTIONS
+from commwatch_exporters.snapshot import Block, Layout, Value
+
+GROUP: Final = "job_use"
+COLLECTOR: Final = "nvml_gpu"
+SLICE_SECONDS: Final = 60.0
+SLICES: Final = 60
+"""An hour: shorter, a checkpoint or the start of a job looks like idle GPUs."""
+_KINDS: Final = ("", "nvlink_", "pcie_", "network_")
+
+
+class _Slice:
+    """Sums over a minute."""
+
+    __slots__ = ("begin", "counts", "sums")
+
+    def __init__(self, begin: float) -> None:
+        self.begin = begin
+        self.sums, self.counts = [0.0] * len(_KINDS), [0] * len(_KINDS)
+
+    def add(self, values: Sequence[Value]) -> None:
+        for place, value in enumerate(values):
+            if value is not None:
+                self.sums[place] += value
+                self.counts[place] += 1
+
+
+class Course:
+    """One GPU while the same processes are on it."""
+
+    def __init__(self) -> None:
+        self.processes: frozenset[int] = frozenset()
+        """Those that have been there all the time."""
+        self._slices: deque[_Slice] = deque(maxlen=SLICES + 1)
+        """The last one goes on."""
+        self._seen_at = float("-inf")
+
+    def take(self, now: float, processes: frozenset[int], values: Sequence[Value], max_gap: float) -> None:
+        """Take a reading.
+
+        Args:
+            now: monotonic seconds.
+            processes: on the GPU; another set altogether is another job, and none is no job.
+            values: use of GPU, NVLink, PCIe and network, ratios; None where not read.
+            max_gap: seconds; readings further apart say nothing of the time between them.
+        """
+        stayed = self.processes & processes
+        if not stayed or now - self._seen_at > max_gap:
+            stayed = processes
+            self._slices.clear()
+        self.processes, self._seen_at = stayed, now
+        if not self._slices or now - self._slices[-1].begin >= SLICE_SECONDS:
+            self._slices.append(_Slice(now))
+        self._slices[-1].add(values)
+
+    def means(self) -> list[Value] | None:
+        """Over the last hour, None where a minute lacks the number; None before the hour is over."""
+        if not self.processes or len(self._slices) <= SLICES:
+            return None
+        whole = list(self._slices)[:-1]
+        return [
+            sum(one.sums[place] for one in whole) / sum(one.counts[place] for one in whole)
+            if all(one.counts[place] for one in whole)
+            else None
+            for place in range(len(_KINDS))
+        ]
+
+
+class JobUse:
+    """The use of every GPU by its job, put into the store once the job has had it for an hour."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._courses: dict[str, Course] = {}
+        """By PCI address."""
+
+    def after(self, outcome: Outcome) -> None:
+        """Take what one run of a collector gave."""
+        collector = outcome.collector
+        if collector.name != COLLECTOR:
+            return
+        blocks = {device: one for device, one in outcome.collected.blocks.items() if one.layout.series}
+        network = max(self._network(), default=None)
+        max_gap = max(2 * SLICE_SECONDS, 3 * collector.current_interval)
+        for device, block in blocks.items():
+            labels = block.layout.series[0][1][:2]
+            values = (
+                block.get("commwatch_gpu_utilization_ratio", *labels),
+                *(self._use(family, device, labels) for family in ("nvlink", "pcie")),
+                network,
+            )
+            course = self._courses.setdefault(device, Course())
+            course.take(block.time, frozenset(self._store.occupants.get(device, ())), values, max_gap)
+        for device in self._courses.keys() - blocks.keys():
+            del self._courses[device]
+        self._put({device: block.layout.series[0][1][:2] for device, block in blocks.items()}, outcome)
+
+    def _put(self, labels: Mapping[str, tuple[str, ...]], outcome: Outcome) -> None:
+        means = {device: told for device, course in self._courses.items() if (told := course.means()) is not None}
+        jobs = {device: self._job(self._courses[device].processes) for device in means}
+        for device in self._store.group(GROUP).keys() - means.keys():
+            self._store.drop(GROUP, device)
+        for device, told in means.items():
+            first = min(int(labels[one][0]) for one, job in jobs.items() if one == device or job == jobs[device] != 0)
+            metrics = ("gpu_job_first", *(f"gpu_job_{kind}use_ratio" for kind in _KINDS))
+            layout = Layout((f"commwatch_{metric}", labels[device]) for metric in metrics)
+            self._store.put(GROUP, device, Block(layout, [first, *told], outcome.time),
+                            outcome.time + 2 * SLICE_SECONDS + outcome.collector.lifetime)  # fmt: skip
+
+    def _job(self, processes: frozenset[int]) -> int:
+        """What tells a job from others; 0 where processes of several share the GPU, or may."""
+        jobs = {self._store.jobs.get(process, process) for process in processes}
+        return jobs.pop() if len(jobs) == 1 else 0
+
+    def _use(self, family: str, device: str, labels: tuple[str, ...]) -> Value:
+        block = self._store.get(f"{family}_use", device)
+        if block is None:
+            return None
+        of_directions = (block.get(f"commwatch_{family}_{way}_utilization_ratio", *labels) for way in DIRECTIONS)
+        return max((one for one in of_directions if one is not None), default=None)
+
+    def _network(self) -> Iterator[float]:
+        for family in ("rdma_use", "ethernet_use"):
+            for block in self._store.group(family).values():
+                for (metric, _), value in zip(block.layout.series, block.values, strict=True):
+                    if value is not None and metric.endswith("utilization_ratio"):
+                        yield value

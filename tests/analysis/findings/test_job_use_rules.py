@@ -1,0 +1,83 @@
+"""A job that leaves its GPUs half used, or uses them unevenly, is worth knowing once it has been so for an hour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from commwatch.findings.facts import Facts
+from commwatch.findings.rules.job_use import half_used, uneven
+from support.facts import Numbers, codes_of, facts_of, seen_by
+
+GPUS = tuple((str(index), f"0000:{17 + index}:00.0") for index in range(4))
+JOB = "process/0000:17:00.0"
+
+
+def used(shares: Sequence[float], *, first: Sequence[int] = (0, 0, 0, 0), **links: float) -> Facts:
+    """GPUs that their jobs used so, with the use of links by kind."""
+    gpus = GPUS[: len(shares)]
+    numbers: Numbers = {
+        "commwatch_gpu_job_first": dict(zip(gpus, map(float, first), strict=False)),
+        "commwatch_gpu_job_use_ratio": dict(zip(gpus, shares, strict=True)),
+        **{f"commwatch_gpu_job_{kind}_use_ratio": dict.fromkeys(gpus, share) for kind, share in links.items()},
+    }
+    return facts_of(numbers)
+
+
+def test_a_job_below_half_is_one_finding_of_all_its_gpus() -> None:
+    """At half it is none, and of what is not read nothing is said."""
+    [sighting] = seen_by(half_used, used([0.45, 0.5, 0.5, 0.5], nvlink=0.2))
+
+    assert (sighting.code, sighting.component.identity) == ("job_half_used", JOB)
+    assert sighting.component.words == "job on GPU0, GPU1, GPU2, GPU3 (0000:17:00.0)"
+    assert [fact.value for fact in sighting.evidence] == [pytest.approx(0.4875), 0.2]
+    assert seen_by(half_used, used([0.5, 0.5, 0.5, 0.5])) == []
+    assert seen_by(half_used, facts_of({})) == seen_by(uneven, facts_of({})) == []
+
+
+def test_a_process_that_only_holds_a_gpu_is_no_job_at_half_use() -> None:
+    """From 5 % on it is: a notebook that someone forgot computes nothing."""
+    assert seen_by(half_used, used([0.049])) == []
+    assert len(seen_by(half_used, used([0.05]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("links", "words"),
+    [
+        ({"nvlink": 0.049, "pcie": 0.02, "network": 0.0}, "near idle"),
+        ({"nvlink": 0.05, "pcie": 0.02}, "neither near idle nor near their limit"),
+        ({"nvlink": 0.01, "pcie": 0.69}, "neither near idle nor near their limit"),
+        ({"nvlink": 0.01, "pcie": 0.7}, "near the limit: PCIe"),
+        ({"network": 0.8, "pcie": 0.7}, "near the limit: PCIe, network"),
+        ({}, ""),
+    ],
+)
+def test_what_to_look_at_depends_on_the_links(links: dict[str, float], words: str) -> None:
+    """GPUs that wait for transfers and GPUs that wait for data need another cure."""
+    [sighting] = seen_by(half_used, used([0.45], first=(0,), **links))
+
+    assert words in sighting.detail
+    assert bool(sighting.detail) == bool(words)
+
+
+def test_one_gpu_of_a_job_far_below_the_busiest_is_uneven() -> None:
+    """Below 70 % of it; the GPUs of another job are not compared."""
+    [sighting] = seen_by(uneven, used([1.0, 0.9, 0.69, 0.9]))
+
+    assert (sighting.code, sighting.component.identity) == ("job_uneven", JOB)
+    assert [fact.what for fact in sighting.evidence] == [
+        "use of GPU2 over the last hour",
+        "use of GPU0 over the last hour",
+    ]
+    assert seen_by(uneven, used([1.0, 0.9, 0.7, 0.9])) == []
+    assert seen_by(uneven, used([1.0, 0.9, 0.3, 0.31], first=(0, 0, 2, 2))) == []
+    assert seen_by(uneven, used([0.04, 0.0, 0.0, 0.0])) == []
+
+
+def test_two_jobs_are_two_findings() -> None:
+    """Each by the first of its GPUs."""
+    assert codes_of(seen_by(half_used, used([0.4, 0.4, 0.3, 0.3], first=(0, 0, 2, 2)))) == [
+        ("job_half_used", JOB),
+        ("job_half_used", "process/0000:19:00.0"),
+    ]

@@ -1,0 +1,115 @@
+"""The use of GPU and links is averaged over the last hour of one job; before that, and across gaps, nothing is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.node.job_use import Course, JobUse
+from commwatch.node.run import Outcome
+from commwatch.node.store import Store
+from commwatch_exporters.snapshot import Series, Value
+from support.core import SLOTS, ScriptedReader, block, collected, collector
+
+JOB = frozenset({100})
+HOUR = 3600.0
+STEP = 10.0
+
+
+def course(
+    minutes: float, processes: frozenset[int] = JOB, values: tuple[Value, ...] = (0.4, 0.1, None, 0.0)
+) -> Course:
+    """A GPU after so many minutes of the same."""
+    made = Course()
+    extend(made, 0.0, minutes, processes, values)
+    return made
+
+
+def extend(
+    known: Course, begin: float, minutes: float, processes: frozenset[int], values: tuple[Value, ...] = (0.4,) * 4
+) -> None:
+    for step in range(int(60 * minutes / STEP) + 1):
+        known.take(begin + step * STEP, processes, values, 120.0)
+
+
+def test_after_an_hour_there_are_means() -> None:
+    """Not a minute before; what was never read has none."""
+    assert course(59.5).means() is None
+    assert course(60).means() == [pytest.approx(0.4), pytest.approx(0.1), None, 0.0]
+
+
+def test_without_a_process_there_is_no_job() -> None:
+    """However long nobody has been there."""
+    assert course(70, frozenset()).means() is None
+
+
+def test_only_the_last_hour_counts() -> None:
+    """A job that works well again is told so within the hour."""
+    known = course(90)
+    extend(known, 90 * 60 + STEP, 61, JOB, (1.0,) * 4)
+
+    assert known.means() == [1.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("processes", "gap", "goes_on"),
+    [
+        (JOB | {101}, 120.0, True),
+        (frozenset({101}), STEP, False),
+        (frozenset(), STEP, False),
+        (JOB, 121.0, False),
+    ],
+)
+def test_another_job_or_a_gap_begins_the_hour_again(processes: frozenset[int], gap: float, goes_on: bool) -> None:
+    """A helper that joins the job does not."""
+    known = course(70)
+    known.take(70 * 60 + gap, processes, (0.4,) * 4, 120.0)
+
+    assert (known.means() is not None) == goes_on
+
+
+def told(occupants: dict[str, tuple[int, ...]], jobs: dict[int, int]) -> list[Value]:
+    """The first GPU of the job of each of the two GPUs, after an hour."""
+    store = Store()
+    store.occupants, store.jobs = occupants, jobs
+    use, asked = JobUse(store), collector("nvml_gpu", ScriptedReader(), interval=60.0)
+    for minute in range(62):
+        now = 60.0 * minute
+        blocks = {
+            slot: block({("commwatch_gpu_utilization_ratio", (str(index), slot)): 0.5}, now)
+            for index, slot in enumerate(SLOTS)
+        }
+        use.after(Outcome(asked, collected(blocks), time=now))
+    return [store.snapshot().value("commwatch_gpu_job_first", str(index), slot) for index, slot in enumerate(SLOTS)]
+
+
+@pytest.mark.parametrize(
+    ("occupants", "jobs", "first"),
+    [
+        (((7,), (8,)), {7: 7, 8: 7}, [0, 0]),
+        (((7,), (8,)), {}, [0, 1]),
+        (((7,), (7,)), {}, [0, 0]),
+        (((7, 8), (8,)), {}, [0, 1]),
+        (((7, 8), (8,)), {7: 7, 8: 7}, [0, 0]),
+        (((), (8,)), {}, [None, 1]),
+    ],
+)
+def test_gpus_belong_together_where_a_launcher_or_a_process_says_so(
+    occupants: tuple[tuple[int, ...], tuple[int, ...]], jobs: dict[int, int], first: list[Value]
+) -> None:
+    """What may be two jobs is not taken for one."""
+    assert told(dict(zip(SLOTS, occupants, strict=True)), jobs) == first
+
+
+def test_a_gpu_that_is_not_read_any_more_is_not_told() -> None:
+    """Nor one whose job has ended."""
+    store = Store()
+    store.occupants = {SLOTS[0]: (7,)}
+    use, asked = JobUse(store), collector("nvml_gpu", ScriptedReader(), interval=60.0)
+    reading: dict[Series, Value] = {("commwatch_gpu_utilization_ratio", ("0", SLOTS[0])): 0.5}
+    for minute in range(62):
+        use.after(Outcome(asked, collected({SLOTS[0]: block(reading, 60.0 * minute)}), time=60.0 * minute))
+    assert store.group("job_use")
+
+    use.after(Outcome(asked, collected({}), time=62 * 60.0))
+
+    assert not store.group("job_use")
