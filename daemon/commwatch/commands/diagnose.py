@@ -25,7 +25,7 @@ _WIDEST = 120
 """Columns of text; longer lines are hard to read."""
 
 
-_INSTEAD = ("log", "settings")
+_INSTEAD = ("log", "settings", "compare")
 """Options with which something else than this node is looked at."""
 _OF_PROBES = ("gpus", "ignore_scheduler", "stress")
 _OF_NODE = ("profile", "step_time", "full_scan", *_OF_PROBES, "report", "bundle")
@@ -48,7 +48,9 @@ def add_parser(
         description="Walks from the topology over bandwidth, pattern, InfiniBand and settings to the part and the "
         "cause, from what the daemon knows. Exit code 0: nothing is wrong; 1: something is; 2: wrong use; 3: too "
         "little is known to say; 4: no daemon runs with this state directory.",
-        epilog="example: commwatch diagnose; of the logs of a job, on any machine: commwatch diagnose --log job.out",
+        epilog="example: commwatch diagnose; of the logs of a job, on any machine: commwatch diagnose --log job.out; "
+        "what a change gained: commwatch diagnose --full-scan --json > before.json, later the same > after.json, then "
+        "commwatch diagnose --compare before.json after.json",
     )
     parser.add_argument(
         "--log", nargs="+", metavar="FILE", help="say what logs tell instead: files, folders, patterns; -: stdin"
@@ -57,6 +59,10 @@ def add_parser(
         "--settings", nargs="+", metavar="FILE",
         help="say what NCCL settings do on this machine instead: files named *.conf, what env printed (-: stdin), or "
         "processes by their number; values are not shown",
+    )  # fmt: skip
+    parser.add_argument(
+        "--compare", nargs=2, metavar=("BEFORE", "AFTER"),
+        help="say what changed between two files that --json printed instead; exit code 1: something got worse",
     )  # fmt: skip
     parser.add_argument(
         "--profile", metavar="PROFILE",
@@ -98,6 +104,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
         from commwatch.commands.diagnose_settings import run_settings
 
         return run_settings(args.settings, config, as_json=args.json)
+    if args.compare:
+        from commwatch.commands.diagnose_compare import run_compare
+
+        return run_compare(args.compare, as_json=args.json)
     from commwatch.config.thresholds import load_thresholds
     from commwatch.diagnosis.marks.profile_file import profile_of
     from commwatch.diagnosis.marks.profiles import Asked
@@ -122,7 +132,7 @@ def _check_together(args: argparse.Namespace) -> None:
         for names in (_INSTEAD, _OF_NODE, _OF_PROBES)
     )
     if len(instead) > 1:
-        raise WrongUse("--log and --settings do not go together: give them one after the other")
+        raise WrongUse(f"{' and '.join(instead)} do not go together: give them one after the other")
     if instead and of_node:
         raise WrongUse(f"{', '.join(of_node)}: of this node, which {instead[0]} does not look at; leave out either")
     if of_probes and not args.full_scan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.measures import Measure
 from commwatch.findings.api_documents import About, FindingRecord
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Verdict
@@ -29,3 +30,5 @@ class Diagnosis(About, frozen=True, kw_only=True):
     score: Score
     matrix: PairMatrix | None
     """The pairs that it was made from."""
+    measures: tuple[Measure, ...] = ()
+    """What probes measured last; empty where none did, or an earlier version wrote it."""

@@ -13,6 +13,7 @@ from commwatch.diagnosis.check import BRANCHES, Branch, Check
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.infiniband import infiniband
 from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.measures import measures_of
 from commwatch.diagnosis.overall import overall
 from commwatch.diagnosis.pattern import pattern
 from commwatch.diagnosis.profile import profile_checks
@@ -54,6 +55,7 @@ def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
         checks=checks,
         score=known.score.score,
         matrix=known.matrix,
+        measures=tuple(measures_of(known.facts)),
     )
 
 
