@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commwatch.config.settings import Config, Probe
 from commwatch.errors import CommwatchError
 from commwatch.probes.by_hand.pair_matrix import _of_measure, pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import json_option, print_json
+
+if TYPE_CHECKING:
+    from commwatch.probes.by_hand.answer import Document
 
 _EXIT_CODES = (
     "Exit code 0: good; 1: failed, or low: below the threshold of a configured or published bandwidth, above the "
@@ -20,6 +26,12 @@ _EXIT_CODES = (
 
 class UnknownProbe(CommwatchError):
     """A name that the configuration does not define."""
+
+    exit_code = 2
+
+
+class WrongUse(CommwatchError):
+    """Options that do not go together."""
 
     exit_code = 2
 
@@ -40,13 +52,19 @@ def add_parser(
         help="run probe cycles now",
         description="Runs the configured probes once, one after another, on a free node only, and prints what each "
         f"step of them gave on the slowest rank. Nothing is added to what the daemon knows. {_EXIT_CODES}",
-        epilog="example: commwatch probe all_reduce host_copies; which pair of GPUs is slow: commwatch probe --pairs",
+        epilog="example: commwatch probe all_reduce host_copies; which pair of GPUs is slow: commwatch probe --pairs; "
+        "the curve over sizes: commwatch probe --sweep 8B:1GiB:2 --output curve.svg",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="probes of the configuration (default: all)")
     parser.add_argument("--pairs", action="store_true", help="measure every pair of GPUs, configured or not")
     parser.add_argument(
         "--scaling", action="store_true", help="measure 2, 4, 8, ... GPUs, configured or not: does adding GPUs help?"
     )
+    parser.add_argument(
+        "--sweep", metavar="FIRST:LAST:FACTOR",
+        help="collectives at rising sizes, as nccl-tests has them, such as 8B:1GiB:2 (default: all_reduce)",
+    )  # fmt: skip
+    parser.add_argument("--output", metavar="FILE", type=Path, help="of --sweep: draw the curves into an SVG file too")
     parser.add_argument("--gpus", metavar="0,1,...", default="", help="use these GPUs only, by their NVML indexes")
     ignore_scheduler_option(parser)
     json_option(parser)
@@ -64,6 +82,7 @@ def ignore_scheduler_option(parser: argparse._ActionsContainer) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Run the probes one after another and print."""
+    _check_use(args)
     probes = _wanted(args, config)
     gpus = parse_gpus(args.gpus)
     # Only now: the other commands do without what runs probes.
@@ -71,14 +90,20 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.config.thresholds import load_thresholds
     from commwatch.probes.by_hand.answer import BAD, GOOD, NOT_MEASURED, Document
     from commwatch.probes.by_hand.cycles import run_cycles
-    from commwatch.views.probe_text import print_answers
+    from commwatch.probes.by_hand.sweep import sweep_sizes, swept
+    from commwatch.views.probe_text import print_answers, print_sweep
 
     configure_logging(config.log)
-    answers = run_cycles(config, probes, gpus=gpus, ignore_scheduler=args.ignore_scheduler)
+    shaped = partial(swept, sizes=sweep_sizes(args.sweep)) if args.sweep else None
+    answers = run_cycles(config, probes, gpus=gpus, ignore_scheduler=args.ignore_scheduler, shaped=shaped)
     preset = config.simulation.preset
     document = Document(simulated_node=node_name(preset) if preset else "", probes=answers)
+    if args.output is not None:
+        _draw(args.output, document, quiet=args.json)
     if args.json:
         print_json(document)
+    elif args.sweep:
+        print_sweep(document)
     else:
         thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
         print_answers(document, thresholds.probe_bandwidth_utilization_low_ratio)
@@ -88,6 +113,29 @@ def run(args: argparse.Namespace, config: Config) -> int:
     return max((answer.exit_code for answer in counted), key=(GOOD, NOT_MEASURED, BAD).index, default=GOOD)
 
 
+def _check_use(args: argparse.Namespace) -> None:
+    """Say before anything is measured what cannot work."""
+    if args.sweep and (args.pairs or args.scaling):
+        raise WrongUse("--sweep is of collectives; give --pairs and --scaling without it")
+    if args.output is None:
+        return
+    if not args.sweep:
+        raise WrongUse("--output draws the curves of --sweep; of pairs commwatch heatmap --output does")
+    from commwatch.diagnosis.output_file import check_output
+
+    check_output("--output", args.output, (".svg",))
+
+
+def _draw(file: Path, document: Document, *, quiet: bool) -> None:
+    from commwatch.diagnosis.output_file import new_file
+    from commwatch.views.sweep_svg import sweep_svg
+
+    with new_file("--output", file, 0o666) as stream:
+        stream.write(f"{sweep_svg(document)}\n".encode())
+    if not quiet:
+        print(f"drawn into {file}", file=sys.stderr)
+
+
 def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:
     """The probes to run: those named, those of the shortcuts, else all."""
     defined = config.probes.definitions
@@ -95,6 +143,10 @@ def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:
         if name not in defined:
             raise UnknownProbe(f"probe: no probe {name!r} is configured; there are {', '.join(defined)}")
     wanted = {name: defined[name] for name in args.names}
+    if args.sweep:
+        from commwatch.probes.by_hand.sweep import sweep_probes
+
+        return sweep_probes(wanted or _of_measure(config, Probe()))
     if args.pairs:
         wanted |= pair_probes(config)
     if args.scaling:

@@ -116,8 +116,8 @@ def _default_bandwidth_bytes(measure: Measure, backend: Backend) -> int:
 
 def _collective(operation: Collective, latency_bytes: int, bandwidth_bytes: int, ranks: int) -> Iterator[Step]:
     members = tuple(range(ranks))
-    yield _step(operation, "latency", latency_bytes, members)
-    yield _step(operation, "bandwidth", bandwidth_bytes, members)
+    yield step_of(operation, "latency", latency_bytes, members)
+    yield step_of(operation, "bandwidth", bandwidth_bytes, members)
 
 
 def _pairs(latency_bytes: int, bandwidth_bytes: int, ranks: int, shared_links: SharedLinks | None) -> Iterator[Step]:
@@ -133,19 +133,20 @@ def _pairs(latency_bytes: int, bandwidth_bytes: int, ranks: int, shared_links: S
 
 def _host_copies(size_bytes: int, ranks: int) -> Iterator[Step]:
     for rank in range(ranks):
-        yield _step("host_to_device", "bandwidth", size_bytes, (rank,))
-        yield _step("device_to_host", "bandwidth", size_bytes, (rank,))
+        yield step_of("host_to_device", "bandwidth", size_bytes, (rank,))
+        yield step_of("device_to_host", "bandwidth", size_bytes, (rank,))
 
 
 def _scaling(size_bytes: int, ranks: int) -> Iterator[Step]:
     count = 2
     while count < ranks:
-        yield _step("all_reduce", "bandwidth", size_bytes, tuple(range(count)))
+        yield step_of("all_reduce", "bandwidth", size_bytes, tuple(range(count)))
         count *= 2
-    yield _step("all_reduce", "bandwidth", size_bytes, tuple(range(ranks)))
+    yield step_of("all_reduce", "bandwidth", size_bytes, tuple(range(ranks)))
 
 
-def _step(operation: Operation, purpose: Purpose, size_bytes: int, members: tuple[int, ...]) -> Step:
+def step_of(operation: Operation, purpose: Purpose, size_bytes: int, members: tuple[int, ...]) -> Step:
+    """A step of whole elements for each rank."""
     whole = ELEMENT_BYTES * (len(members) if operation in _SPREAD else 1)
     return Step(operation=operation, purpose=purpose, size_bytes=_rounded_up(size_bytes, whole), members=members)
 

@@ -38,6 +38,23 @@ def table_rows(answers: Sequence[Answer], low_ratio: float) -> list[Cells]:
     return [row for answer in answers for row in _rows_of(answer, factor, low_ratio)]
 
 
+SWEEP_COLUMNS: Cells = ("size\nB", "time\nµs", "algbw\nGB/s", "busbw\nGB/s", "expected\nGB/s")
+
+
+def sweep_rows(answer: Answer) -> list[Cells]:
+    """A row for each size, in the units of nccl-tests."""
+    return [
+        (
+            str(row.size_bytes),
+            f"{1e6 * row.seconds:.2f}",
+            f"{(row.algorithm_bandwidth_bytes_per_second or 0.0) / 1e9:.2f}",
+            f"{(row.bus_bandwidth_bytes_per_second or 0.0) / 1e9:.2f}",
+            _NONE if row.expected is None else f"{row.expected.bytes_per_second / 1e9:.2f} {row.expected.source}",
+        )
+        for row in answer.rows
+    ]
+
+
 def _unit(answers: Sequence[Answer]) -> tuple[str, float]:
     """The unit in which the largest rate reads well, for all alike."""
     rates = [row.algorithm_bandwidth_bytes_per_second or 0.0 for answer in answers for row in answer.rows]

@@ -7,10 +7,11 @@ from textwrap import fill
 
 from commwatch.lines import WIDTH
 from commwatch.probes.by_hand.answer import Answer, Document, notes_of
+from commwatch.probes.by_hand.sweep import sweep_words
 from commwatch.probes.plan import Measured
 from commwatch.views.heatmap.matrix_view import view_of
 from commwatch.views.heatmap.text import heatmap_lines
-from commwatch.views.probe_table import RIGHT, columns_of, table_rows
+from commwatch.views.probe_table import RIGHT, SWEEP_COLUMNS, columns_of, sweep_rows, table_rows
 from commwatch.views.terminal import print_lines, print_table, screen
 
 
@@ -40,6 +41,25 @@ def print_answers(document: Document, low_ratio: float) -> None:
             lines = list(heatmap_lines(view, coloured=coloured, width=width))
             # What is simulated has been said above.
             print_lines(lines[2:] if view.simulated else lines)
+
+
+def print_sweep(document: Document) -> None:
+    """Print a table for each collective, as nccl-tests has it: size, time, algorithm and bus bandwidth.
+
+    Args:
+        document: the answers of a sweep.
+    """
+    if document.simulated_node:
+        print(f"Simulated node {document.simulated_node}: none of this is real.\n")
+    for line in _versions(document.probes):
+        print(line)
+    for answer in document.probes:
+        print(f"{answer.probe} ×{answer.ranks}: {answer.verdict}")
+        if answer.rows:
+            print_table("", SWEEP_COLUMNS, sweep_rows(answer), right=frozenset(range(len(SWEEP_COLUMNS))))
+        for note in dict.fromkeys(filter(None, (sweep_words(answer), *notes_of(answer)))):
+            print(fill(note, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+        print()
 
 
 def _versions(answers: Sequence[Answer]) -> list[str]:

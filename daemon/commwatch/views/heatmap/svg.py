@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from textwrap import wrap
 
-from commwatch.lines import printable
 from commwatch.probes.rounds import Pair
 from commwatch.views.heatmap.colours import colour, css, ink
 from commwatch.views.heatmap.grid import LOW, View, legend, scale_steps, scale_ticks, summary
+from commwatch.views.svg import BLANK, BOLD_LETTER, FADED, LETTER, LINE, MARGIN, escaped, picture, write
 
-_MARGIN = 16
 _LEAST_WIDTH = 440
 _CELLS = ((16, 44, 12), (32, 34, 10), (64, 18, 0))
 """Up to so many ends: side of a cell and height of its number in pixels; 0 where no number would be legible."""
-_LINE = 18
-_LETTER = 0.6
-"""Mean width of a letter by its height, in the widest of the fonts below."""
-_BOLD_LETTER = 0.68
 _LONGEST_NAME = 16
 _SCALE_STEPS = 48
 _SCALE_WIDTH = 320
 
-_FONTS = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
-_PAPER, _INK, _FADED, _BLANK, _FRAME = "#ffffff", "#1b1f24", "#59636e", "#eef1f4", "#d55e00"
-"""The last is vermilion of Okabe and Ito: seen by all, and on every cell colour within a white line."""
-_DARK = """<style>@media screen and (prefers-color-scheme:dark){
-.pair-matrix .paper{fill:#0f1318}.pair-matrix .ink{fill:#e6edf3}.pair-matrix .faded{fill:#9aa5b1}
-.pair-matrix .blank{fill:#222932}}</style>"""
-"""Light colours are attributes: what knows no style sheets shows them."""
+_FRAME = "#d55e00"
+"""Vermilion of Okabe and Ito: seen by all, and on every cell colour within a white line."""
 
 
 def matrix_svg(view: View) -> str:
@@ -46,22 +35,16 @@ class _Picture:
         self.cell, self.digits = next((size for most, *size in _CELLS if self.count <= most), _CELLS[-1][1:])
         self.names = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in view.names]
         self.label = min(12, self.cell - 6)
-        self.name_width = _LETTER * self.label * max(map(len, self.names), default=0)
-        self.left = _MARGIN + self.name_width + 6
-        self.width = max(_LEAST_WIDTH, round(self.left + self.count * self.cell + _MARGIN))
-        self.y = float(_MARGIN)
+        self.name_width = LETTER * self.label * max(map(len, self.names), default=0)
+        self.left = MARGIN + self.name_width + 6
+        self.width = max(_LEAST_WIDTH, round(self.left + self.count * self.cell + MARGIN))
+        self.y = float(MARGIN)
 
     def svg(self) -> str:
         view, body = self.view, "".join(self._parts())
         words = " ".join([f"{'; '.join(view.facts)}. {summary(view)}", *view.notes, *legend(view)])
-        height = round(self.y + _MARGIN)
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="pair-matrix" role="img" width="{self.width}" '
-            f'height="{height}" viewBox="0 0 {self.width} {height}" font-family="{_FONTS}" font-size="12" '
-            f'fill="{_INK}" style="min-width:{0.7 * self.width:.0f}px"><title>{_text(view.title)}</title>'
-            f"<desc>{_text(words)}</desc>{_DARK}"
-            f'<rect class="paper" width="100%" height="100%" fill="{_PAPER}"/>{body}</svg>'
-        )
+        height = round(self.y + MARGIN)
+        return picture("pair-matrix", self.width, height, view.title, words, body)
 
     def _parts(self) -> Iterator[str]:
         view = self.view
@@ -77,28 +60,28 @@ class _Picture:
         yield from self._lines(summary(view))
         for note in (*view.notes, *legend(view)):
             mark, _, words = note.partition("  ")
-            yield _write(_MARGIN, self.y + 12, mark, bold=True)
+            yield write(MARGIN, self.y + 12, mark, bold=True)
             yield from self._lines(words, indent=18)
 
     def _lines(
         self, text: str, *, size: int = 12, bold: bool = False, shade: str = "ink", indent: int = 0
     ) -> Iterator[str]:
         """A text folded to the width."""
-        columns = (self.width - 2 * _MARGIN - indent) / (size * (_BOLD_LETTER if bold else _LETTER))
+        columns = (self.width - 2 * MARGIN - indent) / (size * (BOLD_LETTER if bold else LETTER))
         for line in wrap(text, int(columns), break_on_hyphens=False):
-            yield _write(_MARGIN + indent, self.y + size, line, size=size, bold=bold, shade=shade)
-            self.y += _LINE * size / 12
+            yield write(MARGIN + indent, self.y + size, line, size=size, bold=bold, shade=shade)
+            self.y += LINE * size / 12
 
     def _matrix(self) -> Iterator[str]:
         upright = self.name_width < self.cell - 2
         self.y += 14 + (self.label if upright else self.name_width)
         for place, name in enumerate(self.names):
             x, y = self.left + self.cell * (place + 0.5), self.y + self.cell * (place + 0.5) + 0.35 * self.label
-            yield _write(self.left - 6, y, name, size=self.label, anchor="end")
+            yield write(self.left - 6, y, name, size=self.label, anchor="end")
             if upright:
-                yield _write(x, self.y - 5, name, size=self.label, anchor="middle")
+                yield write(x, self.y - 5, name, size=self.label, anchor="middle")
             else:
-                yield _write(x + 0.35 * self.label, self.y - 5, name, size=self.label, upwards=True)
+                yield write(x + 0.35 * self.label, self.y - 5, name, size=self.label, upwards=True)
         for row in range(self.count):
             for column in range(self.count):
                 yield from self._cell((row, column))
@@ -110,13 +93,13 @@ class _Picture:
         x, y, side = self.left + self.cell * pair[1], self.y + self.cell * pair[0], self.cell - 2
         number, text = view.numbers.get(pair), view.text(pair)
         ground = None if number is None else colour(view.brightness(number))
-        fill = f'class="blank" fill="{_BLANK}"' if ground is None else f'fill="{css(ground)}"'
+        fill = f'class="blank" fill="{BLANK}"' if ground is None else f'fill="{css(ground)}"'
         box = f'x="{x + 1:g}" y="{y + 1:g}" width="{side}" height="{side}" rx="{3 if self.digits else 1}"'
         if self.digits or not text:
             yield f"<rect {box} {fill}/>"
         else:
             title = f"{view.names[pair[0]]} to {view.names[pair[1]]}: {text} {mark}".rstrip()
-            yield f"<rect {box} {fill}><title>{_text(title)}</title></rect>"
+            yield f"<rect {box} {fill}><title>{escaped(title)}</title></rect>"
         if mark:
             dashes = ' stroke-dasharray="4 2"' if mark == LOW else ""
             inner = f'x="{x + 2.5:g}" y="{y + 2.5:g}" width="{side - 3}" height="{side - 3}" rx="2" fill="none"'
@@ -126,12 +109,12 @@ class _Picture:
         shade = css(ink(ground)) if ground else ""
         middle = x + self.cell / 2
         if mark and self.digits:
-            yield _write(x + 7, y + 14, mark, size=10, bold=True, fill=shade)
-            yield _write(middle, y + self.cell / 2 + 9, text, size=self.digits, anchor="middle", fill=shade)
+            yield write(x + 7, y + 14, mark, size=10, bold=True, fill=shade)
+            yield write(middle, y + self.cell / 2 + 9, text, size=self.digits, anchor="middle", fill=shade)
         elif text and (mark or self.digits or ground is None):
             size = self.digits or 10
             y += self.cell / 2 + 0.35 * size
-            yield _write(middle, y, text if self.digits else mark or text, size=size, anchor="middle", fill=shade)
+            yield write(middle, y, text if self.digits else mark or text, size=size, anchor="middle", fill=shade)
 
     def _scale(self) -> Iterator[str]:
         view, step = self.view, _SCALE_WIDTH / _SCALE_STEPS
@@ -142,35 +125,9 @@ class _Picture:
         yield "</g>"
         for number, share in scale_ticks(view):
             x = self.left + share * _SCALE_WIDTH
-            yield f'<path class="faded" d="M{x - 0.5:.5g} {self.y + 10:g}h1v4h-1z" fill="{_FADED}"/>'
+            yield f'<path class="faded" d="M{x - 0.5:.5g} {self.y + 10:g}h1v4h-1z" fill="{FADED}"/>'
             words = f"{number:.3g}" if number < 1000 else f"{number:.0f}"
-            yield _write(x, self.y + 25, words, size=11, anchor="middle", shade="faded")
+            yield write(x, self.y + 25, words, size=11, anchor="middle", shade="faded")
         kind = ", logarithmic scale" if view.logarithmic else ""
-        yield _write(self.left, self.y + 41, f"{view.unit}; the darker, the slower{kind}", size=11, shade="faded")
+        yield write(self.left, self.y + 41, f"{view.unit}; the darker, the slower{kind}", size=11, shade="faded")
         self.y += 46
-
-
-def _write(
-    x: float,
-    y: float,
-    text: str,
-    *,
-    size: int = 12,
-    bold: bool = False,
-    anchor: str = "",
-    shade: str = "ink",
-    fill: str = "",
-    upwards: bool = False,
-) -> str:
-    """A text at its base line, in a colour of the page, or on a cell in the colour ``fill``."""
-    style = f'fill="{fill}"' if fill else f'class="{shade}"' + (f' fill="{_FADED}"' if shade == "faded" else "")
-    style += f' font-size="{size}"' if size != 12 else ""
-    style += ' font-weight="bold"' if bold else ""
-    style += f' text-anchor="{anchor}"' if anchor else ""
-    place = f'transform="translate({x:.5g} {y:.5g}) rotate(-90)"' if upwards else f'x="{x:.5g}" y="{y:.5g}"'
-    return f"<text {place} {style}>{_text(text)}</text>"
-
-
-def _text(text: str) -> str:
-    """Escaped, and without what XML cannot hold or would turn other text around."""
-    return escape(printable(text))

@@ -1,0 +1,126 @@
+"""commwatch probe --sweep: the sizes, the plan, the table as nccl-tests has it, the picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from commwatch.config.settings import Config, Paths, Probe, Probes, Rate, Simulation
+from commwatch.errors import CommwatchError
+from commwatch.probes.by_hand.sweep import sweep_sizes, swept
+from commwatch.probes.workload import plan_cycle
+from probes.test_command import run
+
+LIMITS = Probes()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Config:
+    """A simulated node with two GPUs."""
+    return Config(paths=Paths(state=str(tmp_path / "state")), simulation=Simulation(preset="a10x2"))
+
+
+@pytest.fixture(autouse=True)
+def no_pause_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
+
+
+def test_sizes_rise_by_the_factor_up_to_the_last_one() -> None:
+    """As nccl-tests -b 8 -e 1G -f 2; a last one that is not met is not passed."""
+    assert sweep_sizes("8B:1GiB:2") == tuple(8 * 2**step for step in range(28))
+    assert sweep_sizes("1KiB:9KiB:3") == (1024, 3072, 9216)
+    assert sweep_sizes("4B:4B:2") == (4,)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("8B", "expected FIRST:LAST:FACTOR"),
+        ("8:1GiB:2", "expected a size with a unit"),
+        ("8B:1GiB:1", "expected a whole number from 2 on"),
+        ("8B:1GiB:two", "expected a whole number from 2 on"),
+        ("1GiB:8B:2", "expected sizes that rise"),
+        ("8B:8GiB:2", "from 1B to 4 GiB"),
+        ("0B:1GiB:2", "expected sizes that rise"),
+    ],
+)
+def test_what_is_no_sweep_is_one_clear_line(text: str, words: str, node: Config) -> None:
+    """With what would be right, before anything is measured."""
+    with pytest.raises(CommwatchError, match=words) as raised:
+        run(node, "--sweep", text)
+    assert raised.value.exit_code == 2
+
+
+def test_each_size_has_a_step_and_time_of_its_own() -> None:
+    """Sizes that whole elements make equal count once; a node with nobody to talk to has no step."""
+    plan = plan_cycle("all_gather", Probe(measure="all_gather"), LIMITS, backend="nccl", devices=("a", "b", "c", "d"))
+    made = swept(plan, sizes=sweep_sizes("4B:64B:2"))
+
+    assert [(step.size_bytes, step.purpose) for step in made.steps] == [(s, "bandwidth") for s in (16, 32, 64)]
+    assert made.timed_seconds == pytest.approx(1.5 * LIMITS.kernel_time)
+    alone = plan_cycle("all_reduce", Probe(), LIMITS, backend="nccl", devices=("a",))
+    assert swept(alone, sizes=(8,)) == alone
+
+
+def test_a_sweep_prints_the_columns_of_nccl_tests(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    """Size in bytes, time in µs, algorithm and bus bandwidth in GB/s, and the most that is reached."""
+    assert run(node, "--sweep", "8B:64MiB:2048") == 0
+
+    out, err = capsys.readouterr()
+    rows = [line.split() for line in out.splitlines()]
+    head = rows.index(["size", "time", "algbw", "busbw", "expected"])
+    assert rows[head + 1] == ["B", "µs", "GB/s", "GB/s", "GB/s"]
+    assert [row[0] for row in rows[head + 2 : head + 5]] == ["8", "16384", "33554432"]
+    size, time, algorithm, bus = map(float, rows[head + 4][:4])
+    assert algorithm == pytest.approx(size / time / 1e3, rel=0.01)
+    assert bus == pytest.approx(algorithm, rel=0.01)
+    assert "bus bandwidth, at 32 MiB" in out
+    assert "all_reduce: measure after" in err
+
+
+def test_json_and_picture_have_every_size(node: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is configured for the probe's own size is not held against the others."""
+    slow = Probes(definitions={"ring": Probe(expected_bandwidth=Rate(1e12))})
+    config = Config(paths=node.paths, simulation=node.simulation, probes=slow)
+    picture = tmp_path / "curve.svg"
+
+    assert run(config, "--sweep", "8B:1MiB:32", "--json", "--output", str(picture)) == 0
+
+    [answer] = json.loads(capsys.readouterr().out)["probes"]
+    assert [row["size_bytes"] for row in answer["rows"]] == [8, 256, 8192, 262144]
+    assert all(row["bus_bandwidth_bytes_per_second"] > 0 for row in answer["rows"])
+    root = ElementTree.fromstring(picture.read_text())  # noqa: S314 - our own
+    circles = root.findall(".//{*}circle/{*}title")
+    assert [title.text.partition(": ")[0] for title in circles if title.text] == [
+        f"ring, {size}" for size in ("8 B", "256 B", "8 KiB", "256 KiB")
+    ]
+    assert "Simulated node a10x2" in picture.read_text()
+
+
+def test_what_has_no_result_has_no_curve(node: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job on the GPUs: skipped, exit code 3, and a picture that says so."""
+    (tmp_path / "faults.yaml").write_text("- {fault: job, gpu: 1, at: 0s}\n")
+    busy = Config(paths=node.paths, simulation=Simulation(preset="a10x2", faults=str(tmp_path / "faults.yaml")))
+
+    assert run(busy, "--sweep", "8B:1MiB:32", "--output", str(tmp_path / "curve.svg")) == 3
+    assert "gpu_busy" in capsys.readouterr().out
+    assert "no result" in (tmp_path / "curve.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--sweep", "8B:1MiB:2", "host_copies"), "host_copies measures host_copies"),
+        (("--sweep", "8B:1MiB:2", "--pairs"), "without it"),
+        (("--output", "curve.svg"), "commwatch heatmap --output"),
+        (("--sweep", "8B:1MiB:2", "--output", "curve.png"), "ends in .svg"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(arguments: tuple[str, ...], words: str, node: Config) -> None:
+    """Before anything is measured."""
+    with pytest.raises(CommwatchError, match=words) as raised:
+        run(node, *arguments)
+    assert raised.value.exit_code == 2
