@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Literal
 
+import msgspec
 import pytest
 
 from commwatch.commands import diagnose_settings
@@ -15,6 +18,7 @@ from commwatch.commands.diagnose_settings import SettingsUnreadable, parse_envir
 from commwatch.config.settings import Config, Paths
 from commwatch.jobs.settings.facts import NodeFacts, RdmaPort
 from commwatch.jobs.settings.node_network import NodeNetwork
+from commwatch.probes.by_hand.trial import SettingGain, SettingTrial, keep_trial
 from commwatch.workers import by_hand
 
 NODE = NodeFacts(gpus=8, peer_levels=frozenset({"NVL"}), peers_unknown=False)
@@ -185,3 +189,63 @@ def test_the_network_of_a_machine_is_read_in_another_process(tmp_path: Path) -> 
     assert network == NodeNetwork(
         {"eth0": True}, (RdmaPort("mlx5_0", 1, True, "Ethernet", None, frozenset({3})),), None, None, None
     )
+
+
+def trial(setting: str, *words: Literal["faster", "slower", "same"]) -> SettingTrial:
+    """What a setting gave for as many sizes."""
+    name, _, value = setting.partition("=")
+    gains = tuple(
+        SettingGain(
+            probe="all_reduce", operation="all_reduce", purpose="bandwidth", size_bytes=2**20 * (place + 1), ranks=8,
+            without_seconds=1.0, with_seconds=1.0, gain_percent={"faster": 9.0, "slower": -9.0, "same": 0.0}[word],
+            word=word,
+        )
+        for place, word in enumerate(words)
+    )  # fmt: skip
+    return SettingTrial(settings={name: value}, taken_at=1.8e9, nccl_version="", gains=gains)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "Measure what it gains here, with the job's own value: commwatch probe --with NCCL_P2P_DISABLE=VALUE."),
+        (("same", "faster"), "Keep it where the job has the value that was measured"),
+        (("slower",), "next: Take it out."),
+        (("faster", "slower"), "keep it only where the job's own sizes gain"),
+        (("same",), "It makes no difference that was measured here. Take it out."),
+    ],
+)
+def test_what_makes_transfers_faster_or_slower_is_advised_on_by_measurement(
+    words: tuple[Literal["faster", "slower", "same"], ...], told: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The newest trial of the setting alone counts; one of several settings says nothing of each."""
+    config = Config(paths=Paths(state=str(tmp_path)))
+    both = trial("NCCL_P2P_DISABLE=1", "slower")
+    keep_trial(config, msgspec.structs.replace(both, settings={"NCCL_P2P_DISABLE": "1", "NCCL_ALGO": "Ring"}))
+    if words:
+        keep_trial(config, trial("NCCL_P2P_DISABLE=1", *words))
+    name = given(tmp_path, f"NCCL_P2P_DISABLE=1\nNCCL_PSK={SECRET}\nHOME=/nowhere\n")
+
+    run_settings([name], config, as_json=False)
+    text = " ".join(capsys.readouterr().out.split())
+    run_settings([name], config, as_json=True)
+    [note] = [note for note in json.loads(capsys.readouterr().out)["files"][0]["notes"] if note["code"] == "p2p_off"]
+
+    assert told in text
+    assert bool(note["measure"]) == (not words)
+    assert len(note["trials"]) == bool(words)
+    assert ("2027-01-15: all_reduce 1 MiB" in text) == bool(words)
+
+
+def test_what_no_probe_of_one_node_uses_is_measured_over_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command for it is that of nccl-tests."""
+    ports = tuple(RdmaPort(f"mlx5_{number}", 1, active=True, link_layer="InfiniBand") for number in range(2))
+    node = dataclasses.replace(NODE, rdma_ports=ports)
+    monkeypatch.setattr(diagnose_settings, "_node", lambda config: (node, "held against eight GPUs"))
+
+    run_settings([given(tmp_path, "NCCL_CROSS_NIC=1\nHOME=/nowhere\n")], Config(), as_json=False)
+
+    assert "No probe of one node uses it" in " ".join(capsys.readouterr().out.split())

@@ -74,6 +74,27 @@ def ways_of(preset: Preset) -> Ways:
     return Ways(preset, Hardware(preset, ()).epoch(0.0), ())
 
 
+@pytest.mark.parametrize(
+    ("settings", "slower"),
+    [
+        ({}, False),
+        ({"NCCL_NVLS_ENABLE": "1", "NCCL_ALGO": "nvls,ring", "NCCL_BUFFSIZE": "4"}, False),
+        ({"NCCL_NVLS_ENABLE": "0"}, True),
+        ({"NCCL_CUMEM_ENABLE": "0"}, True),
+        ({"NCCL_ALGO": "Ring"}, True),
+        ({"NCCL_P2P_DISABLE": "1"}, True),
+    ],
+)
+def test_settings_take_away_what_they_name(settings: dict[str, str], slower: bool) -> None:
+    """The switches' sums, or all ways between GPUs but those by the host."""
+    preset = PRESETS["h100x8"]
+    ways = Ways(preset, Hardware(preset, ()).epoch(0.0), (), settings)
+    usual = collective_cost(ways_of(preset), "all_reduce", 256 * MIB, range(8)).seconds
+
+    assert (collective_cost(ways, "all_reduce", 256 * MIB, range(8)).seconds > 1.1 * usual) == slower
+    assert (ways.between(0, 1).medium == "nvlink") == ("NCCL_P2P_DISABLE" not in settings)
+
+
 # --- healthy nodes, held against published figures ---
 
 

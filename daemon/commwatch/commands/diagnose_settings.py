@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Literal
@@ -15,12 +16,14 @@ import msgspec
 
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
+from commwatch.jobs.settings.records import BETWEEN_NODES, WITHIN_NODE, SettingRemark
 from commwatch.lines import HEADING, WIDTH, Line, printable
+from commwatch.probes.by_hand.trial import SettingTrial, known_trials
+from commwatch.units import format_bytes
 from commwatch.views.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
     from commwatch.jobs.settings.facts import NodeFacts
-    from commwatch.jobs.settings.records import SettingRemark
 
 SCHEMA: Literal["commwatch-settings-audit/1"] = "commwatch-settings-audit/1"
 _DEADLINE_SECONDS = 10.0
@@ -32,6 +35,8 @@ _MOST_DIGITS = 10
 _LINE = re.compile(r"(?:export |declare -x )?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _STYLES = {"harmful": "red", "suspicious": "yellow", "useless": "yellow"}
 
+_MOST_TRIALS = 3
+"""Of one setting that are told."""
 _OF_FILES = frozenset({"malformed_line", "file_not_read"})
 """Remarks on a file itself, not on a variable."""
 
@@ -44,13 +49,22 @@ class SettingsUnreadable(CommwatchError):
     exit_code = 2
 
 
+class ToldRemark(SettingRemark, frozen=True):
+    """A remark with what is measured of its setting, by hand and on this node."""
+
+    trials: tuple[SettingTrial, ...] = ()
+    """Of this setting alone, the newest first."""
+    measure: str = ""
+    """The command that measures it; empty where it was measured, or where no probe of one node uses it."""
+
+
 class AuditedFile(msgspec.Struct, frozen=True):
     """One file, or all processes that were named."""
 
     name: str
     """Of the file; of processes their ids."""
     kind: Kind
-    notes: tuple[SettingRemark, ...]
+    notes: tuple[ToldRemark, ...]
     """Most severe first."""
 
 
@@ -83,15 +97,26 @@ def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
     pids = [int(name) for name in names if _is_process(name)]
     given = [(name, _read(name)) for name in names if not _is_process(name)]  # before what takes longer
     node, held_against = _node(config)
-    files = tuple(_audited(name, data, node) for name, data in given)
+    trials = known_trials(config)
+    files = tuple(_audited(name, data, node, trials) for name, data in given)
     if pids:
-        files = (*files, _processes(pids, node, Path(config.paths.procfs)))
+        files = (*files, _processes(pids, node, Path(config.paths.procfs), trials))
     answer = SettingsAnswer(SCHEMA, config.simulation.preset or None, held_against, files)
     if as_json:
         print_json(answer)
     else:
         print_lines(answer_lines(answer))
     return int(any(note.severity != "note" for file in files for note in file.notes))
+
+
+def _told(notes: Sequence[SettingRemark], trials: Sequence[SettingTrial]) -> tuple[ToldRemark, ...]:
+    """The remarks with the trials of their settings; the values of trials are the operator's own."""
+    told = []
+    for note in notes:
+        own = [one for one in reversed(trials) if one.settings.keys() == {note.variable}]
+        command = "" if own or note.code not in WITHIN_NODE else f"commwatch probe --with {note.variable}=VALUE"
+        told.append(ToldRemark(**msgspec.structs.asdict(note), trials=tuple(own[:_MOST_TRIALS]), measure=command))
+    return tuple(told)
 
 
 def _is_process(name: str) -> bool:
@@ -135,7 +160,7 @@ def _node(config: Config) -> tuple[NodeFacts, str]:
     return facts, f"held against this machine: {facts.gpus} GPUs, {ports}{driver}"
 
 
-def _audited(name: str, data: bytes, node: NodeFacts) -> AuditedFile:
+def _audited(name: str, data: bytes, node: NodeFacts, trials: Sequence[SettingTrial]) -> AuditedFile:
     from commwatch.jobs.settings.audit import audit_environment, audit_file
     from commwatch.jobs.settings.names import kept_name
     from commwatch.jobs.settings.process_environment import MOST_SETTINGS
@@ -145,17 +170,17 @@ def _audited(name: str, data: bytes, node: NodeFacts) -> AuditedFile:
             audit = audit_file(Path(name), node)
         except OSError as error:
             raise SettingsUnreadable(f"{name}: {error.strerror}; name a file that can be read") from error
-        return AuditedFile(printable(name), "nccl.conf", tuple(map(_of_named_file, audit.remarks)))
+        return AuditedFile(printable(name), "nccl.conf", _told([*map(_of_named_file, audit.remarks)], trials))
     environment = parse_environment_text(data)
     if not environment:
         raise SettingsUnreadable(f"{name}: no line NAME=value in it; give what env prints, or a file named *.conf")
     if sum(map(kept_name, environment)) > MOST_SETTINGS:
         raise SettingsUnreadable(f"{name}: more than {MOST_SETTINGS} settings, as no job has; name another file")
     audit = audit_environment(environment, node)
-    return AuditedFile(printable(name), "environment", audit.remarks)
+    return AuditedFile(printable(name), "environment", _told(audit.remarks, trials))
 
 
-def _processes(pids: Sequence[int], node: NodeFacts, procfs: Path) -> AuditedFile:
+def _processes(pids: Sequence[int], node: NodeFacts, procfs: Path, trials: Sequence[SettingTrial]) -> AuditedFile:
     """All processes together, since their settings may differ between the ranks of a job.
 
     Raises:
@@ -169,7 +194,7 @@ def _processes(pids: Sequence[int], node: NodeFacts, procfs: Path) -> AuditedFil
         raise SettingsUnreadable(f"not read: process {why}; ask as its user, or as root")
     if audit.read < len(set(pids)):
         raise SettingsUnreadable(f"{len(set(pids)) - audit.read} of these processes not found; name others")
-    return AuditedFile(", ".join(map(str, pids)), "processes", audit.remarks)
+    return AuditedFile(", ".join(map(str, pids)), "processes", _told(audit.remarks, trials))
 
 
 def _of_named_file(remark: SettingRemark) -> SettingRemark:
@@ -222,9 +247,44 @@ def answer_lines(answer: SettingsAnswer) -> Iterator[Line]:
                 (f"{note.variable}{where} [{note.code}]", "bold"),
             ]
             yield from _paragraph(note.words)
-            yield from _paragraph(f"next: {note.next_step}")
+            for trial in note.trials:
+                yield from _paragraph(f"measured: {trial_words(trial)}")
+            yield from _paragraph(f"next: {_next(note)}")
             if note.pids:
                 yield from _paragraph(f"of: {', '.join(map(str, note.pids))}")
+
+
+def _next(note: ToldRemark) -> str:
+    """What to do: a setting that makes something faster or slower is proposed by what was measured alone."""
+    if note.trials and note.code in WITHIN_NODE:
+        words = {gain.word for gain in note.trials[0].gains}
+        if words == {"same"}:
+            return f"It makes no difference that was measured here. {note.next_step}"
+        if "slower" not in words:
+            return "Keep it where the job has the value that was measured: it is faster here."
+        if "faster" in words:
+            return "Faster for some sizes and slower for others: keep it only where the job's own sizes gain."
+        return note.next_step
+    if note.measure:
+        return f"Measure what it gains here, with the job's own value: {note.measure}. Without a gain: {note.next_step}"
+    if note.code in BETWEEN_NODES:
+        return (
+            f"{note.next_step} No probe of one node uses it: what it gains, all_reduce_perf of nccl-tests over two "
+            "nodes says, with and without it."
+        )
+    return note.next_step
+
+
+def trial_words(trial: SettingTrial) -> str:
+    """``NCCL_ALGO=Ring, 2026-11-23: all_reduce 64 MiB 13 % slower with it``."""
+    settings = " ".join(f"{name}={value}" for name, value in trial.settings.items())
+    day = datetime.fromtimestamp(trial.taken_at, tz=timezone.utc).strftime("%Y-%m-%d")
+    gains = ", ".join(
+        f"{one.operation} {format_bytes(one.size_bytes)} "
+        + ("the same" if one.word == "same" else f"{abs(one.gain_percent):.0f} % {one.word} with it")
+        for one in trial.gains
+    )
+    return f"{settings}, {day}: {gains}"
 
 
 def _paragraph(text: str) -> Iterator[Line]:

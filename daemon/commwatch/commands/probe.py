@@ -16,6 +16,8 @@ from commwatch.views.terminal import json_option, print_json
 
 if TYPE_CHECKING:
     from commwatch.probes.by_hand.answer import Document
+    from commwatch.probes.by_hand.cycles import Shaped
+    from commwatch.probes.plan import CyclePlan
 
 _EXIT_CODES = (
     "Exit code 0: good; 1: failed, or low: below the threshold of a configured or published bandwidth, above the "
@@ -53,7 +55,8 @@ def add_parser(
         description="Runs the configured probes once, one after another, on a free node only, and prints what each "
         f"step of them gave on the slowest rank. Nothing is added to what the daemon knows. {_EXIT_CODES}",
         epilog="example: commwatch probe all_reduce host_copies; which pair of GPUs is slow: commwatch probe --pairs; "
-        "the curve over sizes: commwatch probe --sweep 8B:1GiB:2 --output curve.svg",
+        "the curve over sizes: commwatch probe --sweep 8B:1GiB:2 --output curve.svg; what a setting gains: "
+        "commwatch probe --with NCCL_ALGO=Ring",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="probes of the configuration (default: all)")
     parser.add_argument("--pairs", action="store_true", help="measure every pair of GPUs, configured or not")
@@ -63,6 +66,10 @@ def add_parser(
     parser.add_argument(
         "--sweep", metavar="FIRST:LAST:FACTOR",
         help="collectives at rising sizes, as nccl-tests has them, such as 8B:1GiB:2 (default: all_reduce)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--with", dest="settings", action="append", metavar="NCCL_NAME=VALUE",
+        help="try a setting, may be repeated: three cycles without and with all of them, in turn (default: all_reduce)",
     )  # fmt: skip
     parser.add_argument("--output", metavar="FILE", type=Path, help="of --sweep: draw the curves into an SVG file too")
     parser.add_argument("--gpus", metavar="0,1,...", default="", help="use these GPUs only, by their NVML indexes")
@@ -88,14 +95,14 @@ def run(args: argparse.Namespace, config: Config) -> int:
     # Only now: the other commands do without what runs probes.
     from commwatch.config.simulated import node_name
     from commwatch.config.thresholds import load_thresholds
-    from commwatch.probes.by_hand.answer import BAD, GOOD, NOT_MEASURED, Document
+    from commwatch.probes.by_hand.answer import Document, exit_code_of
     from commwatch.probes.by_hand.cycles import run_cycles
-    from commwatch.probes.by_hand.sweep import sweep_sizes, swept
     from commwatch.views.probe_text import print_answers, print_sweep
 
     configure_logging(config.log)
-    shaped = partial(swept, sizes=sweep_sizes(args.sweep)) if args.sweep else None
-    answers = run_cycles(config, probes, gpus=gpus, ignore_scheduler=args.ignore_scheduler, shaped=shaped)
+    if args.settings:
+        return _try(args, config, probes, gpus)
+    answers = run_cycles(config, probes, gpus=gpus, ignore_scheduler=args.ignore_scheduler, shaped=_sizes(args))
     preset = config.simulation.preset
     document = Document(simulated_node=node_name(preset) if preset else "", probes=answers)
     if args.output is not None:
@@ -110,13 +117,61 @@ def run(args: argparse.Namespace, config: Config) -> int:
     # Of all probes, those that this node has no parts for tell nothing about it; of those asked for, they do.
     chosen = bool(args.names or args.pairs or args.scaling)
     counted = [answer for answer in answers if chosen or not answer.has_no_place_here] or answers
-    return max((answer.exit_code for answer in counted), key=(GOOD, NOT_MEASURED, BAD).index, default=GOOD)
+    return exit_code_of(counted)
+
+
+def _try(args: argparse.Namespace, config: Config, probes: dict[str, Probe], gpus: tuple[int, ...]) -> int:
+    """What settings gain: the probes without and with them."""
+    from commwatch.config.simulated import node_name
+    from commwatch.probes.by_hand.answer import BAD, GOOD, exit_code_of
+    from commwatch.probes.by_hand.cycles import run_cycles
+    from commwatch.probes.by_hand.trial import (
+        TrialDocument,
+        keep_trial,
+        parse_settings,
+        trial_of,
+        trial_probes,
+        tried,
+    )
+    from commwatch.views.probe_text import print_trial
+
+    settings = parse_settings(args.settings)
+    with_settings, sizes = partial(tried, settings=settings), _sizes(args)
+
+    def shaped(plan: CyclePlan) -> CyclePlan:
+        return with_settings(sizes(plan) if sizes else plan)
+
+    runs = trial_probes(probes)
+    answers = run_cycles(config, runs, gpus=gpus, ignore_scheduler=args.ignore_scheduler, shaped=shaped)
+    trial = trial_of(settings, tuple(probes), dict(zip(runs, answers, strict=True)))
+    preset = config.simulation.preset
+    document = TrialDocument(
+        simulated_node=node_name(preset) if preset else "",
+        trial=trial,
+        kept=bool(trial.gains) and keep_trial(config, trial),
+        probes=answers,
+    )
+    if args.json:
+        print_json(document)
+    else:
+        print_trial(document)
+    # That something is low with a setting is an answer.
+    return GOOD if trial.gains else exit_code_of(answers) or BAD
+
+
+def _sizes(args: argparse.Namespace) -> Shaped | None:
+    """What makes a sweep of the plans; None where none is asked for."""
+    from commwatch.probes.by_hand.sweep import sweep_sizes, swept
+
+    return partial(swept, sizes=sweep_sizes(args.sweep)) if args.sweep else None
 
 
 def _check_use(args: argparse.Namespace) -> None:
     """Say before anything is measured what cannot work."""
     if args.sweep and (args.pairs or args.scaling):
         raise WrongUse("--sweep is of collectives; give --pairs and --scaling without it")
+    if args.settings and (args.pairs or args.output):
+        raise WrongUse("--with compares the steps of collectives and copies; give --pairs and --output without it")
     if args.output is None:
         return
     if not args.sweep:
@@ -149,6 +204,8 @@ def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:
         return sweep_probes(wanted or _of_measure(config, Probe()))
     if args.pairs:
         wanted |= pair_probes(config)
+    if args.settings and not wanted and not args.scaling:
+        return _of_measure(config, Probe())
     if args.scaling:
         wanted |= _of_measure(config, Probe(measure="scaling"))
     return wanted or dict(defined)

@@ -154,6 +154,8 @@ class RankPlan(msgspec.Struct, frozen=True, kw_only=True):
     collective_timeout: float
     """Seconds after which torch gives up by itself; longer than the parent's deadlines, which decide."""
     simulation: SimulatedNodePlan | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    """As of the cycle; real ranks have them in their environment."""
 
 
 class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +171,8 @@ class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
     timed_seconds: float
     deadlines: Deadlines
     simulation: SimulatedNodePlan | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    """NCCL settings that are tried by hand: name and value."""
 
     @property
     def shares_gpus(self) -> bool:
@@ -203,6 +207,7 @@ class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
             timed_seconds=self.timed_seconds,
             collective_timeout=self.deadlines.total,
             simulation=self.simulation,
+            settings=self.settings if self.backend == "simulated" else (),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,8 @@ class SimulatedNode:
         self._next_look = clock() + _LOOK_AT_FILE_SECONDS
         self._version = _version(faults_file) if faults_file is not None else None
         self._hardware = Hardware(self.preset, self._read_faults())
+        self.nccl_settings: Mapping[str, str] = {}
+        """What ranks are started with; set before the first call."""
         self._probes: ProbeAnswers | None = None
         self._sysfs = SysfsTree(self.preset)
         self._procfs = ProcfsTree(self.preset, f"{preset} {started_at}")
@@ -166,7 +168,7 @@ class SimulatedNode:
         if self._probes is None or self._probes.hardware is not hardware:
             from commwatch.simulation.probe_answers import ProbeAnswers
 
-            self._probes = ProbeAnswers(hardware)
+            self._probes = ProbeAnswers(hardware, self.nccl_settings)
         return self._probes
 
     def _look_at_file(self, file: Path) -> None:

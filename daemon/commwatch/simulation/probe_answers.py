@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from commwatch.simulation.collective import (
@@ -30,8 +31,9 @@ _LATE_SHARE = 0.01
 class ProbeAnswers:
     """The probes of one node under a fixed set of faults. All times are seconds since the node started."""
 
-    def __init__(self, hardware: Hardware) -> None:
+    def __init__(self, hardware: Hardware, nccl_settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.hardware = hardware
+        self._settings = nccl_settings
         self._places = {gpu.uuid: place for place, gpu in enumerate(hardware.preset.gpus)}
         self._ways: Ways | None = None
         self._costs: dict[tuple[object, ...], Cost] = {}
@@ -89,7 +91,7 @@ class ProbeAnswers:
             raise ValueError(f"no simulated {operation}")
         epoch = self.hardware.epoch(time)
         if self._ways is None or self._ways.epoch is not epoch:
-            self._ways = Ways(self.hardware.preset, epoch, self.hardware.faults)
+            self._ways = Ways(self.hardware.preset, epoch, self.hardware.faults, self._settings)
             self._costs.clear()
         key = (operation, size_bytes, gpus, both_ways)
         cost = self._costs.get(key)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from commwatch.simulation.faults.fault import Fault
@@ -48,8 +49,18 @@ class Way:
 class Ways:
     """The ways of a node in one epoch. GPUs are named by their places in the preset."""
 
-    def __init__(self, preset: Preset, epoch: Epoch, faults: Sequence[Fault]) -> None:
+    def __init__(
+        self,
+        preset: Preset,
+        epoch: Epoch,
+        faults: Sequence[Fault],
+        nccl_settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.epoch = epoch
+        self._peers = nccl_settings.get("NCCL_P2P_DISABLE") != "1"
+        """Whether a GPU may reach the memory of another, over NVLink or PCIe."""
+        self._sums = self._peers and not {("NCCL_NVLS_ENABLE", "0"), ("NCCL_CUMEM_ENABLE", "0")} & nccl_settings.items()
+        self._sums &= "NVLS" in nccl_settings.get("NCCL_ALGO", "NVLS").upper()
         self._preset = preset
         self._faults = [fault for fault in faults if fault.active(epoch.start)]
         self._devices = {device.address: device for device in preset.devices}
@@ -85,7 +96,7 @@ class Ways:
 
         NCCL lets them where many GPUs take part; here where all of the node do.
         """
-        if not self._switched or len(gpus) < max(len(self._preset.gpus), 8):
+        if not self._sums or not self._switched or len(gpus) < max(len(self._preset.gpus), 8):
             return 0, 0
         lost = any(fault.kind == "nvls_lost" for fault in self._faults)
         if lost or any(self.between(one, other).medium != "nvlink" for one in gpus for other in gpus if one != other):
@@ -109,7 +120,7 @@ class Ways:
     def _links(self, source: int, destination: int) -> list[int]:
         """The active links of a GPU that lead to another one, directly or by switches."""
         ends = self.epoch.gpus[source], self.epoch.gpus[destination]
-        if any(end.p2p_broken or "registration" in end.fabric_checks for end in ends):
+        if not self._peers or any(end.p2p_broken or "registration" in end.fabric_checks for end in ends):
             return []
         active = [link for link, up in enumerate(ends[0].links_active) if up]
         if self._switched:
@@ -137,7 +148,7 @@ class Ways:
         above, above_there = (self._preset.ancestors(address) for address in (here, there))
         common = next((bridge for bridge in above if bridge in above_there), "")
         turns_in = {common} if self._is_switch(common) else set()
-        if turns_in and self._preset.model.pcie_peer_access:
+        if turns_in and self._peers and self._preset.model.pcie_peer_access:
             medium: Medium = "switch"
             up, down = above[: above.index(common)], above_there[: above_there.index(common)]
         else:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from commwatch.node.topology.pair_matrix import PairCell, PairMatrix
 from commwatch.probes.by_hand.answer import Answer, StepRow
+from commwatch.probes.by_hand.trial import SettingTrial
 from commwatch.units import format_bytes, format_seconds
 from commwatch.views.heatmap.grid import figures
 
@@ -52,6 +53,24 @@ def sweep_rows(answer: Answer) -> list[Cells]:
             _NONE if row.expected is None else f"{row.expected.bytes_per_second / 1e9:.2f} {row.expected.source}",
         )
         for row in answer.rows
+    ]
+
+
+TRIAL_COLUMNS: Cells = ("probe", "size", "without", "with", "gain", "verdict")
+
+
+def trial_rows(trial: SettingTrial) -> list[Cells]:
+    """A row for each step."""
+    return [
+        (
+            f"{one.probe} ×{one.ranks}" if one.probe == one.operation else f"{one.probe}: {one.operation} ×{one.ranks}",
+            format_bytes(one.size_bytes),
+            format_seconds(one.without_seconds),
+            format_seconds(one.with_seconds),
+            f"{one.gain_percent:+.1f} %",
+            one.word,
+        )
+        for one in trial.gains
     ]
 
 

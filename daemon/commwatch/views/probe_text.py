@@ -8,10 +8,19 @@ from textwrap import fill
 from commwatch.lines import WIDTH
 from commwatch.probes.by_hand.answer import Answer, Document, notes_of
 from commwatch.probes.by_hand.sweep import sweep_words
+from commwatch.probes.by_hand.trial import ROUNDS, TrialDocument
 from commwatch.probes.plan import Measured
 from commwatch.views.heatmap.matrix_view import view_of
 from commwatch.views.heatmap.text import heatmap_lines
-from commwatch.views.probe_table import RIGHT, SWEEP_COLUMNS, columns_of, sweep_rows, table_rows
+from commwatch.views.probe_table import (
+    RIGHT,
+    SWEEP_COLUMNS,
+    TRIAL_COLUMNS,
+    columns_of,
+    sweep_rows,
+    table_rows,
+    trial_rows,
+)
 from commwatch.views.terminal import print_lines, print_table, screen
 
 
@@ -60,6 +69,27 @@ def print_sweep(document: Document) -> None:
         for note in dict.fromkeys(filter(None, (sweep_words(answer), *notes_of(answer)))):
             print(fill(note, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
         print()
+
+
+def print_trial(document: TrialDocument) -> None:
+    """Print each step without and with the settings, and what they gain.
+
+    Args:
+        document: of a trial.
+    """
+    if document.simulated_node:
+        print(f"Simulated node {document.simulated_node}: none of this is real.\n")
+    for line in _versions(document.probes):
+        print(line)
+    settings = " ".join(f"{name}={value}" for name, value in document.trial.settings.items())
+    print(f"Without and with {settings}, medians of {ROUNDS} rounds")
+    if document.trial.gains:
+        print_table("", TRIAL_COLUMNS, trial_rows(document.trial), right=frozenset({1, 2, 3, 4}))
+    notes = list(_notes(document.probes))
+    if document.trial.gains and not document.kept:
+        notes.append("not kept for commwatch diagnose --settings: the state directory cannot be written")
+    for note in notes:
+        print(fill(note, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def _versions(answers: Sequence[Answer]) -> list[str]:

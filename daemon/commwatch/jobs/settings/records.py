@@ -41,6 +41,22 @@ RemarkCode: TypeAlias = Literal[
 CODES: tuple[RemarkCode, ...] = get_args(RemarkCode)
 
 
+WITHIN_NODE: frozenset[str] = frozenset(
+    {
+        "p2p_off", "p2p_level_low", "old_style_level", "shm_off", "nvls_off", "cumem_off", "algorithm_forced",
+        "protocol_forced", "buffer_small", "channels_few", "channels_many",
+    }
+)  # fmt: skip
+"""Remarks of which a probe of one node says what the setting gains or costs."""
+BETWEEN_NODES: frozenset[str] = frozenset(
+    {
+        "gdr_off", "many_queue_pairs", "ordering_strict", "adaptive_routing_off", "ports_not_merged", "pxn_off",
+        "cross_nic",
+    }
+)  # fmt: skip
+"""Those of which only a measurement over two nodes does."""
+
+
 class AuditOrder(msgspec.Struct, frozen=True, array_like=True):
     """What the worker is told."""
 

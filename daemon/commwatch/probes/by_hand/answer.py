@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -254,6 +254,11 @@ def _cycle_verdict(result: CycleResult, verdicts: Collection[Verdict]) -> CycleV
         return "gave way"
     order: tuple[Literal["low", "slow", "below model"], ...] = ("low", "slow", "below model")
     return next((one for one in order if one in verdicts), "good")
+
+
+def exit_code_of(answers: Iterable[Answer]) -> int:
+    """The most telling of all exit codes: a failure before what was not measured."""
+    return max((one.exit_code for one in answers), key=(GOOD, NOT_MEASURED, BAD).index, default=GOOD)
 
 
 def notes_of(answer: Answer) -> Iterator[str]:

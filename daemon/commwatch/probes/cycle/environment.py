@@ -23,6 +23,9 @@ _TORCH = {
     "TORCH_FR_BUFFER_SIZE": "100",
 }
 
+OWN_NCCL_SETTINGS = frozenset({"NCCL_RAS_ENABLE", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"})
+"""That every rank has from us."""
+
 _SHARED_GPU = {
     # NCCL refuses two ranks of one host on one GPU, so each is a host of its own, and they meet over the loopback.
     "NCCL_IB_DISABLE": "1",
@@ -57,19 +60,23 @@ def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str,
     if plan.backend == "gloo":
         environment["GLOO_SOCKET_IFNAME"] = "lo"
     if plan.backend == "nccl":
-        environment |= _TORCH | {
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            "CUDA_VISIBLE_DEVICES": ",".join(plan.devices),
-            # No MPS server is here: with one of the users' a fault of ours would end their work too.
-            "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
-            # A RAS thread of ours would take or share the port of the user's jobs.
-            "NCCL_RAS_ENABLE": "0",
-            # Warnings come with any level and of all subsystems; these three say which settings are in force, and
-            # over what the ranks talk. Read at the end of the cycle, and gone with the folder.
-            "NCCL_DEBUG": "INFO",
-            "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET",
-            "NCCL_DEBUG_FILE": str(folder / f"rank{rank}.nccl"),
-        }
+        environment |= (
+            dict(plan.settings)
+            | _TORCH
+            | {
+                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+                "CUDA_VISIBLE_DEVICES": ",".join(plan.devices),
+                # No MPS server is here: with one of the users' a fault of ours would end their work too.
+                "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
+                # A RAS thread of ours would take or share the port of the user's jobs.
+                "NCCL_RAS_ENABLE": "0",
+                # Warnings come with any level and of all subsystems; these three say which settings are in force, and
+                # over what the ranks talk. Read at the end of the cycle, and gone with the folder.
+                "NCCL_DEBUG": "INFO",
+                "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET",
+                "NCCL_DEBUG_FILE": str(folder / f"rank{rank}.nccl"),
+            }
+        )
         if plan.shares_gpus:
             environment |= _SHARED_GPU | {"NCCL_HOSTID": f"commwatch-rank-{rank}"}
     return environment

@@ -32,6 +32,7 @@ class SimulatedGroup:
             raise ValueError("a simulated rank needs a simulated node")
         faults = plan.simulation.faults_file
         self._node = SimulatedNode(plan.simulation.preset, Path(faults) if faults else None, plan.simulation.started_at)
+        self._node.nccl_settings = dict(plan.settings)
         self._plan = plan
         self._parent = os.getppid()
         self._call = 0
