@@ -40,6 +40,12 @@ def steps_of(measure: Measure, ranks: int, latency_bytes: int = 8, bandwidth_byt
             operation="send_recv", purpose="bandwidth", size_bytes=bandwidth_bytes, members=(0, 1), pairs=((0, 1),)
         )
         return (pair,)
+    if measure == "training":
+        return (
+            step("all_reduce", "bandwidth", bandwidth_bytes, *everyone),
+            step("matrix_product", "work", bandwidth_bytes, *everyone),
+            step("overlapped", "work", bandwidth_bytes, *everyone),
+        )
     return (
         step(measure, "latency", latency_bytes, *everyone),
         step(measure, "bandwidth", bandwidth_bytes, *everyone),

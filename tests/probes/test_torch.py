@@ -18,6 +18,7 @@ import pytest
 from commwatch.config import settings
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.plan import Collective, CyclePlan, Measure, Measured, Step
+from commwatch.probes.results.hidden import hidden_of
 from commwatch.probes.workload import plan_cycle
 from probes.cycles import PROCFS, all_quiet
 from support.waiting import PATIENCE_SECONDS
@@ -170,3 +171,16 @@ def test_a_gloo_cycle_measures_two_ranks(tmp_path: Path) -> None:
     assert result.torch_version
     assert result.nccl_version == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sum_runs_while_the_rank_computes(tmp_path: Path) -> None:
+    """Three times, and a share that is hidden; what arrives under the product is as exact as without it."""
+    plan = gloo_plan("training")
+
+    result = asyncio.run(Launcher(procfs=PROCFS, temporary=tmp_path).run(plan, all_quiet))
+
+    assert isinstance(result, Measured)
+    seconds = {outcome.step.operation: outcome.slowest_seconds for outcome in result.outcomes}
+    hidden = hidden_of(seconds)
+    assert hidden is not None
+    assert 0 <= hidden.hidden_ratio <= 1

@@ -62,6 +62,8 @@ def test_a_collective_has_a_small_and_a_large_call(operation: Measure) -> None:
         ("all_reduce", "nccl", 64 * MIB, 0.1),
         ("all_to_all", "simulated", 64 * MIB, 0.1),
         ("scaling", "nccl", 64 * MIB, 0.1),
+        ("training", "nccl", 25 * MIB, 0.1),
+        ("training", "gloo", 4 * MIB, 2.0),
         ("pairs", "nccl", 16 * MIB, 0.1),
         ("host_copies", "simulated", 16 * MIB, 0.1),
         ("all_reduce", "gloo", 4 * MIB, 2.0),

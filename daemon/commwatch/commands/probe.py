@@ -64,6 +64,10 @@ def add_parser(
         "--scaling", action="store_true", help="measure 2, 4, 8, ... GPUs, configured or not: does adding GPUs help?"
     )
     parser.add_argument(
+        "--training", action="store_true",
+        help="a bucket of gradients summed alone and under a matrix product, configured or not: how much is hidden?",
+    )  # fmt: skip
+    parser.add_argument(
         "--sweep", metavar="FIRST:LAST:FACTOR",
         help="collectives at rising sizes, as nccl-tests has them, such as 8B:1GiB:2 (default: all_reduce)",
     )  # fmt: skip
@@ -115,7 +119,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
         print_answers(document, thresholds.probe_bandwidth_utilization_low_ratio)
     # Of all probes, those that this node has no parts for tell nothing about it; of those asked for, they do.
-    chosen = bool(args.names or args.pairs or args.scaling)
+    chosen = bool(args.names or args.pairs or args.scaling or args.training or args.sweep)
     counted = [answer for answer in answers if chosen or not answer.has_no_place_here] or answers
     return exit_code_of(counted)
 
@@ -168,8 +172,8 @@ def _sizes(args: argparse.Namespace) -> Shaped | None:
 
 def _check_use(args: argparse.Namespace) -> None:
     """Say before anything is measured what cannot work."""
-    if args.sweep and (args.pairs or args.scaling):
-        raise WrongUse("--sweep is of collectives; give --pairs and --scaling without it")
+    if args.sweep and (args.pairs or args.scaling or args.training):
+        raise WrongUse("--sweep is of collectives; give --pairs, --scaling and --training without it")
     if args.settings and (args.pairs or args.output):
         raise WrongUse("--with compares the steps of collectives and copies; give --pairs and --output without it")
     if args.output is None:
@@ -204,6 +208,8 @@ def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:
         return sweep_probes(wanted or _of_measure(config, Probe()))
     if args.pairs:
         wanted |= pair_probes(config)
+    if args.training:
+        wanted |= _of_measure(config, Probe(measure="training"))
     if args.settings and not wanted and not args.scaling:
         return _of_measure(config, Probe())
     if args.scaling:

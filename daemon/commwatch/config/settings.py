@@ -302,9 +302,11 @@ class Probe(Section, frozen=True):
         "pairs",
         "host_copies",
         "scaling",
+        "training",
     ] = "all_reduce"
     """A collective over all ranks; ``pairs``: send/recv of every two; ``host_copies``: between each GPU and the host;
-    ``scaling``: all_reduce over 2, 4, 8, ... of them."""
+    ``scaling``: all_reduce over 2, 4, 8, ... of them; ``training``: all_reduce of a bucket of gradients, alone and
+    while the GPUs multiply matrices."""
     backend: Literal["auto", "nccl", "gloo"] = "auto"
     """auto: nccl where there are GPUs, gloo where there is no NVIDIA driver. A name keeps one backend for life."""
     ranks: Annotated[int, Meta(ge=0, le=64)] = 0
@@ -314,7 +316,8 @@ class Probe(Section, frozen=True):
     interval: Duration = Duration(900)
     latency_bytes: Size = Size(8)
     bandwidth_bytes: Size = Size(0)
-    """0: 64MiB with nccl, 4MiB with gloo; for pairs and host_copies 16MiB and 4MiB."""
+    """0: 64MiB with nccl, 4MiB with gloo; for pairs and host_copies 16MiB and 4MiB, for training
+    25MiB and 4MiB."""
     expected_bandwidth: Rate | None = None
     """Bus bandwidth that this probe should give; else from the reference table, else learned, else from a model."""
     latency_limit: Duration | None = None

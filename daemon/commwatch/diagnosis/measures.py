@@ -35,6 +35,8 @@ def measures_of(facts: Facts) -> Iterator[Measure]:
         if rate is not None:
             what = f"{operation} bus bandwidth, {format_bytes(size_of(probe))}, {of}"
             yield Measure(what, rate, "bytes_per_second")
+        if (hidden := probe.hidden_ratio) is not None:
+            yield Measure(f"{operation} hidden under a product, {format_bytes(size_of(probe))}, {of}", hidden, "ratio")
     for probe, found in copies(facts):
         for copy, rate in found:
             what = f"copy {copy.direction.replace('_', ' ')}, {format_bytes(size_of(probe))}, GPU{copy.gpu_index}"

@@ -20,8 +20,11 @@ Operation: TypeAlias = Literal[
     "send_recv",
     "host_to_device",
     "device_to_host",
+    "matrix_product",
+    "overlapped",
 ]
-"""One call that is timed: names of torch.distributed, and both directions of a copy with pinned host memory."""
+"""One call that is timed: names of torch.distributed, both directions of a copy with pinned host memory, a product of
+matrices on each rank, and an all_reduce under such a product."""
 
 Measure: TypeAlias = Literal[
     "all_reduce",
@@ -32,11 +35,13 @@ Measure: TypeAlias = Literal[
     "pairs",  # send/recv of every ordered pair of ranks
     "host_copies",  # copies between each GPU and the host
     "scaling",  # all_reduce over the first 2, 4, 8, ... ranks
+    "training",  # all_reduce of a bucket of gradients, alone and under a product of matrices
 ]
 """What a probe measures."""
 
-Purpose: TypeAlias = Literal["latency", "bandwidth", "sustained"]
-"""sustained: as bandwidth, for as long as the step may take; such steps follow each other in a stress run."""
+Purpose: TypeAlias = Literal["latency", "bandwidth", "work", "sustained"]
+"""work: its time alone counts. sustained: as bandwidth, for as long as the step may take; such steps follow each other
+in a stress run."""
 
 Phase: TypeAlias = Literal["start", "rendezvous", "setup", "measure", "done"]
 

@@ -23,7 +23,8 @@ ELEMENT_BYTES = 4
 """Buffers hold 32-bit floats, as those of nccl-tests do."""
 
 _BANDWIDTH_BYTES = {"gloo": 4 * MIB}
-_GPU_BANDWIDTH_BYTES: dict[Measure, int] = {"pairs": 16 * MIB, "host_copies": 16 * MIB}
+_GPU_BANDWIDTH_BYTES: dict[Measure, int] = {"pairs": 16 * MIB, "host_copies": 16 * MIB, "training": 25 * MIB}
+"""Of training that of a bucket of torch's DistributedDataParallel (``bucket_cap_mb``)."""
 _GPU_BANDWIDTH_BYTES_OTHERWISE = 64 * MIB
 
 _SPREAD: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_to_all")
@@ -106,6 +107,8 @@ def _steps(probe: settings.Probe, backend: Backend, ranks: int, shared_links: Sh
         return _pairs(probe.latency_bytes, bandwidth_bytes, ranks, shared_links)
     if probe.measure == "scaling":
         return _scaling(bandwidth_bytes, ranks)
+    if probe.measure == "training":
+        return _training(bandwidth_bytes, ranks)
     return _collective(probe.measure, probe.latency_bytes, bandwidth_bytes, ranks)
 
 
@@ -143,6 +146,13 @@ def _scaling(size_bytes: int, ranks: int) -> Iterator[Step]:
         yield step_of("all_reduce", "bandwidth", size_bytes, tuple(range(count)))
         count *= 2
     yield step_of("all_reduce", "bandwidth", size_bytes, tuple(range(ranks)))
+
+
+def _training(bucket_bytes: int, ranks: int) -> Iterator[Step]:
+    members = tuple(range(ranks))
+    yield step_of("all_reduce", "bandwidth", bucket_bytes, members)
+    yield step_of("matrix_product", "work", bucket_bytes, members)
+    yield step_of("overlapped", "work", bucket_bytes, members)
 
 
 def step_of(operation: Operation, purpose: Purpose, size_bytes: int, members: tuple[int, ...]) -> Step:

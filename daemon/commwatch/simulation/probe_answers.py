@@ -9,9 +9,11 @@ from typing import Literal, TypeAlias
 from commwatch.simulation.collective import (
     COLLECTIVES,
     COPIES,
+    PRODUCTS,
     Cost,
     collective_cost,
     copy_cost,
+    product_cost,
     send_recv_cost,
 )
 from commwatch.simulation.faults.fault import Fault, SimulatedProbeFailure
@@ -23,7 +25,7 @@ from commwatch.simulation.unrest import lot, unrest
 RankAct: TypeAlias = Literal["", "hang", "block", "crash"]
 """What a rank does in a phase: goes on; waits and hears its parent; blocks in a foreign call; ends by a signal."""
 
-_OPERATIONS = (*COLLECTIVES, "send_recv", *COPIES)
+_OPERATIONS = (*COLLECTIVES, "send_recv", *COPIES, *PRODUCTS)
 _LATE_SHARE = 0.01
 """What the ranks at a slow way are behind the others."""
 
@@ -136,6 +138,8 @@ class ProbeAnswers:
         if operation == "send_recv":
             source, destination = gpus
             cost = send_recv_cost(ways, size_bytes, source, destination, both_ways)
+        elif operation in PRODUCTS:
+            cost = product_cost(ways, operation, size_bytes, gpus)
         elif operation in COPIES:
             cost = copy_cost(ways, size_bytes, *gpus)
         else:

@@ -73,6 +73,10 @@ ROWS: tuple[Metric, ...] = (
     gauge("probe_scaling_break_even_seconds", f"{PROBE} ranks",
           "Computing time of a training step above which so many GPUs do more than one, for each GB of gradients.",
           "time to sum 1e9 bytes of gradients over the ranks, divided by ranks - 1", "seconds"),
+    gauge("probe_hidden_ratio", PROBE,
+          "Share of an all_reduce of a bucket of gradients, or of a matrix product where that is shorter, that running "
+          "both at once hides: 1 is all of it.", "times of both alone and at once, last result of a training probe",
+          "ratio"),
     gauge("probe_copy_bandwidth_bytes_per_second", _COPY, "Bandwidth of a copy between a GPU and pinned host memory.",
           "commwatch probe, last result", "bytes_per_second"),
     gauge("probe_copy_expected_bandwidth_bytes_per_second", _COPY, "What this copy should reach.",

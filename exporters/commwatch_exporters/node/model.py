@@ -355,6 +355,7 @@ class Probe(Part):
     yields = Keyed("probe_yields_total")
     last_completion_timestamp_seconds = Number("probe_last_completion_timestamp_seconds")
     last_latency_seconds = Number("probe_last_latency_seconds")
+    hidden_ratio = Number("probe_hidden_ratio")
     baseline_latency_seconds = Number("probe_baseline_latency_seconds")
     latency_spikes = Number("probe_latency_spikes_total")
     latency_spike_streak = Number("probe_latency_spike_streak")

@@ -32,7 +32,7 @@ def all_reduce_probes(facts: Facts) -> list[Probe]:
 
 def operation_of(probe: Probe) -> str:
     """The collective that a probe runs."""
-    return "all_reduce" if probe.collective == "scaling" else probe.collective
+    return "all_reduce" if probe.collective in ("scaling", "training") else probe.collective
 
 
 def size_of(probe: Probe) -> int:

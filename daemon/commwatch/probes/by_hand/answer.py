@@ -25,6 +25,7 @@ from commwatch.probes.plan import (
 from commwatch.probes.results.balance import balance_of
 from commwatch.probes.results.bus_bandwidth import algorithm_bandwidth, bus_bandwidth
 from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.hidden import Hidden, hidden_of
 from commwatch.probes.results.scaling import ScalingPoint, scaling_points, scaling_words
 from commwatch.probes.results.slow_cells import slow_cells
 
@@ -107,6 +108,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     pairs_expected_source: Literal["configured", "model"] | None = None
     """Where the expected bandwidths of ``pairs`` come from."""
     scaling: Scaling | None = None
+    hidden: Hidden | None = None
+    """Of a training-like probe."""
     notes: tuple[str, ...] = ()
     """What stands below the table."""
     result: CycleResult
@@ -164,11 +167,12 @@ def answer_of(
         notes: further sentences.
     """
     rows: tuple[StepRow, ...] = ()
-    scaling = None
+    scaling = hidden = None
     if isinstance(result, Measured) and not plan.shares_gpus and plan.measure != "pairs":
         rows = tuple(_row(one, expected_of(one.step), low_ratio, latency_limit) for one in result.outcomes)
         if plan.measure == "scaling":
             scaling = _scaling(rows)
+        hidden = hidden_of({row.operation: row.seconds for row in rows})
     verdicts = {row.verdict for row in rows}
     if pairs is not None:
         verdicts.add(_pairs_verdict(pairs, low_ratio, firm_pairs))
@@ -184,6 +188,7 @@ def answer_of(
         pairs=pairs,
         pairs_expected_source=_pairs_source(pairs, firm_pairs),
         scaling=scaling,
+        hidden=hidden,
         notes=tuple(notes),
         result=result,
     )
@@ -195,7 +200,9 @@ def _row(outcome: StepOutcome, expected: Expected | None, low_ratio: float, late
     uneven = balance is not None and balance.ratio < UNEVEN_RATIO
     algorithm = bus = used = None
     verdict: Verdict = "not judged"
-    if step.purpose == "latency":
+    if step.purpose == "work":
+        expected = None
+    elif step.purpose == "latency":
         expected = None
         if latency_limit is not None:
             verdict = "slow" if seconds > latency_limit else "good"
@@ -281,6 +288,8 @@ def notes_of(answer: Answer) -> Iterator[str]:
     yield from answer.notes
     if answer.scaling is not None:
         yield from answer.scaling.words
+    if answer.hidden is not None:
+        yield answer.hidden.words
 
 
 def _by_index(answer: Answer, text: str) -> str:

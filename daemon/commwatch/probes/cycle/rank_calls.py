@@ -14,8 +14,12 @@ from commwatch.probes.workload import ELEMENT_BYTES
 _PERIOD = 251
 """Of the numbers in a buffer: a prime, so that elements that moved by a chunk do not fit their place."""
 
-_IN_PLACE = ("all_reduce", "broadcast")
+_IN_PLACE = ("all_reduce", "broadcast", "matrix_product", "overlapped")
 COPIES = ("host_to_device", "device_to_host")
+PRODUCTS = ("matrix_product", "overlapped")
+_SIDE = {"cuda": 4096, "cpu": 512}
+"""Of the square matrices. On a GPU a product in half precision is what a bucket of 25 MiB of 32-bit gradients takes of
+the backward pass of 5,000 tokens: 4 operations for each parameter and token, 2 n³ for the product."""
 
 # Since torch 2.13 under a new name; the old one warns there, and is all that older torch has.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -30,6 +34,9 @@ class Buffers:
         copies = any(step.operation in COPIES for step in own)
         size = max((step.size_bytes for step in own), default=0)
         sent = max((step.size_bytes for step in own if step.operation not in _IN_PLACE), default=0)
+        computes = any(step.operation in PRODUCTS for step in own)
+        self.factors = _factors(device) if computes else ()
+        """Two matrices and their product."""
         self.received = _written_zeros(size, device=device)
         self.sent = _written_zeros(sent, pin_memory=True) if copies else _written_zeros(sent, device=device)
 
@@ -37,6 +44,13 @@ class Buffers:
 def _written_zeros(size_bytes: int, **options: Any) -> torch.Tensor:
     # Fresh memory that was never written is one page of zeros, many times: it reads faster than any other.
     return torch.empty(size_bytes // ELEMENT_BYTES, dtype=torch.float32, **options).zero_()
+
+
+def _factors(device: torch.device) -> tuple[torch.Tensor, ...]:
+    side, on_gpu = _SIDE[device.type], device.type == "cuda"
+    options: dict[str, Any] = {"device": device, "dtype": torch.float16 if on_gpu else torch.float32}
+    # Zeros would be multiplied faster: bits that do not change take no power.
+    return tuple(torch.rand(side, side, **options) - 0.5 for _ in range(3))
 
 
 class Call:
@@ -91,6 +105,36 @@ class AllReduce(Call):
 
     def expected(self) -> torch.Tensor:
         return _pattern(self.received.numel(), self.received.device).mul_(_sum_to(self._ranks))
+
+
+class MatrixProduct(Call):
+    """What a rank computes by itself; nothing is sent."""
+
+    def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
+        one, other, product = buffers.factors
+        nothing = buffers.received[:0]
+        super().__init__(nothing, nothing, lambda: _ignored(torch.mm(one, other, out=product)))
+
+    def fill(self) -> None:
+        """There is nothing to fill."""
+
+    def expected(self) -> None:
+        return None
+
+
+class Overlapped(AllReduce):
+    """A sum that is under way while the rank computes, as that of one bucket under the backward pass of the next."""
+
+    def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
+        super().__init__(step, rank, group, buffers)
+        buffer, (one, other, product) = self.received, buffers.factors
+
+        def run() -> None:
+            work = dist.all_reduce(buffer, group=group, async_op=True)
+            torch.mm(one, other, out=product)
+            work.wait()
+
+        self.run = run
 
 
 class ReduceScatter(Call):
@@ -224,6 +268,8 @@ _CALLS: dict[str, Callable[[Step, int, Any, Buffers], Call]] = {
     "send_recv": SendRecv,
     "host_to_device": HostCopy,
     "device_to_host": HostCopy,
+    "matrix_product": MatrixProduct,
+    "overlapped": Overlapped,
 }
 
 

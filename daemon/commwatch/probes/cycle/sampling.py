@@ -28,10 +28,11 @@ class Sampling:
     most_timings: int
 
 
-WANTED: dict[Literal["latency", "bandwidth"], Sampling] = {
+WANTED: dict[Literal["latency", "bandwidth", "work"], Sampling] = {
     # Twenty calls hide the cost of the clock and of the launches.
     "latency": Sampling(warmup=5, calls=20, least_timings=3, most_timings=10),
     "bandwidth": Sampling(warmup=5, calls=5, least_timings=4, most_timings=12),
+    "work": Sampling(warmup=5, calls=5, least_timings=4, most_timings=12),
 }
 
 SUSTAINED_TIMING_SECONDS = 0.1
@@ -40,7 +41,7 @@ SUSTAINED_CALLS_MAX = 20
 _CALLS_BESIDE = 2 * (1 + SYNC_CALLS) + 1
 """Calls of a step that are in no timing: those of the estimate, and the check."""
 
-_WEIGHTS: dict[Purpose, float] = {"latency": 1.0, "bandwidth": 3.0, "sustained": 3.0}
+_WEIGHTS: dict[Purpose, float] = {"latency": 1.0, "bandwidth": 3.0, "work": 3.0, "sustained": 3.0}
 """A small call takes microseconds: its steps need a smaller share of the time."""
 
 

@@ -13,8 +13,8 @@ def factor(operation: str, ranks: int) -> float:
     Raises:
         ValueError: no such operation, or a collective of no rank.
     """
-    if operation in ("broadcast", "send_recv", "host_to_device", "device_to_host"):
-        return 1.0
+    if operation in ("broadcast", "send_recv", "host_to_device", "device_to_host", "matrix_product", "overlapped"):
+        return 1.0  # the last two have no bandwidth of their own
     if ranks < 1:
         raise ValueError(f"{operation} over {ranks} ranks")
     if operation == "all_reduce":

@@ -65,7 +65,7 @@ def expected_of_step(
         configured: the operator's own number, bytes per second; it wins.
         backend: what the ranks run on.
     """
-    if step.purpose == "latency":
+    if step.purpose in ("latency", "work"):
         return None
     if step.pairs:
         found = [

@@ -86,6 +86,8 @@ class LastResult(msgspec.Struct, frozen=True):
     scaling: tuple[ScalingRate, ...] = ()
     copies: tuple[CopyRate, ...] = ()
     torch_version: str = ""
+    hidden_ratio: float | None = None
+    """Of a training-like probe: see ``hidden.Hidden``."""
 
     @property
     def utilization(self) -> float | None:

@@ -21,6 +21,7 @@ from commwatch.probes.results.baseline import Baseline, SpikeRule, held_to, is_s
 from commwatch.probes.results.counts import CycleCounts
 from commwatch.probes.results.drift import Course
 from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.hidden import hidden_of
 from commwatch.probes.results.histogram import LatencyHistogram
 from commwatch.probes.results.history import Conditions, GpuName, LastResult, ProbeHistory, SlowestRank
 from commwatch.probes.results.judgement import JudgementRules, rules_of
@@ -178,6 +179,7 @@ class ProbeRecord:
         balance = balance_of_ranks(result)
         slowest = None if balance is None else balance.slowest
         scaling = scaling_of(self._plan.bandwidth_bytes, rates) if self._plan.measure == "scaling" else ()
+        hidden = hidden_of({one.step.operation: one.slowest_seconds for one in result.outcomes})
         return LastResult(
             finished_at=result.finished_at,
             setup_seconds=result.setup_seconds,
@@ -188,6 +190,7 @@ class ProbeRecord:
             balance=None if balance is None else balance.ratio,
             slowest=None if slowest is None else SlowestRank(slowest, name_of(slowest, gpus).pci_bus_id),
             scaling=scaling,
+            hidden_ratio=None if hidden is None else hidden.hidden_ratio,
             copies=copies_of(rates, gpus),
             torch_version=result.torch_version,
         )
@@ -325,6 +328,8 @@ class ProbeRecord:
         rule, courses = self._rules.drift, self.history.courses
         bandwidths = [course for name, course in courses.items() if name != LATENCY and last is not None]
         judged = last is not None and last.utilization is not None
+        if self._plan.measure == "training":
+            values["hidden_ratio"] = None if last is None else last.hidden_ratio
         return values | {
             "last_bus_bandwidth_bytes_per_second": None if last is None else last.bus_bandwidth,
             "last_algorithm_bandwidth_bytes_per_second": None if last is None else last.algorithm_bandwidth,
