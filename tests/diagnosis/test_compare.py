@@ -63,8 +63,9 @@ def test_findings_come_and_go() -> None:
     before, after = faulty(**measured()), healthy(time=NOW + 60, **measured())
 
     gone = compared(before, after)
+    cause = "PCIe link with fewer lanes: PCIe link of GPU1 (0000:18:00.0)"
     assert [one.words for one in gone.findings_gone] == [
-        "Slow collective: probe all_reduce",
+        f"Slow collective: probe all_reduce; likeliest cause: {cause}",
         "The slot is narrow: probe all_reduce",
     ]
     assert (gone.findings_new, gone.is_worse) == ((), False)

@@ -34,4 +34,5 @@ def test_a_healthy_day_wakes_no_one(tmp_path: Path) -> None:
 
     assert day.grave_alerts() == []
     assert day.grave_findings() == []
+    assert not {one.code for one in day.findings} & {"job_half_used", "job_uneven"}
     assert {one.name for one in day.alerts} == INFORMATION  # what happened was seen

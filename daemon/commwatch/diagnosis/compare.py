@@ -44,7 +44,7 @@ class ChangedFinding(msgspec.Struct, frozen=True, kw_only=True):
     component: str
     """Value of the label."""
     words: str
-    """Title and component as people say them."""
+    """Title and component as people say them, with the likeliest cause."""
     severity: Severity
 
 
@@ -120,9 +120,12 @@ def _gain(before: Measure, after: Measure) -> Gain:
 
 
 def _finding(one: FindingRecord) -> ChangedFinding:
+    words, lead = f"{one.title}: {one.component.component.words}", one.lead
+    if lead is not one:
+        words += f"; likeliest cause: {lead.title}: {lead.component.component.words}"
     return ChangedFinding(
         code=one.code, component=one.component.identity, severity=one.severity,
-        words=f"{one.title}: {one.component.component.words}",
+        words=words,
     )  # fmt: skip
 
 
