@@ -33,13 +33,14 @@ def extend(
 
 def test_after_an_hour_there_are_means() -> None:
     """Not a minute before; what was never read has none."""
-    assert course(59.5).means() is None
+    assert not course(59.5).is_whole
+    assert course(60).is_whole
     assert course(60).means() == [pytest.approx(0.4), pytest.approx(0.1), None, 0.0]
 
 
 def test_without_a_process_there_is_no_job() -> None:
     """However long nobody has been there."""
-    assert course(70, frozenset()).means() is None
+    assert not course(70, frozenset()).is_whole
 
 
 def test_only_the_last_hour_counts() -> None:
@@ -64,7 +65,7 @@ def test_another_job_or_a_gap_begins_the_hour_again(processes: frozenset[int], g
     known = course(70)
     known.take(70 * 60 + gap, processes, (0.4,) * 4, 120.0)
 
-    assert (known.means() is not None) == goes_on
+    assert known.is_whole == goes_on
 
 
 def told(occupants: dict[str, tuple[int, ...]], jobs: dict[int, int]) -> list[Value]:

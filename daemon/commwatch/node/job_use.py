@@ -63,11 +63,14 @@ class Course:
             self._slices.append(_Slice(now))
         self._slices[-1].add(values)
 
-    def means(self) -> list[Value] | None:
-        """Over the last hour, None where a minute lacks the number; None before the hour is over."""
-        if not self.processes or len(self._slices) <= SLICES:
-            return None
-        whole = list(self._slices)[:-1]
+    @property
+    def is_whole(self) -> bool:
+        """Whether a job has been here for an hour."""
+        return bool(self.processes) and len(self._slices) > SLICES
+
+    def means(self) -> list[Value]:
+        """Over the last hour; None where a minute lacks the number."""
+        whole = list(self._slices)[:SLICES]
         return [
             sum(one.sums[place] for one in whole) / sum(one.counts[place] for one in whole)
             if all(one.counts[place] for one in whole)
@@ -106,16 +109,22 @@ class JobUse:
         self._put({device: block.layout.series[0][1][:2] for device, block in blocks.items()}, outcome)
 
     def _put(self, labels: Mapping[str, tuple[str, ...]], outcome: Outcome) -> None:
-        means = {device: told for device, course in self._courses.items() if (told := course.means()) is not None}
-        jobs = {device: self._job(self._courses[device].processes) for device in means}
-        for device in self._store.group(GROUP).keys() - means.keys():
+        """Once a minute: means over an hour move no faster."""
+        jobs = {device: self._job(one.processes) for device, one in self._courses.items() if one.is_whole}
+        for device in self._store.group(GROUP).keys() - jobs.keys():
             self._store.drop(GROUP, device)
-        for device, told in means.items():
-            first = min(int(labels[one][0]) for one, job in jobs.items() if one == device or job == jobs[device] != 0)
+        for device, job in jobs.items():
+            known = self._store.get(GROUP, device)
+            if known is not None and outcome.time - known.time < SLICE_SECONDS:
+                continue
+            first = min(int(labels[one][0]) for one, other in jobs.items() if one == device or other == job != 0)
             metrics = ("gpu_job_first", *(f"gpu_job_{kind}use_ratio" for kind in _KINDS))
-            layout = Layout((f"commwatch_{metric}", labels[device]) for metric in metrics)
-            self._store.put(GROUP, device, Block(layout, [first, *told], outcome.time),
-                            outcome.time + 2 * SLICE_SECONDS + outcome.collector.lifetime)  # fmt: skip
+            block = Block(
+                Layout((f"commwatch_{metric}", labels[device]) for metric in metrics),
+                [first, *self._courses[device].means()],
+                outcome.time,
+            )
+            self._store.put(GROUP, device, block, outcome.time + 2 * SLICE_SECONDS + outcome.collector.lifetime)
 
     def _job(self, processes: frozenset[int]) -> int:
         """What tells a job from others; 0 where processes of several share the GPU, or may."""
