@@ -14,13 +14,14 @@ GPUS = tuple((str(index), f"0000:{17 + index}:00.0") for index in range(4))
 JOB = "process/0000:17:00.0"
 
 
-def used(shares: Sequence[float], *, first: Sequence[int] = (0, 0, 0, 0), **links: float) -> Facts:
-    """GPUs that their jobs used so, with the use of links by kind."""
+def used(shares: Sequence[float], *, first: Sequence[int] = (0, 0, 0, 0), links: int = 18, **kinds: float) -> Facts:
+    """GPUs with so many NVLinks that their jobs used so, with the use of links by kind."""
     gpus = GPUS[: len(shares)]
     numbers: Numbers = {
         "commwatch_gpu_job_first": dict(zip(gpus, map(float, first), strict=False)),
         "commwatch_gpu_job_use_ratio": dict(zip(gpus, shares, strict=True)),
-        **{f"commwatch_gpu_job_{kind}_use_ratio": dict.fromkeys(gpus, share) for kind, share in links.items()},
+        **{f"commwatch_gpu_job_{kind}_use_ratio": dict.fromkeys(gpus, share) for kind, share in kinds.items()},
+        "commwatch_nvlink_links": dict.fromkeys(gpus, float(links)),
     }
     return facts_of(numbers)
 
@@ -45,20 +46,27 @@ def test_a_process_that_only_holds_a_gpu_is_no_job_at_half_use() -> None:
 @pytest.mark.parametrize(
     ("links", "words"),
     [
-        ({"nvlink": 0.049, "pcie": 0.02, "network": 0.0}, "near idle"),
-        ({"nvlink": 0.05, "pcie": 0.02}, "neither near idle nor near their limit"),
-        ({"nvlink": 0.01, "pcie": 0.69}, "neither near idle nor near their limit"),
-        ({"nvlink": 0.01, "pcie": 0.7}, "near the limit: PCIe"),
-        ({"network": 0.8, "pcie": 0.7}, "near the limit: PCIe, network"),
-        ({}, ""),
+        ({"nvlink": 0.049, "pcie": 0.02, "network": 0.0}, "near idle: NVLink, PCIe, network;"),
+        ({"nvlink": 0.05, "pcie": 0.02}, "neither near idle nor near the limit: NVLink, PCIe;"),
+        ({"nvlink": 0.01, "pcie": 0.69}, "neither near idle nor near the limit: NVLink, PCIe;"),
+        ({"nvlink": 0.01, "pcie": 0.7}, "near the limit: PCIe;"),
+        ({"network": 0.8, "pcie": 0.7}, "near the limit: PCIe, network;"),
+        ({"pcie": 0.02}, "how much its links were used is not known"),
+        ({}, "how much its links were used is not known"),
     ],
 )
 def test_what_to_look_at_depends_on_the_links(links: dict[str, float], words: str) -> None:
     """GPUs that wait for transfers and GPUs that wait for data need another cure."""
-    [sighting] = seen_by(half_used, used([0.45], first=(0,), **links))
+    [sighting] = seen_by(half_used, used([0.45], first=(0,), links=18, **links))
 
-    assert words in sighting.detail
-    assert bool(sighting.detail) == bool(words)
+    assert sighting.detail.startswith(words)
+
+
+def test_without_nvlinks_pcie_and_network_are_all_links() -> None:
+    """Of GPUs that have some, PCIe alone says nothing of how busy the links are."""
+    [sighting] = seen_by(half_used, used([0.45], first=(0,), links=0, pcie=0.02))
+
+    assert sighting.detail.startswith("near idle: PCIe;")
 
 
 def test_one_gpu_of_a_job_far_below_the_busiest_is_uneven() -> None:

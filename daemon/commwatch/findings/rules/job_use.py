@@ -27,6 +27,7 @@ def half_used(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     least, most = thresholds.job_in_use_ratio, thresholds.job_use_low_ratio
     idle, full = thresholds.job_links_idle_ratio, thresholds.job_links_full_ratio
     links = {name: dict(facts.each(column)) for name, column in _LINKS.items()}
+    nvlinks = dict(facts.each(Gpu.nvlink_links))
     for gpus in _jobs(facts).values():
         use = fmean(gpus.values())
         if not least <= use < most:
@@ -36,9 +37,16 @@ def half_used(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             for name, numbers in links.items()
             if (known := [numbers[one] for one in gpus & numbers.keys()])
         }
+        # Of GPUs that have NVLinks the other links alone say nothing.
+        unread = "NVLink" not in of_links and any(nvlinks.get(gpu) for gpu in gpus)
         evidence = [Evidence("use of its GPUs over the last hour", use, "ratio", most, "job_use_low_ratio")]
         evidence += [Evidence(f"use of {name} over the last hour", share, "ratio") for name, share in of_links.items()]
-        yield Sighting("job_half_used", _component(gpus), tuple(evidence), _words(of_links, idle, full))
+        yield Sighting(
+            "job_half_used",
+            _component(gpus),
+            tuple(evidence),
+            _words(of_links, unread, idle, full),
+        )
 
 
 def uneven(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -72,14 +80,15 @@ def _component(gpus: Iterable[Gpu]) -> Component:
     return Component("process", known[0].address, f"job on {names}", frozenset(gpu.address for gpu in known))
 
 
-def _words(links: Mapping[str, float], idle: float, full: float) -> str:
-    if not links:
-        return ""
+def _words(links: Mapping[str, float], unread: bool, idle: float, full: float) -> str:
+    names = ", ".join(links)
     if busy := [name for name, share in links.items() if share >= full]:
         return f"near the limit: {', '.join(busy)}; the GPUs wait for transfers"
+    if unread or not links:
+        return "how much its links were used is not known"
     if all(share < idle for share in links.values()):
-        return "the links are near idle: the GPUs do not wait for transfers, but for data, the CPU or the program"
-    return "the links are neither near idle nor near their limit: see when in a step they are used"
+        return f"near idle: {names}; the GPUs do not wait for transfers, but for data, the CPU or the program"
+    return f"neither near idle nor near the limit: {names}; see when in a step they are used"
 
 
 JOB_USE = RuleSet(
@@ -116,7 +125,7 @@ JOB_USE = RuleSet(
             half_used,
             ("job_half_used",),
             reads=(Gpu.job_first, Gpu.job_use_ratio),
-            details=tuple(_LINKS.values()),
+            details=(*_LINKS.values(), Gpu.nvlink_links),
             thresholds=("job_use_low_ratio", "job_in_use_ratio", "job_links_idle_ratio", "job_links_full_ratio"),
         ),
         Rule(
