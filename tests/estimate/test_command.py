@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 import time
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from commwatch.commands import estimate
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
-from commwatch.node.topology.pair_matrix import PairEndpoint, PairMatrix
+from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.probes.plan import Backend
 from commwatch.probes.results.history import Conditions, LastResult, ProbeHistory, ScalingRate
 
@@ -76,7 +77,7 @@ def test_the_published_case(config: Config, more: str, capsys: Output) -> None:
     assert waiting["low"] <= 3.1
     assert waiting["high"] >= 4.1
     assert step["low"] <= 8.68 <= step["high"]
-    assert found["communication_per_micro_batch_seconds"]["low"] == pytest.approx(3 * 1.5 / 1.16)
+    assert found["communication_per_micro_batch_seconds"]["low"] == pytest.approx(3 * 1.5 / 1.16, rel=2e-3)
     assert found["bottleneck"] == {"part": "network", "certain": True}
     assert found["choice"] == {"strategy": "ddp", "nodes": 1, "gpus_per_node": 2}
     (asked,) = [one for one in found["scaling"] if one["nodes"] == 2]
@@ -87,7 +88,7 @@ def test_the_published_case_in_words(config: Config, capsys: Output) -> None:
     """With every unit and byte count, so that nobody takes a billion for 10⁸."""
     shown = text(config, CASE, capsys)
 
-    assert "The network is the bottleneck: busy for at least 7.76 s of a step" in shown
+    assert "The network is the bottleneck: busy for at least 7.77 s of a step" in shown
     assert "times the work of one node with ZeRO-3: slower than one node." in shown
     assert "Choose one node × 2 GPUs, DDP" in shown
     assert "1,500,000,000 × 2 bytes = 3,000,000,000 bytes = 3 GB" in shown
@@ -141,8 +142,8 @@ def test_rates_of_the_last_results(config: Config, tmp_path: Path, capsys: Outpu
 
     assert found["layout"]["gpus_per_node"] == 4
     assert found["in_node_bytes_per_second"] == {"2": {"low": 50e9, "high": 50e9}, "4": {"low": 20e9, "high": 22e9}}
-    assert found["communication_seconds"]["low"] == pytest.approx(1.5 * 3 / 22)
-    assert found["communication_seconds"]["high"] == pytest.approx(1.5 * 3 / 20)
+    assert found["communication_seconds"]["low"] == pytest.approx(1.5 * 3 / 22, rel=2e-3)
+    assert found["communication_seconds"]["high"] == pytest.approx(1.5 * 3 / 20, rel=2e-3)
     assert any(
         one.startswith("within a node: all_gather over 4 GPUs: 20 GB/s, measured 60 s ago") for one in found["rates"]
     )
@@ -206,8 +207,102 @@ def test_the_gpus_of_this_node_are_known_by_name(config: Config, tmp_path: Path,
 
     assert found["simulated_node"] == "a10x2"
     assert found["memory"]["gpu_bytes"] == 23028 * 2**20
-    assert found["compute_seconds"]["low"] == pytest.approx(6 * 1.5e9 * 4096 / (0.4 * 125e12))
-    assert "the share is assumed" in found["assumptions"][0]
+    assert found["compute_seconds"]["low"] == pytest.approx(6 * 1.5e9 * 4096 / (0.75 * 125e12))
+    assert "the share is what published runs reach" in found["assumptions"][0]
+
+
+def test_what_the_daemon_remembers_of_this_node(config: Config, tmp_path: Path, capsys: Output) -> None:
+    """Number and model of the GPUs, and the line rate of all RDMA ports, at the slow end half of it."""
+    seen = {"expected": 25e9}
+    gpus = {f"GPU-{one}": {"index": one, "pci_bus_id": "", "name": "NVIDIA L40S"} for one in range(4)}
+    kept = {"gpus": gpus, "ports": {"eth0": {"expected": 1.25e9}}, "rdma_ports": {"mlx5_0:1": seen, "mlx5_1:1": seen}}
+    (tmp_path / "inventory.json").write_text(json.dumps(kept), encoding="utf-8")
+
+    found = document(config, "--parameters 7B --nodes 2 --tokens 4096", capsys)
+
+    assert found["layout"]["gpus_per_node"] == 4
+    assert found["memory"]["gpu_bytes"] == 46068 * 2**20
+    assert found["network_bytes_per_second"] == {"low": 25e9, "high": 50e9}
+
+
+def test_the_gpus_whose_slowest_pair_is_the_fastest(config: Config, tmp_path: Path, capsys: Output) -> None:
+    """From the last pair matrix, in the slower direction; not where all GPUs are taken."""
+    slow = ({0, 1}, {2, 3})
+    cells = tuple(
+        PairCell(source=one, destination=other, path="PIX", bandwidth=5e9 if {one, other} in slow else 12e9 + one)
+        for one, other in permutations(range(4), 2)
+    )
+    ends = tuple(PairEndpoint(label=str(index), name="NVIDIA A10") for index in range(4))
+    matrix = PairMatrix(
+        taken_at=1e9, backend="nccl", latency_bytes=8, bandwidth_bytes=2**24, endpoints=ends, cells=cells
+    )
+    (tmp_path / "probe-pairs.json").write_bytes(b'{"backend": "nccl", "matrices": [%s]}' % msgspec.json.encode(matrix))
+
+    assert "Of this node take GPU1, GPU2: their slowest pair carries 12 GB/s" in text(
+        config, "--parameters 1.5B --step-time 1s --gpus 2", capsys
+    )
+    assert "Of this node take" not in text(config, "--parameters 1.5B --step-time 1s --gpus 4", capsys)
+
+
+# --- an observed step ---
+
+
+def test_an_observed_step_sets_all_figures(config: Config, capsys: Output) -> None:
+    """The asked layout takes what was observed, others lie where it lies, in a range of a fifth of before."""
+    free, set_by = (document(config, f"{CASE} {more}", capsys) for more in ("", "--observed-step 8.68s"))
+
+    assert set_by["observed_step_seconds"] == 8.68
+    assert set_by["step_seconds"]["low"] <= 8.68 <= set_by["step_seconds"]["high"]
+    for before, after in zip(free["scaling"], set_by["scaling"], strict=True):
+        wide, narrow = (one["step_seconds"]["high"] - one["step_seconds"]["low"] for one in (before, after))
+        assert narrow <= 0.25 * wide + 1e-9
+    assert any("lie within the estimate" in one for one in set_by["verdict"])
+
+
+@pytest.mark.parametrize(("step", "words"), [("2s", "times its fast end"), ("60s", "times its slow end")])
+def test_an_observation_outside_the_estimate_makes_it_unsure(
+    config: Config, step: str, words: str, capsys: Output
+) -> None:
+    """It is said, the figures are scaled by it, and nothing is certain any more."""
+    found = document(config, f"{CASE} --observed-step {step}", capsys)
+
+    assert any(words in one for one in found["verdict"])
+    assert found["step_seconds"]["low"] <= float(step[:-1]) * (1 + 1e-9)
+    assert found["step_seconds"]["high"] >= float(step[:-1]) * (1 - 1e-9)
+    assert found["bottleneck"]["certain"] is False
+
+
+# --- what is trained ---
+
+
+def test_adapters_send_and_hold_little(config: Config, capsys: Output) -> None:
+    """Gradients and optimizer state of the trained parameters alone, and less computing; all are gathered."""
+    full = "--parameters 7B --strategy zero3 --gpus 4 --gpu A10 --tokens 4096 --intra-node 10GB/s"
+    all_of_it, lora = (document(config, f"{full} {more}", capsys) for more in ("--recompute", "--trainable 20M"))
+
+    assert (lora["trainable"], lora["gradient_bytes"], lora["optimizer_bytes"]) == (20_000_000, 40_000_000, 240_000_000)
+    assert [one["size_bytes"] for one in lora["transfers"]] == [14_000_000_000, 14_000_000_000, 40_000_000]
+    assert all_of_it["compute_seconds"]["low"] / lora["compute_seconds"]["low"] == pytest.approx(8 / 4 * 0.7, rel=2e-2)
+    assert "--trainable: expected at most the parameters" in error_of(config, f"{full} --trainable 8B")
+
+
+def test_all_that_is_missing_is_said_at_once(config: Config) -> None:
+    """In one line."""
+    message = error_of(config, "--nodes 2")
+
+    for option in ("--parameters", "--gpus-per-node", "--step-time", "--network"):
+        assert f"{option}: is missing" in message
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["V100", "4090", "L4", "L40S", "A6000", "T4", "H20", "A800", "H800", "GB200", "B300", "Tesla V100-SXM2-16GB"],
+)  # fmt: skip
+def test_common_cards_are_known(config: Config, name: str, capsys: Output) -> None:
+    """By what people call them, and by the driver's name."""
+    found = document(config, f"--parameters 1B --tokens 4096 --gpus 1 --gpu '{name}'", capsys)
+
+    assert found["compute_seconds"]["low"] > 0
 
 
 # --- output ---
@@ -278,10 +373,10 @@ _GOOD = "--parameters 1.5B --step-time 1s --gpus 2"
     ("arguments", "message"),
     [
         ("", "--parameters: is missing; give their number with its unit, such as --parameters 1.5B"),
-        ("--parameters 7", "--parameters: 7 has no unit: write 7B for 7 × 10^9 parameters, or M for 10^6"),
-        ("--parameters 1.5G --gpus 2", "--parameters: expected a whole number of parameters such as 1.5B ("),
+        ("--parameters 7 --step-time 1s --gpus 2", "--parameters: 7 has no unit: write 7B for 7 × 10^9"),
+        ("--parameters 1.5G --gpus 2 --step-time 1s", "--parameters: expected a whole number of parameters such as"),
         ("--parameters 1.5B --step-time 1s", "--gpus-per-node: is missing, and nothing was measured here; give it"),
-        ("--parameters 1.5B --gpus two", "--gpus-per-node: expected a whole number from 1 to 1024, got 'two'"),
+        ("--parameters 1.5B --step-time 1s --gpus two", "--gpus-per-node: expected a whole number from 1 to 1024, got"),
         ("--parameters 1.5B --gpus 2", "--step-time: is missing; give what one GPU alone computes on a micro-batch"),
         (f"{_GOOD} --nodes 0", "--nodes: expected a whole number from 1 to 10000, got '0'"),
         (f"{_GOOD} --nodes 2", "--network: is missing: what lies between nodes is not measured here; give"),
@@ -295,7 +390,7 @@ _GOOD = "--parameters 1.5B --step-time 1s --gpus 2"
         (f"{_GOOD} --gpu-memory 24", "--gpu-memory: expected a size with a unit"),
         (f"{_GOOD} --gpu-memory 0GB", "--gpu-memory: expected a size above 0 such as 24GB, got '0GB'"),
         (f"{_GOOD} --gpu A11", "--gpu: 'A11' is not known; expected one of A100-SXM4-80GB, "),
-        (f"{_GOOD} --gpu H100", "--gpu: 'H100' is not known; expected one of A100-SXM4-80GB, A100-SXM4-40GB, "),
+        (f"{_GOOD} --gpu H100", "--gpu: 'H100' may be H100 80GB HBM3 or H100 PCIe or H100 NVL, which differ"),
         (f"{_GOOD} --micro-batches -1", "--micro-batches: expected a whole number from 1 to 1000000, got '-1'"),
         ("--parameters 1.5B --gpus 2 --step-time 0s", "--step-time: expected a time from 1us on such as 1.03s"),
         ("--parameters 1.5B --gpus 2 --step-time 1", "--step-time: expected a duration with a unit"),

@@ -27,6 +27,7 @@ def add_parser(
         "1.03s --network 9Gbit/s",
     )
     parser.add_argument("--parameters", metavar="1.5B", default="", help="of the model: K, M, B (10^9) or T")
+    parser.add_argument("--trainable", metavar="20M", default="", help="of them, such as LoRA adapters (default: all)")
     parser.add_argument(
         "--strategy", metavar="NAME", default="ddp",
         help="ddp (default), zero1, zero2, zero3, fsdp, fsdp-grad-op, hsdp, tp (tensor parallel in a node)",
@@ -40,10 +41,16 @@ def add_parser(
         "--step-time", metavar="1.03s", default="", help="what one GPU alone computes on a micro-batch, both passes"
     )
     compute.add_argument("--tokens", metavar="4096", default="", help="or: tokens of a micro-batch of one GPU")
+    compute.add_argument("--recompute", action="store_true", help="activations are computed again (checkpointing)")
+    compute.add_argument(
+        "--observed-step", metavar="8.68s", default="", help="what a step took on this layout: the rest is scaled by it"
+    )
     compute.add_argument("--micro-batches", metavar="N", default="1", help="of a GPU in a step (default: 1)")
     compute.add_argument("--gpu", metavar="A10", default="", help="model (default: that of this node)")
     compute.add_argument("--gpu-flops", metavar="125TFLOP/s", default="", help="its peak (default: by the model)")
-    compute.add_argument("--mfu", metavar="SHARE", default="", help="share of the peak that is reached (default: 40%%)")
+    compute.add_argument(
+        "--mfu", metavar="SHARE", default="", help="share of the peak that is reached (default: as published)"
+    )
     model = parser.add_argument_group("model state")
     model.add_argument("--precision", metavar="NAME", default="bf16", help="of parameters: bf16 (default), fp16, fp32")
     model.add_argument("--gradient-precision", metavar="NAME", default="", help="default: that of the parameters")
@@ -57,7 +64,7 @@ def add_parser(
     rates = parser.add_argument_group("bandwidths; of several values the range takes the slowest and the fastest")
     rates.add_argument(
         "--network", metavar="9Gbit/s", nargs="+", default=[],
-        help="measured between two nodes: all NICs of a node together, one direction",
+        help="measured between two nodes: all NICs of a node together, one direction (default: line rate of the NICs)",
     )  # fmt: skip
     rates.add_argument(
         "--intra-node", metavar="20GB/s", nargs="+", default=[], help="bus bandwidth of collectives within a node"

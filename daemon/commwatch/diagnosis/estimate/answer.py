@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from textwrap import wrap
 
 import msgspec
 
 from commwatch.diagnosis.estimate.model.choice import Choice, choose, scaling
 from commwatch.diagnosis.estimate.model.quantities import Span, format_count, format_exact_bytes, format_gigabytes
-from commwatch.diagnosis.estimate.model.step import Bottleneck, Part, Sent, StepEstimate, over_one_node
+from commwatch.diagnosis.estimate.model.step import (
+    Bottleneck,
+    Part,
+    Sent,
+    StepEstimate,
+    estimate_step,
+    over_one_node,
+    place_of,
+)
 from commwatch.diagnosis.estimate.model.training import (
     RESERVE_BYTES,
     STRATEGIES,
@@ -120,6 +129,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory
     choice: Chosen | None
     """null: the model state fits on no layout of these GPUs."""
+    observed_step_seconds: float | None
+    """With which all times were set; null without."""
+    trainable: int | None
+    """Parameters that are trained; null: all."""
     verdict: tuple[str, ...]
     assumptions: tuple[str, ...]
 
@@ -127,6 +140,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def answer(request: Request) -> Answer:
     """All that is answered."""
     training, layout, fabric = request.training, request.layout, request.fabric
+    observed: tuple[str, ...] = ()
+    if request.observed_seconds is not None and (free := estimate_step(training, layout, fabric)) is not None:
+        training = replace(training, place=place_of(request.observed_seconds, free))
+        observed = (_observed_words(request.observed_seconds, free),)
     points = scaling(training, layout, fabric, request.most_nodes)
     step = next(one for one in points if one.layout == layout)  # a request has all rates that its layout needs
     choice = choose(training, layout, fabric, request.memory_bytes)
@@ -167,7 +184,15 @@ def answer(request: Request) -> Answer:
             left_bytes=None if request.memory_bytes is None else bytes_left(state, request.memory_bytes),
         ),
         choice=None if choice.chosen is None else _chosen(choice.chosen.layout),
-        verdict=(_bottleneck_words(step), *_nodes_words(step, points), *_choice_words(request, choice, step)),
+        observed_step_seconds=request.observed_seconds,
+        trainable=training.trainable,
+        verdict=(
+            _bottleneck_words(step),
+            *observed,
+            *_nodes_words(step, points),
+            *_choice_words(request, choice, step),
+            *filter(None, [request.gpus_to_take]),
+        ),
         assumptions=(*request.assumptions, *_assumptions(training, layout)),
     )
 
@@ -212,6 +237,7 @@ def _over_one_node(step: StepEstimate, points: Sequence[StepEstimate]) -> Span |
 # --- sentences ---
 
 _CHOOSE = "Choose "
+_HIDDEN = ("nothing hidden", "hidden behind half of the computing")
 _PARTS: dict[Part, str] = {
     "computing": "Computing",
     "in_node": "What joins the GPUs of a node",
@@ -225,16 +251,29 @@ def _bottleneck_words(step: StepEstimate) -> str:
     part = _PARTS[step.bottleneck.part]
     computing = step.compute_seconds.times(step.micro_batches)
     if step.bottleneck.part == "computing":
-        return f"{part} is the bottleneck: communication takes less time than that, also as flat rings."
+        is_it = "is" if step.bottleneck.certain else "may be"
+        return f"{part} {is_it} the bottleneck: communication takes less time than that, also as flat rings."
     busy = max(step.step_traffic.network_seconds, step.step_traffic.node_seconds)
     if step.bottleneck.certain:
         return (
             f"{part} is the bottleneck: busy for at least {format_seconds(busy)} of a step in which each GPU computes "
-            f"for {format_seconds(computing.low)}."
+            f"for {_seconds(computing)}."
         )
     return (
         f"{part} may be the bottleneck: a step communicates for {_seconds(step.step_traffic.seconds)} and computes for "
-        f"{format_seconds(computing.low)}."
+        f"{_seconds(computing)}."
+    )
+
+
+def _observed_words(seconds: float, free: StepEstimate) -> str:
+    """What an observed step does to the estimate."""
+    span, shown = free.step_seconds, format_seconds(seconds)
+    if span.holds(seconds):
+        return f"The observed {shown} lie within the estimate of {_seconds(span)}; all figures are set by them."
+    end, nearer = ("fast", span.low) if seconds < span.low else ("slow", span.high)
+    return (
+        f"The observed {shown} lie outside the estimate of {_seconds(span)}: {seconds / nearer:.3g} times its {end} "
+        "end. All figures are scaled by that; look for what the options or the assumptions have wrong."
     )
 
 
@@ -287,20 +326,21 @@ def _assumptions(training: Training, layout: Layout) -> Iterator[str]:
     """What the model takes for granted, and its units."""
     yield (
         "Fast end: hierarchical bound (each node gets what it lacks once), hidden behind computing as far as can be. "
-        "Slow end: a flat ring over all GPUs, nothing hidden."
+        f"Slow end: a flat ring over all GPUs, {_HIDDEN[STRATEGIES[layout.strategy].hides > 0]}."
     )
     who = "node" if STRATEGIES[layout.strategy].splits_work else "GPU"
     yield f"Each {who} has the same work however many there are, so that n of them do n times the work in a step."
     if assumes := STRATEGIES[layout.strategy].assumes:
         yield f"{STRATEGIES[layout.strategy].label}: {assumes}."
     yield (
-        "Messages are large: their latency, the optimizer's own work and the loading of data are left out. No switch "
-        "sums up (SHARP)."
+        "Each message of some 200 MB costs 5 us for each GPU that it passes within a node, 15 us between nodes (50 us "
+        "below 100 Gbit/s); the network's slow end falls by 7 % with each doubling beyond two nodes. The "
+        "optimizer's own work and the loading of data are left out. No switch sums up (SHARP)."
     )
-    each = training.optimizer_bytes // training.parameters
+    each = training.optimizer_bytes // training.trained
     yield (
-        f"Optimizer {training.optimizer}: {each} bytes for each parameter. Model state is without activations and "
-        f"buffers; {format_gigabytes(RESERVE_BYTES)} of a GPU are set aside for the CUDA context and NCCL."
+        f"Optimizer {training.optimizer}: {each} bytes for each trained parameter. Model state is without activations "
+        f"and buffers; {format_gigabytes(RESERVE_BYTES)} of a GPU are set aside for the CUDA context and NCCL."
     )
     yield (
         f"1B is 10^9 parameters: {format_count(training.parameters)} is {training.parameters:,}. 1 GB is 10^9 bytes, "
@@ -390,14 +430,14 @@ def _plain_table(rows: Sequence[Sequence[str]]) -> Iterator[Line]:
 
 def _units(answer: Answer) -> Iterator[Line]:
     yield from _heading("Units")
-    count = f"{answer.parameters:,}"
     rows = []
-    for what, size in (
-        (f"parameters, {answer.precision}", answer.parameter_bytes),
-        (f"gradients, {answer.gradient_precision}", answer.gradient_bytes),
-        (f"optimizer, {answer.optimizer}", answer.optimizer_bytes),
+    trained = answer.trainable or answer.parameters
+    for what, count, size in (
+        (f"parameters, {answer.precision}", answer.parameters, answer.parameter_bytes),
+        (f"gradients, {answer.gradient_precision}", trained, answer.gradient_bytes),
+        (f"optimizer, {answer.optimizer}", trained, answer.optimizer_bytes),
     ):
-        rows.append((what, f"{count} × {size // answer.parameters} bytes", f"= {format_exact_bytes(size)}"))
+        rows.append((what, f"{count:,} × {size // count} bytes", f"= {format_exact_bytes(size)}"))
     yield from _plain_table(rows)
     for rate in (*answer.rates, *(f"not used: {one}" for one in answer.not_used)):
         yield from _wrapped(rate, "yellow" if "not measured here" in rate else "")

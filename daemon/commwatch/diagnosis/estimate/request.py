@@ -7,13 +7,23 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TypeVar, get_args
 
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
 from commwatch.diagnosis.estimate.model.choice import doubling
-from commwatch.diagnosis.estimate.model.gpus import ASSUMED_MFU, GPUS, GpuFigures, compute_seconds, gpu_figures
+from commwatch.diagnosis.estimate.model.gpus import (
+    GPUS,
+    LAUNCH_SECONDS,
+    LORA_RATIO,
+    OTHER_USED,
+    GpuFigures,
+    gpu_figures,
+    operations,
+    variants,
+)
 from commwatch.diagnosis.estimate.model.quantities import (
     Span,
     exactly,
@@ -32,6 +42,7 @@ from commwatch.diagnosis.estimate.model.training import (
     Training,
 )
 from commwatch.errors import CommwatchError
+from commwatch.node.inventory_state import InventoryState
 from commwatch.probes.by_hand.pair_history import last_matrix
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.streak import is_current
@@ -83,6 +94,10 @@ class Request:
     """Results of probes that are not used, and why."""
     assumptions: tuple[str, ...]
     """Those that come from the options."""
+    observed_seconds: float | None
+    """Of a step on this layout; None where nothing was observed."""
+    gpus_to_take: str
+    """Which of the node's GPUs, for the user; empty where that makes no difference or is not known."""
     simulated_node: str
     """Empty for the real one."""
 
@@ -100,51 +115,79 @@ def read_request(args: argparse.Namespace, config: Config, now: float) -> Reques
     Raises:
         BadArgument: an option is missing or cannot be used.
     """
-    if not args.parameters:
-        raise BadArgument("--parameters", "is missing; give their number with its unit, such as --parameters 1.5B")
-    parameters = _read("--parameters", parse_parameters, args.parameters)
     known = _known_rates(config, now)
-    gpus = _gpus(args, known)
+    _refuse_missing(args, known)
+    parameters = _read("--parameters", parse_parameters, args.parameters)
+    trainable = _read("--trainable", parse_parameters, args.trainable) if args.trainable else None
+    if trainable is not None and trainable > parameters:
+        raise BadArgument("--trainable", f"expected at most the parameters, {args.parameters}, got {args.trainable!r}")
+    gpus = _number("--gpus-per-node", args.gpus_per_node, 1024) if args.gpus_per_node else known.gpus
     nodes = _number("--nodes", args.nodes, 10_000)
     strategy = _one_of("--strategy", args.strategy, tuple(STRATEGIES))
     layout = Layout(strategy, gpus, nodes)
     figures = _figures(args.gpu or known.gpu_name, args.gpu)
     precision: Precision = _one_of("--precision", args.precision, get_args(Precision))
     tokens = _read("--tokens", parse_tokens, args.tokens) if args.tokens else None
-    compute, compute_basis = _compute(args, parameters, tokens, precision, figures)
+    compute, compute_basis = _compute(args, parameters, trainable, tokens, precision, figures)
     optimizer: Optimizer = _one_of("--optimizer", args.optimizer, get_args(Optimizer))
     training = Training(
         parameters=parameters,
-        compute=exactly(compute),
+        compute=compute,
+        trainable=trainable,
+        overlaps=True,
         precision=precision,
         gradient_precision=_one_of("--gradient-precision", args.gradient_precision or precision, get_args(Precision)),
         optimizer=optimizer,
         micro_batches=_number("--micro-batches", args.micro_batches, 1_000_000),
         activations=_activations(args, tokens),
     )
-    if strategy == "tp" and training.activations is None:
-        raise BadArgument("--strategy tp", "needs --tokens, --hidden and --layers, such as --hidden 4096 --layers 32")
     in_node, in_node_basis = _in_node(args, gpus, known)
-    network = _span("--network", args.network, "9Gbit/s") if args.network else None
-    if nodes > 1 and network is None:
-        raise BadArgument(
-            "--network",
-            "is missing: what lies between nodes is not measured here; give what a test between two nodes gave, all "
-            "NICs of a node together, such as --network 9Gbit/s",
-        )
+    network = _span("--network", args.network, "9Gbit/s") if args.network else known.network
     memory_bytes, memory_basis = _memory(args, figures)
     return Request(
         training=training,
         layout=layout,
-        fabric=Fabric(in_node, network),
+        fabric=Fabric(in_node, network, hop_seconds=_hop_seconds(network)),
         most_nodes=max(nodes, _MOST_SHOWN_NODES) if network else 1,
         memory_bytes=memory_bytes,
         memory_basis=memory_basis,
-        rates=(*_network_words(network), *in_node_basis),
+        rates=(*_network_words(network, given=bool(args.network)), *in_node_basis),
         not_used=known.left_out,
         assumptions=(compute_basis,),
+        observed_seconds=_seconds("--observed-step", args.observed_step) if args.observed_step else None,
+        gpus_to_take=_gpus_to_take(config, gpus),
         simulated_node=node_name(config.simulation.preset) if config.simulation.preset else "",
     )
+
+
+def _refuse_missing(args: argparse.Namespace, known: _KnownNode) -> None:
+    """All that neither the options nor this node give, said at once."""
+    missing = []
+    if not args.parameters:
+        missing.append(("--parameters", "is missing; give their number with its unit, such as --parameters 1.5B"))
+    if not args.gpus_per_node and not known.gpus:
+        missing.append(("--gpus-per-node", "is missing, and nothing was measured here; give it, such as 8"))
+    if not args.step_time and not args.tokens:
+        missing.append(
+            (
+                "--step-time",
+                "is missing; give what one GPU alone computes on a micro-batch, such as 1.03s, or its tokens, such as "
+                "--tokens 4096",
+            )
+        )
+    if args.nodes.isdigit() and int(args.nodes) > 1 and not args.network and known.network is None:
+        missing.append(
+            (
+                "--network",
+                "is missing: what lies between nodes is not measured here; give what a test between two nodes gave, "
+                "all NICs of a node together, such as --network 9Gbit/s",
+            )
+        )
+    if args.strategy == "tp" and not (args.tokens and args.hidden and args.layers):
+        missing.append(("--strategy tp", "needs --tokens, --hidden and --layers, such as --hidden 4096 --layers 32"))
+    if missing:
+        (option, problem), *others = missing
+        raise BadArgument(option, "; ".join((problem, *(f"{name}: {why}" for name, why in others))))
 
 
 def _read(option: str, parse: Callable[[str], _Value], text: str) -> _Value:
@@ -177,15 +220,7 @@ def _span(option: str, texts: list[str], example: str) -> Span:
     return Span(min(rates), max(rates))
 
 
-def _gpus(args: argparse.Namespace, known: _KnownRates) -> int:
-    if args.gpus_per_node:
-        return _number("--gpus-per-node", args.gpus_per_node, 1024)
-    if not known.in_node:
-        raise BadArgument("--gpus-per-node", "is missing, and nothing was measured here; give it, such as 8")
-    return max(known.in_node)
-
-
-def _in_node(args: argparse.Namespace, gpus: int, known: _KnownRates) -> tuple[dict[int, Span], list[str]]:
+def _in_node(args: argparse.Namespace, gpus: int, known: _KnownNode) -> tuple[dict[int, Span], list[str]]:
     """Bus bandwidths by number of GPUs, and where they come from."""
     if args.intra_node:
         given = _span("--intra-node", args.intra_node, "20GB/s")
@@ -213,7 +248,16 @@ def _in_node(args: argparse.Namespace, gpus: int, known: _KnownRates) -> tuple[d
     ]
 
 
-def _network_words(network: Span | None) -> list[str]:
+_TCP_RATE = 100e9 / 8
+"""Bytes per second of a node, below which its network is taken for TCP."""
+
+
+def _hop_seconds(network: Span | None) -> Span:
+    """From GPU to GPU within a node, and to another one: usual for NVLink and PCIe, RDMA and TCP."""
+    return Span(5e-6, 50e-6 if network is not None and network.high < _TCP_RATE else 15e-6)
+
+
+def _network_words(network: Span | None, *, given: bool) -> list[str]:
     if network is None:
         return []
     if network.low == network.high:
@@ -221,11 +265,14 @@ def _network_words(network: Span | None) -> list[str]:
     else:
         low, high = (format_bits(rate).split(" = ") for rate in (network.low, network.high))
         shown = f"{low[0]} to {high[0]} = {low[1]} to {high[1]}"
-    return [f"network: {shown}, given: all NICs of a node together, one direction, every node alike"]
+    basis = "given" if given else "line rate of this node's NICs, at the slow end half of it; --network says better"
+    return [f"network: {shown}, {basis}: all NICs of a node together, one direction, every node alike"]
 
 
 def _figures(name: str, given: str) -> GpuFigures | None:
     figures = gpu_figures(name) if name else None
+    if given and (several := variants(given)):
+        raise BadArgument("--gpu", f"{given!r} may be {' or '.join(several)}, which differ; say which")
     if given and figures is None:
         raise BadArgument(
             "--gpu", f"{given!r} is not known; expected one of {', '.join(known.name for known in GPUS)}, or leave it "
@@ -235,24 +282,22 @@ def _figures(name: str, given: str) -> GpuFigures | None:
 
 
 def _compute(
-    args: argparse.Namespace, parameters: int, tokens: int | None, precision: Precision, figures: GpuFigures | None
-) -> tuple[float, str]:
+    args: argparse.Namespace,
+    parameters: int,
+    trainable: int | None,
+    tokens: int | None,
+    precision: Precision,
+    figures: GpuFigures | None,
+) -> tuple[Span, str]:
     """Seconds for which a GPU computes on a micro-batch, and where that comes from."""
     if args.step_time:
-        seconds = _read("--step-time", parse_duration, args.step_time)
-        if not SHORTEST_STEP_SECONDS <= seconds < math.inf:
-            raise BadArgument("--step-time", f"expected a time from 1us on such as 1.03s, got {args.step_time!r}")
+        seconds = _seconds("--step-time", args.step_time)
         return (
-            seconds,
+            exactly(seconds),
             f"One GPU alone computes {format_seconds(seconds)} on a micro-batch, forward and backward: given.",
         )
     if tokens is None:
-        raise BadArgument(
-            "--step-time",
-            "is missing; give what one GPU alone computes on a micro-batch, such as 1.03s, or its tokens, such as "
-            "--tokens 4096",
-        )
-    used = _ratio(args.mfu) if args.mfu else ASSUMED_MFU
+        raise AssertionError("refused before")
     if args.gpu_flops:
         peak, basis = _read("--gpu-flops", _parse_flops, args.gpu_flops), "given"
     elif figures is not None and precision != "fp32":
@@ -260,13 +305,28 @@ def _compute(
     else:
         why = "of fp32 is not known" if figures else "is not known without the GPU's name"
         raise BadArgument("--gpu-flops", f"is missing: the peak {why}; give it, such as 125TFLOP/s, or --step-time")
-    seconds = compute_seconds(parameters, tokens, peak, used)
-    share = "given" if args.mfu else "assumed"
-    return seconds, (
-        f"A GPU computes {format_seconds(seconds)} on a micro-batch: 6 × {parameters:,} parameters × {tokens:,} tokens "
-        f"÷ ({100 * used:g} % of {peak / 1e12:g} TFLOP/s, {basis}); the share is {share}, the model dense, nothing "
-        "recomputed."
+    if args.mfu:
+        used, share = exactly(_ratio(args.mfu)), "given"
+    else:
+        used = figures.used if figures else OTHER_USED
+        used, share = used.times(1 if trainable is None else LORA_RATIO), "what published runs reach"
+    work = operations(parameters, parameters if trainable is None else trainable, recomputes=args.recompute) * tokens
+    slow = work / (used.low * peak)
+    compute = Span(work / (used.high * peak), slow if args.mfu else max(slow, LAUNCH_SECONDS))
+    reckoned = f"{6 + 2 * args.recompute} ×" if trainable is None else f"{4 + 2 * args.recompute} (and 2 if trained) ×"
+    shares = used.words(lambda one: f"{100 * one:.3g}")
+    return compute, (
+        f"A GPU computes {compute.words(format_seconds)} on a micro-batch: {reckoned} {parameters:,} parameters × "
+        f"{tokens:,} tokens ÷ ({shares} % of {peak / 1e12:g} TFLOP/s, {basis}); the share is {share}, the model "
+        f"dense, activations {'computed again' if args.recompute else 'kept'}."
     )
+
+
+def _seconds(option: str, text: str) -> float:
+    seconds = _read(option, parse_duration, text)
+    if not SHORTEST_STEP_SECONDS <= seconds < math.inf:
+        raise BadArgument(option, f"expected a time from 1us on such as 1.03s, got {text!r}")
+    return seconds
 
 
 def _ratio(text: str) -> float:
@@ -309,8 +369,8 @@ def _activations(args: argparse.Namespace, tokens: int | None) -> Activations | 
 
 
 @dataclass(frozen=True, slots=True)
-class _KnownRates:
-    """What the last results say of this node."""
+class _KnownNode:
+    """What the daemon knows of this node: its last results, else its inventory."""
 
     in_node: dict[int, Span]
     """Bus bandwidth by number of GPUs, bytes per second: slowest to fastest of the collectives."""
@@ -319,10 +379,14 @@ class _KnownRates:
     left_out: tuple[str, ...]
     """Results that are not used, and why."""
     gpu_name: str
-    """Of all GPUs of the last pair matrix, as the driver gives it; empty where not known or not the same."""
+    """Of all GPUs, as the driver gives it; empty where not known or not the same."""
+    gpus: int
+    """As many as were measured, else as the inventory has; 0 where neither is known."""
+    network: Span | None
+    """Line rate of all RDMA ports, else of the fastest interface; half of it at the slow end; None where not known."""
 
 
-def _known_rates(config: Config, now: float) -> _KnownRates:
+def _known_rates(config: Config, now: float) -> _KnownNode:
     """The current results in the state directory. Those of gloo, which is no GPU fabric, and old ones are left out."""
     found: dict[int, list[float]] = {}
     used: list[str] = []
@@ -339,7 +403,54 @@ def _known_rates(config: Config, now: float) -> _KnownRates:
                 found.setdefault(ranks, []).append(rate)
                 used.append(f"{name} over {ranks} GPUs: {format_rate(rate)}, measured {ago} ago")
     spans = {ranks: Span(min(rates), max(rates)) for ranks, rates in sorted(found.items())}
-    return _KnownRates(spans, tuple(used), tuple(left_out), _gpu_name(config))
+    kept = _inventory(config)
+    rdma, others = ([one.expected or 0.0 for one in ports.values()] for ports in (kept.rdma_ports, kept.ports))
+    line = sum(rdma) or max(others, default=0.0)
+    return _KnownNode(
+        in_node=spans,
+        used=tuple(used),
+        left_out=tuple(left_out),
+        gpu_name=_gpu_name(config, kept),
+        gpus=max(spans, default=len(kept.gpus)),
+        network=Span(line / 2, line) if line else None,
+    )
+
+
+def _inventory(config: Config) -> InventoryState:
+    """What the daemon has seen here; empty without one."""
+    try:
+        return decode((state_path(config) / "inventory.json").read_bytes(), InventoryState)
+    except (OSError, ValueError, RecursionError):
+        return InventoryState()
+
+
+def _gpus_to_take(config: Config, count: int) -> str:
+    """The GPUs whose slowest pair is the fastest, from the last pair matrix; each pair counts in its slower direction.
+
+    Starts at each pair, adds the GPU that slows it least: of few GPUs that is the best choice or close to it.
+    """
+    matrix = last_matrix(config)
+    if matrix is None or not 1 < count < len(matrix.endpoints):
+        return ""
+    rates: dict[frozenset[int], float] = {}
+    for cell in matrix.cells:
+        if cell.bandwidth is not None:
+            pair = frozenset((cell.source, cell.destination))
+            rates[pair] = min(cell.bandwidth, rates.get(pair, math.inf))
+
+    def slowest(group: tuple[int, ...]) -> float:
+        return min(rates.get(frozenset(pair), 0.0) for pair in combinations(group, 2))
+
+    groups = [tuple(sorted(pair)) for pair in rates if len(pair) == 2]
+    for _ in range(count - 2):
+        groups = [
+            max(((*group, one) for one in range(len(matrix.endpoints)) if one not in group), key=slowest)
+            for group in groups
+        ]
+    if not groups or not slowest(best := max(groups, key=slowest)):
+        return ""
+    names = ", ".join(f"GPU{matrix.endpoints[one].label}" for one in sorted(best))
+    return f"Of this node take {names}: their slowest pair carries {format_rate(slowest(best))}, as last measured."
 
 
 def _last(file: Path, interval: float, now: float) -> tuple[float, list[tuple[int, float]]] | str | None:
@@ -372,7 +483,7 @@ def _rates(history: ProbeHistory) -> Iterator[tuple[int, float]]:
         yield point.ranks, point.bus_bandwidth
 
 
-def _gpu_name(config: Config) -> str:
+def _gpu_name(config: Config, kept: InventoryState) -> str:
     matrix = last_matrix(config)
-    names = {one.name for one in matrix.endpoints} if matrix else set()
+    names = {one.name for one in matrix.endpoints} if matrix else {one.name for one in kept.gpus.values()}
     return names.pop() if len(names) == 1 else ""

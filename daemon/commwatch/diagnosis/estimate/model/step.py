@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from commwatch.diagnosis.estimate.model.quantities import Span
@@ -11,12 +12,23 @@ from commwatch.diagnosis.estimate.model.training import (
     Fabric,
     Layout,
     Operation,
+    Place,
     Scope,
     Training,
     Transfer,
     transfer_bytes,
 )
 from commwatch.probes.results.bus_bandwidth import factor
+
+RATE_FALLS = 0.1
+"""Power of the number of nodes by which the slow end of the network's rate falls; assumed."""
+MESSAGE_BYTES = 200e6
+"""In which parameters and gradients are sent: a layer of a large model, and eight of DDP's buckets of 25 MB."""
+LEAST_MESSAGES = 24
+"""Of a smaller model: its layers."""
+
+PLACE_SLACK = 0.1
+"""Share of a range by which layouts may differ in where they lie in it; assumed."""
 
 Part: TypeAlias = Literal["computing", "in_node", "network"]
 
@@ -49,13 +61,16 @@ class Traffic:
         return Span(min(self.ring_seconds, max(self.network_seconds, self.node_seconds)), self.ring_seconds)
 
 
-def traffic(operation: Operation, size_bytes: int, scope: Scope, layout: Layout, fabric: Fabric) -> Traffic | None:
+def traffic(
+    operation: Operation, size_bytes: int, scope: Scope, layout: Layout, fabric: Fabric, messages: float = 1
+) -> Traffic | None:
     """What a collective takes; None where a rate that it needs is not known.
 
     Hierarchical bound: (N-1)/N of S has to reach each of N nodes through its NICs, and (G-1)/G of S each of the G GPUs
     of a node from the others; an all-reduce does both twice. The fastest known rates count. Flat ring: (n-1)/n of S, or
-    twice that, passes every place of a ring over all n GPUs, which runs at the slowest known rate on its way. Latency
-    is left out.
+    twice that, passes every place of a ring over all n GPUs, which runs at the slowest known rate on its way; between
+    more than two nodes less, because rings cross each other in the switches. Each message adds the latency of its hops:
+    those of a tree at the fast end, those of the ring at the slow end.
 
     Args:
         operation: of nccl-tests.
@@ -63,6 +78,7 @@ def traffic(operation: Operation, size_bytes: int, scope: Scope, layout: Layout,
         scope: who takes part.
         layout: the GPUs.
         fabric: what joins them.
+        messages: in which it is sent.
     """
     gpus = 1 if scope == "between" else layout.gpus
     nodes = 1 if scope == "node" else layout.nodes
@@ -81,8 +97,16 @@ def traffic(operation: Operation, size_bytes: int, scope: Scope, layout: Layout,
             return None
         rates.append(in_node)
         node_seconds = factor(operation, gpus) * size_bytes / in_node.high
+    if nodes > 2:
+        rates[0] = rates[0].times((nodes / 2) ** -RATE_FALLS)
     slowest = min(rate.low for rate in rates)
-    return Traffic(network_seconds, node_seconds, factor(operation, gpus * nodes) * size_bytes / slowest)
+    hop = fabric.hop_seconds.high if nodes > 1 else fabric.hop_seconds.low
+    tree, ring = (messages * hop * hops for hops in (math.log2(gpus * nodes), gpus * nodes - 1))
+    return Traffic(
+        network_seconds + (tree if nodes > 1 else 0),
+        node_seconds + (0 if nodes > 1 else tree),
+        factor(operation, gpus * nodes) * size_bytes / slowest + max(tree, ring),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +149,8 @@ class StepEstimate:
     waiting_seconds: Span
     """In a step."""
     step_seconds: Span
+    is_sure: bool = True
+    """Not where a step was observed outside its estimate: then something is left out."""
 
     @property
     def waiting_ratio(self) -> Span:
@@ -159,18 +185,18 @@ class StepEstimate:
         if self.layout.nodes > 1 and sent.network_seconds >= sent.node_seconds:
             slower = "network"
         if max(sent.network_seconds, sent.node_seconds) > computing.high:
-            return Bottleneck(slower, certain=True)
+            return Bottleneck(slower, certain=self.is_sure)
         if sent.ring_seconds > computing.low:
             return Bottleneck(slower, certain=False)
-        return Bottleneck("computing", certain=True)
+        return Bottleneck("computing", certain=self.is_sure)
 
 
 def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> StepEstimate | None:
     """What a step takes; None where a rate, or for tensor parallel the activations, are not known.
 
-    The high end hides nothing behind computing. The low end hides all that can be hidden: what is sent with a
-    micro-batch behind the computing of that one, what is sent once a step behind that of the last one. The optimizer's
-    own work and the loading of data are left out.
+    The high end hides behind computing only what the strategy fetches ahead. The low end hides all that can be hidden:
+    what is sent with a micro-batch behind the computing of that one, what is sent once a step behind that of the last
+    one. The optimizer's own work and the loading of data are left out.
 
     Args:
         training: what is trained.
@@ -184,13 +210,41 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> StepEst
         if sizes is None:
             return None
         size_bytes, calls = sizes
-        found = traffic(transfer.operation, size_bytes, transfer.scope, layout, fabric)
+        messages = max(LEAST_MESSAGES if calls == 1 else 1, size_bytes / MESSAGE_BYTES)
+        found = traffic(transfer.operation, size_bytes, transfer.scope, layout, fabric, messages)
         if found is None:
             return None
         if calls and found != Traffic():
             sent.append(Sent(transfer, size_bytes, calls, found.times(calls)))
     compute = training.compute.times(1 / layout.gpus) if strategy.splits_work else training.compute
-    return _timed(training.micro_batches, layout, compute, tuple(sent))
+    step = _timed(training.micro_batches, layout, compute, tuple(sent), strategy.hides if training.overlaps else 0.0)
+    return step if training.place is None else _settled(step, training.place)
+
+
+def place_of(observed_seconds: float, step: StepEstimate) -> Place:
+    """Where an observed step lies in its estimate."""
+    low, high = step.step_seconds.low, step.step_seconds.high
+    if low <= observed_seconds <= high < math.inf:
+        return Place((observed_seconds - low) / (high - low) if high > low else 0.0, 1.0)
+    return Place(0.0, observed_seconds / low) if observed_seconds < low else Place(1.0, observed_seconds / high)
+
+
+def _settled(step: StepEstimate, place: Place) -> StepEstimate:
+    """What a step of any layout takes, if it lies in its range where the observed one lies, to a tenth of the range."""
+
+    def near(span: Span) -> Span:
+        ends = (max(0.0, place.share - PLACE_SLACK), min(1.0, place.share + PLACE_SLACK))
+        low, high = ((span.low * (1 - end) + span.high * end) * place.scale for end in ends)
+        return Span(low, max(low, high))
+
+    return replace(
+        step,
+        compute_seconds=near(step.compute_seconds),
+        micro_batch_waiting_seconds=near(step.micro_batch_waiting_seconds),
+        waiting_seconds=near(step.waiting_seconds),
+        step_seconds=near(step.step_seconds),
+        is_sure=place.scale == 1,
+    )
 
 
 def over_one_node(step: StepEstimate, one_node: StepEstimate) -> Span:
@@ -203,15 +257,18 @@ def over_one_node(step: StepEstimate, one_node: StepEstimate) -> Span:
     return Span(ratio.low, max(ratio.low, min(ratio.high, step.layout.nodes)))
 
 
-def _timed(count: int, layout: Layout, compute: Span, sent: tuple[Sent, ...]) -> StepEstimate:
+def _timed(count: int, layout: Layout, compute: Span, sent: tuple[Sent, ...], hides: float) -> StepEstimate:
     each = [one for one in sent if one.transfer.every == "micro_batch"]
     exposed = _sum([one for one in each if not one.transfer.can_hide])
     hidden = _sum([one for one in each if one.transfer.can_hide])
     last = _sum([one for one in sent if one.transfer.every == "step"])
     micro_batch = exposed + hidden
     blocking, ends = exposed.seconds.low, (hidden + last).seconds.low
-    waiting = Span(blocking + max(0.0, hidden.seconds.low - compute.high), exposed.seconds.high + hidden.seconds.high)
-    waiting_high = waiting.high * count + last.seconds.high
+    late = max(0.0, hidden.seconds.high - hides * compute.low, hidden.seconds.low - compute.low)
+    waiting = Span(blocking + max(0.0, hidden.seconds.low - compute.high), exposed.seconds.high + late)
+    waiting_high = waiting.high * count + max(
+        0.0, last.seconds.high - hides * compute.low, last.seconds.low - compute.low
+    )
     waiting_low = (count - 1) * waiting.low + blocking + max(0.0, ends - compute.high)
     step_low = (count - 1) * (blocking + max(compute.low, hidden.seconds.low)) + blocking + max(compute.low, ends)
     return StepEstimate(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from commwatch.diagnosis.estimate.model.quantities import Span
+from commwatch.diagnosis.estimate.model.quantities import Span, exactly
 
 StrategyName: TypeAlias = Literal["ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp", "tp"]
 Precision: TypeAlias = Literal["bf16", "fp16", "fp32"]
@@ -48,6 +48,8 @@ class Strategy:
     transfers: tuple[Transfer, ...]
     assumes: str = ""
     """What it takes for granted, for the user."""
+    hides: float = 0.0
+    """Share of computing behind which also the slow end hides: what is fetched ahead by design."""
 
     @property
     def splits_work(self) -> bool:
@@ -66,21 +68,21 @@ _ACCUMULATES = "gradients of micro-batches are added up locally (no_sync) and su
 STRATEGIES: dict[StrategyName, Strategy] = {
     one.name: one
     for one in (
-        Strategy("ddp", "DDP", "copied", "copied", "copied", (_SUM,), _ACCUMULATES),
-        Strategy("zero1", "ZeRO-1", "copied", "copied", "all", (_SCATTER_STEP, _UPDATED), _ACCUMULATES),
+        Strategy("ddp", "DDP", "copied", "copied", "copied", (_SUM,), _ACCUMULATES, 0.5),
+        Strategy("zero1", "ZeRO-1", "copied", "copied", "all", (_SCATTER_STEP, _UPDATED), _ACCUMULATES, 0.5),
         Strategy("zero2", "ZeRO-2", "copied", "all", "all", (_SCATTER, _UPDATED)),
         Strategy("zero3", "ZeRO-3", "all", "all", "all", (_FORWARD, _BACKWARD, _SCATTER)),
         Strategy("fsdp", "FSDP", "all", "all", "all", (_FORWARD, _BACKWARD, _SCATTER),
-                 "parameters are given up after the forward pass (FULL_SHARD)"),
+                 "parameters are given up after the forward pass (FULL_SHARD)", 0.5),
         Strategy("fsdp-grad-op", "FSDP SHARD_GRAD_OP", "copied", "all", "all", (_FORWARD, _SCATTER),
-                 "parameters are kept between forward and backward pass, and given up after it"),
+                 "parameters are kept between forward and backward pass, and given up after it", 0.5),
         Strategy("hsdp", "HSDP", "node", "node", "node", (
             Transfer("all_gather", "parameters", "node", "micro_batch", "parameters for the forward pass"),
             Transfer("all_gather", "parameters", "node", "micro_batch", "parameters for the backward pass"),
             Transfer("reduce_scatter", "gradients", "node", "micro_batch", "sum of the gradients in a node"),
             Transfer("all_reduce", "gradients", "between", "micro_batch", "sum of the gradients over the nodes"),
         ), "the model is split over the GPUs of a node and copied from node to node; gradients are summed over the "
-           "nodes with each micro-batch"),
+           "nodes with each micro-batch", 0.5),
         Strategy("tp", "tensor parallel", "node", "node", "node", (
             Transfer("all_reduce", "activations", "node", "micro_batch",
                      "activations, 4 times each layer; twice in a mixture of experts"),
@@ -133,6 +135,15 @@ class Activations:
         return 4 * self.layers if self.experts_per_token else 0
 
 
+class Place(NamedTuple):
+    """Where an observed step lies in the estimate of its layout."""
+
+    share: float
+    """0: at the fast end; 1: at the slow end."""
+    scale: float
+    """Observed over the nearer end where it lies outside; else 1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """What is trained, whatever it runs on."""
@@ -145,10 +156,21 @@ class Training:
     gradient_precision: Precision | None = None
     """In which gradients are held and summed; None: that of the parameters."""
     optimizer: Optimizer = "adam"
+    trainable: int | None = None
+    """Parameters that are trained, such as those of LoRA adapters; None: all."""
+    overlaps: bool = False
+    """Whether also the slow end hides what the strategy sends beside computing; a preflight counts on nothing."""
+    place: Place | None = None
+    """Where between fast and slow end a step was observed; None without an observation."""
     micro_batches: int = 1
     """Of a GPU in a step: accumulation."""
     activations: Activations | None = None
     """None where not known; tensor parallel cannot be estimated then."""
+
+    @property
+    def trained(self) -> int:
+        """Parameters with a gradient."""
+        return self.parameters if self.trainable is None else self.trainable
 
     @property
     def parameter_bytes(self) -> int:
@@ -158,14 +180,14 @@ class Training:
     @property
     def gradient_bytes(self) -> int:
         """All gradients."""
-        return self.parameters * BYTES_PER_ELEMENT[self.gradient_precision or self.precision]
+        return self.trained * BYTES_PER_ELEMENT[self.gradient_precision or self.precision]
 
     @property
     def optimizer_bytes(self) -> int:
         """All state of the optimizer."""
         width = BYTES_PER_ELEMENT[self.precision]
         copy = 4 if width < 4 else 0
-        return self.parameters * {"adam": copy + 8, "adam-pure": 2 * width, "sgd": copy + 4}[self.optimizer]
+        return self.trained * {"adam": copy + 8, "adam-pure": 2 * width, "sgd": copy + 4}[self.optimizer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +205,9 @@ class Layout:
         return self.gpus * self.nodes
 
 
+_NO_LATENCY = exactly(0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Fabric:
     """What joins the GPUs; all rates in bytes per second, one direction."""
@@ -193,6 +218,8 @@ class Fabric:
     """Of all NICs of a node together; None where not known."""
     all_to_all: Span | None = None
     """Bus bandwidth of an all-to-all within a node; None: that of other collectives."""
+    hop_seconds: Span = _NO_LATENCY
+    """From one GPU to the next: within a node, and to another one."""
 
     def among(self, gpus: int, operation: Operation) -> Span | None:
         """Bus bandwidth over so many GPUs of a node, else over the next larger number; None where neither is known."""
@@ -216,7 +243,10 @@ def transfer_bytes(training: Training, transfer: Transfer, gpus: int) -> tuple[i
         if transfer.carries == "tokens":
             return known.bytes_of_exchange(training.precision, gpus), known.exchanges
         return known.bytes_of_call(training.precision), known.calls
-    return (training.parameter_bytes if transfer.carries == "parameters" else training.gradient_bytes), 1
+    if transfer.carries == "gradients":
+        return training.gradient_bytes, 1
+    updated = transfer.every == "step"  # only what is trained changes
+    return (training.trained * BYTES_PER_ELEMENT[training.precision] if updated else training.parameter_bytes), 1
 
 
 # --- memory ---
