@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 from commwatch.node.topology.findings import TopologyFinding, findings
@@ -169,6 +170,18 @@ def test_gpus_without_any_peer_access_are_found(tmp_path: Path) -> None:
     finding = one(findings(topology(tmp_path, facts)), "peers_refused")
 
     assert finding.text == "The driver does not let GPU0-GPU1 read each other's memory (no P2P)."
+
+
+def test_no_group_is_recommended_that_is_not_expected_to_be_faster(tmp_path: Path) -> None:
+    """Without peer access all ways lead through the host's memory: before a measurement all pairs are equal."""
+    rtx3090x4(tmp_path)
+    gpus = tuple(gpu(place, address) for place, address in enumerate(CARDS))
+    facts = DriverFacts(gpus, peers_refused=frozenset(map(frozenset, combinations(CARDS, 2))))
+
+    meaning = one(findings(topology(tmp_path, facts)), "gpu_groups").meaning
+
+    assert meaning.startswith("No group is expected to be faster than GPUs of two groups: measure the pairs")
+    assert "CUDA_VISIBLE_DEVICES" not in meaning
 
 
 def test_a_gpu_without_near_nic_is_found_where_others_have_one(tmp_path: Path) -> None:

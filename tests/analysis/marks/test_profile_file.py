@@ -49,6 +49,16 @@ def test_a_file_is_a_site_s_own(tmp_path: Path) -> None:
     assert answer.reason.endswith("all_reduce bus bandwidth, 64 MiB, 2 GPUs is 10.8 GB/s, not at least 50 GB/s")
 
 
+def test_adapters_send_no_gradients_of_the_whole_model(tmp_path: Path) -> None:
+    """LoRA with DDP waits for next to nothing where the whole model waits for long."""
+    node = facts(gpus(2, "NVIDIA A10"), probe("all_reduce", 10.8e9, 11.9e9, ranks=2))
+    steps = OURS.replace("all_reduce: 50GB/s\n", "").replace("active_parameters: 2B\n", "").replace("tp", "ddp")
+    whole, lora = (profile_of(written(tmp_path, text)) for text in (steps, f"trainable: 20M\n{steps}"))
+
+    assert preflight(node, whole, 0.1, NOW, 3600.0)[0].verdict == "Warning"
+    assert preflight(node, lora, 0.1, NOW, 3600.0)[0].reason.startswith("ours-13b: a step of 100 ms")
+
+
 def test_without_a_mark_the_step_is_judged(tmp_path: Path) -> None:
     """And where what a GPU computes is not known, nothing is."""
     ours = profile_of(written(tmp_path, OURS.replace("all_reduce: 50GB/s\n", "")))
@@ -71,6 +81,13 @@ def test_without_a_mark_the_step_is_judged(tmp_path: Path) -> None:
         ("layers: 40", "layers: forty", 6, "layers", "expected a whole number"),
         ("experts_per_token: 8", "experts_per_token: -1", 7, "experts_per_token", "expected 0 or more, got -1"),
         ("50GB/s", "50", 8, "all_reduce", "50"),
+        (
+            "parameters: 13B\n",
+            "parameters: 13B\ntrainable: 14B\n",
+            2,
+            "trainable",
+            "expected at most the parameters, 13B",
+        ),
         ("hidden", "hiden", 5, "hiden", "did you mean hidden?"),
     ],
 )

@@ -26,6 +26,7 @@ class _Own(Section, frozen=True, kw_only=True):
 
     parameters: int | str
     active_parameters: int | str = ""
+    trainable: int | str = ""
     strategy: StrategyName
     tokens: int
     hidden: int
@@ -52,6 +53,9 @@ def profile_of(name_or_file: str) -> Profile:
     active = _count(document, "active_parameters", own.active_parameters) if own.active_parameters else parameters
     if active > parameters:
         raise document.error(("active_parameters",), f"expected at most the parameters, {own.parameters}")
+    trainable = _count(document, "trainable", own.trainable) if own.trainable else None
+    if trainable is not None and trainable > parameters:
+        raise document.error(("trainable",), f"expected at most the parameters, {own.parameters}")
     for key in ("tokens", "hidden", "layers"):
         if getattr(own, key) < 1:
             raise document.error((key,), f"expected 1 or more, got {getattr(own, key)}")
@@ -61,6 +65,7 @@ def profile_of(name_or_file: str) -> Profile:
         name=path.stem,
         parameters=parameters,
         active_parameters=active,
+        trainable=trainable,
         strategy=own.strategy,
         tokens=own.tokens,
         hidden=own.hidden,

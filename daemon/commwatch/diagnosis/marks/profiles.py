@@ -34,6 +34,8 @@ class Profile:
     parameters: int
     active_parameters: int
     """Of one token; less than all of a mixture of experts."""
+    trainable: int | None = None
+    """Those that are trained, such as LoRA adapters; None: all."""
     strategy: StrategyName
     """Of the GPUs of one node: the least that they send to each other for this model."""
     tokens: int
@@ -181,6 +183,7 @@ def prospect_of(
         return None
     training = Training(
         parameters=profile.parameters,
+        trainable=profile.trainable,
         compute=exactly(seconds),
         activations=Activations(profile.tokens, profile.hidden, profile.layers, profile.experts_per_token),
     )

@@ -224,13 +224,15 @@ GPU: Mapping[str, Kind] = {
         "a compute process keeps the GPU busy for `gpu_utilization` (0.97 where absent) of the time and sends "
         "`nvlink_utilization` (0.2 where absent) of the nominal rate over each link, in each direction, and "
         "`pcie_utilization` (0.02 where absent) over PCIe; without `gpu`: all GPUs. While there is a job anywhere, "
-        "`rdma_utilization` (0.02 where absent) of the rate of each RDMA port",
+        "`rdma_utilization` (0.02 where absent) of the rate of each RDMA port, and `ethernet_utilization` (0 where "
+        "absent) of that of each network interface",
         "nvlink_utilization: 0.25",
         {
             "gpu_utilization": optional(SHARE, 0.97),
             "nvlink_utilization": optional(SHARE, 0.2),
             "pcie_utilization": optional(SHARE, 0.02),
             "rdma_utilization": optional(SHARE, 0.02),
+            "ethernet_utilization": optional(SHARE, 0.0),
         },
     ),
     "nccl_setting": Kind(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from commwatch.node.topology.bandwidth import path_bandwidth
 from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, classes, have, named
 from commwatch.node.topology.findings.measured import nearer_is_slower
 from commwatch.node.topology.model import Endpoint
@@ -25,6 +26,11 @@ def gpu_groups(view: NodeView) -> Iterator[TopologyFinding]:
     meaning = f"A job that spans groups runs at the speed of the CPU path. For {what} choose GPUs of one group"
     if nearer_is_slower(view):
         meaning = "Measured, some GPUs of one group are slower than GPUs of two groups: choose by the measurement"
+    elif not _nearer_is_faster(view, groups):
+        meaning = (
+            "No group is expected to be faster than GPUs of two groups: measure the pairs before you choose, commwatch "
+            "diagnose --full-scan"
+        )
     elif all(lists):
         choice = " or ".join(f"CUDA_VISIBLE_DEVICES={one}" for one in lists)
         meaning += (
@@ -34,6 +40,18 @@ def gpu_groups(view: NodeView) -> Iterator[TopologyFinding]:
     labels = view.labels(end for group in groups for end in group)
     text = f"{'; '.join(parts)}. Between these groups all traffic goes through the CPU ({classes(apart)})."
     yield TopologyFinding("gpu_groups", labels, text, f"{meaning}.")
+
+
+def _nearer_is_faster(view: NodeView, groups: Sequence[Sequence[Endpoint]]) -> bool:
+    """Whether some pair within a group should carry more than one of two groups; so too where a figure is not known."""
+    place = {end: number for number, group in enumerate(groups) for end in group}
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for way in view.ways:
+        expected = path_bandwidth(view.topology, way)
+        if expected is None:
+            return True
+        rates[place[way.source] == place[way.target]].append(expected.bytes_per_second)
+    return max(rates[True]) > min(rates[False])
 
 
 def _near_groups(view: NodeView) -> list[list[Endpoint]]:
