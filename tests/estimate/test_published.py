@@ -44,18 +44,12 @@ def is_inside(row: Row, state: Path) -> bool:
     }  # fmt: skip
     words = ["estimate", *(["--recompute"] if row["recompute"] == "yes" else [])]
     for option, value in options.items():
-        words += [f"--{option}", *value.split(" " if option in ("network", "intra-node") else None, 9)] if value else []
+        values = value.split() if option in ("network", "intra-node") else [value]
+        words += [f"--{option}", *values] if value else []
     parser = argparse.ArgumentParser()
     estimate.add_parser(parser.add_subparsers(), [])
-    asked = read_request(parser.parse_args(_joined(words, row)), Config(paths=Paths(state=str(state))), 0.0)
-    return answer(asked).step_seconds.holds(observed_seconds(row))
-
-
-def _joined(words: list[str], row: Row) -> list[str]:
-    """A GPU's name is one argument."""
-    parts = row["gpu"].split()
-    at = words.index("--gpu") + 1
-    return [*words[:at], row["gpu"], *words[at + len(parts) :]]
+    request = read_request(parser.parse_args(words), Config(paths=Paths(state=str(state))), 0.0)
+    return answer(request).step_seconds.holds(observed_seconds(row))
 
 
 def score(*, aside: bool, state: Path) -> tuple[int, int]:
