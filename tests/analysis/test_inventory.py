@@ -454,3 +454,83 @@ def test_what_was_accepted_is_no_odd_one() -> None:
     again.observe(node(gpu(0), gpu(1), gpu(2), replace(odd, pcie_lanes=7)), 60)
     assert uneven(again) == {}
     assert again.state.gpus["GPU-3"].pcie_lanes.expected == 8
+
+
+BOARD = replace(
+    node(*(
+        replace(
+            gpu(0), uuid=f"GPU-{number}", index=number, pci_bus_id=f"0000:{number:02x}:00.0",
+            name="NVIDIA H100 80GB HBM3", links_up=dict.fromkeys(range(18), 25e9),
+        )
+        for number in range(8)
+    )),
+    gpus_on_boards=8,
+)  # fmt: skip
+
+
+def test_a_known_board_is_expected_whole_from_the_first_look() -> None:
+    """Links and lanes of the GPUs that are soldered to it, also where none of them was ever there."""
+    assert BOARD.gpus is not None
+    subject = inventory()
+    first, *others = BOARD.gpus
+    lacking = replace(first, links_up=dict.fromkeys(range(17), 25e9), links_down=frozenset({17}), pcie_lanes=8)
+    subject.observe(replace(BOARD, gpus=(lacking, *others)), 0)
+
+    assert {kind: subject.expected()[kind] for kind in subject.origins()} == {
+        "gpu": 8, "nvlink": 144, "pcie_lane": 128
+    }  # fmt: skip
+    assert set(subject.origins().values()) == {"board"}
+    assert subject.never_seen(0) == {"gpu": 0, "nvlink": 1, "pcie_lane": 8}
+
+
+def test_what_an_operator_accepts_goes_before_the_board() -> None:
+    """A link that is known to be broken is no page any more; the next one that goes is."""
+    assert BOARD.gpus is not None
+    subject = inventory()
+    first, *others = BOARD.gpus
+    lacking = replace(first, links_up=dict.fromkeys(range(17), 25e9), links_down=frozenset({17}))
+    watch(subject, replace(BOARD, gpus=(lacking, *others)), 0, 60)
+    subject.accept()
+
+    assert subject.origins()["nvlink"] == "accepted"
+    assert (subject.expected()["nvlink"], subject.never_seen(0)) == (143, {})
+
+
+def test_a_whole_board_lacks_nothing() -> None:
+    """On the first day as after it has been learned."""
+    subject = inventory()
+    for start, end in ((0, 0), (60, 900)):
+        watch(subject, BOARD, start, end)
+        assert set(subject.never_seen(0).values()) == {0}
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(replace(BOARD, gpus_on_boards=None), id="no switch shows, as in a virtual machine"),
+        pytest.param(
+            replace(BOARD, gpus=tuple(replace(one, name="NVIDIA X") for one in BOARD.gpus or ())), id="unknown"
+        ),
+    ],
+)
+def test_of_what_is_no_known_board_links_are_learned(seen: Observation) -> None:
+    """A part of a board in a virtual machine may well be without NVLinks."""
+    subject = inventory()
+    subject.observe(seen, 0)
+
+    assert "nvlink" not in subject.origins()
+    assert subject.learning_seconds()["nvlink"] == 600
+    watch(subject, seen, 60, 300)
+    assert subject.learning_seconds()["nvlink"] == 300
+    watch(subject, seen, 360, 600)
+    assert (subject.origins()["nvlink"], subject.learning_seconds()["nvlink"]) == ("learned", 0)
+
+
+def test_the_configuration_goes_before_all() -> None:
+    """Whatever board and operator say."""
+    subject = inventory(configured={"gpu": 4})
+    subject.observe(BOARD, 0)
+    subject.accept()
+
+    assert subject.origins()["gpu"] == "configured"
+    assert subject.expected()["gpu"] == 4

@@ -138,7 +138,7 @@ def test_a_complete_inventory_is_exit_code_0(monkeypatch: pytest.MonkeyPatch, ca
     code, asked = ask_inventory(monkeypatch, COMPLETE)
 
     assert (code, asked) == (0, [(Path("/data"), "inventory")])
-    assert capsys.readouterr().out == "part  expected  present  verdict\ngpu   2         2        ok\n"
+    assert capsys.readouterr().out == "part  expected  present  source  verdict\ngpu   2         2        -       ok\n"
 
 
 def test_a_missing_part_is_exit_code_1_and_named(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:

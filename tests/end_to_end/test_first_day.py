@@ -19,6 +19,8 @@ DOWN = "{fault: nvlink_down, gpu: 1, link: 2, at: 0s}"
 NARROW = "{fault: pcie_width, gpu: 1, lanes: 8, at: 0s}"
 PORT = "{fault: rdma_port_down, device: mlx5_3, at: 0s}"
 WITH_SWITCHES = ("h100x8", "h100x8ndr", "b200x8")
+ON_BOARDS = ("h100x8", "h100x8ndr")
+"""Their switches show on the bus."""
 WITH_FOUR_GPUS = (*WITH_SWITCHES, "a100x4", "rtx3090x4")
 FIRST_DAYS = [
     *((preset, "[]", set()) for preset in PRESETS),
@@ -56,5 +58,9 @@ def test_a_part_that_has_less_than_its_equals_is_named_at_the_first_look(
             seen = looking.at(node.snapshot(), STARTED_AT + node.time)
             odd = {(one.code, one.component.name) for one in seen if one.code.endswith("_below_equals")}
             assert odd == found
+            on_board = preset in ON_BOARDS and bool(
+                {DOWN, NARROW}.intersection(faults.removeprefix("- ").split("\n- "))
+            )
+            assert any(one.code == "parts_never_seen" for one in seen) == on_board
     finally:
         node.close()

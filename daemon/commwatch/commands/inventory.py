@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from commwatch.config.settings import Config
+from commwatch.node.inventory_state import origin_words
 from commwatch.state.control import ask_daemon, of_the_only_daemon
 from commwatch.state.directory import state_path
 from commwatch.views.terminal import json_option, print_json, print_table
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_json(answer)
     else:
         rows = [_row(kind, counts) for kind, counts in answer["kinds"].items()]
-        print_table("Inventory", ("part", "expected", "present", "verdict"), rows)
+        print_table("Inventory", ("part", "expected", "present", "source", "verdict"), rows)
         for line in answer["missing"]:
             print(line)
         for line in answer.get("given_up", ()):
@@ -51,11 +52,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
     return 3 if unread else 0
 
 
-def _row(kind: str, counts: dict[str, Any]) -> tuple[str, str, str, str]:
+def _row(kind: str, counts: dict[str, Any]) -> tuple[str, str, str, str, str]:
     expected, present = counts["expected"], counts["present"]
     shown = ["not known yet" if expected is None else str(expected), "not read" if present is None else str(present)]
     if expected is None or present is None:
         verdict = "-"
     else:
         verdict = "missing" if present < expected else "ok"
-    return kind, shown[0], shown[1], verdict
+    return kind, shown[0], shown[1], origin_words(counts) or "-", verdict

@@ -115,6 +115,8 @@ class FindingsDocument(About, frozen=True, kw_only=True):
     """Whether any GPU is known."""
     verdict: Verdict | None = None
     """At the time of the answer; None of a daemon of an earlier version."""
+    is_inventory_known: bool = True
+    """Whether the number of GPUs was configured, accepted or is that of a board; False: learned, or not known yet."""
 
 
 class ScoreDocument(About, frozen=True, kw_only=True):

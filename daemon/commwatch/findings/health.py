@@ -38,6 +38,7 @@ BLIND: Final = frozenset({"collector_failing", "collector_stale", "device_unread
 
 _OF_ALL: Final[frozenset[Because | None]] = frozenset({"paused", "not_looked_yet", "stale"})
 """Why nothing at all is known of now: nothing drains then."""
+_NOT_ACCEPTED: Final = "nobody has said what this node should have (commwatch inventory accept)"
 _SAME_LOOK_SECONDS: Final = 1.0
 _REASON_LENGTH: Final = 180
 
@@ -121,6 +122,9 @@ def judge(report: Report, asked: Asked) -> Health:
         return _for_slurm(report, verdict, asked)
     if verdict.because is not None:
         return unknown(verdict.because, verdict.line, slurm=asked.slurm, fail_closed=asked.fail_closed)
+    if verdict.word == "OK" and not report.is_inventory_known:
+        reason = f"{_NOT_ACCEPTED}, otherwise OK: {verdict.line}"
+        return unknown("inventory", reason, slurm=asked.slurm, fail_closed=asked.fail_closed)
     return _answer(verdict.word, verdict.line, asked)
 
 

@@ -23,6 +23,7 @@ Because: TypeAlias = Literal[
     "simulated",
     "not_read",  # a rule or a collector fails, so that nothing can be ruled out
     "no_gpu",  # none is known, so that there is no communication to judge
+    "inventory",  # what should be here was learned only: what lacked on the first day counts as whole
     "no_result",  # the preflight has no result that is young enough, or not all that it needs to judge one
     "error",  # of this command: its use, its configuration, a defect
 ]
@@ -86,6 +87,8 @@ class Report:
     """Findings and their causes, most severe first."""
     has_gpus: bool = True
     """Whether any GPU is known."""
+    is_inventory_known: bool = True
+    """Whether what should be here was configured, accepted or is that of a board."""
 
     @property
     def grave(self) -> list[Fault]:

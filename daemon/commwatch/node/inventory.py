@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from commwatch.node.boards import NVLINKS, PCIE_LANES
 from commwatch.node.capacity import pcie_rate
 from commwatch.node.equals import shortfalls
 from commwatch.node.inventory_ports import (
@@ -23,6 +24,8 @@ from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 Kind: TypeAlias = Literal["gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port"]
 KINDS: tuple[Kind, ...] = ("gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port")
+Origin: TypeAlias = Literal["configured", "accepted", "board", "learned"]
+"""Where an expectation comes from, the strongest first."""
 
 _ASPECTS: Mapping[str, str] = {"nvlinks": "NVLinks", "lanes": "PCIe lanes", "generation": "PCIe generations"}
 """What GPUs of one model have alike on one node."""
@@ -109,6 +112,7 @@ class Inventory:
             given_up += accept_ports(self.state.ports, self._seen.ports, "interface")
         if self._seen.rdma_ports is not None:
             given_up += accept_ports(self.state.rdma_ports, self._seen.rdma_ports, "RDMA port")
+        self.state.is_accepted = True
         self.state.accepted = {}
         gpus, ports = self._below_equals()
         self.state.accepted = {_accepted_as(part): less for part, less in (*gpus.items(), *ports.items()) if less}
@@ -191,8 +195,42 @@ class Inventory:
 
     def _asked(self) -> dict[Kind, int]:
         """What is expected without learning: by the configuration, else by the boards."""
+        return {**self._on_boards(), **self._configured}
+
+    def _on_boards(self) -> dict[Kind, int]:
+        """What the boards that show hold; nothing once an operator has accepted what is here."""
         gpus = self._seen.gpus_on_boards
-        return {**({} if gpus is None else {"gpu": gpus}), **self._configured}
+        if gpus is None or self.state.is_accepted:
+            return {}
+        links = {NVLINKS.get(gpu.name, 0) for gpu in self._here.values()}
+        if len(links) != 1 or not (each := links.pop()):
+            return {"gpu": gpus}
+        return {"gpu": gpus, "nvlink": gpus * each, "pcie_lane": gpus * PCIE_LANES}
+
+    def origins(self) -> dict[Kind, Origin]:
+        """Where the expectation of each kind comes from; without those of which nothing is expected yet."""
+        boards, expected = self._on_boards(), self.expected()
+        learned: Origin = "accepted" if self.state.is_accepted else "learned"
+        return {
+            kind: "configured" if kind in self._configured else "board" if kind in boards else learned
+            for kind in KINDS
+            if expected[kind] is not None
+        }
+
+    def learning_seconds(self) -> dict[Kind, float]:
+        """How long what is here must still hold to be expected, by kind; 0 where nothing is being watched."""
+        state = self.state
+        watched: dict[Kind, Iterable[Learned]] = {
+            "gpu": [gpu.presence for gpu in state.gpus.values()],
+            "nvlink": [link for gpu in state.gpus.values() for link in gpu.links.values()],
+            "pcie_lane": [gpu.pcie_lanes for gpu in state.gpus.values()],
+            "rdma_port": state.rdma_ports.values(),
+            "ethernet_port": state.ports.values(),
+        }
+        return {
+            kind: max((self._learn_after - one.held_seconds for one in parts if one.candidate is not None), default=0.0)
+            for kind, parts in watched.items()
+        }
 
     def present(self) -> dict[Kind, int | None]:
         """Parts that are here and up, by kind; None where one that is expected was not read: it would be a part only.
@@ -281,6 +319,7 @@ class Inventory:
         expected, present = self.expected(), self.present()
         readings: dict[Series, Value] = {("commwatch_expected", (kind,)): expected[kind] for kind in KINDS}
         readings.update({("commwatch_present", (kind,)): present[kind] for kind in KINDS})
+        readings.update({("commwatch_expected_info", (kind, origin)): 1 for kind, origin in self.origins().items()})
         never_seen = self.never_seen(faulty_strangers)
         readings.update({("commwatch_never_seen", (kind,)): number for kind, number in never_seen.items()})
         for uuid, record in self.state.gpus.items():

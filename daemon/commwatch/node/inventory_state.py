@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
+
+from commwatch.units import format_seconds
 
 
 class Learned(msgspec.Struct):
@@ -67,5 +72,17 @@ class InventoryState(msgspec.Struct):
     """Speeds of network interfaces by name, bytes per second, 0 where it was never read."""
     rdma_ports: dict[str, Learned] = msgspec.field(default_factory=dict)
     """Speeds of RDMA ports by device and port (``mlx5_0:1``), likewise."""
+    is_accepted: bool = False
+    """Whether an operator has looked at what is here and accepted it."""
     accepted: dict[str, int] = msgspec.field(default_factory=dict)
     """What the operator has accepted that parts have less than their equals: by part and aspect."""
+
+
+def origin_words(counts: Mapping[str, Any]) -> str:
+    """Where the expectation of a kind comes from, and how long what is here is still learned.
+
+    Args:
+        counts: of ``Pipeline.describe_inventory``; those of a daemon of an earlier version say neither.
+    """
+    left = counts.get("learning_seconds")
+    return ", ".join(filter(None, (counts.get("source"), f"learned in {format_seconds(left)}" if left else "")))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from commwatch.node.boards import GPUS_BY_SWITCHES
 from commwatch.node.capacity import nominal_nvlink_rate
 from commwatch_exporters.snapshot import Block
 from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE
@@ -43,11 +44,6 @@ class SeenPort:
     """Bytes per second in one direction."""
     equal_in: str = ""
     """Ports with the same words are made and wired for the same; empty: nothing is said of others like it."""
-
-
-GPUS_BY_SWITCHES = {4: 8, 6: 8, 12: 16}
-"""GPUs on the boards of so many NVSwitches that show on the PCI bus: HGX H100, H200 and their kin have 4 for 8 GPUs,
-HGX A100 has 6 for 8, two of them 12 for 16, as HGX-2 (NVIDIA Fabric Manager user guide). Other numbers say nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import Observability
 from commwatch.state.directory import StateDirectory
+from commwatch_exporters.node.model import ExpectedParts
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 log = structlog.get_logger("commwatch.findings")
@@ -221,6 +222,9 @@ class Judge:
             failing_rules=tuple(sorted(self.failing_rules)),
             findings=self.records(),
             has_gpus=bool(self._looking.facts.derived(gpus_of)),
+            is_inventory_known=any(
+                one.kind == "gpu" and one.source != "learned" for one, _ in self._looking.facts.each(ExpectedParts.info)
+            ),
         )
         return msgspec.structs.replace(told, verdict=verdict_of(report_of(told), told.time))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from commwatch import __version__
 from commwatch.config.simulated import node_name
@@ -14,6 +15,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.finding import SEVERITIES, Finding
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Verdict
+from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collector
 from commwatch.service.engine import Engine
 from commwatch_exporters.node.model import Driver, Gpu, Inventory, Node
@@ -55,7 +57,7 @@ def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Sta
         name=simulated or socket.gethostname(),
         simulated=simulated,
         verdict=verdict_status(told.verdict),
-        facts=tuple(_facts(Node(snapshot))),
+        facts=tuple(_facts(Node(snapshot), engine.inventory()["kinds"])),
         notices=tuple(_notices(engine, maintenance)),
         findings=[finding_status(one, now) for one in told.findings],
         marks=marks_of(verdict.findings),
@@ -93,7 +95,7 @@ def _rules(failing: Collection[str]) -> str:
     return "1 rule" if len(failing) == 1 else f"{len(failing)} rules"
 
 
-def _facts(node: Node) -> Iterator[Fact]:
+def _facts(node: Node, kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[Fact]:
     models = Counter(gpu.name for gpu, _ in node.each(Gpu.info))
     if models:
         yield Fact("Model", ", ".join(f"{count} × {name}" for name, count in models.items()))
@@ -101,7 +103,8 @@ def _facts(node: Node) -> Iterator[Fact]:
         expected = parts.expected
         wanted = "" if expected is None else f" of {expected}"
         is_short = present < (expected or 0)
-        yield Fact(_KINDS.get(parts.kind, parts.kind.replace("_", " ")), f"{present}{wanted}", is_short)
+        origin = f" ({words})" if (words := origin_words(kinds.get(parts.kind, {}))) else ""
+        yield Fact(_KINDS.get(parts.kind, parts.kind.replace("_", " ")), f"{present}{wanted}{origin}", is_short)
     for driver, _ in node.each(Driver.info):
         yield Fact("NVIDIA driver, NVML", f"{driver.driver_version}, {driver.nvml_version}")
 

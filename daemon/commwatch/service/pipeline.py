@@ -252,10 +252,19 @@ class Pipeline:
         self.job_logs.save()
 
     def describe_inventory(self) -> dict[str, Any]:
-        """Counts by kind, and what is missing in sentences."""
+        """Counts by kind, where each expectation comes from, and what is missing in sentences."""
         expected, present = self._inventory.expected(), self._inventory.present()
+        origins, learning = self._inventory.origins(), self._inventory.learning_seconds()
         return {
-            "kinds": {kind: {"expected": expected[kind], "present": present[kind]} for kind in expected},
+            "kinds": {
+                kind: {
+                    "expected": expected[kind],
+                    "present": present[kind],
+                    "source": origins.get(kind),
+                    "learning_seconds": round(learning[kind]),
+                }
+                for kind in expected
+            },
             "missing": [*self._missing_gpus(), *self._missing_parts(expected, present), *self._inventory.odd()],
         }
 

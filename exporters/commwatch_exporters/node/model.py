@@ -455,6 +455,15 @@ class Inventory(Part):
     never_seen = Number("never_seen")
 
 
+class ExpectedParts(Part):
+    """Where the expectation of a kind comes from."""
+
+    IDENTITY = ("kind", "source")
+    kind = Word()
+    source = Word()
+    info = Number("expected_info")
+
+
 class Collector(Part):
     """A collector of the daemon."""
 
