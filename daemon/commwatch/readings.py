@@ -86,6 +86,8 @@ class LogErrors:
     """The first of them, shortened."""
     hca: str = ""
     """RDMA device that they name; empty: none."""
+    rank: int | None = None
+    """That wrote them, of time-outs; None where they name none."""
 
 
 @dataclass(slots=True)

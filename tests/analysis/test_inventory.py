@@ -121,6 +121,15 @@ def test_the_largest_stable_value_wins() -> None:
     assert (subject.expected()["pcie_lane"], subject.present()["pcie_lane"]) == (16, 4)
 
 
+def test_a_width_that_was_read_twice_was_there() -> None:
+    """A link that falls from 16 lanes to 8 before it was learned has lost lanes; it has not always lacked them."""
+    subject = inventory()
+    watch(subject, node(gpu(0)), 0, 60)
+    watch(subject, node(replace(gpu(0), pcie_lanes=8)), 120, 900)
+
+    assert (subject.expected()["pcie_lane"], subject.present()["pcie_lane"]) == (16, 8)
+
+
 def test_a_lost_gpu_stays_expected() -> None:
     """A GPU that does not answer has no parts, and its identity stays on the page."""
     subject = learned_four()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from commwatch.jobs.logs.counts import SPELL_SECONDS, NcclLogCounts, NcclLogCountsState
+from commwatch.jobs.logs.counts import SPELL_SECONDS, NcclLogCounts, NcclLogCountsState, silent_gpu
 from commwatch.jobs.logs.rules import SIDES
 from commwatch.readings import LogErrors
 
@@ -103,3 +104,31 @@ def test_lines_are_counted_by_the_adapter_that_they_name_where_this_node_has_it(
     assert named() == {"mlx5_0": 0, "mlx5_1": 4}
     assert named("mlx5_0") == {"mlx5_0": 0}
     assert counts.device_block(5.0).get("commwatch_nccl_log_device_errors_total", "mlx5_1") is None
+
+
+@pytest.mark.parametrize(
+    ("waiting", "gpus", "silent"),
+    [
+        ({0, 1, 3}, 4, 2),
+        ({8, 9, 10, 11, 12, 13, 14}, 8, 7),
+        ({0, 1, 2, 3}, 4, None),
+        ({0, 1}, 4, None),
+        ({1, 2, 4}, 4, None),
+        ({0}, 2, None),
+        (set(), 0, None),
+    ],
+)
+def test_the_one_rank_that_did_not_complain_is_that_of_a_gpu(waiting: set[int], gpus: int, silent: int | None) -> None:
+    """Ranks of a node follow each other; not where all complain, several are silent, or they are of two nodes."""
+    assert silent_gpu(waiting, gpus) == silent
+
+
+def test_a_silent_rank_counts_when_its_incident_is_over() -> None:
+    """From 0 on for each GPU, also for one that is gone meanwhile."""
+    counts = NcclLogCounts(NcclLogCountsState())
+    counts.take([LogErrors("timeout", True, 1, "/log/job.log", "a line", rank=rank) for rank in (0, 1, 3)], NOW, (), 4)
+    assert counts.state.silent == [0, 0, 0, 0]
+
+    counts.take([], NOW + SPELL_SECONDS, (), 3)
+    block = counts.silent_block(5.0)
+    assert [block.get("commwatch_nccl_log_silent_rank_incidents_total", gpu) for gpu in "0123"] == [0, 0, 1, 0]

@@ -67,17 +67,18 @@ def test_while_the_processes_are_not_known_a_finding_stays_open(
         assert about_settings(node) == {SUSPICIOUS}
 
 
-def test_timeouts_of_a_job_are_put_down_to_the_narrow_link_and_then_to_its_setting(
+def test_a_narrow_link_and_a_setting_are_seen_beside_timeouts_without_a_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One finding with two causes in this order; the daemon tells name and advice of the setting, and no value."""
+    """In this order, both findings; the daemon tells name and advice of the setting, and no value."""
     with rehearsed("a10x2", tmp_path, monkeypatch, JOB + SMALL_BUFFER + NARROW, TIMEOUTS) as node:
         node.until(18)
         (timeouts,) = (one for one in node.verdict.findings if one.code == "nccl_timeouts")
         with node.control():
             told = ask_daemon(state_path(node.config), "settings")
 
-    assert [cause.code for cause in timeouts.causes] == ["pcie_width_dropped", "nccl_setting_suspicious"]
+    assert timeouts.causes == ()
+    assert [one.code for one in timeouts.also_seen] == ["pcie_width_dropped", "nccl_setting_suspicious"]
     (remark,) = told["audit"]["remarks"]
     assert (remark["variable"], remark["code"], remark["processes"]) == ("NCCL_BUFFSIZE", "buffer_small", 2)
     assert "65536" not in str(told)

@@ -28,7 +28,7 @@ from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
 from commwatch.node.wrap_tracker import Wraps
 from commwatch.probes import topology
 from commwatch.probes.node import ProbeNode, ReadNode
-from commwatch.probes.plan import CyclePlan, CycleResult, Failed
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, FailureReason
 from commwatch.probes.results.records import AnyRecord, load_record, take_outcome
 from commwatch.readings import SourceUnavailable
 from commwatch.service import collection, pipeline
@@ -36,6 +36,7 @@ from commwatch.service import judge as verdict
 from commwatch.service.api import Answers
 from commwatch.service.collection import Collection
 from commwatch.service.judge import Judge
+from commwatch.simulation.faults.fault import SimulatedProbeFailure
 from commwatch.sources.base import Origin, Source
 from commwatch.sources.presence import boot_identity
 from commwatch.state.control import ControlServer
@@ -220,7 +221,11 @@ class RehearsedDaemon(WholeNode):
         """What a cycle that is run now comes to."""
         if error := self.node.error_of_cycle(plan.ranks, plan.devices):
             return Failed(finished_at=time.time(), occupied_seconds=3.0, reason="nccl_error", detail=error)
-        return cycle_of(plan, self.node, time.time())
+        try:
+            return cycle_of(plan, self.node, time.time())
+        except SimulatedProbeFailure as failure:
+            reason: FailureReason = "wrong_result" if failure.reason == "wrong_result" else "nccl_error"
+            return Failed(finished_at=time.time(), occupied_seconds=3.0, reason=reason, detail=failure.reason)
 
     def _publish(self, name: str) -> None:
         readings = self._records[name].readings(time.time())

@@ -9,7 +9,7 @@ from commwatch.diagnosis.check import Branch, Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.identity import Identity
 from commwatch.diagnosis.report_style import STYLE
-from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, branch_rows, counted, finding_groups, notes_of
+from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, also_seen, branch_rows, counted, finding_groups, notes_of
 from commwatch.findings.api_documents import CauseRecord, FindingRecord
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Word
@@ -120,6 +120,8 @@ def _finding(group: Sequence[FindingRecord], now: float) -> Iterator[str]:
         yield f"<p>Likely because of{order}:</p><ol>"
         yield "".join(map(_cause, finding.causes))
         yield "</ol>"
+    if finding.also_seen:
+        yield f"<p>Also seen: {_text(also_seen(finding))}</p>"
     yield f'<p class="next"><strong>Next:</strong> {_text(finding.lead.next_step)}</p></article>'
 
 

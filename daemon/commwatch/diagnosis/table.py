@@ -21,6 +21,8 @@ _MOST_NOTES = 3
 """Of one row."""
 _ALIKE = 3
 """So many findings of one code are told together."""
+_MOST_BESIDE = 4
+"""Of what was seen beside a finding."""
 _NUMBER = re.compile(r"\D*?([0-9]+(?:\.[0-9]+)?)(?![0-9])")
 
 
@@ -90,6 +92,13 @@ def counted(checks: Sequence[Check]) -> str:
         for verdict, count in counts.items()
         if count
     )
+
+
+def also_seen(finding: FindingRecord) -> str:
+    """What stood beside a finding, with its place, and may have nothing to do with it."""
+    words = [f"{one.title}: {one.component.component.words}" for one in finding.also_seen[:_MOST_BESIDE]]
+    left = len(finding.also_seen) - len(words)
+    return "; ".join([*words, *([f"and {left} more"] if left else [])])
 
 
 def finding_groups(findings: Iterable[FindingRecord], *, every: bool = False) -> list[tuple[FindingRecord, ...]]:

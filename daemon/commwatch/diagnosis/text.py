@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis
-from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, branch_rows, counted, finding_groups, notes_of
+from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, also_seen, branch_rows, counted, finding_groups, notes_of
 from commwatch.findings.api_documents import CauseRecord, FindingRecord
 from commwatch.findings.verdict import Word
 from commwatch.findings.words import format_evidence
@@ -88,6 +88,8 @@ def _finding_lines(group: Sequence[FindingRecord], now: float) -> Iterator[tuple
             yield [(f"  {format_evidence(fact)}", "")], 4
     for place, cause in enumerate(finding.causes, start=1):
         yield from _cause_lines(place, cause)
+    if finding.also_seen:
+        yield [("  also seen: ", "bold"), (also_seen(finding), "")], 4
     yield _next(finding.lead.next_step)
 
 

@@ -92,6 +92,7 @@ class FindingRecord(msgspec.Struct, frozen=True):
     meaning: str
     next_step: str
     alert: str
+    also_seen: tuple[CauseRecord, ...] = ()
 
     @property
     def lead(self) -> FindingRecord | CauseRecord:
@@ -243,6 +244,7 @@ def finding_record(finding: Finding, last_seen: LastSeen) -> FindingRecord:
         meaning=code.meaning,
         next_step=code.next_step,
         alert=code.alert,
+        also_seen=tuple(_cause(cause, last_seen) for cause in finding.also_seen),
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from commwatch.findings.code import COUNT_CLOSES_AFTER
 from commwatch.findings.codes import CODES
 from commwatch.findings.explanations import EXPLANATIONS, Explanation, Explanations, Way
-from commwatch.findings.finding import SEVERITIES, Cause, Component, Finding
+from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
 
 READING_SECONDS = 90.0
@@ -19,11 +20,31 @@ COUNTING_SECONDS = 3600.0
 """The same of events that are a fault from a number in an hour on: the first came so much earlier at most."""
 _SLOW_READINGS = {"nvlink_p2p_refused": 660.0}
 """The same of what is read more rarely, by code."""
+SURE_FROM = 0.5
+"""Weight from which a fault is called a cause of a symptom whose place is known; one that weighs less is also seen, and
+no more."""
+SURE_ANYWHERE_FROM = 0.8
+"""The same of a probe over several GPUs, which says that something is wrong, and not where."""
+_SWITCH_TROUBLE = frozenset(
+    {"xid_fabric", "xid_nonfatal", "nvlink_down", "nvlink_recovery_failed", "gpu_lost", "fabric_unhealthy"}
+)
+"""What the GPU at a link shows when an NVSwitch reports that link. The switch numbers its own links, and which GPU is
+at which of them is not on every node to be read."""
 LONG_BEFORE = 2 * 86400.0
 """Seconds by which a fault is older than the symptom and did no harm at first: longer than the day between two cycles
 of a rare probe."""
 LONG_BEFORE_FACTOR = 0.5
 """It explains the symptom so much less."""
+
+
+class _Link(NamedTuple):
+    """A fault that may explain a symptom."""
+
+    fault: Finding
+    why: Explanation
+    is_sure: bool
+    """Whether it may be called a cause: else it was seen at the time, and whether it touches the symptom is not known,
+    or it rarely does such harm."""
 
 
 def join(findings: Iterable[Finding], explanations: Explanations = EXPLANATIONS) -> list[Finding]:
@@ -36,35 +57,90 @@ def join(findings: Iterable[Finding], explanations: Explanations = EXPLANATIONS)
     Returns:
         Most severe first, then the oldest. A fault that explains a symptom stands under it and not beside it; one that
         explains several stands under each, and so does what explains the fault in turn. A symptom is as severe as its
-        most severe cause.
+        most severe cause. A fault that was only seen beside a symptom stays a finding of its own.
     """
     standing = sorted(findings, key=lambda one: one.key)
-    direct = {finding.key: tuple(_direct(finding, standing, explanations)) for finding in standing}
-    absorbed = {fault.key for faults in direct.values() for fault, _ in faults}
-    kept = [_with_causes(finding, direct) for finding in standing if finding.key not in absorbed]
+    links = {finding.key: tuple(_links(finding, standing, explanations)) for finding in standing}
+    direct = {key: tuple(one for one in some if one.is_sure) for key, some in links.items()}
+    absorbed = {one.fault.key for some in direct.values() for one in some}
+    kept = [_with_causes(finding, direct, links[finding.key]) for finding in standing if finding.key not in absorbed]
     return sorted(kept, key=lambda one: (SEVERITIES.index(one.severity), one.since, one.key))
 
 
-def _direct(
-    symptom: Finding, standing: Sequence[Finding], explanations: Explanations
-) -> Iterable[tuple[Finding, Explanation]]:
-    """The faults that explain a symptom, with the weight that they have at their time."""
+def _links(symptom: Finding, standing: Sequence[Finding], explanations: Explanations) -> Iterable[_Link]:
+    """The faults that may explain a symptom, with the weight that they have at their time."""
     for fault in standing:
         known = explanations.get((symptom.code, fault.code))
-        if known is None or not _touches(fault.component, symptom.component, known.over):
+        if known is None:
             continue
-        if fault.since > symptom.since + seen_within(fault):
+        place = _place_of(fault, standing)
+        if not _touches(place, symptom.component, known.over):
+            continue
+        if fault.since > symptom.since + seen_within(fault) or _was_over(fault, symptom.since):
             continue
         factor = LONG_BEFORE_FACTOR if fault.since < symptom.since - LONG_BEFORE else 1.0
-        yield fault, known._replace(weight=known.weight * factor)
+        is_sure = known.weight >= _sure_from(symptom, fault) and _is_placed(place, symptom.component)
+        yield _Link(fault, known._replace(weight=known.weight * factor), is_sure)
+
+
+def _sure_from(symptom: Finding, fault: Finding) -> float:
+    """The least weight of a cause. What probes found elsewhere of the same traffic is one and the same trouble."""
+    if _is_symptom(fault):
+        return 0.0
+    return SURE_ANYWHERE_FROM if symptom.component.kind == "probe" else SURE_FROM
+
+
+def _is_symptom(finding: Finding) -> bool:
+    code = CODES.get(finding.code)
+    return code is not None and code.role == "symptom"
+
+
+def _place_of(fault: Finding, standing: Sequence[Finding]) -> Component:
+    """The component of a fault; that of an NVSwitch with the GPUs that showed trouble of a link at the same time."""
+    component = fault.component
+    if component.kind != "nvswitch" or component.parts:
+        return component
+    parts = (
+        one.component.parts
+        for one in standing
+        if one.code in _SWITCH_TROUBLE and abs(one.since - fault.since) <= READING_SECONDS
+    )
+    return msgspec.structs.replace(component, parts=frozenset().union(*parts))
+
+
+def _is_placed(fault: Component, symptom: Component) -> bool:
+    """Whether it is known where both are, so that they touch is more than that nothing speaks against it."""
+    if symptom.kind in ("log", "part") and not symptom.parts:
+        return fault.kind in _OF_ALL_JOBS
+    return fault.kind != "nvswitch" or bool(fault.parts)
+
+
+_OF_ALL_JOBS: frozenset[ComponentKind] = frozenset({"node", "log", "setting"})
+"""What touches any job: a driver that cannot be used, and what jobs say and are set to themselves."""
+
+
+def _was_over(fault: Finding, at: float) -> bool:
+    """Whether a fault that harms as long as its events come had stopped by then.
+
+    A link that was down for a moment an hour ago is no reason why a probe is slow now, although it is counted still.
+    """
+    counts = [one.value for one in fault.evidence if one.threshold is not None and isinstance(one.value, (int, float))]
+    if fault.grew_at is None or not _is_counted(fault) or not counts:
+        return False
+    between = COUNTING_SECONDS / max(*counts, 1.0)
+    return at > fault.grew_at + READING_SECONDS + between
+
+
+def _is_counted(fault: Finding) -> bool:
+    """Whether it is a fault from a number of events in an hour on."""
+    code = CODES.get(fault.code)
+    is_event = code is not None and code.closes_after >= COUNT_CLOSES_AFTER
+    return is_event and any(one.threshold is not None for one in fault.evidence)
 
 
 def seen_within(fault: Finding) -> float:
     """Seconds after its beginning within which a fault is seen."""
-    code = CODES.get(fault.code)
-    if code is not None and code.closes_after >= COUNT_CLOSES_AFTER:
-        return COUNTING_SECONDS if any(one.threshold is not None for one in fault.evidence) else READING_SECONDS
-    return _SLOW_READINGS.get(fault.code, READING_SECONDS)
+    return COUNTING_SECONDS if _is_counted(fault) else _SLOW_READINGS.get(fault.code, READING_SECONDS)
 
 
 def _touches(fault: Component, symptom: Component, over: Way) -> bool:
@@ -91,21 +167,37 @@ def _link_of(component: Component) -> Component:
     return msgspec.structs.replace(component, parts=frozenset({by_nvlink(address, link)}))
 
 
-def _with_causes(finding: Finding, direct: dict[tuple[str, str], tuple[tuple[Finding, Explanation], ...]]) -> Finding:
-    """A finding with its causes, those by way of others among them, and as severe as the most severe."""
-    found: dict[tuple[str, str], tuple[Finding, Explanation]] = {}
-    waiting = [(fault, explanation) for fault, explanation in direct[finding.key]]
+def _with_causes(
+    finding: Finding, direct: Mapping[tuple[str, str], tuple[_Link, ...]], links: Iterable[_Link]
+) -> Finding:
+    """A finding with its causes, those by way of others among them, and as severe as the most severe.
+
+    Args:
+        finding: by itself.
+        direct: by finding: what may be called a cause of it.
+        links: all that may explain this one.
+    """
+    found = {one.fault.key: one for one in direct[finding.key]}
+    own = frozenset(found)
+    waiting = list(found.values())
     while waiting:
-        fault, explanation = waiting.pop()
-        known = found.get(fault.key)
-        if known is not None and known[1].weight >= explanation.weight:
-            continue
-        found[fault.key] = (fault, explanation)
-        waiting += [(one, why._replace(weight=why.weight * explanation.weight)) for one, why in direct[fault.key]]
+        link = waiting.pop()
+        # What another symptom of the same trouble comes of, this one does too.
+        share = 1.0 if _is_symptom(link.fault) else link.why.weight
+        for one in direct[link.fault.key]:
+            further = one._replace(why=one.why._replace(weight=one.why.weight * share))
+            known = found.get(one.fault.key)
+            if known is None or (one.fault.key not in own and known.why.weight < further.why.weight):
+                found[one.fault.key] = further
+                waiting.append(further)
+    worst = min((finding.severity, *(one.fault.severity for one in found.values())), key=SEVERITIES.index)
+    beside = _ranked(one for one in links if one.fault.key not in found)
+    return msgspec.structs.replace(finding, causes=_ranked(found.values()), also_seen=beside, severity=worst)
+
+
+def _ranked(links: Iterable[_Link]) -> tuple[Cause, ...]:
     causes = [
         Cause(fault.code, fault.component, fault.evidence, why.weight, why.reason, fault.detail)
-        for fault, why in found.values()
+        for fault, why, _ in links
     ]
-    worst = min((finding.severity, *(fault.severity for fault, _ in found.values())), key=SEVERITIES.index)
-    ranked = sorted(causes, key=lambda cause: (-cause.weight, cause.code, cause.component.identity))
-    return msgspec.structs.replace(finding, causes=tuple(ranked), severity=worst)
+    return tuple(sorted(causes, key=lambda cause: (-cause.weight, cause.code, cause.component.identity)))

@@ -13,7 +13,8 @@ class Explanation(NamedTuple):
     """How a fault causes a symptom."""
 
     weight: float
-    """How strongly, above 0, at most 1. They rank causes; they are judgements, not measurements."""
+    """How strongly, above 0, at most 1. They rank causes, and say which may be called one (``causes.py``); they are
+    judgements, not measurements."""
     reason: str
     """Why, as a sentence of its own."""
     over: Way = ""
@@ -59,9 +60,9 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("gpu_slowed_down", "", {"slow": 0.4, "late": 0.4},
            "A GPU with its clocks held down moves and sums data more slowly."),
     _Fault("gpu_below_equals", "", {"slow": 0.7}, "Collectives run at the speed of the GPU with the fewest links."),
-    _Fault("xid_gpu", "", {"slow": 0.4, "late": 0.4, "failing": 0.85, "wrong": 0.7, "logged": 0.85},
+    _Fault("xid_gpu", "", {"slow": 0.4, "late": 0.4, "failing": 0.75, "wrong": 0.7, "logged": 0.85},
            "The driver reported an error of this GPU."),
-    _Fault("xid_fabric", "", {"slow": 0.6, "late": 0.5, "failing": 0.85, "wrong": 0.6, "logged": 0.85, "link": 0.7},
+    _Fault("xid_fabric", "", {"slow": 0.45, "late": 0.5, "failing": 0.75, "wrong": 0.6, "logged": 0.85, "link": 0.7},
            "The driver reported that a path of this GPU failed."),
     _Fault("xid_nonfatal", "nvlink", {"slow": 0.4, "late": 0.5, "failing": 0.4, "logged": 0.4, "link": 0.5},
            "The driver reported an error of this GPU's NVLinks that was not fatal."),
@@ -76,30 +77,30 @@ _FAULTS: tuple[_Fault, ...] = (
            "A GPU that has not joined the fabric does not reach others over NVLink."),
     _Fault("fabric_misconfigured", "nvlink", {"slow": 0.6, "failing": 0.6, "logged": 0.6},
            "The fabric does not serve this GPU as it is set up."),
-    _Fault("fabric_manager_down", "nvlink", {"slow": 0.3, "failing": 0.8, "logged": 0.8},
+    _Fault("fabric_manager_down", "nvlink", {"slow": 0.3, "failing": 0.7, "logged": 0.8},
            "Without the fabric manager no GPU can join the fabric, and no fault of a link is dealt with."),
     _Fault("fabric_service_down", "nvlink", {"failing": 0.3, "logged": 0.5},
            "What this service does for NVLink is not done."),
-    _Fault("sxid_fatal", "nvlink", {"slow": 0.7, "late": 0.4, "failing": 0.9, "logged": 0.9, "link": 0.7},
+    _Fault("sxid_fatal", "nvlink", {"slow": 0.45, "late": 0.4, "failing": 0.75, "logged": 0.9, "link": 0.7},
            "An NVSwitch has stopped the traffic of a link, or all."),
     _Fault("sxid_warning", "nvlink", {"slow": 0.4, "late": 0.4, "failing": 0.3, "logged": 0.3, "link": 0.4},
            "An NVSwitch reported trouble."),
     # NVLink
-    _Fault("nvlink_down", "nvlink", {"slow": 0.9, "late": 0.5, "failing": 0.8, "logged": 0.8},
+    _Fault("nvlink_down", "nvlink", {"slow": 0.9, "late": 0.5, "failing": 0.7, "logged": 0.8},
            "Traffic over NVLink has fewer links, or has to take another way."),
     _Fault("nvlink_p2p_refused", "nvlink", {"slow": 0.85, "late": 0.5, "failing": 0.4, "logged": 0.4},
            "The driver sends this GPU's traffic over PCIe or the host although its links are there."),
     _Fault("nvlink_reduced", "nvlink", {"slow": 0.8}, "The links are set to a lower bandwidth."),
     _Fault("nvlink_never_up", "nvlink", {"slow": 0.5}, "Traffic has only the links that are up."),
     _Fault("nvlink_recovery_failed", "nvlink",
-           {"slow": 0.8, "late": 0.6, "failing": 0.9, "wrong": 0.3, "logged": 0.9, "link": 0.9},
+           {"slow": 0.8, "late": 0.6, "failing": 0.75, "wrong": 0.3, "logged": 0.9, "link": 0.9},
            "A link that cannot be trained again takes the traffic on it along."),
-    _Fault("nvlink_recovering", "nvlink", {"slow": 0.6, "late": 0.8, "failing": 0.5, "logged": 0.5, "link": 0.8},
+    _Fault("nvlink_recovering", "nvlink", {"slow": 0.45, "late": 0.8, "failing": 0.5, "logged": 0.5, "link": 0.8},
            "Each retraining stops the link for a moment, and all that wait for it."),
-    _Fault("nvlink_replays", "nvlink", {"slow": 0.5, "late": 0.5, "failing": 0.3, "logged": 0.3, "link": 0.7},
+    _Fault("nvlink_replays", "nvlink", {"slow": 0.4, "late": 0.5, "failing": 0.3, "logged": 0.3, "link": 0.7},
            "Packets that do not arrive whole are sent again."),
     _Fault("nvlink_packet_errors", "nvlink",
-           {"slow": 0.5, "late": 0.5, "failing": 0.6, "wrong": 0.7, "logged": 0.6, "link": 0.7},
+           {"slow": 0.4, "late": 0.5, "failing": 0.6, "wrong": 0.7, "logged": 0.6, "link": 0.7},
            "Packets are damaged or lost on this link."),
     _Fault("nvlink_remote_errors", "nvlink",
            {"slow": 0.4, "late": 0.4, "failing": 0.5, "wrong": 0.6, "logged": 0.5, "link": 0.4},
@@ -118,13 +119,13 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("pcie_device_slow", "pcie", {"slow": 0.8, "late": 0.3, "failing": 0.2, "logged": 0.4},
            "Each generation less halves what the link carries for all below it."),
     _Fault("pcie_below_maximum", "pcie", {"slow": 0.55}, "The link never had what the GPU can use."),
-    _Fault("pcie_fatal", "pcie", {"slow": 0.5, "late": 0.4, "failing": 0.9, "wrong": 0.5, "logged": 0.9},
+    _Fault("pcie_fatal", "pcie", {"slow": 0.4, "late": 0.4, "failing": 0.75, "wrong": 0.5, "logged": 0.9},
            "After a fatal error the link, or what is behind it, is gone."),
     _Fault("pcie_nonfatal", "pcie", {"slow": 0.3, "late": 0.4, "failing": 0.7, "wrong": 0.5, "logged": 0.7},
            "A packet was lost for good."),
-    _Fault("pcie_retrained", "pcie", {"slow": 0.5, "late": 0.7, "failing": 0.4, "logged": 0.4},
+    _Fault("pcie_retrained", "pcie", {"slow": 0.4, "late": 0.7, "failing": 0.4, "logged": 0.4},
            "Traffic stands still while the link is retrained."),
-    _Fault("pcie_replays", "pcie", {"slow": 0.5, "late": 0.5, "failing": 0.2, "wrong": 0.2, "logged": 0.3},
+    _Fault("pcie_replays", "pcie", {"slow": 0.4, "late": 0.5, "failing": 0.2, "wrong": 0.2, "logged": 0.3},
            "Packets with errors are sent again."),
     _Fault("pcie_corrected", "pcie", {"slow": 0.3, "late": 0.3, "wrong": 0.1, "logged": 0.2},
            "Errors are corrected, which takes time."),
@@ -153,7 +154,11 @@ _FAULTS: tuple[_Fault, ...] = (
            "The setting slows the job down on most nodes, or makes it give up early."),
 )  # fmt: skip
 """How strongly each fault causes each kind of symptom; none where no weight stands. Settings of jobs do not reach the
-probes."""
+probes.
+
+What has less lanes, links or bandwidth than before slows all that uses it (0.8 and more); errors that are mended cost
+moments (below 0.5), and an event ends what runs at its time, not what begins later (below 0.8).
+"""
 
 _AMONG_SYMPTOMS: Explanations = {
     **{(symptom, "part_suspect"): Explanation(0.5, "The pair matrix points at a part that this traffic uses.")

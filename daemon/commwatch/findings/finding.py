@@ -108,6 +108,11 @@ class Finding(msgspec.Struct, frozen=True):
     detail: str = ""
     causes: tuple[Cause, ...] = ()
     """The likeliest first; a cause is not listed as a finding beside the ones it explains."""
+    also_seen: tuple[Cause, ...] = ()
+    """Faults of the same time that can do this, of which it is not known that they touch it; each is a finding of its
+    own, or a cause of another one."""
+    grew_at: float | None = None
+    """When it was last seen to be more than before, seconds since 1970; None where that is not known."""
 
     @property
     def key(self) -> tuple[str, str]:

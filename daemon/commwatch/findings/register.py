@@ -10,6 +10,7 @@ import msgspec
 from commwatch.findings.code import STATE_CLOSES_AFTER
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Finding, Sighting
+from commwatch.findings.rules.rule_set import HOUR
 from commwatch.state.records import Timestamp
 
 Change: TypeAlias = tuple[Literal["opened", "closed"], Finding]
@@ -35,6 +36,8 @@ class Spell(msgspec.Struct):
     is_open: bool = False
     absent_since: Timestamp | None = None
     """First look without it, since it was seen last."""
+    grew_at: Timestamp | None = None
+    """Last look at which its counts were higher than at the look before."""
 
 
 class RegisterState(msgspec.Struct):
@@ -83,6 +86,8 @@ class Register:
         is_interrupted = not spell.is_open and now - spell.last_seen > STATE_CLOSES_AFTER
         if is_interrupted or spell.first_seen > now:  # not looked at for a while, or the wall clock was set back
             spell.first_seen = now
+        if spell.first_seen == now or _grew(spell, sighting, now):
+            spell.grew_at = now
         spell.sighting, spell.last_seen, spell.absent_since = sighting, now, None
         if spell.is_open or now - spell.first_seen < CODES[sighting.code].opens_after:
             return []
@@ -114,6 +119,22 @@ def _key(sighting: Sighting) -> tuple[str, str]:
     return (sighting.code, sighting.component.identity)
 
 
+def _grew(spell: Spell, sighting: Sighting, now: float) -> bool:
+    """Whether more is counted than at the look before.
+
+    What has gone on for longer than the hour over which is counted stands still while it goes on.
+    """
+    before, after = _count(spell.sighting), _count(sighting)
+    return after > before or (after == before and now - spell.first_seen > HOUR)
+
+
+def _count(sighting: Sighting) -> float:
+    return sum(one.value for one in sighting.evidence if isinstance(one.value, (int, float)))
+
+
 def _finding(spell: Spell) -> Finding:
     seen = spell.sighting
-    return Finding(seen.code, seen.component, CODES[seen.code].severity, spell.first_seen, seen.evidence, seen.detail)
+    return Finding(
+        seen.code, seen.component, CODES[seen.code].severity, spell.first_seen, seen.evidence, seen.detail,
+        grew_at=spell.grew_at,
+    )  # fmt: skip

@@ -25,6 +25,12 @@ nor could be seen for seven days closes.
 A fault that explains a symptom stands under it as a cause, with a weight between 0 and 1 by which causes are ranked:
 a judgement, not a measurement. It then is no finding of its own, and the symptom is as severe as its most severe cause.
 
+A cause begins before its effect (a state by 90 s after it at most, a count by an hour), still goes on when the effect
+begins, and touches it: the link of an NVSwitch by the GPU that shows trouble of a link within 90 s, the time-outs of a
+job by the GPU whose rank alone did not complain, errors of an adapter by its name. Where time or place is not known, or
+where a fault rarely does such harm, it is *also seen*: named beside the symptom, and a finding of its own. That is a
+weight below 0.5, and below 0.8 for a probe over several GPUs, which says that something is wrong, and not where.
+
 Open findings are in `commwatch_finding`, at `/api/v1/findings` ([API](../api.md)), on the page of the node, and in the
 log when they open and close. Alerts come from the metrics, not from findings; where a row names a runbook, its alert
 looks at the same sign.

@@ -423,7 +423,12 @@ def _observe_gpu(gpu: SeenGpu, record: GpuRecord, elapsed: float, learn_after: f
         learned.append(f"NVLinks {', '.join(links)} are expected")
     for number in gpu.links_down & record.links.keys():
         record.links[number].see(None, elapsed, learn_after)
-    if gpu.pcie_lanes is not None and record.pcie_lanes.see(gpu.pcie_lanes, elapsed, learn_after):
+    lanes = record.pcie_lanes
+    if gpu.pcie_lanes is not None and lanes.held_seconds and gpu.pcie_lanes < (lanes.candidate or 0):
+        # Width falls by a fault alone, unlike the generation: what was read twice was there, learned or not.
+        learned.append(f"{lanes.candidate:.0f} PCIe lanes are expected")
+        lanes.accept(lanes.candidate or 0.0)
+    elif gpu.pcie_lanes is not None and lanes.see(gpu.pcie_lanes, elapsed, learn_after):
         learned.append(f"{gpu.pcie_lanes} PCIe lanes are expected")
     if gpu.pcie_generation is not None and record.pcie_generation.see(gpu.pcie_generation, elapsed, learn_after):
         learned.append(f"PCIe generation {gpu.pcie_generation} is expected")

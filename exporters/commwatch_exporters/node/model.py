@@ -435,6 +435,14 @@ class NamedDevice(Part):
     errors = Number("nccl_log_device_errors_total")
 
 
+class SilentRank(Part):
+    """A rank of this node, as many as it has GPUs, that can be the one for which the others wait."""
+
+    IDENTITY = ("local_rank",)
+    number = Word("local_rank")
+    incidents = Number("nccl_log_silent_rank_incidents_total")
+
+
 class NcclSetting(Part):
     """A remark on an NCCL setting of running jobs."""
 

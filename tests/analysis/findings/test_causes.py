@@ -42,8 +42,20 @@ def probe(*parts: str, code: str = "probe_bandwidth_low", since: float = START) 
     return finding(code, Component("probe", "all_reduce", "", frozenset(parts)), since=since)
 
 
+def timeouts(*parts: str) -> Finding:
+    return finding("nccl_timeouts", Component("log", "timeout", "", frozenset(parts)), "info")
+
+
 def causes(found: Finding) -> list[str]:
     return [cause.code for cause in found.causes]
+
+
+def beside(found: Finding) -> list[str]:
+    return [cause.code for cause in found.also_seen]
+
+
+def told_of(code: str, joined: Iterable[Finding]) -> Finding:
+    return next(one for one in joined if one.code == code)
 
 
 # --- what stands under what ---
@@ -69,9 +81,10 @@ def test_a_degraded_link_comes_before_a_setting_of_the_job(setting: str, symptom
         finding(setting, Component("setting", "NCCL_BUFFSIZE/buffer_small")),
         finding(link, Component("pcie_link", GPU, "", frozenset({GPU}))),
     ]
-    [found] = join([*faults, finding(symptom, Component("log", "timeout"))])
+    logs = finding(symptom, Component("log", "timeout", "", frozenset({GPU})))
+    found = told_of(symptom, join([*faults, logs]))
 
-    assert causes(found) == [link, setting]
+    assert [*causes(found), *beside(found)] == [link, setting]
 
 
 @pytest.mark.parametrize(
@@ -108,9 +121,9 @@ def test_a_fault_that_is_not_on_the_way_stands_beside(fault: Finding, parts: set
 )
 def test_a_fault_on_the_way_stands_under_the_symptom(fault: Finding, parts: set[str]) -> None:
     """A switch above the GPU, a link among all of a GPU, a GPU as a whole, a service; the whole node uses all."""
-    [found] = join([fault, probe(*parts)])
+    found = told_of("probe_bandwidth_low", join([fault, probe(*parts)]))
 
-    assert causes(found) == [fault.code]
+    assert [*causes(found), *beside(found)] == [fault.code]
 
 
 @pytest.mark.parametrize(
@@ -130,21 +143,20 @@ def test_a_fault_of_a_gpu_may_have_a_cause(symptom: str, fault: Finding) -> None
 
 def test_one_fault_stands_under_each_symptom() -> None:
     """Two probes over the same link are two findings with the same cause."""
-    late = finding("probe_latency_high", Component("probe", "broadcast", "", frozenset({f"{GPU}/pcie"})))
-    found = join([pcie_fault(), probe(f"{GPU}/pcie"), late])
+    step = finding("probe_step", Component("probe", "broadcast", "", frozenset({f"{GPU}/pcie"})))
+    found = join([pcie_fault(), probe(f"{GPU}/pcie"), step])
 
     assert [(one.code, causes(one)) for one in found] == [
-        ("probe_bandwidth_low", ["pcie_width_dropped"]), ("probe_latency_high", ["pcie_width_dropped"])
+        ("probe_bandwidth_low", ["pcie_width_dropped"]), ("probe_step", ["pcie_width_dropped"])
     ]  # fmt: skip
 
 
 def test_causes_are_ranked_by_what_they_explain() -> None:
-    """A stalled job on a node with a narrow link and a capped buffer: the link first."""
-    stalled = finding("nccl_timeouts", Component("log", "timeout"), "info")
-    buffer = finding("nccl_setting_suspicious", Component("setting", "NCCL_BUFFSIZE/buffer_small"), "info")
-    [found] = join([buffer, pcie_fault(), stalled])
+    """A job that stalled at a GPU with a narrow link and errors on it, which end calls: the errors first."""
+    errors = replace(pcie_fault(), code="pcie_nonfatal")
+    [found] = join([errors, pcie_fault(), timeouts(GPU)])
 
-    assert causes(found) == ["pcie_width_dropped", "nccl_setting_suspicious"]
+    assert causes(found) == ["pcie_nonfatal", "pcie_width_dropped"]
     assert found.severity == "critical"
 
 
@@ -159,24 +171,83 @@ def test_the_rail_at_fault_explains_what_the_logs_say_of_the_network() -> None:
 
 def test_what_came_after_explains_nothing() -> None:
     """A state is read within 90 s; a count may reach its threshold an hour after it began, and no later."""
-    counted = replace(pcie_fault(), code="pcie_replays", evidence=(Evidence("replays", 40.0, threshold=12.0),))
+    counted = replace(pcie_fault(), code="pcie_nonfatal", evidence=(Evidence("errors", 40.0, threshold=12.0),))
     for fault, within in ((pcie_fault(), READING_SECONDS), (counted, COUNTING_SECONDS)):
         for seconds, findings in ((within, 1), (within + 1, 2)):
             late = replace(fault, since=START + seconds)
-            assert len(join([late, probe(f"{GPU}/pcie")])) == findings
+            assert len(join([late, timeouts(GPU)])) == findings
     assert seen_within(replace(counted, evidence=(Evidence("an event", 1),))) == READING_SECONDS
 
 
 def test_what_was_there_long_before_explains_less() -> None:
     """It did no harm for days, and a fresh fault of less weight comes before it."""
-    weight = EXPLANATIONS[("probe_bandwidth_low", "pcie_width_dropped")].weight
-    old, older = (join([pcie_fault(since=START - LONG_BEFORE - more), probe(f"{GPU}/pcie")])[0] for more in (0, 1))
-    errors = finding("pcie_retrained", Component("pcie_link", GPU, "", frozenset({GPU})))
-    [both] = join([pcie_fault(since=START - LONG_BEFORE - 1), errors, probe(f"{GPU}/pcie")])
+    fatal = replace(pcie_fault(), code="pcie_fatal")
+    weight = EXPLANATIONS[("nccl_timeouts", "pcie_fatal")].weight
+    old, older = (join([replace(fatal, since=START - LONG_BEFORE - more), timeouts(GPU)])[0] for more in (0, 1))
+    [both] = join([replace(fatal, since=START - LONG_BEFORE - 1), pcie_fault(), timeouts(GPU)])
 
     assert old.causes[0].weight == weight
     assert older.causes[0].weight == LONG_BEFORE_FACTOR * weight
-    assert causes(both) == ["pcie_retrained", "pcie_width_dropped"]
+    assert causes(both) == ["pcie_width_dropped", "pcie_fatal"]
+
+
+# --- time and place ---
+
+
+def test_a_switch_that_reports_a_link_blames_the_gpu_at_its_end_alone() -> None:
+    """GPU5 is slow and GPU1's link goes down: the switch's word is about GPU1, whose driver says so at the time."""
+    switch = finding("sxid_fatal", Component("nvswitch", SWITCH), "critical")
+    xid = finding("xid_fabric", Component("gpu", OTHER, "", frozenset({OTHER})), "critical", START + 2)
+    logs = [finding("nccl_timeouts", Component("log", name, "", frozenset({gpu})), "info")
+            for name, gpu in (("timeout", OTHER), ("remote", GPU))]  # fmt: skip
+    joined = {one.component.key: one for one in join([switch, xid, *logs])}
+
+    assert (set(causes(joined["timeout"])), beside(joined["timeout"])) == ({"sxid_fatal", "xid_fabric"}, [])
+    assert (causes(joined["remote"]), beside(joined["remote"])) == ([], [])
+
+
+def test_a_switch_whose_link_is_at_no_known_gpu_is_also_seen() -> None:
+    """No GPU shows anything at that time; an Xid of an hour before is about something else."""
+    switch = finding("sxid_fatal", Component("nvswitch", SWITCH), "critical")
+    early = finding("xid_fabric", Component("gpu", OTHER, "", frozenset({OTHER})), "critical", START - 3600)
+    found = join([switch, early, timeouts(f"{GPU}/nvlink", f"{GPU}/pcie")])
+
+    assert beside(told_of("nccl_timeouts", found)) == ["sxid_fatal"]
+    assert {one.code for one in found} == {"sxid_fatal", "xid_fabric", "nccl_timeouts"}
+
+
+def test_what_jobs_say_without_a_place_has_no_likeliest_cause() -> None:
+    """A fault that stands is also seen, and stays a finding; a driver that cannot be used ends every job."""
+    narrow, driver = pcie_fault(), finding("driver_mismatch", Component("node", ""), "critical")
+    found = join([narrow, timeouts()])
+
+    assert (causes(told_of("nccl_timeouts", found)), beside(told_of("nccl_timeouts", found))) == (
+        [], ["pcie_width_dropped"]
+    )  # fmt: skip
+    assert told_of("nccl_timeouts", found).severity == "info"
+    assert told_of("pcie_width_dropped", found) == narrow
+    assert causes(join([driver, timeouts()])[0]) == ["driver_mismatch"]
+
+
+def test_errors_that_are_mended_do_not_make_a_probe_over_all_gpus_slow() -> None:
+    """A link that is narrower does; of what the pair matrix points at the place is known."""
+    parts = (f"{GPU}/pcie", f"{OTHER}/pcie")
+    retrained = replace(pcie_fault(), code="pcie_retrained")
+    suspect = finding("part_suspect", Component("part", "gpu/GPU1", "", frozenset({f"{OTHER}/pcie"})))
+    found = told_of("probe_bandwidth_low", join([retrained, pcie_fault(OTHER), suspect, probe(*parts)]))
+
+    assert causes(found) == ["pcie_width_dropped", "part_suspect"]
+    assert beside(found) == ["pcie_retrained"]
+
+
+def test_events_that_had_ceased_by_then_explain_nothing() -> None:
+    """Ten an hour come every six minutes: after a pause that is longer than that they are over."""
+    errors = replace(
+        pcie_fault(since=START - 3000), code="pcie_nonfatal", evidence=(Evidence("errors", 10.0, threshold=3.0),)
+    )
+    for seconds, expected in ((360 + READING_SECONDS, ["pcie_nonfatal"]), (361 + READING_SECONDS, [])):
+        ceased = replace(errors, grew_at=START - seconds)
+        assert causes(told_of("nccl_timeouts", join([ceased, timeouts(GPU)]))) == expected
 
 
 def test_the_cause_of_a_cause_is_a_cause() -> None:
@@ -190,7 +261,7 @@ def test_the_cause_of_a_cause_is_a_cause() -> None:
     [found] = join([pcie_fault(), suspect, whole], table)
 
     assert [(cause.code, cause.weight) for cause in found.causes] == [
-        ("part_suspect", 0.5), ("pcie_width_dropped", 0.4)
+        ("pcie_width_dropped", 0.8), ("part_suspect", 0.5)
     ]  # fmt: skip
 
 

@@ -127,6 +127,23 @@ def test_errors_that_name_an_adapter_have_its_parts_alone() -> None:
     assert parts("none") == {"mlx5_0", "mlx5_1", "0000:c1:00.0/pcie", "0000:c2:00.0/pcie"}
 
 
+def test_the_rank_for_which_all_others_waited_says_which_gpu() -> None:
+    """A time-out has the parts of that GPU; without one it has no place."""
+
+    def parts(silent: str) -> set[str]:
+        def lines(count: float) -> Numbers:
+            gpus = {(index,): count if index == silent else 0.0 for index in "0123"}
+            return {**logs({"timeout": count}), "commwatch_nccl_log_silent_rank_incidents_total": gpus}
+
+        now = merged(lines(3), four_cards())
+        return set(next(iter(seen(facts_of(now, history={120.0: lines(0), 60.0: now})))).component.parts)
+
+    found = parts("2")
+    assert parts("none") == set()
+    assert len({part.partition("/")[0] for part in found if part.endswith("/nvlink")}) == 1
+    assert found != parts("1")
+
+
 # --- settings ---
 
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Component, Evidence, Sighting
@@ -43,6 +44,19 @@ def test_a_sighting_opens_when_it_lasts() -> None:
     assert (event, finding.code, finding.component, finding.since) == ("opened", "nvlink_down", LINK, 1000.0)
     assert register.open_findings() == [finding]
     assert register.update([DOWN], see, 1100.0) == [], "an open finding opens once"
+
+
+def test_a_count_that_grows_says_when_it_did_last() -> None:
+    """After an hour of the same number it goes on, since what falls out of the hour comes in again."""
+    register = Register()
+    for now, number in ((0.0, 3.0), (60.0, 4.0), (120.0, 4.0)):
+        register.update(
+            [replace(DOWN, code="nvlink_recovering", evidence=(Evidence("recoveries", number),))], see, 1000.0 + now
+        )
+    assert register.open_findings()[0].grew_at == 1060.0
+
+    register.update([replace(DOWN, code="nvlink_recovering", evidence=(Evidence("recoveries", 4.0),))], see, 4700.0)
+    assert register.open_findings()[0].grew_at == 4700.0
 
 
 def test_what_goes_before_it_opened_starts_again() -> None:

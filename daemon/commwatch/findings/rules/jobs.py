@@ -11,7 +11,7 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, by_nvlink, ways_of
 from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
 from commwatch.jobs.logs.rules import SIDES, Side
-from commwatch_exporters.node.model import Interface, LogCategory, NamedDevice, PcieDevice, RdmaPort
+from commwatch_exporters.node.model import Interface, LogCategory, NamedDevice, PcieDevice, RdmaPort, SilentRank
 
 _SIDES: Mapping[str, Side] = {str(category): side for category, side in SIDES.items()}
 """By label: a page may hold categories of another version."""
@@ -38,10 +38,23 @@ def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 
 def waiting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Calls that gave up waiting for another process."""
+    """Calls that gave up waiting for another process; with the GPU of the rank for which all others waited."""
     for category, count in _counts(facts, HOUR):
         if category in _WAITING:
-            yield Sighting("nccl_timeouts", _component(category), (Evidence("errors in the last hour", count),))
+            parts: frozenset[str] = frozenset()
+            evidence = [Evidence("errors in the last hour", count)]
+            if category == "timeout":
+                silent = {rank.number: times for rank, times in facts.rises(SilentRank.incidents, HOUR)}
+                evidence += [Evidence(f"times that only GPU{gpu} was silent", times) for gpu, times in silent.items()]
+                parts = _of_gpus(facts, silent)
+            yield Sighting("nccl_timeouts", _component(category, parts), tuple(evidence))
+
+
+def _of_gpus(facts: Facts, indexes: Iterable[str]) -> frozenset[str]:
+    """What these GPUs reach others and the host by."""
+    ways = facts.derived(ways_of)
+    addresses = [ways.gpus[index] for index in indexes if index in ways.gpus]
+    return frozenset(map(by_nvlink, addresses)).union(*map(ways.to_host, addresses))
 
 
 def of_the_job(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -136,9 +149,14 @@ JOBS = RuleSet(
             details=(*WAYS, *_PORTS, *_INTERFACES),
             thresholds=("nccl_log_errors_min", "nccl_log_errors_window_seconds"),
         ),
-        Rule(waiting, ("nccl_timeouts",), reads=(LogCategory.errors,)),
+        Rule(
+            waiting,
+            ("nccl_timeouts",),
+            reads=(LogCategory.errors,),
+            details=(SilentRank.incidents, *WAYS),
+        ),
         Rule(of_the_job, ("nccl_job_errors",), reads=(LogCategory.errors,)),
     ),
-    windows={LogCategory.errors: DAY, NamedDevice.errors: DAY},
-    events=frozenset({LogCategory.errors, NamedDevice.errors}),
+    windows={LogCategory.errors: DAY, NamedDevice.errors: DAY, SilentRank.incidents: HOUR},
+    events=frozenset({LogCategory.errors, NamedDevice.errors, SilentRank.incidents}),
 )

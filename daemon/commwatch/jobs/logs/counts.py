@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 
 import msgspec
 
@@ -14,6 +14,8 @@ from commwatch_exporters.snapshot import Block, Layout
 
 SPELL_SECONDS = 60.0
 """What is seen within so long after the first line belongs together."""
+_FEWEST_WAITING = 2
+"""Ranks that wait for one and the same: of two that name each other neither is the silent one."""
 _LAYOUT = Layout(
     (metric, (category,))
     for metric in ("commwatch_nccl_log_errors_total", "commwatch_nccl_log_incidents_total")
@@ -28,6 +30,8 @@ class Incident(msgspec.Struct):
     """When its first line was read, seconds since 1970."""
     errors: list[LogErrors] = []
     """By kind, in the order in which the first line of each was read."""
+    waiting: set[int] = set()
+    """Ranks of which a call timed out."""
 
     @property
     def culprit(self) -> Category:
@@ -43,6 +47,8 @@ class Incident(msgspec.Struct):
 
     def take(self, errors: LogErrors) -> None:
         """Take in what one run found of a kind."""
+        if errors.rank is not None:
+            self.waiting.add(errors.rank)
         for at, known in enumerate(self.errors):
             if (known.category, known.certain) == (errors.category, errors.certain):
                 self.errors[at] = LogErrors(
@@ -61,6 +67,8 @@ class NcclLogCountsState(msgspec.Struct):
     """By the category of their likeliest cause."""
     devices: dict[str, Count] = {}
     """Lines by the RDMA device that they name, of those that this node has."""
+    silent: list[Count] = []
+    """Time-outs by the number of the GPU whose rank alone did not complain."""
     open: Incident | None = None
 
 
@@ -75,16 +83,20 @@ class NcclLogCounts:
         self.state = state
         self._devices: tuple[tuple[str, ...], Layout] | None = None
 
-    def take(self, errors: Iterable[LogErrors], now: float, devices: Collection[str] = ()) -> list[Incident]:
+    def take(
+        self, errors: Iterable[LogErrors], now: float, devices: Collection[str] = (), gpus: int = 0
+    ) -> list[Incident]:
         """Count what one run found; returns the incident that is over, if one is.
 
         Args:
             errors: in the order in which they were found.
             now: seconds since 1970.
             devices: RDMA devices that this node has; a log can name any.
+            gpus: that this node has; one that is gone counts on.
         """
         kept = self.state.devices
         self.state.devices = {device: kept.get(device, 0) for device in sorted(devices)} or kept
+        self.state.silent += [0] * (gpus - len(self.state.silent))
         over: list[Incident] = []
         current = self.state.open
         # A clock that was set back keeps no incident open.
@@ -92,6 +104,8 @@ class NcclLogCounts:
             over.append(current)
             category = current.culprit
             self.state.incidents[category] = self.state.incidents.get(category, 0) + 1
+            if (gpu := silent_gpu(current.waiting, len(self.state.silent))) is not None:
+                self.state.silent[gpu] += 1
             current = self.state.open = None
         for one in errors:
             category = _category(one)
@@ -122,6 +136,31 @@ class NcclLogCounts:
         if self._devices is None or self._devices[0] != names:
             self._devices = names, Layout(("commwatch_nccl_log_device_errors_total", (name,)) for name in names)
         return Block(self._devices[1], list(self.state.devices.values()), time)
+
+    def silent_block(self, time: float) -> Block:
+        """Time-outs by the GPU whose rank alone was silent, each from 0 on.
+
+        Args:
+            time: monotonic seconds.
+        """
+        names = range(len(self.state.silent))
+        return Block(
+            Layout(("commwatch_nccl_log_silent_rank_incidents_total", (str(name),)) for name in names),
+            list(self.state.silent),
+            time,
+        )
+
+
+def silent_gpu(waiting: Set[int], gpus: int) -> int | None:
+    """The GPU of the one rank of this node that did not complain, by its number; None where it is not one.
+
+    Launchers number the ranks of a node one after the other, one for each GPU.
+    """
+    if len(waiting) != gpus - 1 or len(waiting) < _FEWEST_WAITING:
+        return None
+    first = min(waiting) // gpus * gpus
+    missing = set(range(first, first + gpus)) - waiting
+    return missing.pop() - first if len(missing) == 1 else None
 
 
 def _category(errors: LogErrors) -> Category:

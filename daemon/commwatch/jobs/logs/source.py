@@ -38,12 +38,12 @@ TELL_SECONDS = 60.0
 _ORDINARY = b" NCCL INFO "
 _MOST_HOSTS = 64
 _MOST_KINDS = 256
-"""Of errors in one run that are told apart by their RDMA device."""
+"""Of errors in one run that are told apart by what they name."""
 _LOOKED_FOR_HOSTS = 16
 """Lines of a piece that are asked who wrote them."""
 
-Errors: TypeAlias = "dict[tuple[Category, bool, str], LogErrors]"
-"""What a run found, by category, certainty and RDMA device."""
+Errors: TypeAlias = "dict[tuple[Category, bool, str, int | None], LogErrors]"
+"""What a run found, by category, certainty, RDMA device and rank."""
 
 _SERIES: tuple[Series, ...] = (("commwatch_nccl_log_files", ()), ("commwatch_nccl_log_skipped_bytes_total", ()))
 
@@ -157,12 +157,13 @@ class NcclLogsSource(Source):
         return len(tail.hosts) <= 1 or host == self._host
 
     def _count(self, event: LogEvent, tail: LogTail, errors: Errors) -> None:
-        key = (event.category, event.certain, event.hca)
+        rank = int(event.rank) if event.category == "timeout" and event.rank else None
+        key = (event.category, event.certain, event.hca, rank)
         if key not in errors and len(errors) >= _MOST_KINDS:
-            key = (event.category, event.certain, "")  # a log can name any number of devices
+            key = (event.category, event.certain, "", None)  # a log can name any number of devices
         before = errors.get(key)
         if before is None:
-            errors[key] = LogErrors(event.category, event.certain, 1, tail.path, event.text, key[2])
+            errors[key] = LogErrors(event.category, event.certain, 1, tail.path, event.text, *key[2:])
         else:
             errors[key] = replace(before, count=before.count + 1)
 

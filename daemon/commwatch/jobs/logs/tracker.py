@@ -22,6 +22,8 @@ SOURCE = "nccl_logs"
 GROUP = "nccl_log_counts"
 _PORTS = "rdma"
 """The collector whose devices are the ports of RDMA devices, ``mlx5_0:1``."""
+_GPUS = "nvml_identity"
+"""The collector whose devices are the GPUs."""
 STATE_NAME = "nccl_logs"
 
 
@@ -60,10 +62,12 @@ class JobLogs:
         if outcome.collected.resume is not None:
             self._resume = outcome.collected.resume.decode()
         devices = {port.partition(":")[0] for port in self._store.group(_PORTS) if port}
-        for incident in self._counts.take(outcome.collected.log_errors, time.time(), devices):
+        gpus = sum(1 for device in self._store.group(_GPUS) if device)
+        for incident in self._counts.take(outcome.collected.log_errors, time.time(), devices, gpus):
             _announce(incident)
         self._store.put(GROUP, "", self._counts.block(outcome.time), float("inf"))
         self._store.put(GROUP, "devices", self._counts.device_block(outcome.time), float("inf"))
+        self._store.put(GROUP, "silent", self._counts.silent_block(outcome.time), float("inf"))
 
     def save(self) -> None:
         """Write the totals and how far the logs were read, where that has changed.
