@@ -233,3 +233,24 @@ def test_how_the_two_answers_join() -> None:
     assert of("Unknown", found=True).verdict == "Critical"
     assert of("Warning", failing_rules=("down",)).verdict == "Warning"
     assert of("OK", failing_rules=("down",)).because == "not_read"
+
+
+@pytest.mark.parametrize(
+    ("preflight", "word", "because"),
+    [
+        (Preflight("OK", "7b: as it should be"), "Unknown", "inventory"),
+        (Preflight("Warning", "7b: 400 GB/s are asked for"), "Warning", None),
+    ],
+)
+def test_what_a_node_cannot_meet_is_said_while_its_inventory_is_only_learned(
+    preflight: Preflight, word: Word, because: str | None
+) -> None:
+    """A healthy node whose parts nobody has accepted is unknown; what was measured is known all the same."""
+    asked = Asked(NOW, 60.0)
+    health = judge(report(is_inventory_known=False), asked)
+    assert (health.verdict, health.because) == ("Unknown", "inventory")
+    assert "commwatch inventory accept" in health.reason
+
+    answer = with_preflight(health, preflight, asked)
+    assert (answer.verdict, answer.because) == (word, because)
+    assert judge(report(is_inventory_known=False), Asked(NOW, 60.0, slurm=True)).exit_code == 0

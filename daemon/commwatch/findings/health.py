@@ -38,6 +38,8 @@ BLIND: Final = frozenset({"collector_failing", "collector_stale", "device_unread
 
 _OF_ALL: Final[frozenset[Because | None]] = frozenset({"paused", "not_looked_yet", "stale"})
 """Why nothing at all is known of now: nothing drains then."""
+_JUDGED_ALL_THE_SAME: Final = frozenset({"not_read", "inventory"})
+"""Why the node is unknown, where its measured values are known all the same."""
 _NOT_ACCEPTED: Final = "nobody has said what this node should have (commwatch inventory accept)"
 _SAME_LOOK_SECONDS: Final = 1.0
 _REASON_LENGTH: Final = 180
@@ -134,7 +136,7 @@ def with_preflight(health: Health, preflight: Preflight, asked: Asked) -> Health
     For Slurm the preflight is told and changes nothing: a script that fails in a prolog drains the node, and a node
     that does not suit one job suits others.
     """
-    if asked.slurm or (health.verdict == "Unknown" and health.because != "not_read"):
+    if asked.slurm or (health.verdict == "Unknown" and health.because not in _JUDGED_ALL_THE_SAME):
         return replace(health, reason=one_line(f"{health.reason}; {_told(preflight)}"))
     is_grave = health.verdict in ("Warning", "Critical")
     if preflight.verdict == "Warning":
