@@ -224,7 +224,12 @@ def test_an_interface_without_a_device_has_use_and_is_never_missed(node: Node) -
 
     node.run(NETWORK, collected({"": Block(Layout(()), [], node.clock.now)}))
     node.pipeline.observe(node.clock.now)
-    assert node.pipeline.describe_inventory()["kinds"]["ethernet_port"] == {"expected": None, "present": 0}
+    assert node.pipeline.describe_inventory()["kinds"]["ethernet_port"] == {
+        "expected": None,
+        "present": 0,
+        "source": None,
+        "learning_seconds": 0,
+    }
 
 
 def test_an_interface_that_is_gone_leaves_no_count_of_resets(node: Node) -> None:
@@ -263,13 +268,14 @@ def test_what_is_there_for_the_learning_time_is_expected(node: Node) -> None:
     assert node.pipeline.gpus_expected() == 2
     learned = [text for event in events if event["event"] == "learned what to expect" for text in event["what"]]
     assert len([text for text in learned if "it is expected" in text]) == 2
+    nothing = {"expected": None, "present": None, "source": None, "learning_seconds": 0}
     assert node.pipeline.describe_inventory() == {
         "kinds": {
-            "gpu": {"expected": 2, "present": 2},
-            "nvlink": {"expected": 2, "present": 2},
-            "pcie_lane": {"expected": None, "present": None},
-            "rdma_port": {"expected": None, "present": None},
-            "ethernet_port": {"expected": None, "present": None},
+            "gpu": {"expected": 2, "present": 2, "source": "learned", "learning_seconds": 0},
+            "nvlink": {"expected": 2, "present": 2, "source": "learned", "learning_seconds": 0},
+            "pcie_lane": nothing,
+            "rdma_port": nothing,
+            "ethernet_port": nothing,
         },
         "missing": [],
     }

@@ -199,9 +199,9 @@ class Inventory:
 
     def _on_boards(self) -> dict[Kind, int]:
         """What the boards that show hold; nothing once an operator has accepted what is here."""
-        gpus = self._seen.gpus_on_boards
-        if gpus is None or self.state.is_accepted:
+        if self._seen.gpus_on_boards is None or self.state.is_accepted:
             return {}
+        gpus = self._configured.get("gpu", self._seen.gpus_on_boards)
         links = {NVLINKS.get(gpu.name, 0) for gpu in self._here.values()}
         if len(links) != 1 or not (each := links.pop()):
             return {"gpu": gpus}
@@ -319,7 +319,7 @@ class Inventory:
         expected, present = self.expected(), self.present()
         readings: dict[Series, Value] = {("commwatch_expected", (kind,)): expected[kind] for kind in KINDS}
         readings.update({("commwatch_present", (kind,)): present[kind] for kind in KINDS})
-        readings.update({("commwatch_expected_info", (kind, origin)): 1 for kind, origin in self.origins().items()})
+        readings.update({("commwatch_inventory_info", (kind, origin)): 1 for kind, origin in self.origins().items()})
         never_seen = self.never_seen(faulty_strangers)
         readings.update({("commwatch_never_seen", (kind,)): number for kind, number in never_seen.items()})
         for uuid, record in self.state.gpus.items():

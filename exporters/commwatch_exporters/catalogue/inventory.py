@@ -11,7 +11,7 @@ ROWS: tuple[Metric, ...] = (
     gauge("expected", "kind",
           "Parts of one kind that this node should have: configured, accepted, of its boards, or what was stable.",
           "configuration, or the inventory kept in the state directory"),
-    info("expected_info", "kind source",
+    info("inventory_info", "kind source",
          "Where the expectation of a kind comes from: configured, accepted by an operator, board, or learned.",
          "configuration, the inventory kept in the state directory, and the NVSwitches on the bus"),
     gauge("present", "kind",

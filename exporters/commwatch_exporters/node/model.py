@@ -469,7 +469,7 @@ class ExpectedParts(Part):
     IDENTITY = ("kind", "source")
     kind = Word()
     source = Word()
-    info = Number("expected_info")
+    info = Number("inventory_info")
 
 
 class Collector(Part):
