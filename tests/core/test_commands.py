@@ -20,6 +20,7 @@ from commwatch.__main__ import COMMANDS, build_parser, main
 from commwatch.commands import check_config, inventory
 from commwatch.config.settings import Config, NcclLogsSection, NetworkSection, Paths, Probes, Simulation, Sources, Web
 from commwatch.errors import CommwatchError, ConfigError
+from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.control import DaemonAbsent
@@ -387,3 +388,19 @@ def test_a_daemon_that_is_absent_has_an_exit_code_of_its_own(monkeypatch: pytest
     with pytest.raises(CommwatchError) as caught:
         inventory.run(argparse.Namespace(action="show", json=False), Config())
     assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ({"source": "board", "learning_seconds": 600}, "board"),
+        ({"source": "learned", "learning_seconds": 0}, "learned"),
+        ({"source": "learned", "learning_seconds": 240}, "learned; learning, 4 min left"),
+        ({"source": None, "learning_seconds": 600}, "learning, 10 min left"),
+        ({"source": None, "learning_seconds": 0}, ""),
+        ({}, ""),
+    ],
+)
+def test_where_an_expectation_comes_from_is_said_in_words(counts: dict[str, Any], words: str) -> None:
+    """How long is still learned matters where nothing stronger says what should be here."""
+    assert origin_words(counts) == words

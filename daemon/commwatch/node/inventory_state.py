@@ -84,5 +84,6 @@ def origin_words(counts: Mapping[str, Any]) -> str:
     Args:
         counts: of ``Pipeline.describe_inventory``; those of a daemon of an earlier version say neither.
     """
-    left = counts.get("learning_seconds")
-    return ", ".join(filter(None, (counts.get("source"), f"learned in {format_seconds(left)}" if left else "")))
+    source, left = counts.get("source"), counts.get("learning_seconds")
+    learning = f"learning, {format_seconds(left)} left" if left and source in (None, "learned") else ""
+    return "; ".join(filter(None, (source, learning)))
