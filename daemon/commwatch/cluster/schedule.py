@@ -1,0 +1,165 @@
+"""Who measures with whom: three rounds, whatever the number of nodes; pure.
+
+Every member computes the same pairs from the same members, groups, seed and results, so nobody leads. Round 1 pairs
+nodes of a leaf, round 2 nodes of different leaves, round 3 suspects with witnesses. The order comes from a hash and not
+from ``random``, whose sequence belongs to a version of Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from hashlib import blake2b
+from itertools import chain, count
+from typing import Final, NamedTuple
+
+NO_LEAF: Final = ""
+"""The leaf of a node of which none is known."""
+SENDING_SHARE: Final = 8
+"""One of so many nodes of a leaf sends to other leaves at once, so that jobs on the shared uplinks feel little."""
+_TRIES: Final = 64
+"""Exchanges that are tried for each node of round 2, on average, before a pair within a leaf is accepted."""
+
+
+class Pair(NamedTuple):
+    """Two nodes that measure together, as places in the list of members; both directions and all rails."""
+
+    first: int
+    second: int
+    wave: int = 0
+    """Pairs of a later wave begin when those of the earlier ones are done."""
+
+
+class Suspect(NamedTuple):
+    """A node whose measurements were all slow, on some rails."""
+
+    member: int
+    rails: AbstractSet[int | None]
+    witnesses: int
+    """With so many it is to be measured again."""
+
+
+def first_round(leaves: Sequence[str], seed: str) -> tuple[Pair, ...]:
+    """Pairs within each leaf, at random; what is left over is paired together.
+
+    Args:
+        leaves: the leaf of each member.
+        seed: of the run; another one gives other pairs.
+    """
+    of_leaf: dict[str, list[int]] = {}
+    for member in _shuffled(range(len(leaves)), seed, "first"):
+        of_leaf.setdefault(leaves[member], []).append(member)
+    left = [members.pop() for members in of_leaf.values() if len(members) % 2]
+    pairs = [
+        Pair(*sorted(members[place : place + 2]))
+        for members in (*of_leaf.values(), left)
+        for place in range(0, len(members) - 1, 2)
+    ]
+    return tuple(sorted(pairs))
+
+
+def second_round(leaves: Sequence[str], seed: str, first: Sequence[Pair]) -> tuple[Pair, ...]:
+    """Pairs between leaves, at random, so that the partners of a leaf are spread over many; none of round 1 again.
+
+    Where one leaf has more than half of the nodes, some pairs stay within it.
+    """
+    met = {frozenset(pair[:2]) for pair in first}
+    rested = set(range(len(leaves))) - {member for pair in first for member in pair[:2]}
+    order = _shuffled(range(len(leaves)), seed, "second")
+    # Nobody rests twice: with an odd number the last one of the order rests.
+    order.sort(key=lambda member: member not in rested)
+    pairs = [[order[place], order[place + 1]] for place in range(0, len(order) - 1, 2)]
+
+    grouped = len(set(leaves)) > 1
+
+    def cost(one: int, other: int) -> int:
+        return 2 * (frozenset((one, other)) in met) + (grouped and leaves[one] == leaves[other])
+
+    tries = _TRIES * len(leaves)
+    for place, pair in enumerate(pairs):
+        for step in range(1, len(pairs)):
+            if not cost(*pair) or tries == 0:
+                break
+            tries -= 1
+            other = pairs[(place + step) % len(pairs)]
+            before = cost(*pair) + cost(*other)
+            for swapped in ((pair[0], other[1], other[0], pair[1]), (pair[0], other[0], pair[1], other[1])):
+                if cost(*swapped[:2]) + cost(*swapped[2:]) < before:
+                    pair[:], other[:] = swapped[:2], swapped[2:]
+                    break
+    if len(pairs) == 1 and len(order) == 3 and cost(*pairs[0]):
+        pairs = [[order[0], order[2]]]  # of three nodes the one that rested meets one of the others
+    return tuple(_in_waves([(min(pair), max(pair)) for pair in pairs], leaves))
+
+
+def _in_waves(pairs: Sequence[tuple[int, int]], leaves: Sequence[str]) -> Iterator[Pair]:
+    """The pairs with waves, so that few nodes of a leaf send between leaves at once."""
+    sizes: dict[str, int] = {}
+    for leaf in leaves:
+        sizes[leaf] = sizes.get(leaf, 0) + 1
+    taken: dict[tuple[str, int], int] = {}
+    for first, second in sorted(pairs):
+        ends = {leaves[first], leaves[second]}
+        wave = 0
+        if len(ends) > 1:
+            wave = next(
+                one
+                for one in count()
+                if all(taken.get((leaf, one), 0) < max(1, sizes[leaf] // SENDING_SHARE) for leaf in ends)
+            )
+            for leaf in ends:
+                taken[leaf, wave] = taken.get((leaf, wave), 0) + 1
+        yield Pair(first, second, wave)
+
+
+def witness_round(
+    leaves: Sequence[str],
+    seed: str,
+    suspects: Sequence[Suspect],
+    doubtful: Mapping[int, AbstractSet[int | None]],
+    met: AbstractSet[frozenset[int]],
+) -> tuple[Pair, ...]:
+    """Each suspect with witnesses of its own leaf that were good on the suspect's rails; each of these once a wave.
+
+    Where its leaf has none, one of another leaf; where nobody was good, another member that it has not met. That last
+    one makes all pairs of three or four nodes.
+
+    Args:
+        leaves: the leaf of each member.
+        seed: of the run.
+        suspects: who is to be measured again.
+        doubtful: members that had a slow measurement, and on which rails.
+        met: pairs that have been measured.
+    """
+    order = _shuffled(range(len(leaves)), seed, "third")
+    of_leaf: dict[str, list[int]] = {}
+    for member in order:
+        of_leaf.setdefault(leaves[member], []).append(member)
+    accused = {one.member for one in suspects}
+    done = set(met)
+    pairs: list[Pair] = []
+    for wave in range(max((one.witnesses for one in suspects), default=0)):
+        busy: set[int] = set()
+        waiting = sorted(one for one in suspects if one.witnesses > wave)
+        for only_good in (True, False):
+            for suspect in waiting:
+                if suspect.member in busy:
+                    continue
+                free = (
+                    one
+                    for one in chain(of_leaf[leaves[suspect.member]], order)
+                    if one not in busy and one != suspect.member and frozenset((suspect.member, one)) not in done
+                )
+                if only_good:
+                    free = (one for one in free if one not in accused and not suspect.rails & doubtful.get(one, set()))
+                other = next(free, None)
+                if other is not None:
+                    busy |= {suspect.member, other}
+                    done.add(frozenset((suspect.member, other)))
+                    pairs.append(Pair(min(suspect.member, other), max(suspect.member, other), wave))
+    return tuple(pairs)
+
+
+def _shuffled(members: Sequence[int], seed: str, what: str) -> list[int]:
+    """The members in an order that depends on the seed alone."""
+    return sorted(members, key=lambda one: blake2b(f"{seed}/{what}/{one}".encode(), digest_size=8).digest())
