@@ -96,15 +96,13 @@ def test_without_groups_both_rounds_are_random_and_different() -> None:
 @pytest.mark.parametrize("members", [3, 4])
 @pytest.mark.parametrize("seed", range(12))
 def test_three_or_four_nodes_meet_in_three_rounds(members: int, seed: int) -> None:
-    """A suspect meets whom it has not met, so that one of three is told from its partners."""
+    """Also where nobody is suspected: with two slow pairs of three, nothing says what is usual."""
     leaves = [NO_LEAF] * members
     first = first_round(leaves, str(seed))
     second = second_round(leaves, str(seed), first)
     met = {frozenset(pair[:2]) for pair in (*first, *second)}
-    suspects = [Suspect(member, {0}, 1) for member in range(members)]
-    doubtful = {member: {0} for member in range(members)}
 
-    third = witness_round(leaves, str(seed), suspects, doubtful, met)
+    third = witness_round(leaves, str(seed), [], {}, met)
 
     assert len(met) == len(first) + len(second)
     assert len(met | {frozenset(pair[:2]) for pair in third}) == members * (members - 1) // 2
@@ -124,8 +122,8 @@ def test_witness_is_of_the_suspects_leaf_and_was_good() -> None:
 
 
 def test_nobody_suspected_needs_no_third_round() -> None:
-    """It is empty."""
-    assert witness_round(leaves_of([4]), "run", [], {}, set()) == ()
+    """From five nodes on it is empty."""
+    assert witness_round(leaves_of([5]), "run", [], {}, set()) == ()
 
 
 def test_members_of_a_large_cluster_are_paired_quickly_in_one_leaf_and_in_many() -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
-from itertools import chain, count
+from itertools import chain, combinations, count
 from typing import Final, NamedTuple
 
 NO_LEAF: Final = ""
 """The leaf of a node of which none is known."""
 SENDING_SHARE: Final = 8
 """One of so many nodes of a leaf sends to other leaves at once, so that jobs on the shared uplinks feel little."""
+FEW_MEMBERS: Final = 4
+"""Up to so many, all meet in three rounds."""
 _TRIES: Final = 64
 """Exchanges that are tried for each node of round 2, on average, before a pair within a leaf is accepted."""
 
@@ -121,8 +123,8 @@ def witness_round(
 ) -> tuple[Pair, ...]:
     """Each suspect with witnesses of its own leaf that were good on the suspect's rails; each of these once a wave.
 
-    Where its leaf has none, one of another leaf; where nobody was good, another member that it has not met. That last
-    one makes all pairs of three or four nodes.
+    Where its leaf has none, one of another leaf; where nobody was good, another member that it has not met. Up to four
+    nodes make all pairs, whatever is suspected: where most pairs were slow, nothing says yet what is usual.
 
     Args:
         leaves: the leaf of each member.
@@ -131,6 +133,9 @@ def witness_round(
         doubtful: members that had a slow measurement, and on which rails.
         met: pairs that have been measured.
     """
+    if len(leaves) <= FEW_MEMBERS:
+        missing = [pair for pair in combinations(range(len(leaves)), 2) if frozenset(pair) not in met]
+        return tuple(Pair(*pair, wave) for wave, pair in enumerate(missing))
     order = _shuffled(range(len(leaves)), seed, "third")
     of_leaf: dict[str, list[int]] = {}
     for member in order:

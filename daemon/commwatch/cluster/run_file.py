@@ -1,0 +1,234 @@
+"""A saved run between nodes: who took part, what each pair measured; JSON, versioned. And the file of groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from commwatch.cluster.schedule import NO_LEAF
+from commwatch.errors import CommwatchError
+from commwatch.lines import printable
+
+SCHEMA: Final = "commwatch-cluster-run/1"
+LARGEST_FILE: Final = 512 * 2**20
+"""Bytes; 16,384 nodes with 8 rails take 70 MB."""
+
+Rail: TypeAlias = int | None
+"""Number of a NIC, the same one of each node; None: all of a node together."""
+LeafSource: TypeAlias = Literal["none", "slurm", "topograph", "file"]
+
+_TOPOGRAPH_LEAVES: Final = ("fabric.topograph.run/tier-0", "network.topology.nvidia.com/leaf")
+"""Labels of a Kubernetes node, newest generation first (NVIDIA topograph 1.0 renamed them)."""
+
+
+class RunUnreadable(CommwatchError):
+    """A saved run or its groups cannot be used."""
+
+    exit_code = 5
+
+
+class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A node of the run."""
+
+    name: str
+    leaf: str = NO_LEAF
+    """Switch to which it is connected; empty: not known."""
+    model: str = ""
+    """What must be equal for two nodes to be compared: GPU model, settings."""
+    rates: tuple[float, ...] = ()
+    """Rate of each rail in bytes per second, one direction; empty: not known."""
+
+
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one rail of a pair of nodes measured in a round."""
+
+    round: int
+    first: int
+    """Place in the list of members."""
+    second: int
+    rail: Rail = None
+    forward: float | None = None
+    """Bytes per second from the first to the second."""
+    backward: float | None = None
+    both: float | None = None
+    """Bytes per second of a collective over both, where directions are not apart."""
+    latency: float | None = None
+    """Seconds of a small message there and back, halved."""
+    transport: str = ""
+    """As NCCL names it: ``NET/IB``, ``NET/Socket``."""
+    failed: str = ""
+    """Why nothing was measured though both were there: ``refused``, ``filtered``, ``timeout``; else empty."""
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A run between nodes."""
+
+    schema: str
+    members: tuple[Member, ...]
+    measured: tuple[Measured, ...]
+    seed: str = ""
+    leaf_source: LeafSource = "none"
+    expected: float | None = None
+    """Bytes per second that a rail should carry in one direction; None: the rates of the members count."""
+    inside: float | None = None
+    """Bytes per second between the GPUs of a node, for comparison with what the network carries."""
+
+
+def read_run(file: Path) -> Run:
+    """A saved run.
+
+    Raises:
+        RunUnreadable: it cannot be read, or says what cannot be.
+    """
+    try:
+        run = msgspec.json.decode(_content(file), type=Run)
+    except msgspec.DecodeError as error:
+        raise _unreadable(file, str(error)) from error
+    if run.schema != SCHEMA:
+        raise _unreadable(file, f"schema {run.schema!r}; this version reads {SCHEMA!r}")
+    problem = _problem(run)
+    if problem:
+        raise _unreadable(file, problem)
+    return run
+
+
+def encode_run(run: Run) -> bytes:
+    """The run as it is saved."""
+    return msgspec.json.encode(run) + b"\n"
+
+
+def _problem(run: Run) -> str:
+    """What cannot be in the run; empty where all can."""
+    names = {one.name for one in run.members}
+    if len(names) < len(run.members):
+        return "a node is twice among the members"
+    count = len(run.members)
+    for place, one in enumerate(run.measured):
+        if not (0 <= one.first < count and 0 <= one.second < count) or one.first == one.second:
+            return f"$.measured[{place}]: {one.first} with {one.second} are no two of {count} members"
+        if one.rail is not None and not 0 <= one.rail < 64:
+            return f"$.measured[{place}]: rail {one.rail}; expected 0 to 63"
+        for name in ("forward", "backward", "both", "latency"):
+            value = getattr(one, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                return f"$.measured[{place}].{name}: {value}; expected more than 0"
+    for name, value in (("expected", run.expected), ("inside", run.inside)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            return f"$.{name}: {value}; expected more than 0"
+    return ""
+
+
+# --- groups ---
+
+
+def leaf_of_slurm(address: str, pattern: str = "") -> str:
+    """The leaf switch of ``SLURM_TOPOLOGY_ADDR``; empty where it names the node alone.
+
+    Args:
+        address: such as ``spine.leaf0.gpu01``.
+        pattern: ``SLURM_TOPOLOGY_ADDR_PATTERN``, such as ``switch.switch.node``; empty: the node is the last part.
+    """
+    parts = address.split(".")
+    kinds = pattern.split(".") if pattern else ["switch"] * (len(parts) - 1) + ["node"]
+    if len(parts) != len(kinds):  # the name of a node may have dots, and is the last part
+        parts = parts[: len(kinds) - 1]
+    switches = [part for part, kind in zip(parts, kinds, strict=False) if kind == "switch"]
+    return switches[-1] if switches else NO_LEAF
+
+
+def leaf_of_labels(labels: Mapping[str, str]) -> str:
+    """The leaf switch that NVIDIA topograph wrote to a Kubernetes node, in either generation; empty: none."""
+    return next((labels[one] for one in _TOPOGRAPH_LEAVES if labels.get(one)), NO_LEAF)
+
+
+def read_groups(file: Path) -> dict[str, str]:
+    """The leaf of each node: lines ``NODE LEAF``, or the JSON of ``kubectl get nodes -o json`` with topograph's labels.
+
+    Raises:
+        RunUnreadable: it cannot be read, or has a line that is neither.
+    """
+    content = _content(file)
+    if content.lstrip().startswith(b"{"):
+        return _groups_of_kubernetes(file, content)
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise _unreadable(file, "is no text") from error
+    leaves: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 2:
+            raise RunUnreadable(f"{file}:{number}: {printable(line.strip()[:80])!r}; expected NODE LEAF")
+        if leaves.setdefault(words[0], words[1]) != words[1]:
+            raise RunUnreadable(f"{file}:{number}: {printable(words[0])} has two leaves")
+    if not leaves:
+        raise _unreadable(file, "names no node; expected lines NODE LEAF")
+    return leaves
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    labels: dict[str, str] = {}
+
+
+class _Node(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _Nodes(msgspec.Struct):
+    items: list[_Node]
+
+
+def _groups_of_kubernetes(file: Path, content: bytes) -> dict[str, str]:
+    try:
+        nodes = msgspec.json.decode(content, type=_Nodes).items
+    except msgspec.DecodeError as error:
+        raise _unreadable(file, str(error)) from error
+    leaves = {one.metadata.name: leaf for one in nodes if (leaf := leaf_of_labels(one.metadata.labels))}
+    if not leaves:
+        raise _unreadable(file, f"no node has a label {' or '.join(_TOPOGRAPH_LEAVES)}")
+    return leaves
+
+
+def grouped(run: Run, leaves: Mapping[str, str], file: Path) -> Run:
+    """The run with the leaves of a file in place of its own.
+
+    Raises:
+        RunUnreadable: the file names no member of the run.
+    """
+    known = leaves_of([one.name for one in run.members], leaves, file)
+    members = tuple(msgspec.structs.replace(one, leaf=leaf) for one, leaf in zip(run.members, known, strict=True))
+    return msgspec.structs.replace(run, members=members, leaf_source="file")
+
+
+def leaves_of(names: Sequence[str], leaves: Mapping[str, str], file: Path) -> list[str]:
+    """The leaf of each member; empty for those that the file does not name.
+
+    Raises:
+        RunUnreadable: it names none of them.
+    """
+    found = [leaves.get(name, NO_LEAF) for name in names]
+    if not any(found):
+        raise _unreadable(file, f"names none of the {len(names)} members")
+    return found
+
+
+def _content(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise _unreadable(file, error.strerror or str(error)) from error
+    if len(content) > LARGEST_FILE:
+        raise _unreadable(file, f"larger than {LARGEST_FILE // 2**20} MiB")
+    return content
+
+
+def _unreadable(file: Path, problem: str) -> RunUnreadable:
+    return RunUnreadable(f"{printable(str(file))}: {printable(problem)}")

@@ -1,0 +1,498 @@
+"""Which part of the network is slow, from what pairs of nodes measured; pure.
+
+A cell is what went from one node to another one on a rail. It is bad if it is below a share of what is usual in its
+class, failed, or went over a socket where others did not. A leaf or an uplink is named where most of its cells are bad;
+these are put aside. An end of cells (node, rail, direction) is named where all that is left of it is bad while its
+partners are good elsewhere. docs/cluster.md has the rules and how often they are right.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from commwatch.cluster.run_file import Measured, Rail, Run
+from commwatch.cluster.schedule import FEW_MEMBERS, NO_LEAF, Suspect
+
+Kind: TypeAlias = Literal["leaf", "uplink", "node", "nic", "pair", "network"]
+Fault: TypeAlias = Literal["failed", "transport", "bandwidth", "latency"]
+Direction: TypeAlias = Literal["out", "in", "both"]
+
+SLOW_SHARE: Final = 0.85
+"""Below this share of what is usual in its class, a cell is slow; noise is about 3 %."""
+SLOW_LATENCY: Final = 1.5
+"""From so many times the usual latency on, as within a node."""
+MOST: Final = 0.6
+"""Share of the cells of a leaf or an uplink that must be bad."""
+FEW: Final = 0.4
+"""Share of the inner cells of a leaf below which the uplink is the cause and not the leaf."""
+LEAF_CELLS: Final = 4
+"""Fewer say nothing of a leaf."""
+NODE_SHARE: Final = 0.75
+"""From this share of the rails of a node on, the node is named."""
+ENOUGH_CELLS: Final = 4
+"""So many bad cells name an end if a partner in one of them was good in all its others."""
+CLEAN_CELLS: Final = 2
+"""So many do if that holds for each partner."""
+CLASS_VALUES: Final = 3
+"""A class with fewer values has no usual one."""
+
+
+class Named(msgspec.Struct, frozen=True):
+    """A part that is at fault."""
+
+    kind: Kind
+    fault: Fault
+    elements: tuple[str, ...]
+    """A node or a leaf; two where it may be either, or a pair; empty for the network as a whole."""
+    rails: tuple[Rail, ...]
+    direction: Direction
+    """Seen from the first element."""
+    ratio: float | None
+    """Median of its bad cells to the usual one; None where nothing was measured."""
+    cells: int
+    """Bad cells that say so."""
+    reason: str
+    """Why it failed, or the transport; else empty."""
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What cells of a class carry."""
+
+    scope: Literal["leaf", "leaves"]
+    """Within a leaf or between leaves; without groups all is within one."""
+    models: tuple[str, str]
+    cells: int
+    low: float
+    """Bytes per second of a rail, one direction."""
+    usual: float
+    high: float
+    latency: float | None
+    """Seconds, usual."""
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """What the network carries, of the cells that are not bad."""
+
+    node: float
+    """Bytes per second from one node to another one, all rails together."""
+    expected: float | None
+    """So much should they carry together; None where no rate is known."""
+    inside: float | None
+    """Bytes per second between the GPUs of a node."""
+    is_bottleneck: bool
+    """Whether no part is at fault, and a node carries less to another one than between its own GPUs."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a run says."""
+
+    nodes: int
+    """That measured anything, or failed to."""
+    pairs: int
+    named: tuple[Named, ...]
+    """The largest parts first."""
+    open: tuple[Named, ...]
+    """Pairs of which either node may be at fault: a witness would decide."""
+    paths: int
+    """Bad cells between ends that are good elsewhere: one way through the network, or a moment. Counted, not named."""
+    figures: tuple[Figures, ...]
+    whole: Whole | None
+    suspects: tuple[Suspect, ...]
+    """Who is to be measured with witnesses."""
+    doubtful: Mapping[int, frozenset[Rail]]
+    """Members with a bad cell that no leaf explains, and on which rails: no witnesses there."""
+
+
+class _Cell(NamedTuple):
+    source: int
+    destination: int
+    rail: Rail
+    is_bad: bool
+    ratio: float | None
+    reason: str
+
+
+class _End(NamedTuple):
+    """Where cells leave or enter a node."""
+
+    member: int
+    rail: Rail
+    sends: bool
+
+
+@dataclass(slots=True)
+class _Accused:
+    """What the cells of one fault say."""
+
+    leaves: dict[tuple[tuple[str, ...], Rail], dict[Direction, list[_Cell]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """Bad cells by leaves, rail and direction; ``both`` is the leaf switch, ``out`` and ``in`` are uplinks."""
+    ends: dict[_End, Sequence[_Cell]] = field(default_factory=dict)
+    open: list[_Cell] = field(default_factory=list)
+    paths: int = 0
+    suspects: dict[_End, int] = field(default_factory=dict)
+    """Witnesses that they need."""
+    doubtful: set[_End] = field(default_factory=set)
+
+
+def locate(run: Run) -> Verdict:
+    """Name what is at fault, from the rounds that are there; after two of them the suspects are those of round 3."""
+    leaves = [one.leaf for one in run.members]
+    names = [one.name for one in run.members]
+    rails: dict[int, set[Rail]] = defaultdict(set)
+    for one in run.measured:
+        rails[one.first].add(one.rail)
+        rails[one.second].add(one.rail)
+    named: list[Named] = []
+    opened: list[Named] = []
+    paths = 0
+    suspects: dict[int, dict[Rail, int]] = defaultdict(dict)
+    doubtful: dict[int, set[Rail]] = defaultdict(set)
+    blamed: set[tuple[int | str, Rail]] = set()
+    """Members and leaves with their rails: what failed or goes over a socket is not named as slow as well."""
+    for fault, cells in _cells(run):
+        accused = _accuse([one for one in cells if not (one.is_bad and blamed & _parts(one, leaves))], leaves)
+        blamed |= {(leaf, rail) for found, rail in accused.leaves for leaf in found}
+        named += _named_leaves(fault, accused.leaves)
+        blamed |= {(end.member, end.rail) for end in accused.ends}
+        named += _named_nodes(fault, accused.ends, names, rails)
+        opened += _opened(fault, accused.open, names)
+        paths += accused.paths
+        for end, witnesses in accused.suspects.items():
+            of_member = suspects[end.member]
+            of_member[end.rail] = max(of_member.get(end.rail, 0), witnesses)
+        for end in accused.doubtful:
+            doubtful[end.member].add(end.rail)
+    whole = _whole(run, is_fine=not named and not opened)
+    if len(rails) == 2:  # there is no third one to tell them apart
+        named, opened = named + opened, []
+    if whole is not None and whole.expected is not None and whole.node < SLOW_SHARE * whole.expected and not named:
+        both = tuple(names[place] for place in sorted(rails)) if len(rails) == 2 else ()
+        of = _sorted_rails(set().union(*rails.values()))
+        ratio = whole.node / whole.expected
+        named.append(Named("pair" if both else "network", "bandwidth", both, of, "both", ratio, len(run.measured), ""))
+    return Verdict(
+        nodes=len(rails),
+        pairs=len({(one.round, one.first, one.second) for one in run.measured}),
+        named=tuple(sorted(named, key=lambda one: (_KINDS.index(one.kind), one.elements))),
+        open=tuple(opened),
+        paths=paths,
+        figures=tuple(_figures(run)),
+        whole=whole,
+        suspects=tuple(Suspect(member, frozenset(of), max(of.values())) for member, of in sorted(suspects.items())),
+        doubtful={member: frozenset(of) for member, of in sorted(doubtful.items())},
+    )
+
+
+_KINDS: Final[tuple[Kind, ...]] = ("network", "leaf", "uplink", "node", "nic", "pair")
+
+
+# --- cells ---
+
+
+def _cells(run: Run) -> Iterator[tuple[Fault, list[_Cell]]]:
+    """The cells by what may be wrong with them, what explains other faults first."""
+    if any(one.failed for one in run.measured):
+        yield "failed", [cell for one in run.measured for cell in _both_ways(one, bool(one.failed), None, one.failed)]
+    over = [(one, "socket" in one.transport.lower()) for one in run.measured if one.transport and not one.failed]
+    if len({bad for _, bad in over}) > 1:
+        yield "transport", [cell for one, bad in over for cell in _both_ways(one, bad, None, one.transport)]
+    measured = [one for one in run.measured if not one.failed]
+    classes = {id(one): _class_of(run, one) for one in measured}
+    yield "bandwidth", list(_bandwidth_cells(run, measured, classes))
+    yield "latency", list(_latency_cells(run, measured, classes))
+
+
+def _both_ways(one: Measured, bad: bool, ratio: float | None, reason: str = "") -> tuple[_Cell, _Cell]:
+    return (
+        _Cell(one.first, one.second, one.rail, bad, ratio, reason),
+        _Cell(one.second, one.first, one.rail, bad, ratio, reason),
+    )
+
+
+_Class: TypeAlias = tuple[bool, str, str, float | None, bool]
+"""Whether between leaves, models, rate of the rail, whether of all rails together."""
+
+
+def _class_of(run: Run, one: Measured) -> _Class:
+    first, second = run.members[one.first], run.members[one.second]
+    models = sorted((first.model, second.model))
+    return first.leaf != second.leaf, models[0], models[1], _rate(run, one), one.rail is None
+
+
+def _rate(run: Run, one: Measured) -> float | None:
+    """Bytes per second that a rail should carry, one direction; None: not known."""
+    if run.expected is not None or one.rail is None:
+        return run.expected
+    rates = [run.members[place].rates for place in (one.first, one.second)]
+    return min(of[one.rail] for of in rates) if all(one.rail < len(of) for of in rates) else None
+
+
+def _bandwidth_cells(run: Run, measured: Sequence[Measured], classes: Mapping[int, _Class]) -> Iterator[_Cell]:
+    values: dict[tuple[_Class, bool], list[float]] = defaultdict(list)
+    for one in measured:
+        if _is_usual(run, one):
+            values[classes[id(one)], True] += [value for value in (one.forward, one.backward) if value is not None]
+            values[classes[id(one)], False] += [one.both] if one.both is not None else []
+    usual = {key: _usual(of) for key, of in values.items()}
+    for one in measured:
+        directed, together = usual.get((classes[id(one)], True)), usual.get((classes[id(one)], False))
+        if directed is not None and one.forward is not None:
+            ratio = one.forward / directed
+            yield _Cell(one.first, one.second, one.rail, ratio < SLOW_SHARE, ratio, "")
+        if directed is not None and one.backward is not None:
+            ratio = one.backward / directed
+            yield _Cell(one.second, one.first, one.rail, ratio < SLOW_SHARE, ratio, "")
+        if together is not None and one.both is not None:
+            ratio = one.both / together
+            yield from _both_ways(one, ratio < SLOW_SHARE, ratio)
+
+
+def _latency_cells(run: Run, measured: Sequence[Measured], classes: Mapping[int, _Class]) -> Iterator[_Cell]:
+    values: dict[_Class, list[float]] = defaultdict(list)
+    for one in measured:
+        if one.latency is not None and _is_usual(run, one):
+            values[classes[id(one)]].append(1 / one.latency)
+    usual = {key: _usual(of, 1 / SLOW_LATENCY) for key, of in values.items()}
+    for one in measured:
+        speed = usual.get(classes[id(one)])
+        if one.latency is not None and speed is not None:
+            ratio = one.latency * speed
+            yield from _both_ways(one, ratio > SLOW_LATENCY, ratio)
+
+
+def _is_usual(run: Run, one: Measured) -> bool:
+    """Whether it counts for what is usual: round 3 has the suspects."""
+    return one.round <= 2 or len(run.members) <= FEW_MEMBERS
+
+
+def _usual(values: Sequence[float], share: float = SLOW_SHARE) -> float | None:
+    """The median of what is not far below the upper quartile: in a small run half of the cells may be slow."""
+    if len(values) < CLASS_VALUES:
+        return None
+    high = sorted(values)[3 * len(values) // 4]
+    return median(value for value in values if value >= share * high)
+
+
+# --- who is at fault ---
+
+
+def _accuse(cells: Sequence[_Cell], leaves: Sequence[str]) -> _Accused:
+    """Leaves first, then ends, from what leaves do not explain."""
+    accused = _Accused()
+    if not any(one.is_bad for one in cells):
+        return accused
+    explained: set[_Cell] = set()
+    if len(set(leaves)) > 1:
+        _accuse_leaves(cells, leaves, accused, explained)
+    left = [one for one in cells if not (one.is_bad and one in explained)]
+    bad = [one for one in left if one.is_bad]
+    of_end: dict[_End, list[_Cell]] = {end: [] for one in bad for end in _ends(one)}
+    for one in left:
+        for end in _ends(one):
+            if end in of_end:
+                of_end[end].append(one)
+    accused.doubtful = set(of_end)
+    _accuse_ends(of_end, accused)
+    for one in bad:
+        ends = _ends(one)
+        if any(_all_bad(of_end[end]) for end in ends) and not any(end in accused.ends for end in ends):
+            accused.open.append(one)
+        elif not any(end in accused.ends for end in ends):
+            accused.paths += 1
+    return accused
+
+
+def _accuse_ends(of_end: Mapping[_End, Sequence[_Cell]], accused: _Accused) -> None:
+    """Find the ends of which all cells are bad, those with too few to say so, and how many more these need."""
+    for end, of in of_end.items():
+        if not _all_bad(of):
+            continue
+        clean = sum(_is_clean(of_end[_other(one, end)], one) for one in of)
+        if (len(of) >= ENOUGH_CELLS and clean) or len(of) == clean >= CLEAN_CELLS:
+            accused.ends[end] = of
+        if len(of) < ENOUGH_CELLS:
+            accused.suspects[end] = ENOUGH_CELLS - len(of)
+
+
+def _all_bad(cells: Sequence[_Cell]) -> bool:
+    return all(one.is_bad for one in cells)
+
+
+def _is_clean(cells: Sequence[_Cell], but: _Cell) -> bool:
+    """Whether an end has other cells, all good."""
+    return len(cells) > 1 and not any(one.is_bad for one in cells if one is not but)
+
+
+def _ends(cell: _Cell) -> tuple[_End, _End]:
+    return _End(cell.source, cell.rail, True), _End(cell.destination, cell.rail, False)
+
+
+def _other(cell: _Cell, end: _End) -> _End:
+    sending, receiving = _ends(cell)
+    return receiving if end.sends else sending
+
+
+def _parts(cell: _Cell, leaves: Sequence[str]) -> set[tuple[int | str, Rail]]:
+    """Nodes and leaves of a cell, with its rail."""
+    ends = (cell.source, cell.destination)
+    return {(part, cell.rail) for end in ends for part in (end, leaves[end])}
+
+
+def _accuse_leaves(cells: Iterable[_Cell], leaves: Sequence[str], accused: _Accused, explained: set[_Cell]) -> None:
+    """Find leaf switches and uplinks, and put aside the bad cells that they explain."""
+    inner: dict[tuple[str, Rail], list[_Cell]] = defaultdict(list)
+    outer: dict[tuple[str, Rail, bool], list[_Cell]] = defaultdict(list)
+    for one in cells:
+        here, there = leaves[one.source], leaves[one.destination]
+        if here == there != NO_LEAF:
+            inner[here, one.rail].append(one)
+        elif here != there:
+            outer[here, one.rail, True].append(one)
+            outer[there, one.rail, False].append(one)
+    for (leaf, rail), of in inner.items():
+        out, into = outer.get((leaf, rail, True), []), outer.get((leaf, rail, False), [])
+        if _mostly_bad(of) and (len(out) + len(into) < LEAF_CELLS or _mostly_bad([*out, *into])):
+            bad = [one for one in (*of, *out, *into) if one.is_bad]
+            accused.leaves[(leaf,), rail]["both"] = bad
+            explained.update(bad)
+    uplinks = {
+        key: of
+        for key, of in outer.items()
+        if key[0] != NO_LEAF and _mostly_bad(of) and _bad_share(inner.get(key[:2], [])) < FEW
+    }
+    while uplinks:
+        left = {key: [one for one in of if one not in explained] for key, of in uplinks.items()}
+        best = max(left, key=lambda key: (_bad_share(left[key]), len(left[key]), key[0]))
+        if not _mostly_bad(left[best]):
+            break
+        bad = [one for one in left[best] if one.is_bad]
+        # With two leaves, what leaves the one enters the other: it may be either.
+        same = sorted(
+            (leaf, sends)
+            for (leaf, rail, sends), of in left.items()
+            if rail == best[1] and {one for one in of if one.is_bad} == set(bad)
+        )
+        names = tuple(leaf for leaf, _ in same)
+        accused.leaves[names, best[1]]["out" if same[0][1] else "in"] = bad
+        explained.update(bad)
+        uplinks = {key: of for key, of in uplinks.items() if key != best}
+
+
+def _mostly_bad(cells: Sequence[_Cell]) -> bool:
+    return len(cells) >= LEAF_CELLS and _bad_share(cells) >= MOST
+
+
+def _bad_share(cells: Sequence[_Cell]) -> float:
+    return sum(one.is_bad for one in cells) / len(cells) if cells else 0.0
+
+
+# --- names ---
+
+
+def _named(kind: Kind, fault: Fault, elements: tuple[str, ...], direction: Direction, cells: Sequence[_Cell]) -> Named:
+    ratios = [one.ratio for one in cells if one.ratio is not None]
+    reasons = sorted({one.reason for one in cells if one.reason})
+    ratio = median(ratios) if ratios else None
+    rails = _sorted_rails({one.rail for one in cells})
+    return Named(kind, fault, elements, rails, direction, ratio, len(cells), ", ".join(reasons))
+
+
+def _named_leaves(
+    fault: Fault, leaves: Mapping[tuple[tuple[str, ...], Rail], Mapping[Direction, list[_Cell]]]
+) -> Iterator[Named]:
+    """Leaf switches and uplinks, each with its rails; an uplink that is bad out and in is one."""
+    found: dict[tuple[Kind, tuple[str, ...], Direction], list[_Cell]] = defaultdict(list)
+    for (elements, _), by_direction in leaves.items():
+        kind: Kind = "leaf" if "both" in by_direction else "uplink"
+        direction: Direction = "both" if len(by_direction) == 2 else next(iter(by_direction))
+        for cells in by_direction.values():
+            found[kind, elements, direction] += cells
+    for (kind, elements, direction), cells in found.items():
+        yield _named(kind, fault, elements, direction, cells)
+
+
+def _named_nodes(
+    fault: Fault, ends: Mapping[_End, Sequence[_Cell]], names: Sequence[str], rails: Mapping[int, set[Rail]]
+) -> Iterator[Named]:
+    """NICs, or the node where most of its rails are at fault."""
+    of_member: dict[int, list[_End]] = defaultdict(list)
+    for end in sorted(ends, key=lambda end: (end.member, _rail_order(end.rail), end.sends)):
+        of_member[end.member].append(end)
+    for member, found in of_member.items():
+        bad = {end.rail for end in found}
+        is_node = bad == {None} or (len(rails[member]) > 1 and len(bad) >= NODE_SHARE * len(rails[member]))
+        for group in [bad] if is_node else [{rail} for rail in bad]:
+            of = [end for end in found if end.rail in group]
+            cells = [cell for end in of for cell in ends[end]]
+            yield _named("node" if is_node else "nic", fault, (names[member],), _direction(of), cells)
+
+
+def _direction(ends: Sequence[_End]) -> Direction:
+    """That of most ends; both where neither has most."""
+    sending = sum(end.sends for end in ends)
+    if 3 * sending > 2 * len(ends):
+        return "out"
+    return "in" if 3 * sending < len(ends) else "both"
+
+
+def _opened(fault: Fault, cells: Iterable[_Cell], names: Sequence[str]) -> Iterator[Named]:
+    of_pair: dict[tuple[int, int], list[_Cell]] = defaultdict(list)
+    for one in cells:
+        of_pair[min(one.source, one.destination), max(one.source, one.destination)].append(one)
+    for (first, second), of in sorted(of_pair.items()):
+        sources = {one.source for one in of}
+        direction: Direction = "both" if len(sources) == 2 else "out" if first in sources else "in"
+        yield _named("pair", fault, (names[first], names[second]), direction, of)
+
+
+def _sorted_rails(rails: Iterable[Rail]) -> tuple[Rail, ...]:
+    return tuple(sorted(rails, key=_rail_order))
+
+
+def _rail_order(rail: Rail) -> int:
+    return -1 if rail is None else rail
+
+
+# --- the network as a whole ---
+
+
+def _figures(run: Run) -> Iterator[Figures]:
+    values: dict[tuple[bool, str, str], list[float]] = defaultdict(list)
+    latencies: dict[tuple[bool, str, str], list[float]] = defaultdict(list)
+    for one in run.measured:
+        key = _class_of(run, one)[:3]
+        values[key] += [value for value in (one.forward, one.backward, one.both) if value is not None]
+        latencies[key] += [one.latency] if one.latency is not None else []
+    for key, of in sorted(values.items()):
+        if of:
+            latency = median(latencies[key]) if latencies[key] else None
+            yield Figures("leaves" if key[0] else "leaf", key[1:], len(of), min(of), median(of), max(of), latency)
+
+
+def _whole(run: Run, *, is_fine: bool) -> Whole | None:
+    """What a node carries to another one: the usual of each rail, together; None where nothing was measured."""
+    values: dict[Rail, list[float]] = defaultdict(list)
+    rates: dict[Rail, list[float]] = defaultdict(list)
+    for one in run.measured:
+        values[one.rail] += [value for value in (one.forward, one.backward, one.both) if value is not None]
+        rate = _rate(run, one)
+        rates[one.rail] += [rate] if rate is not None else []
+    usual = {rail: median(of) for rail, of in values.items() if of}
+    if not usual:
+        return None
+    node = sum(usual.values())
+    known = all(rates[rail] for rail in usual)
+    return Whole(
+        node=node,
+        expected=sum(median(rates[rail]) for rail in usual) if known else None,
+        inside=run.inside,
+        is_bottleneck=is_fine and run.inside is not None and node < run.inside,
+    )
