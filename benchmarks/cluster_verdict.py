@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from benchmarks.cluster_generator import MIXED, NICS, Cluster, Conditions, Fault, cluster_of, with_faults
 
+from commwatch.cluster.locate import Named, Verdict, locate
 from commwatch.cluster.run_file import SCHEMA, Measured, Member, Run
 from commwatch.cluster.schedule import Pair, first_round, second_round, witness_round
-from commwatch.cluster.verdict import Named, Verdict, locate
 
 
 class Setting(NamedTuple):

@@ -16,7 +16,7 @@ from commwatch.errors import CommwatchError
 
 GROUPS = {
     "look": ("top", "score", "topology", "heatmap", "inventory"),
-    "investigate": ("diagnose", "probe", "estimate"),
+    "investigate": ("diagnose", "probe", "cluster", "estimate"),
     "operate": (
         "run", "check_config", "healthcheck", "pause", "resume", "yield_", "rules", "dashboards", "assets",
     ),

@@ -122,7 +122,28 @@ def _problem(run: Run) -> str:
     return ""
 
 
-# --- groups ---
+# --- members and groups ---
+
+
+def read_members(given: str) -> list[str]:
+    """The nodes of a text ``HOST,HOST``, or of a file with one or more a line.
+
+    Raises:
+        RunUnreadable: the file cannot be read, there is no node, or one is twice.
+    """
+    text = given
+    if "/" in given or Path(given).is_file():
+        text = _content(Path(given)).decode("utf-8", "replace")
+    lines = (line.partition("#")[0] for line in text.splitlines())
+    names = [one for line in lines for one in line.replace(",", " ").split()]
+    if not names:
+        raise RunUnreadable("cluster: no members; give --members HOST,HOST,... or --members FILE")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise RunUnreadable(f"cluster: {printable(name[:80])} is twice in the list of members")
+        seen.add(name)
+    return names
 
 
 def leaf_of_slurm(address: str, pattern: str = "") -> str:

@@ -55,10 +55,10 @@ class Named(msgspec.Struct, frozen=True):
     """Seen from the first element."""
     ratio: float | None
     """Median of its bad cells to the usual one; None where nothing was measured."""
-    cells: int
-    """Bad cells that say so."""
+    measurements: int
+    """Bad ones that say so."""
     reason: str
-    """Why it failed, or the transport; else empty."""
+    """Why it failed, or the transport; ``expected`` where the rate is the measure and not others; else empty."""
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class Figures(msgspec.Struct, frozen=True):
     scope: Literal["leaf", "leaves"]
     """Within a leaf or between leaves; without groups all is within one."""
     models: tuple[str, str]
-    cells: int
+    measurements: int
     low: float
     """Bytes per second of a rail, one direction."""
     usual: float
@@ -80,7 +80,10 @@ class Whole(msgspec.Struct, frozen=True):
     """What the network carries, of the cells that are not bad."""
 
     node: float
-    """Bytes per second from one node to another one, all rails together."""
+    """Bytes per second from one node to another one, all rails together; usual."""
+    low: float
+    """All but a tenth carry more."""
+    high: float
     expected: float | None
     """So much should they carry together; None where no rate is known."""
     inside: float | None
@@ -116,6 +119,8 @@ class _Cell(NamedTuple):
     is_bad: bool
     ratio: float | None
     reason: str
+    measured: int
+    """Identity of the measurement: one may say both directions."""
 
 
 class _End(NamedTuple):
@@ -157,8 +162,14 @@ def locate(run: Run) -> Verdict:
     doubtful: dict[int, set[Rail]] = defaultdict(set)
     blamed: set[tuple[int | str, Rail]] = set()
     """Members and leaves with their rails: what failed or goes over a socket is not named as slow as well."""
+    unsettled: set[tuple[int, int, Rail]] = set()
+    """So for open pairs."""
     for fault, cells in _cells(run):
-        accused = _accuse([one for one in cells if not (one.is_bad and blamed & _parts(one, leaves))], leaves)
+        accused = _accuse(
+            [one for one in cells if not (one.is_bad and (one[:3] in unsettled or blamed & _parts(one, leaves)))],
+            leaves,
+        )
+        unsettled |= {one[:3] for one in accused.open}
         blamed |= {(leaf, rail) for found, rail in accused.leaves for leaf in found}
         named += _named_leaves(fault, accused.leaves)
         blamed |= {(end.member, end.rail) for end in accused.ends}
@@ -177,7 +188,9 @@ def locate(run: Run) -> Verdict:
         both = tuple(names[place] for place in sorted(rails)) if len(rails) == 2 else ()
         of = _sorted_rails(set().union(*rails.values()))
         ratio = whole.node / whole.expected
-        named.append(Named("pair" if both else "network", "bandwidth", both, of, "both", ratio, len(run.measured), ""))
+        named.append(
+            Named("pair" if both else "network", "bandwidth", both, of, "both", ratio, len(run.measured), "expected")
+        )
     return Verdict(
         nodes=len(rails),
         pairs=len({(one.round, one.first, one.second) for one in run.measured}),
@@ -212,8 +225,8 @@ def _cells(run: Run) -> Iterator[tuple[Fault, list[_Cell]]]:
 
 def _both_ways(one: Measured, bad: bool, ratio: float | None, reason: str = "") -> tuple[_Cell, _Cell]:
     return (
-        _Cell(one.first, one.second, one.rail, bad, ratio, reason),
-        _Cell(one.second, one.first, one.rail, bad, ratio, reason),
+        _Cell(one.first, one.second, one.rail, bad, ratio, reason, id(one)),
+        _Cell(one.second, one.first, one.rail, bad, ratio, reason, id(one)),
     )
 
 
@@ -246,10 +259,10 @@ def _bandwidth_cells(run: Run, measured: Sequence[Measured], classes: Mapping[in
         directed, together = usual.get((classes[id(one)], True)), usual.get((classes[id(one)], False))
         if directed is not None and one.forward is not None:
             ratio = one.forward / directed
-            yield _Cell(one.first, one.second, one.rail, ratio < SLOW_SHARE, ratio, "")
+            yield _Cell(one.first, one.second, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
         if directed is not None and one.backward is not None:
             ratio = one.backward / directed
-            yield _Cell(one.second, one.first, one.rail, ratio < SLOW_SHARE, ratio, "")
+            yield _Cell(one.second, one.first, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
         if together is not None and one.both is not None:
             ratio = one.both / together
             yield from _both_ways(one, ratio < SLOW_SHARE, ratio)
@@ -402,7 +415,8 @@ def _named(kind: Kind, fault: Fault, elements: tuple[str, ...], direction: Direc
     reasons = sorted({one.reason for one in cells if one.reason})
     ratio = median(ratios) if ratios else None
     rails = _sorted_rails({one.rail for one in cells})
-    return Named(kind, fault, elements, rails, direction, ratio, len(cells), ", ".join(reasons))
+    measurements = len({one.measured for one in cells})
+    return Named(kind, fault, elements, rails, direction, ratio, measurements, ", ".join(reasons))
 
 
 def _named_leaves(
@@ -474,7 +488,9 @@ def _figures(run: Run) -> Iterator[Figures]:
     for key, of in sorted(values.items()):
         if of:
             latency = median(latencies[key]) if latencies[key] else None
-            yield Figures("leaves" if key[0] else "leaf", key[1:], len(of), min(of), median(of), max(of), latency)
+            yield Figures(
+                "leaves" if key[0] else "leaf", key[1:], len(of), min(of), _usual(of) or median(of), max(of), latency
+            )
 
 
 def _whole(run: Run, *, is_fine: bool) -> Whole | None:
@@ -485,14 +501,16 @@ def _whole(run: Run, *, is_fine: bool) -> Whole | None:
         values[one.rail] += [value for value in (one.forward, one.backward, one.both) if value is not None]
         rate = _rate(run, one)
         rates[one.rail] += [rate] if rate is not None else []
-    usual = {rail: median(of) for rail, of in values.items() if of}
-    if not usual:
+    carried = {rail: sorted(of) for rail, of in values.items() if of}
+    if not carried:
         return None
-    node = sum(usual.values())
-    known = all(rates[rail] for rail in usual)
+    node = sum(_usual(of) or median(of) for of in carried.values())
+    known = all(rates[rail] for rail in carried)
     return Whole(
         node=node,
-        expected=sum(median(rates[rail]) for rail in usual) if known else None,
+        low=sum(of[len(of) // 10] for of in carried.values()),
+        high=sum(of[-1 - len(of) // 10] for of in carried.values()),
+        expected=sum(median(rates[rail]) for rail in carried) if known else None,
         inside=run.inside,
         is_bottleneck=is_fine and run.inside is not None and node < run.inside,
     )

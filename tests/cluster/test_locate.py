@@ -12,8 +12,8 @@ from benchmarks import cluster_generator
 from benchmarks.cluster_generator import MIXED, Cluster, Conditions, Fault, cluster_of, with_faults
 from benchmarks.cluster_verdict import is_about, is_right, play
 
+from commwatch.cluster.locate import Named, Verdict, locate
 from commwatch.cluster.run_file import SCHEMA, Measured, Member, Rail, Run
-from commwatch.cluster.verdict import Named, Verdict, locate
 
 GBIT = 1e9 / 8
 QUIET = Conditions(noise=0.01, spikes=0.0, latency_noise=0.01)

@@ -1,0 +1,159 @@
+"""commwatch cluster locate: which part of the network is slow, from a saved run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commwatch.config.settings import Config
+from commwatch.lines import printable
+from commwatch.units import format_percent, format_rate, format_seconds
+from commwatch.views.terminal import json_option, print_json
+
+if TYPE_CHECKING:
+    from commwatch.cluster.locate import Named, Verdict
+    from commwatch.cluster.run_file import Rail, Run
+
+SCHEMA = "commwatch-cluster-verdict/1"
+_SHOWN = 20
+"""Parts that are shown; JSON has all."""
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "locate",
+        parents=parents,
+        allow_abbrev=False,
+        help="which NIC, node, leaf or uplink is slow, from a saved run",
+        description="Judges a saved run (docs/cluster.md has its format): which NIC, node, leaf or uplink "
+        "is slow, failed or goes over a socket; of two nodes, whether they reach what their network should carry. It "
+        "measures nothing. Exit code 0: no part is at fault; 1: something is named, or a pair is left open; 2: wrong "
+        "use; 3: fewer than two nodes; 5: the run or the groups cannot be used.",
+        epilog="example: commwatch cluster locate run.json --groups leaves.txt",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="the saved run")
+    parser.add_argument(
+        "--groups", type=Path, metavar="FILE",
+        help="leaves in place of those of the run: lines NODE LEAF, or kubectl get nodes -o json",
+    )  # fmt: skip
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Judge and print.
+
+    Raises:
+        RunUnreadable: the run or the groups cannot be used.
+    """
+    from commwatch.cluster.locate import locate
+    from commwatch.cluster.run_file import grouped, read_groups, read_run
+
+    saved = read_run(args.file)
+    if args.groups is not None:
+        saved = grouped(saved, read_groups(args.groups), args.groups)
+    verdict = locate(saved)
+    if args.json:
+        # Suspects and whom to doubt are for the schedule of round 3.
+        kept = ("nodes", "pairs", "named", "open", "paths", "figures", "whole")
+        print_json({"schema": SCHEMA, **{name: getattr(verdict, name) for name in kept}})
+    else:
+        for line in lines_of(saved, verdict):
+            print(printable(line))
+    if verdict.nodes < 2:
+        return 3
+    return 1 if verdict.named or verdict.open else 0
+
+
+def lines_of(saved: Run, verdict: Verdict) -> Iterator[str]:
+    """The verdict as text."""
+    leaves = len({one.leaf for one in saved.members} - {""})
+    groups = f"{leaves} leaves ({saved.leaf_source})" if leaves else "no groups"
+    yield f"{verdict.nodes} nodes, {verdict.pairs} measured pair{'s' * (verdict.pairs != 1)}, {groups}"
+    if verdict.nodes < 2:
+        yield "fewer than two nodes: nothing can be said"
+        return
+    for one in verdict.named[:_SHOWN]:
+        yield line_of(one)
+    if len(verdict.named) > _SHOWN:
+        yield f"{len(verdict.named) - _SHOWN} more parts; --json has them all"
+    for one in verdict.open[:_SHOWN]:
+        yield f"open: {line_of(one)}; {one.elements[0]} or {one.elements[1]}: measure each with another node"
+    if verdict.paths:
+        yield (
+            f"not named: {verdict.paths} bad measurement{'s' * (verdict.paths > 1)} between nodes that are good with "
+            "others (one way through the network, or a moment)"
+        )
+    yield from _whole_lines(verdict)
+    for of in verdict.figures:
+        scope = "" if not leaves else "within a leaf, " if of.scope == "leaf" else "between leaves, "
+        models = "" if of.models == ("", "") else f"{' with '.join(dict.fromkeys(of.models))}, "
+        latency = "" if of.latency is None else f"; latency {format_seconds(of.latency)}"
+        yield (
+            f"{scope}{models}a rail one way: {format_rate(of.usual)} usual, {format_rate(of.low)} to "
+            f"{format_rate(of.high)}{latency}"
+        )
+
+
+def _whole_lines(verdict: Verdict) -> Iterator[str]:
+    """What the network carries as a whole."""
+    whole = verdict.whole
+    is_fine = not verdict.named and not verdict.open
+    if whole is None:
+        if is_fine:
+            yield "nothing was measured"
+        return
+    carried = f"a node sends {format_rate(whole.node)} to another one"
+    if whole.expected is not None:
+        carried += f", {format_percent(whole.node / whole.expected)} of the {format_rate(whole.expected)} expected"
+    if whole.inside is not None:
+        carried += f"; its own GPUs exchange {format_rate(whole.inside)}, {whole.inside / whole.node:.3g} times that"
+    if whole.is_bottleneck:
+        yield f"no part is slow, the network is the bottleneck: {carried}"
+        yield (
+            "whether one node wins: commwatch estimate --nodes 2 "
+            f"--network {8e-9 * whole.low:.3g}Gbit/s {8e-9 * whole.high:.3g}Gbit/s "
+            f"--intra-node {1e-9 * (whole.inside or 0):.3g}GB/s, with your model and step time"
+        )
+    else:
+        yield f"no part is slow: {carried}" if is_fine else carried
+
+
+def line_of(one: Named) -> str:
+    """A part that is named, what is wrong with it and how sure that is."""
+    place = _place(one)
+    ways = {"out": "sending", "in": "receiving", "both": "both ways"}[one.direction]
+    if one.kind == "pair":
+        first, second = one.elements
+        ways = {"out": f"{first} to {second}", "in": f"{second} to {first}", "both": "both ways"}[one.direction]
+    cells = f"{one.measurements} measurement{'s' * (one.measurements > 1)}"
+    if one.fault == "failed":
+        return f"{place} reaches nobody, {ways}: {one.reason}; {cells}"
+    if one.fault == "transport":
+        return f"{place} goes over a socket ({one.reason}) where others do not; {cells}"
+    ratio = 0.0 if one.ratio is None else one.ratio
+    if one.fault == "latency":
+        return f"{place} has {ratio:.2g} times the usual latency; {cells}"
+    return f"{place} is slow, {ways}: {format_percent(ratio)} of the {one.reason or 'usual'} bandwidth; {cells}"
+
+
+def _place(one: Named) -> str:
+    rails = _rails(one.rails)
+    if one.kind == "network":
+        return f"the network{rails}"
+    if one.kind == "pair":
+        return f"pair {one.elements[0]} and {one.elements[1]}{rails}"
+    name = {"leaf": "leaf", "uplink": "uplink of", "node": "node", "nic": "NIC of"}[one.kind]
+    return f"{name} {' or '.join(one.elements)}{rails}"
+
+
+def _rails(rails: tuple[Rail, ...]) -> str:
+    numbers = [str(one) for one in rails if one is not None]
+    if not numbers:
+        return ""
+    return f" on rail{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
