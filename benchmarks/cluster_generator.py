@@ -58,6 +58,12 @@ class Conditions(NamedTuple):
     congestion: float = 0.0
     """Share of the transfers between leaves that other jobs' traffic slows."""
     latency_noise: float = 0.06
+    spread: float = 0.0
+    """Standard deviation by which healthy NICs differ for good, as a share."""
+    pair_moments: float = 0.0
+    """Share of the pairs that a moment slows on all rails."""
+    hot_uplinks: float = 0.0
+    """Share of the uplinks on which other jobs slow a third of the transfers."""
 
 
 @dataclass
@@ -71,9 +77,17 @@ class Cluster:
     random: Random
     _left: dict[tuple[object, ...], float] = field(default_factory=dict)
     _dead: set[tuple[int, int]] = field(default_factory=set)
+    _hot: set[tuple[int, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Write down what each part that is at fault still carries."""
+        here = self.conditions
+        for node in range(len(self.leaf_of) if here.spread else 0):
+            for rail in range(self.rails):
+                for way in ("out", "in"):
+                    self._left["nic", node, rail, way] = math.exp(-abs(self.random.gauss(0, here.spread)))
+        for leaf in sorted(set(self.leaf_of)) if here.hot_uplinks else ():
+            self._hot |= {(leaf, rail) for rail in range(self.rails) if self.random.random() < here.hot_uplinks}
         for fault in self.faults:
             rails = range(self.rails) if fault.kind == "node" else [fault.rail]
             place = fault.node if fault.kind in ("nic", "node") else fault.leaf
@@ -106,13 +120,15 @@ class Cluster:
         random, here = self.random, self.conditions
         for first, second in pairs:
             is_far = self.leaf_of[first] != self.leaf_of[second]
+            whole = 1 / random.uniform(1.2, 5) if random.random() < here.pair_moments else 1.0
             for rail in range(self.rails):
                 failed = (first, rail) in self._dead or (second, rail) in self._dead
-                moment = 1 / random.uniform(1.2, 5) if random.random() < here.spikes else 1.0
+                moment = 1 / random.uniform(1.2, 5) if random.random() < here.spikes else whole
+                is_hot = bool({(self.leaf_of[first], rail), (self.leaf_of[second], rail)} & self._hot)
                 ways = []
                 for source, destination in ((first, second), (second, first)):
                     value = RATE * self._share(source, destination, rail) * moment
-                    if is_far and random.random() < here.congestion:
+                    if is_far and random.random() < (1 / 3 if is_hot else here.congestion):
                         value *= random.uniform(0.3, 0.95)
                     ways.append(value * math.exp(random.gauss(0, here.noise)))
                 latency = (LATENCY + HOP_LATENCY * is_far) * math.exp(random.gauss(0, here.latency_noise)) / moment

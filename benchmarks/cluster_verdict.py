@@ -38,12 +38,16 @@ class Setting(NamedTuple):
     share_of_runs: float = 1.0
 
 
+HARSH = Conditions(noise=0.03, spikes=0.02, congestion=0.1, spread=0.02, pair_moments=0.003, hot_uplinks=0.1)
+"""Healthy NICs differ, whole pairs stand still for a moment, and a tenth of the uplinks is busy with other jobs."""
 SETTINGS = (
     Setting("healthy", faults=0),
     Setting("healthy, half busy, 10 % congestion", faults=0, busy=0.5, conditions=Conditions(congestion=0.1)),
     Setting("5 NICs", faults=5, kinds=tuple(NICS.items())),
     Setting("6 mixed"),
     Setting("6 mixed, half busy, 10 % congestion", busy=0.5, conditions=Conditions(congestion=0.1)),
+    Setting("healthy, harsh", faults=0, busy=0.5, conditions=HARSH),
+    Setting("6 mixed, harsh", busy=0.5, conditions=HARSH),
     Setting("6 mixed, loss 50 %", left=0.5),
     Setting("6 mixed, loss 20 %", left=0.8),
     Setting("256 nodes, 6 mixed", nodes=256),

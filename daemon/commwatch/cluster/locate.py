@@ -149,6 +149,7 @@ class _Accused:
 
 def locate(run: Run) -> Verdict:
     """Name what is at fault, from the rounds that are there; after two of them the suspects are those of round 3."""
+    classes = _classes(run)
     leaves = [one.leaf for one in run.members]
     names = [one.name for one in run.members]
     rails: dict[int, set[Rail]] = defaultdict(set)
@@ -164,7 +165,7 @@ def locate(run: Run) -> Verdict:
     """Members and leaves with their rails: what failed or goes over a socket is not named as slow as well."""
     unsettled: set[tuple[int, int, Rail]] = set()
     """So for open pairs."""
-    for fault, cells in _cells(run):
+    for fault, cells in _cells(run, classes):
         accused = _accuse(
             [one for one in cells if not (one.is_bad and (one[:3] in unsettled or blamed & _parts(one, leaves)))],
             leaves,
@@ -181,7 +182,7 @@ def locate(run: Run) -> Verdict:
             of_member[end.rail] = max(of_member.get(end.rail, 0), witnesses)
         for end in accused.doubtful:
             doubtful[end.member].add(end.rail)
-    whole = _whole(run, is_fine=not named and not opened)
+    whole = _whole(run, classes, is_fine=not named and not opened)
     if len(rails) == 2:  # there is no third one to tell them apart
         named, opened = named + opened, []
     if whole is not None and whole.expected is not None and whole.node < SLOW_SHARE * whole.expected and not named:
@@ -197,7 +198,7 @@ def locate(run: Run) -> Verdict:
         named=tuple(sorted(named, key=lambda one: (_KINDS.index(one.kind), one.elements))),
         open=tuple(opened),
         paths=paths,
-        figures=tuple(_figures(run)),
+        figures=tuple(_figures(run, classes)),
         whole=whole,
         suspects=tuple(Suspect(member, frozenset(of), max(of.values())) for member, of in sorted(suspects.items())),
         doubtful={member: frozenset(of) for member, of in sorted(doubtful.items())},
@@ -210,17 +211,15 @@ _KINDS: Final[tuple[Kind, ...]] = ("network", "leaf", "uplink", "node", "nic", "
 # --- cells ---
 
 
-def _cells(run: Run) -> Iterator[tuple[Fault, list[_Cell]]]:
+def _cells(run: Run, classes: Sequence[_Class]) -> Iterator[tuple[Fault, list[_Cell]]]:
     """The cells by what may be wrong with them, what explains other faults first."""
     if any(one.failed for one in run.measured):
         yield "failed", [cell for one in run.measured for cell in _both_ways(one, bool(one.failed), None, one.failed)]
     over = [(one, "socket" in one.transport.lower()) for one in run.measured if one.transport and not one.failed]
     if len({bad for _, bad in over}) > 1:
         yield "transport", [cell for one, bad in over for cell in _both_ways(one, bad, None, one.transport)]
-    measured = [one for one in run.measured if not one.failed]
-    classes = {id(one): _class_of(run, one) for one in measured}
-    yield "bandwidth", list(_bandwidth_cells(run, measured, classes))
-    yield "latency", list(_latency_cells(run, measured, classes))
+    yield "bandwidth", list(_bandwidth_cells(run, classes))
+    yield "latency", list(_latency_cells(run, classes))
 
 
 def _both_ways(one: Measured, bad: bool, ratio: float | None, reason: str = "") -> tuple[_Cell, _Cell]:
@@ -234,10 +233,20 @@ _Class: TypeAlias = tuple[bool, str, str, float | None, bool]
 """Whether between leaves, models, rate of the rail, whether of all rails together."""
 
 
-def _class_of(run: Run, one: Measured) -> _Class:
-    first, second = run.members[one.first], run.members[one.second]
-    models = sorted((first.model, second.model))
-    return first.leaf != second.leaf, models[0], models[1], _rate(run, one), one.rail is None
+def _classes(run: Run) -> list[_Class]:
+    """The class of each measurement."""
+    known: dict[tuple[int, int, Rail], _Class] = {}
+    has_rates = any(one.rates for one in run.members)
+    found = []
+    for one in run.measured:
+        key = (one.first, one.second, one.rail if has_rates or one.rail is None else 0)
+        of = known.get(key)
+        if of is None:
+            first, second = run.members[one.first], run.members[one.second]
+            low, high = sorted((first.model, second.model))
+            of = known[key] = (first.leaf != second.leaf, low, high, _rate(run, one), one.rail is None)
+        found.append(of)
+    return found
 
 
 def _rate(run: Run, one: Measured) -> float | None:
@@ -248,15 +257,15 @@ def _rate(run: Run, one: Measured) -> float | None:
     return min(of[one.rail] for of in rates) if all(one.rail < len(of) for of in rates) else None
 
 
-def _bandwidth_cells(run: Run, measured: Sequence[Measured], classes: Mapping[int, _Class]) -> Iterator[_Cell]:
+def _bandwidth_cells(run: Run, classes: Sequence[_Class]) -> Iterator[_Cell]:
     values: dict[tuple[_Class, bool], list[float]] = defaultdict(list)
-    for one in measured:
+    for one, of in zip(run.measured, classes, strict=True):
         if _is_usual(run, one):
-            values[classes[id(one)], True] += [value for value in (one.forward, one.backward) if value is not None]
-            values[classes[id(one)], False] += [one.both] if one.both is not None else []
+            values[of, True] += [value for value in (one.forward, one.backward) if value is not None]
+            values[of, False] += [one.both] if one.both is not None else []
     usual = {key: _usual(of) for key, of in values.items()}
-    for one in measured:
-        directed, together = usual.get((classes[id(one)], True)), usual.get((classes[id(one)], False))
+    for one, of in zip(run.measured, classes, strict=True):
+        directed, together = usual.get((of, True)), usual.get((of, False))
         if directed is not None and one.forward is not None:
             ratio = one.forward / directed
             yield _Cell(one.first, one.second, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
@@ -268,14 +277,14 @@ def _bandwidth_cells(run: Run, measured: Sequence[Measured], classes: Mapping[in
             yield from _both_ways(one, ratio < SLOW_SHARE, ratio)
 
 
-def _latency_cells(run: Run, measured: Sequence[Measured], classes: Mapping[int, _Class]) -> Iterator[_Cell]:
+def _latency_cells(run: Run, classes: Sequence[_Class]) -> Iterator[_Cell]:
     values: dict[_Class, list[float]] = defaultdict(list)
-    for one in measured:
+    for one, of in zip(run.measured, classes, strict=True):
         if one.latency is not None and _is_usual(run, one):
-            values[classes[id(one)]].append(1 / one.latency)
-    usual = {key: _usual(of, 1 / SLOW_LATENCY) for key, of in values.items()}
-    for one in measured:
-        speed = usual.get(classes[id(one)])
+            values[of].append(1 / one.latency)
+    usual = {key: _usual(speeds, 1 / SLOW_LATENCY) for key, speeds in values.items()}
+    for one, of in zip(run.measured, classes, strict=True):
+        speed = usual.get(of)
         if one.latency is not None and speed is not None:
             ratio = one.latency * speed
             yield from _both_ways(one, ratio > SLOW_LATENCY, ratio)
@@ -307,12 +316,13 @@ def _accuse(cells: Sequence[_Cell], leaves: Sequence[str]) -> _Accused:
         _accuse_leaves(cells, leaves, accused, explained)
     left = [one for one in cells if not (one.is_bad and one in explained)]
     bad = [one for one in left if one.is_bad]
-    of_end: dict[_End, list[_Cell]] = {end: [] for one in bad for end in _ends(one)}
-    for one in left:
-        for end in _ends(one):
-            if end in of_end:
-                of_end[end].append(one)
-    accused.doubtful = set(of_end)
+    of_end: dict[tuple[int, Rail, bool], list[_Cell]] = {end: [] for one in bad for end in _ends(one)}
+    for one in left:  # a plain tuple equals an end, and is made faster
+        if (sent := of_end.get((one.source, one.rail, True))) is not None:
+            sent.append(one)
+        if (received := of_end.get((one.destination, one.rail, False))) is not None:
+            received.append(one)
+    accused.doubtful = {_End(*end) for end in of_end}
     _accuse_ends(of_end, accused)
     for one in bad:
         ends = _ends(one)
@@ -323,11 +333,12 @@ def _accuse(cells: Sequence[_Cell], leaves: Sequence[str]) -> _Accused:
     return accused
 
 
-def _accuse_ends(of_end: Mapping[_End, Sequence[_Cell]], accused: _Accused) -> None:
+def _accuse_ends(of_end: Mapping[tuple[int, Rail, bool], Sequence[_Cell]], accused: _Accused) -> None:
     """Find the ends of which all cells are bad, those with too few to say so, and how many more these need."""
-    for end, of in of_end.items():
+    for key, of in of_end.items():
         if not _all_bad(of):
             continue
+        end = _End(*key)
         clean = sum(_is_clean(of_end[_other(one, end)], one) for one in of)
         if (len(of) >= ENOUGH_CELLS and clean) or len(of) == clean >= CLEAN_CELLS:
             accused.ends[end] = of
@@ -478,11 +489,11 @@ def _rail_order(rail: Rail) -> int:
 # --- the network as a whole ---
 
 
-def _figures(run: Run) -> Iterator[Figures]:
+def _figures(run: Run, classes: Sequence[_Class]) -> Iterator[Figures]:
     values: dict[tuple[bool, str, str], list[float]] = defaultdict(list)
     latencies: dict[tuple[bool, str, str], list[float]] = defaultdict(list)
-    for one in run.measured:
-        key = _class_of(run, one)[:3]
+    for one, of_class in zip(run.measured, classes, strict=True):
+        key = of_class[:3]
         values[key] += [value for value in (one.forward, one.backward, one.both) if value is not None]
         latencies[key] += [one.latency] if one.latency is not None else []
     for key, of in sorted(values.items()):
@@ -493,13 +504,13 @@ def _figures(run: Run) -> Iterator[Figures]:
             )
 
 
-def _whole(run: Run, *, is_fine: bool) -> Whole | None:
+def _whole(run: Run, classes: Sequence[_Class], *, is_fine: bool) -> Whole | None:
     """What a node carries to another one: the usual of each rail, together; None where nothing was measured."""
     values: dict[Rail, list[float]] = defaultdict(list)
     rates: dict[Rail, list[float]] = defaultdict(list)
-    for one in run.measured:
+    for one, of_class in zip(run.measured, classes, strict=True):
         values[one.rail] += [value for value in (one.forward, one.backward, one.both) if value is not None]
-        rate = _rate(run, one)
+        rate = of_class[3]
         rates[one.rail] += [rate] if rate is not None else []
     carried = {rail: sorted(of) for rail, of in values.items() if of}
     if not carried:
