@@ -28,7 +28,9 @@ SLOW_SHARE: Final = 0.85
 SLOW_LATENCY: Final = 1.5
 """From so many times the usual latency on, as within a node."""
 MOST: Final = 0.6
-"""Share of the cells of a leaf or an uplink that must be bad."""
+"""Share of the cells of a leaf that must be bad."""
+UPLINK_MOST: Final = 0.8
+"""So of an uplink: other jobs slow a third or a half of what crosses a busy one, a fault slows all."""
 FEW: Final = 0.4
 """Share of the inner cells of a leaf below which the uplink is the cause and not the leaf."""
 LEAF_CELLS: Final = 4
@@ -390,12 +392,12 @@ def _accuse_leaves(cells: Iterable[_Cell], leaves: Sequence[str], accused: _Accu
     uplinks = {
         key: of
         for key, of in outer.items()
-        if key[0] != NO_LEAF and _mostly_bad(of) and _bad_share(inner.get(key[:2], [])) < FEW
+        if key[0] != NO_LEAF and _mostly_bad(of, UPLINK_MOST) and _bad_share(inner.get(key[:2], [])) < FEW
     }
     while uplinks:
         left = {key: [one for one in of if one not in explained] for key, of in uplinks.items()}
         best = max(left, key=lambda key: (_bad_share(left[key]), len(left[key]), key[0]))
-        if not _mostly_bad(left[best]):
+        if not _mostly_bad(left[best], UPLINK_MOST):
             break
         bad = [one for one in left[best] if one.is_bad]
         # With two leaves, what leaves the one enters the other: it may be either.
@@ -410,8 +412,8 @@ def _accuse_leaves(cells: Iterable[_Cell], leaves: Sequence[str], accused: _Accu
         uplinks = {key: of for key, of in uplinks.items() if key != best}
 
 
-def _mostly_bad(cells: Sequence[_Cell]) -> bool:
-    return len(cells) >= LEAF_CELLS and _bad_share(cells) >= MOST
+def _mostly_bad(cells: Sequence[_Cell], share: float = MOST) -> bool:
+    return len(cells) >= LEAF_CELLS and _bad_share(cells) >= share
 
 
 def _bad_share(cells: Sequence[_Cell]) -> float:
