@@ -6,14 +6,18 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from benchmarks import cluster_generator
 from benchmarks.cluster_generator import MIXED, Cluster, Conditions, Fault, cluster_of, with_faults
 from benchmarks.cluster_verdict import is_about, is_right, play
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 from commwatch.cluster.locate import Named, Verdict, locate
 from commwatch.cluster.run_file import SCHEMA, Measured, Member, Rail, Run
+from commwatch.commands.cluster_locate import lines_of
 
 GBIT = 1e9 / 8
 QUIET = Conditions(noise=0.01, spikes=0.0, latency_noise=0.01)
@@ -82,6 +86,59 @@ def test_small_clusters_name_the_node_too(nodes: int, kind: str) -> None:
     for place in range(nodes):
         verdict = with_fault(Fault(kind, place, 0, 2, True, True, 0.7), nodes, leaf_size=nodes)
         assert [(one.kind, one.rails, one.elements) for one in verdict.named] == [(*named, (f"node{place}",))]
+
+
+def test_a_node_that_reaches_nobody_is_named_with_the_reason() -> None:
+    """All its rails failed; who waited for it is not named."""
+    dead = [Fault("dead", 9, 0, rail, True, True, 0.0) for rail in range(4)]
+    random = Random(0)  # noqa: S311 - the same case each time
+    cluster = cluster_of(64, QUIET, random, rails=4, leaf_size=16)
+
+    verdict = play(Cluster(cluster.leaf_of, 4, dead, QUIET, random), "run")[1]
+
+    assert said(verdict) == [("node", "failed", ("node9",), (0, 1, 2, 3), "both")]
+    assert verdict.named[0].reason == "timeout"
+
+
+_VALUES = some.none() | some.floats(1e-12, 1e15)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    some.lists(some.tuples(some.sampled_from(["", "x", "y"]), some.sampled_from(["", "m"])), min_size=2, max_size=6),
+    some.lists(
+        some.tuples(
+            some.integers(1, 3), some.integers(0, 5), some.integers(0, 5), some.none() | some.integers(0, 2), _VALUES,
+            _VALUES, _VALUES, _VALUES, some.sampled_from(["", "NET/IB", "NET/Socket"]),
+            some.sampled_from(["", "refused"]),
+        ),
+        max_size=20,
+    ),
+    _VALUES,
+    _VALUES,
+)  # fmt: skip
+def test_any_run_has_a_verdict_that_can_be_shown(
+    members: list[tuple[str, str]], rows: list[Any], expected: float | None, inside: float | None
+) -> None:
+    """Whatever was measured; each part that is named belongs to the run."""
+    count = len(members)
+    measured = tuple(Measured(*row) for row in rows if row[1] < count and row[2] < count and row[1] != row[2])
+    listed = tuple(Member(f"n{place}", leaf, model) for place, (leaf, model) in enumerate(members))
+    run = Run(SCHEMA, listed, measured, expected=expected, inside=inside)
+
+    verdict = locate(run)
+
+    known = {one.name for one in listed} | {one.leaf for one in listed}
+    assert all(set(one.elements) <= known for one in (*verdict.named, *verdict.open))
+    assert len(list(lines_of(run, verdict))) >= 2
+
+
+@pytest.mark.parametrize("leaf_size", [1, 2, 3])
+def test_a_nic_of_a_small_leaf_is_not_its_uplink(leaf_size: int) -> None:
+    """Fewer than three nodes say nothing of what is above them."""
+    verdict = with_fault(Fault("nic", 5, 5 // leaf_size, 2, True, True, 0.7), 12, leaf_size)
+
+    assert said(verdict) == [("nic", "bandwidth", ("node5",), (2,), "both")]
 
 
 def test_latency_of_a_node_is_named() -> None:

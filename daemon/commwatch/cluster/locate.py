@@ -35,6 +35,8 @@ FEW: Final = 0.4
 """Share of the inner cells of a leaf below which the uplink is the cause and not the leaf."""
 LEAF_CELLS: Final = 4
 """Fewer say nothing of a leaf."""
+LEAF_NODES: Final = 3
+"""Nor do those of fewer nodes: one bad NIC would be its leaf."""
 NODE_SHARE: Final = 0.75
 """From this share of the rails of a node on, the node is named."""
 ENOUGH_CELLS: Final = 4
@@ -385,14 +387,21 @@ def _accuse_leaves(cells: Iterable[_Cell], leaves: Sequence[str], accused: _Accu
             outer[there, one.rail, False].append(one)
     for (leaf, rail), of in inner.items():
         out, into = outer.get((leaf, rail, True), []), outer.get((leaf, rail, False), [])
-        if _mostly_bad(of) and (len(out) + len(into) < LEAF_CELLS or _mostly_bad([*out, *into])):
+        if (
+            _mostly_bad(of)
+            and _bad_nodes(of, sends=True) >= LEAF_NODES
+            and (len(out) + len(into) < LEAF_CELLS or _mostly_bad([*out, *into]))
+        ):
             bad = [one for one in (*of, *out, *into) if one.is_bad]
             accused.leaves[(leaf,), rail]["both"] = bad
             explained.update(bad)
     uplinks = {
         key: of
         for key, of in outer.items()
-        if key[0] != NO_LEAF and _mostly_bad(of, UPLINK_MOST) and _bad_share(inner.get(key[:2], [])) < FEW
+        if key[0] != NO_LEAF
+        and _mostly_bad(of, UPLINK_MOST)
+        and _bad_nodes(of, sends=key[2]) >= LEAF_NODES
+        and _bad_share(inner.get(key[:2], [])) < FEW
     }
     while uplinks:
         left = {key: [one for one in of if one not in explained] for key, of in uplinks.items()}
@@ -414,6 +423,11 @@ def _accuse_leaves(cells: Iterable[_Cell], leaves: Sequence[str], accused: _Accu
 
 def _mostly_bad(cells: Sequence[_Cell], share: float = MOST) -> bool:
     return len(cells) >= LEAF_CELLS and _bad_share(cells) >= share
+
+
+def _bad_nodes(cells: Sequence[_Cell], *, sends: bool) -> int:
+    """How many nodes sent, or received, what is bad."""
+    return len({one.source if sends else one.destination for one in cells if one.is_bad})
 
 
 def _bad_share(cells: Sequence[_Cell]) -> float:

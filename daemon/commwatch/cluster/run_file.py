@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -16,6 +15,10 @@ from commwatch.lines import printable
 SCHEMA: Final = "commwatch-cluster-run/1"
 LARGEST_FILE: Final = 512 * 2**20
 """Bytes; 16,384 nodes with 8 rails take 70 MB."""
+
+_SMALLEST: Final = 1e-12
+_LARGEST: Final = 1e15
+"""Of bytes per second and of seconds."""
 
 Rail: TypeAlias = int | None
 """Number of a NIC, the same one of each node; None: all of a node together."""
@@ -113,13 +116,18 @@ def _problem(run: Run) -> str:
         if one.rail is not None and not 0 <= one.rail < 64:
             return f"$.measured[{place}]: rail {one.rail}; expected 0 to 63"
         for name in ("forward", "backward", "both", "latency"):
-            value = getattr(one, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                return f"$.measured[{place}].{name}: {value}; expected more than 0"
-    for name, value in (("expected", run.expected), ("inside", run.inside)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            return f"$.{name}: {value}; expected more than 0"
-    return ""
+            if problem := _no_quantity(f"$.measured[{place}].{name}", getattr(one, name)):
+                return problem
+    rates = ((f"$.members[{place}].rates", rate) for place, one in enumerate(run.members) for rate in one.rates)
+    others = (("$.expected", run.expected), ("$.inside", run.inside), *rates)
+    return next(filter(None, (_no_quantity(*one) for one in others)), "")
+
+
+def _no_quantity(where: str, value: float | None) -> str:
+    """What is wrong with a bandwidth or a time; empty where nothing is."""
+    if value is None or _SMALLEST <= value <= _LARGEST:
+        return ""
+    return f"{where}: {value}; expected {_SMALLEST:g} to {_LARGEST:g}"
 
 
 # --- members and groups ---
