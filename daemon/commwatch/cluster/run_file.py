@@ -13,8 +13,8 @@ from commwatch.errors import CommwatchError
 from commwatch.lines import printable
 
 SCHEMA: Final = "commwatch-cluster-run/1"
-LARGEST_FILE: Final = 512 * 2**20
-"""Bytes; 16,384 nodes with 8 rails take 70 MB."""
+LARGEST_FILE: Final = 128 * 2**20
+"""Bytes; 16,384 nodes with 8 rails take 19 MB."""
 
 _SMALLEST: Final = 1e-12
 _LARGEST: Final = 1e15

@@ -73,7 +73,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
 def lines_of(saved: Run, verdict: Verdict) -> Iterator[str]:
     """The verdict as text."""
     leaves = len({one.leaf for one in saved.members} - {""})
-    groups = f"{leaves} leaves ({saved.leaf_source})" if leaves else "no groups"
+    source = "" if saved.leaf_source == "none" else f" ({saved.leaf_source})"
+    groups = f"{leaves} leaves{source}" if leaves else "no groups"
     yield f"{verdict.nodes} nodes, {verdict.pairs} measured pair{'s' * (verdict.pairs != 1)}, {groups}"
     if verdict.nodes < 2:
         yield "fewer than two nodes: nothing can be said"
