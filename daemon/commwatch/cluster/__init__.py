@@ -1,1 +1,1 @@
-"""Between nodes: who measures with whom, and which part of the network is slow."""
+"""Between nodes: one member a node, started by the scheduler that is there; daemons never talk to each other."""
