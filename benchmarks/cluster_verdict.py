@@ -13,7 +13,7 @@ import json
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from multiprocessing import Pool
 from random import Random
 from typing import NamedTuple
@@ -132,13 +132,6 @@ def false_alerts(task: int) -> int:
         verdict = play(cluster, f"{task} {turn}")[1]
         names.append({(one.kind, one.elements) for one in verdict.named})
     return len(names[0] & names[1])
-
-
-def in_time(step: Callable[[], object]) -> float:
-    """Seconds of a step."""
-    began = time.perf_counter()
-    step()
-    return time.perf_counter() - began
 
 
 def large() -> str:
