@@ -1,0 +1,166 @@
+"""What members and the store say to each other; every text and every list has a limit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Text = Annotated[str, msgspec.Meta(max_length=256)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Rank = Annotated[int, msgspec.Meta(ge=0, le=1023)]
+
+Cause = Literal[
+    "refused", "filtered", "no_route", "name", "wrong_interface", "version", "mtu", "busy_port", "parts", "clock"
+]
+Direction = Literal["in", "out", ""]
+PortKind = Literal["rendezvous", "ephemeral", ""]
+Result = Literal["open", "refused", "filtered", "no_route", "name", "stranger", "mtu", "busy_port"]
+
+MOST_OUTCOMES = 400
+"""Of one member: 20 partners with up to 2 addresses of 4 tries, and its tries to reach the store."""
+
+
+class Interface(msgspec.Struct, frozen=True, kw_only=True):
+    """An interface that is up, with its first address."""
+
+    name: Text
+    address: Text
+    prefix: Annotated[int, msgspec.Meta(ge=0, le=128)]
+    mtu: int = 0
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """Which interface a library takes here; empty texts where it finds none."""
+
+    interface: Text = ""
+    address: Text = ""
+    why: Text = ""
+    """Of what follows from a variable, its name."""
+
+
+class Contact(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a member listens."""
+
+    rank: Rank
+    name: Text
+    token: Annotated[str, msgspec.Meta(min_length=16, max_length=16)]
+    """What its listeners say first, so that nobody else's answer counts as its."""
+    addresses: Annotated[tuple[Text, ...], msgspec.Meta(max_length=4)]
+    """That others have to reach: NCCL's first, gloo's where it is another one."""
+    ports: Annotated[tuple[Port, ...], msgspec.Meta(max_length=4)]
+    """On each of them."""
+    low: Port
+    high: Port
+    """Range from which its kernel takes ports."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One try of a member."""
+
+    whom: Rank
+    result: Result
+    kind: PortKind = "ephemeral"
+    address: Text = ""
+    port: Port = 0
+    detail: Text = ""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member's node is."""
+
+    versions: Annotated[dict[Text, Text], msgspec.Meta(max_length=64)]
+    settings: Annotated[dict[Text, Text], msgspec.Meta(max_length=128)]
+    """NCCL_* of the launcher."""
+    parts: Annotated[dict[Text, Text], msgspec.Meta(max_length=64)]
+    interfaces: Annotated[tuple[Interface, ...], msgspec.Meta(max_length=64)]
+    nccl: Choice
+    gloo: Choice
+    own_name: Text
+    own_addresses: Annotated[tuple[Text, ...], msgspec.Meta(max_length=16)]
+    """To which its own name resolves."""
+    master_addresses: Annotated[tuple[Text, ...], msgspec.Meta(max_length=16)] = ()
+    """To which the name of the meeting place resolves."""
+
+
+class Join(msgspec.Struct, frozen=True, kw_only=True, tag="join"):
+    """A member comes; the store answers with the roster."""
+
+    contact: Contact
+    size: int
+    """How many members its launcher promised."""
+
+
+class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
+    """A member asks for the store's clock."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
+    """All that a member found; the store answers with the verdict."""
+
+    facts: Facts
+    outcomes: Annotated[tuple[Outcome, ...], msgspec.Meta(max_length=MOST_OUTCOMES)]
+    clock_seconds: float = 0.0
+    """By how much its clock is ahead of the store's."""
+    clock_error_seconds: float = 0.0
+    """Half of the round trip."""
+
+
+class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
+    """The store's clock, seconds since 1970."""
+
+    now: float
+
+
+class Roster(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
+    """Who has come by the end of the window."""
+
+    contacts: tuple[Contact, ...]
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """The member cannot take part."""
+
+    reason: Text
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong, as one line."""
+
+    cause: Cause
+    who: str
+    """The node on which it is to be cured, or which is in the minority."""
+    whom: str = ""
+    """The other end; several where the same holds of all."""
+    port: str = ""
+    direction: Direction = ""
+    """Of the connection as ``who`` sees it."""
+    detail: str = ""
+    cure: str = ""
+    """A command for ``who``."""
+    minor: bool = False
+    """Said, and no failure: exit code 0."""
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a run that has ended."""
+
+    rank: int
+    name: str
+    state: Literal["checked", "absent", "lost"]
+    """``lost``: it came, and did not report in time."""
+    address: str = ""
+    interface: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
+    """What a run says of the cluster."""
+
+    outcome: Literal["fine", "named", "too_few"]
+    members: tuple[Member, ...]
+    failures: tuple[Failure, ...]
+    strangers: tuple[str, ...] = ()
+    """Who came to the store and was not of the run, with how it was turned away."""
+    paths: int = 0
+    """Connections that were tried."""
+    seconds: float = 0.0

@@ -1,0 +1,199 @@
+"""Which connections between the nodes of a run fail, on which node that is to be cured, and how. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from commwatch.cluster.consistency import Contacts, Reports, names_of
+from commwatch.cluster.interfaces import network
+from commwatch.cluster.messages import Cause, Contact, Direction, Failure, Outcome
+
+_CAUSES: Mapping[str, Cause] = {
+    "refused": "refused", "filtered": "filtered", "no_route": "no_route", "stranger": "name", "mtu": "mtu",
+}  # fmt: skip
+_WORDS: Mapping[Cause, str] = {
+    "refused": "turned away though a member listens there",
+    "filtered": "no answer",
+    "no_route": "no way leads there",
+    "name": "another host answers at the address",
+    "mtu": "1 byte passes, 64 KiB do not: large packets are lost on the way",
+}
+
+
+class Path(NamedTuple):
+    """From which member to which."""
+
+    source: int
+    target: int
+
+
+Failed = dict[Path, list[Outcome]]
+
+
+def unreachable(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
+    """The meeting place first, then what fails between members that have both reported."""
+    yield from _meeting(contacts, reports)
+    yield from _names(contacts, reports)
+    found = _by_cause(reports)
+    tried = {Path(rank, one.whom) for rank, report in reports.items() for one in _between(report.outcomes, reports)}
+    # A node without a route back answers nobody: that is one cause, and its own tries say it.
+    back = {Path(path.target, path.source) for path in found.get("no_route", {})}
+    for cause in ("no_route", "refused", "filtered", "name", "mtu"):
+        failed = found.get(cause, {})
+        if cause == "filtered":
+            failed = {path: ports for path, ports in failed.items() if path not in back}
+        if failed:
+            yield from _blamed(cause, failed, tried, contacts, reports)
+
+
+def firewall_line(sources: Iterable[str], ports: str, direction: Direction) -> str:
+    """The line that lets connections through.
+
+    Args:
+        sources: addresses or networks of the other ends.
+        ports: one, or a range with a colon.
+        direction: ``in`` for the node that listens.
+    """
+    others = ",".join(sorted(set(sources)))
+    program = "ip6tables" if others.count(":") > 1 else "iptables"
+    chain, where = ("OUTPUT", "-d") if direction == "out" else ("INPUT", "-s")
+    return f"{program} -I {chain} -p tcp {where} {others} --dport {ports} -j ACCEPT"
+
+
+# --- the meeting place ---
+
+
+def _meeting(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
+    host = contacts[0].name if 0 in contacts else "rank 0"
+    tries: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    busy = set()
+    for rank, report in reports.items():
+        for one in report.outcomes:
+            if one.kind == "rendezvous" and one.result == "busy_port":
+                busy.add(one.port)
+                yield busy_port(host, one.port, one.detail)
+            elif one.kind == "rendezvous" and one.result in ("refused", "filtered", "no_route"):
+                tries[one.result, one.port].append(rank)
+    for (result, port), ranks in tries.items():
+        if port not in busy:
+            yield Failure(
+                cause=_CAUSES[result], who=host, whom=names_of(ranks, contacts), port=str(port), direction="in",
+                detail=f"the meeting place: {_WORDS[_CAUSES[result]]}",
+                cure=firewall_line(_networks(ranks, contacts, reports), str(port), "in"),
+            )  # fmt: skip
+
+
+def busy_port(who: str, port: int, owner: str) -> Failure:
+    """The port on which the job would meet is taken."""
+    detail = f"taken by {owner}" if owner else "something else answers there"
+    return Failure(
+        cause="busy_port", who=who, port=str(port), direction="in", detail=detail,
+        cure=f"ss -ltnp 'sport = :{port}', then end that process or export MASTER_PORT={port + 1}",
+    )  # fmt: skip
+
+
+def _names(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
+    """Members whose name does not lead to them, by who was asked."""
+    wrong: defaultdict[tuple[int, str, str], list[int]] = defaultdict(list)
+    for rank, report in reports.items():
+        for one in report.outcomes:
+            if one.result == "name" and one.kind != "rendezvous" and one.whom in contacts:
+                wrong[one.whom, one.address, one.detail].append(rank)
+    for (target, name, detail), ranks in wrong.items():
+        address = contacts[target].addresses[0] if contacts[target].addresses else "ADDRESS"
+        yield Failure(
+            cause="name", who=names_of(ranks, contacts), whom=contacts[target].name,
+            detail=f"{name} {detail}", cure=f"echo '{address} {name}' >> /etc/hosts",
+        )  # fmt: skip
+
+
+# --- between members ---
+
+
+def _between(outcomes: Iterable[Outcome], reports: Reports) -> Iterator[Outcome]:
+    """The tries of ports of members that reported: one that left in between says nothing of the network."""
+    return (one for one in outcomes if one.kind == "ephemeral" and one.port and one.whom in reports)
+
+
+def _by_cause(reports: Reports) -> dict[Cause, Failed]:
+    found: dict[Cause, Failed] = {}
+    for rank, report in reports.items():
+        outcomes = list(_between(report.outcomes, reports))
+        # A firewall may answer "no route" for a port; where another port of the address is open, there is one.
+        reached = {(one.whom, one.address) for one in outcomes if one.result in ("open", "mtu")}
+        for one in outcomes:
+            if (cause := _CAUSES.get(one.result)) is not None:
+                if cause == "no_route" and (one.whom, one.address) in reached:
+                    cause = "filtered"
+                found.setdefault(cause, {}).setdefault(Path(rank, one.whom), []).append(one)
+    return found
+
+
+def _blamed(cause: Cause, failed: Failed, tried: set[Path], contacts: Contacts, reports: Reports) -> Iterator[Failure]:
+    """One line for each node that is common to all that fails there, else for each node that is not reached."""
+    left = dict(failed)
+
+    def take(paths: set[Path]) -> Failed:
+        return {path: left.pop(path) for path in paths}
+
+    if cause == "mtu":
+        for rank in sorted(reports):
+            both = {path for path in tried if rank in path}
+            if len(both) > 2 and both <= left.keys():
+                yield _failure(cause, rank, "", take(both), contacts, reports)
+    for direction, end in (("in", 1), ("out", 0)):
+        for rank in sorted(reports):
+            all_of = {path for path in tried if path[end] == rank}
+            if len(all_of) > 1 and all_of <= left.keys():
+                yield _failure(cause, rank, direction, take(all_of), contacts, reports)  # type: ignore[arg-type]
+    for rank in sorted({path.target for path in left}):
+        yield _failure(cause, rank, "in", take({path for path in left if path.target == rank}), contacts, reports)
+
+
+def _failure(
+    cause: Cause, rank: int, direction: Direction, failed: Failed, contacts: Contacts, reports: Reports
+) -> Failure:
+    others = sorted({end for path in failed for end in path} - {rank})
+    ports = sorted({one.port for outcomes in failed.values() for one in outcomes})
+    listeners = [contacts[path.target] for path in failed]
+    low, high = min(one.low for one in listeners), max(one.high for one in listeners)
+    whole = all(len({one.port for one in found}) == len(contacts[path.target].ports) for path, found in failed.items())
+    shown = "" if cause == "mtu" else f"{low}-{high}" if whole else ", ".join(map(str, ports[:3]))
+    detail, cure = _WORDS[cause], ""
+    if cause in ("refused", "filtered"):
+        cure = firewall_line(_networks(others, contacts, reports), f"{low}:{high}", direction)
+    elif cause == "no_route":
+        source, target = (rank, others[0]) if direction == "out" or len(others) == 1 else (others[0], rank)
+        if len(others) == 1:
+            source, target = next(iter(failed))
+        address = _address(contacts[target])
+        detail, cure = f"{detail} ({address})", f"ip route get {address}; ip route add {address} via GATEWAY"
+        if source != rank:  # the route is missing where the connection begins
+            names = names_of(others, contacts)
+            return Failure(cause=cause, who=names, whom=contacts[rank].name, port=shown, direction="out", detail=detail,
+                           cure=cure)  # fmt: skip
+    elif cause == "mtu":
+        taken = reports[rank].facts.nccl.interface or "INTERFACE"
+        own = next((one.mtu for one in reports[rank].facts.interfaces if one.name == taken), 0)
+        detail, cure = f"{detail}; {taken} has MTU {own}", f"ip link set dev {taken} mtu {1500 if own > 1500 else 1280}"
+    else:
+        cure = f"arping -D -c 2 {_address(contacts[rank])}"
+    return Failure(cause=cause, who=contacts[rank].name, whom=names_of(others, contacts), port=shown,
+                   direction=direction, detail=detail, cure=cure)  # fmt: skip
+
+
+def _address(contact: Contact) -> str:
+    return contact.addresses[0] if contact.addresses else "ADDRESS"
+
+
+def _networks(ranks: Iterable[int], contacts: Contacts, reports: Reports) -> list[str]:
+    """The networks of some members, or their addresses where these are single ones."""
+    found = []
+    for rank in ranks:
+        address = _address(contacts[rank])
+        known = reports[rank].facts.interfaces if rank in reports else ()
+        found += next(([network(one)] for one in known if one.address == address), [address])
+    return [str(ipaddress.ip_network(one)) if "/" in one else one for one in dict.fromkeys(found)]
