@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from commwatch.commands import cluster_locate, cluster_plan
+from commwatch.commands import cluster_check, cluster_locate, cluster_plan
 
-_COMMANDS = (cluster_plan, cluster_locate)
+_COMMANDS = (cluster_check, cluster_plan, cluster_locate)
 
 
 def add_parser(
@@ -15,9 +15,10 @@ def add_parser(
     """Add this command and its own ones to the command line."""
     parser = subparsers.add_parser(
         "cluster",
-        help="what lies between nodes: who measures with whom, and which part is slow",
-        description="Looks at what lies between nodes. See docs/cluster.md.",
-        epilog="example: commwatch cluster locate run.json",
+        help="what lies between nodes: whether they reach each other, and which part is slow",
+        description="Looks at what lies between nodes. check: one member a node, started by srun, an Indexed Job, torchrun, "
+        "mpirun, or by hand with a list of members; plan and locate need no network. See docs/cluster.md.",
+        epilog="example: srun --ntasks-per-node=1 commwatch cluster check",
     )
     own = parser.add_subparsers(title="commands", dest="cluster_command", metavar="COMMAND", required=True)
     for command in _COMMANDS:

@@ -1,0 +1,229 @@
+"""The check among four nodes in network namespaces: each case of a connection names its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commwatch.cluster.environment import DEFAULT_PORT, Place
+from commwatch.cluster.member import Progress, Run, check
+from commwatch.cluster.messages import Verdict
+from commwatch.cluster.store import Deadlines
+from support.namespaces import Nodes
+
+pytestmark = pytest.mark.namespaces
+
+COUNT = 4
+NAMES = tuple(f"node{node}" for node in range(COUNT))
+KEY = b"the key of this run"
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Four nodes that are as they should be."""
+    with Nodes(COUNT, tmp_path_factory.mktemp("nodes")).made() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def usual(nodes: Nodes) -> Iterator[None]:
+    """Names as they should be, after each test."""
+    yield
+    nodes.hosts = {node: nodes.usual_hosts() for node in range(COUNT)}
+
+
+def checked(
+    nodes: Nodes, variables: dict[int, dict[str, str]] | None = None, size: int = COUNT, join: float = 20.0
+) -> Verdict:
+    """What member 0 says."""
+
+    async def member(node: int) -> Verdict:
+        place = Place("members", node, size, "node0", DEFAULT_PORT, NAMES[:size])
+        procfs = nodes.folder / "proc"
+        (procfs / "net").mkdir(parents=True, exist_ok=True)
+        run = Run(
+            place,
+            KEY,
+            (variables or {}).get(node, {}),
+            Path("/nowhere"),
+            procfs,
+            deadlines=Deadlines(step=1.0, join=join),
+        )
+        return await check(run, Progress(lambda text: None))
+
+    found = nodes.run(member, range(size))
+    return found[0]
+
+
+def causes(verdict: Verdict) -> list[tuple[str, str, str, str, str]]:
+    return [(one.cause, one.who, one.whom, one.port, one.direction) for one in verdict.failures if not one.minor]
+
+
+def test_nodes_that_fit_together_are_fine(nodes: Nodes) -> None:
+    """All pairs, three ports, both directions."""
+    verdict = checked(nodes)
+
+    assert verdict.failures == ()
+    assert verdict.outcome == "fine"
+    assert [one.address for one in verdict.members] == [nodes.address(node) for node in range(COUNT)]
+    assert {one.interface for one in verdict.members} == {"eth0"}
+    assert verdict.paths == COUNT * (COUNT - 1) * 3
+
+
+def test_a_port_that_a_firewall_drops_is_filtered_with_the_line_that_opens_it(nodes: Nodes) -> None:
+    """Seen by all others, so it is the node's own firewall; nccl #388, trl #4737."""
+    with nodes.rule(2, "blackhole", "iif", "eth0", "ipproto", "tcp", "dport", "60999"):
+        verdict = checked(nodes)
+
+    assert causes(verdict) == [("filtered", "node2", "node0, node1, node3", "60999", "in")]
+    assert verdict.failures[0].cure == "iptables -I INPUT -p tcp -s 10.77.0.0/24 --dport 32768:60999 -j ACCEPT"
+
+
+def test_a_firewall_that_says_no_route_for_a_port_is_a_filter_all_the_same(nodes: Nodes) -> None:
+    """Firewalld rejects so; another port of the address is open, hence there is a route."""
+    with nodes.rule(1, "unreachable", "iif", "eth0", "ipproto", "tcp", "dport", "60999"):
+        verdict = checked(nodes)
+
+    assert causes(verdict) == [("filtered", "node1", "node0, node2, node3", "60999", "in")]
+
+
+def test_a_firewall_that_lets_nothing_out_is_that_of_the_node_that_tries(nodes: Nodes) -> None:
+    """All of its targets are reached by others."""
+    with nodes.rule(3, "prohibit", "iif", "lo", "ipproto", "tcp", "dport", "60999"):
+        verdict = checked(nodes)
+
+    assert causes(verdict) == [("filtered", "node3", "node0, node1, node2", "60999", "out")]
+    assert "OUTPUT -p tcp -d 10.77.0.0/24" in verdict.failures[0].cure
+
+
+def test_a_missing_route_is_that_of_the_node_that_lacks_it(nodes: Nodes) -> None:
+    """What the other end sees of it, silence, is no second cause."""
+    with nodes.rule(1, "unreachable", "to", nodes.address(3)):
+        verdict = checked(nodes)
+
+    assert causes(verdict) == [("no_route", "node1", "node3", "32768-60999", "out")]
+    assert f"ip route get {nodes.address(3)}" in verdict.failures[0].cure
+
+
+def test_large_packets_that_are_lost_name_the_node_of_the_small_mtu(nodes: Nodes) -> None:
+    """One byte passes; the port of the bridge takes 1500 bytes only, and the node sends 9000."""
+    for node in range(COUNT):
+        nodes.ip(node, "link", "set", "eth0", "mtu", "9000", "gso_max_segs", "1")
+        nodes.of_bridge("link", "set", f"port{node}", "mtu", "1500" if node == 2 else "9000")
+    nodes.of_bridge("link", "set", "bridge", "mtu", "9000")
+    try:
+        verdict = checked(nodes)
+    finally:
+        for node in range(COUNT):
+            nodes.ip(node, "link", "set", "eth0", "mtu", "1500", "gso_max_segs", "65535")
+
+    assert causes(verdict) == [("mtu", "node2", "node0, node1, node3", "", "")]
+    assert verdict.failures[0].cure == "ip link set dev eth0 mtu 1500"
+
+
+def test_a_name_that_leads_to_the_node_itself_is_named_on_it(nodes: Nodes) -> None:
+    """Debian's 127.0.1.1: gloo would give that address to the others; aws-do-eks #69, Paddle #37951."""
+    nodes.hosts[1] = nodes.usual_hosts().replace("10.77.0.2 node1", "127.0.1.1 node1")
+
+    verdict = checked(nodes)
+
+    assert causes(verdict) == [("name", "node1", "", "", "")]
+    assert "127.0.1.1" in verdict.failures[0].detail
+    assert "10.77.0.2 node1" in verdict.failures[0].cure
+
+
+def test_a_name_that_some_node_does_not_know_is_named_with_who_lacks_it(nodes: Nodes) -> None:
+    """Two of four do not know node3."""
+    for node in (0, 2):
+        nodes.hosts[node] = nodes.usual_hosts().replace("10.77.0.4 node3\n", "")
+
+    verdict = checked(nodes)
+
+    assert causes(verdict) == [("name", "node0, node2", "node3", "", "")]
+    assert verdict.failures[0].cure == "echo '10.77.0.4 node3' >> /etc/hosts"
+
+
+def test_an_interface_that_leads_nowhere_is_named_with_the_right_one(nodes: Nodes) -> None:
+    """By a variable that this node alone has, or by NCCL's own choice of the first one; nccl #286, uccl PR #1034."""
+    nodes.ip(1, "link", "add", "eth9", "type", "veth", "peer", "name", "nobody")
+    nodes.ip(1, "link", "set", "nobody", "up")
+    nodes.ip(1, "address", "add", "169.254.3.1/16", "dev", "eth9")
+    nodes.ip(1, "link", "set", "eth9", "up")
+    try:
+        verdict = checked(nodes, {1: {"NCCL_SOCKET_IFNAME": "eth9"}})
+    finally:
+        nodes.ip(1, "link", "delete", "eth9")
+
+    wrong, setting = verdict.failures
+    assert (wrong.cause, wrong.who, wrong.cure) == (
+        "wrong_interface", "node1", "export NCCL_SOCKET_IFNAME==eth0 GLOO_SOCKET_IFNAME=eth0",
+    )  # fmt: skip
+    assert (setting.cause, setting.who) == ("version", "node1")
+    assert "NCCL_SOCKET_IFNAME is eth9" in setting.detail
+
+
+def test_a_port_that_is_taken_names_its_owner_and_the_check_goes_on(nodes: Nodes) -> None:
+    """The store takes the next port; pytorch #58431."""
+    import socket
+
+    taken: list[socket.socket] = []
+
+    async def take(node: int) -> None:
+        taken.append(socket.create_server(("0.0.0.0", DEFAULT_PORT)))
+
+    nodes.run(take, range(1))
+    try:
+        verdict = checked(nodes)
+    finally:
+        taken[0].close()
+
+    assert causes(verdict) == [("busy_port", "node0", "", "29500", "in")]
+    assert "ss -ltnp" in verdict.failures[0].cure
+
+
+def test_a_meeting_port_that_is_filtered_for_one_names_it_and_the_check_goes_on(nodes: Nodes) -> None:
+    """Only node3 does not get there; the store's own port is the same for all, so it says so itself."""
+    with nodes.rule(0, "blackhole", "iif", "eth0", "from", nodes.address(3), "ipproto", "tcp", "dport", "29500-29503"):
+        verdict = checked(nodes, join=1.0)
+
+    assert [one.name for one in verdict.members if one.state == "absent"] == ["node3"]
+    assert verdict.outcome == "named"
+    said = str(nodes.errors[3])
+    assert said.startswith("filtered: node0 <- node3, port 29500 (in): no answer from the meeting place; on node0: ")
+
+
+def test_a_meeting_place_where_nobody_is_refuses(nodes: Nodes) -> None:
+    """Member 0 never came: each of the others says it, and the run ends."""
+
+    async def member(node: int) -> Verdict:
+        place = Place("members", node, 2, "node0", DEFAULT_PORT, NAMES[:2])
+        run = Run(place, KEY, {}, Path("/nowhere"), nodes.folder / "proc", deadlines=Deadlines(step=1.0, join=0.2))
+        return await check(run, Progress(lambda text: None))
+
+    with pytest.raises(Exception, match=r"refused: node0 <- node1, port 29500 \(in\)"):
+        nodes.run(member, range(1, 2))
+
+
+def test_versions_and_settings_of_the_minority_are_named(nodes: Nodes) -> None:
+    """Nccl #286: the NCCL version needs to match."""
+    verdict = checked(nodes, {2: {"NCCL_IB_HCA": "mlx5_0"}, 0: {"NCCL_DEBUG": "INFO"}})
+
+    assert [(one.cause, one.who, one.cure) for one in verdict.failures] == [
+        ("version", "node2", "unset NCCL_IB_HCA"),
+    ]
+
+
+def test_a_member_that_never_comes_keeps_nobody(nodes: Nodes) -> None:
+    """It is absent; the others are checked among themselves."""
+
+    async def member(node: int) -> Verdict:
+        place = Place("members", node, 3, "node0", DEFAULT_PORT, NAMES[:3])
+        run = Run(place, KEY, {}, Path("/nowhere"), nodes.folder / "proc", deadlines=Deadlines(step=1.0, join=0.5))
+        return await check(run, Progress(lambda text: None))
+
+    verdict = nodes.run(member, range(2))[0]
+
+    assert [one.state for one in verdict.members] == ["checked", "checked", "absent"]
+    assert (verdict.outcome, verdict.failures) == ("named", ())
