@@ -92,7 +92,7 @@ class Nodes:
 
         def stand(node: int) -> None:
             try:
-                self._enter(node)
+                self.enter(node)
                 found[node] = asyncio.run(work(node))
             except BaseException as error:
                 errors[node] = error
@@ -107,7 +107,7 @@ class Nodes:
             raise next(iter(errors.values()))
         return found
 
-    def _enter(self, node: int) -> None:
+    def enter(self, node: int) -> None:
         """Put this thread, and those that it starts, into a node."""
         libc = ctypes.CDLL(None, use_errno=True)
         hosts = self.folder / f"hosts{node}"

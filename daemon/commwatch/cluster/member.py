@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import secrets
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -86,10 +85,10 @@ class Run:
 
 
 class Progress:
-    """Says on standard error what a member waits for, once that takes longer than 2 s."""
+    """Says what a member waits for, once that takes longer than 2 s."""
 
-    def __init__(self, say: Callable[[str], None] | None = None) -> None:
-        self._say = say or (lambda text: print(text, file=sys.stderr, flush=True))
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
         self._begun = time.monotonic()
 
     @asynccontextmanager
@@ -344,6 +343,10 @@ def _why_not(run: Run, contact: Contact, addresses: tuple[str, ...], last: Mappi
         return Failure(cause="name", who=who, whom=where, direction="out", port=str(port),
                        detail=f"{place.host} does not resolve",
                        cure=f"echo 'ADDRESS {place.host}' >> /etc/hosts")  # fmt: skip
+    if place.host in ("localhost", *addresses) and ipaddress.ip_address(addresses[0]).is_loopback:
+        detail = f"the meeting place is {place.host}, and member 0 is not on this node"
+        return Failure(cause="name", who=who, whom=where, direction="out", port=str(port), detail=detail,
+                       cure="export MASTER_ADDR=ADDRESS before the launcher, one that others reach")  # fmt: skip
     if all(ipaddress.ip_address(one).is_loopback for one in addresses):
         return Failure(cause="name", who=who, whom=where, direction="out", port=str(port),
                        detail=f"{place.host} resolves to {addresses[0]}: it takes itself for host",
@@ -358,9 +361,9 @@ def _why_not(run: Run, contact: Contact, addresses: tuple[str, ...], last: Mappi
         "filtered": firewall_line(own[:1], str(port), "in"),
     }
     if result in cures:
-        detail = {"refused": "nothing listens at the meeting place", "filtered": "no answer from the meeting place"}
+        seen = {"refused": "nothing listens at the meeting place", "filtered": "no answer from the meeting place"}
         return Failure(cause="refused" if result == "refused" else "filtered", who=where, whom=who, port=str(port),
-                       direction="in", detail=detail[result], cure=cures[result])  # fmt: skip
+                       direction="in", detail=seen[result], cure=cures[result])  # fmt: skip
     return Failure(cause="no_route", who=who, whom=where, port=str(port), direction="out",
                    detail=f"no way leads to the meeting place ({addresses[0]})",
                    cure=f"ip route get {addresses[0]}; ip route add {addresses[0]} via GATEWAY")  # fmt: skip

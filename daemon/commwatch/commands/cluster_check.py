@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,8 +82,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
         Deadlines(join=args.join_window),
     )  # fmt: skip
 
+    def say(text: str) -> None:
+        # A launcher shows what all members print.
+        if here.rank == 0 or here.engine == "members":
+            print(text, file=sys.stderr, flush=True)
+
     async def whole() -> Verdict:
-        return await until_term(asyncio.ensure_future(check(started, Progress())))
+        return await until_term(asyncio.ensure_future(check(started, Progress(say))))
 
     try:
         verdict = asyncio.run(whole())
@@ -108,9 +114,9 @@ def _own(args: argparse.Namespace) -> Own:
         text = args.members
         if "/" in text or os.path.isfile(text):
             try:
-                text = Path(text).read_text()
-            except (OSError, UnicodeDecodeError) as error:
-                raise BrokenRun(f"cluster: {args.members}: {error}") from error
+                text = Path(text).read_text("utf-8", "replace")
+            except OSError as error:
+                raise BrokenRun(f"cluster: {args.members}: {error.strerror}") from error
         lines = (line.partition("#")[0] for line in text.splitlines())
         members = tuple(one for line in lines for one in line.replace(",", " ").split())
         if not members:
