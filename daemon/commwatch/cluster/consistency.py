@@ -48,7 +48,9 @@ def _values(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
     for cause, fields in _SUBJECTS:
         subjects = {rank: fields(one.facts) for rank, one in reports.items()}
         for name in sorted(set().union(*subjects.values())):
-            values = {rank: have.get(name, "not set") for rank, have in subjects.items()}
+            values = {
+                rank: have.get(name, "not set") for rank, have in subjects.items() if name in have or cause == "version"
+            }
             yield from _minority(cause, name, values, contacts)
 
 

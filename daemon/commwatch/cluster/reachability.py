@@ -135,18 +135,22 @@ def _by_cause(reports: Reports) -> dict[Cause, Failed]:
 def _blamed(cause: Cause, failed: Failed, tried: set[Path], contacts: Contacts, reports: Reports) -> Iterator[Failure]:
     """One line for each node that is common to all that fails there, else for each node that is not reached."""
     left = dict(failed)
+    of_ends: tuple[defaultdict[int, set[Path]], ...] = (defaultdict(set), defaultdict(set))
+    for path in tried:
+        for end, rank in enumerate(path):
+            of_ends[end][rank].add(path)
 
     def take(paths: set[Path]) -> Failed:
         return {path: left.pop(path) for path in paths}
 
     if cause == "mtu":
         for rank in sorted(reports):
-            both = {path for path in tried if rank in path}
+            both = of_ends[0][rank] | of_ends[1][rank]
             if len(both) > 2 and both <= left.keys():
                 yield _failure(cause, rank, "", take(both), contacts, reports)
     for direction, end in (("in", 1), ("out", 0)):
         for rank in sorted(reports):
-            all_of = {path for path in tried if path[end] == rank}
+            all_of = of_ends[end][rank]
             if len(all_of) > 1 and all_of <= left.keys():
                 yield _failure(cause, rank, direction, take(all_of), contacts, reports)  # type: ignore[arg-type]
     for rank in sorted({path.target for path in left}):
