@@ -81,14 +81,6 @@ def test_a_port_that_a_firewall_drops_is_filtered_with_the_line_that_opens_it(no
     assert verdict.failures[0].cure == "iptables -I INPUT -p tcp -s 10.77.0.0/24 --dport 32768:60999 -j ACCEPT"
 
 
-def test_a_firewall_that_says_no_route_for_a_port_is_a_filter_all_the_same(nodes: Nodes) -> None:
-    """Firewalld rejects so; another port of the address is open, hence there is a route."""
-    with nodes.rule(1, "unreachable", "iif", "eth0", "ipproto", "tcp", "dport", "60999"):
-        verdict = checked(nodes)
-
-    assert causes(verdict) == [("filtered", "node1", "node0, node2, node3", "60999", "in")]
-
-
 def test_a_firewall_that_lets_nothing_out_is_that_of_the_node_that_tries(nodes: Nodes) -> None:
     """All of its targets are reached by others."""
     with nodes.rule(3, "prohibit", "iif", "lo", "ipproto", "tcp", "dport", "60999"):

@@ -63,7 +63,7 @@ def port_range(procfs: Path) -> tuple[int, int]:
     return 32768, 60999
 
 
-def bound(address: str, port: int, backlog: int = 128) -> socket.socket:
+def bound(address: str, port: int) -> socket.socket:
     """A listening socket.
 
     Raises:
@@ -76,7 +76,7 @@ def bound(address: str, port: int, backlog: int = 128) -> socket.socket:
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((address, port))
-        sock.listen(backlog)
+        sock.listen()
     except OSError:
         sock.close()
         raise

@@ -159,7 +159,7 @@ def _settings(variables: Mapping[str, str], known: KnownVariables) -> Iterator[t
     names = sorted(name for name in variables if name.startswith("NCCL_"))
     for name in names[:128]:
         if (one := known.variables.get(name)) is None or not one.per_rank:
-            yield name[:256], variables[name][:_LONGEST]
+            yield name[:256], variables[name].encode("utf-8", "backslashreplace").decode()[:_LONGEST]
 
 
 # --- parts ---

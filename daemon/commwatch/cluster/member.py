@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import resource
 import secrets
 import socket
 import time
@@ -169,6 +170,7 @@ def _reachable_addresses(facts: Facts) -> tuple[str, ...]:
 async def _host(run: Run, facts: Facts, contact: Contact, progress: Progress) -> Verdict:
     """Bind the store, take part like the others, and say what the store's judge says."""
     place = run.place
+    _allow_sockets(place.size)
     own = {one.address for one in facts.interfaces}
     # Where the meeting place is no address of an interface here, members may come by any: the key keeps strangers out.
     address = next((one for one in (place.host, *facts.master_addresses) if one in own), "0.0.0.0")  # noqa: S104
@@ -176,7 +178,7 @@ async def _host(run: Run, facts: Facts, contact: Contact, progress: Progress) ->
     sock: socket.socket | None = None
     for port in _store_ports(place):
         try:
-            sock = bound(address, port, backlog=place.size + 64)
+            sock = bound(address, port)
             small_packets(sock)  # inherited by its connections
             break
         except OSError as error:
@@ -202,6 +204,16 @@ async def _host(run: Run, facts: Facts, contact: Contact, progress: Progress) ->
             task.cancel()
         await asyncio.gather(serving, taking, return_exceptions=True)
         sock.close()
+
+
+def _allow_sockets(size: int) -> None:
+    """Let this process have a connection to each member; the usual limit is 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = size + 1024
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _store_ports(place: Place) -> range:

@@ -63,7 +63,7 @@ class Store:
 
     async def serve(self, sock: socket.socket) -> Verdict:
         """Serve one run on a listening socket, which is closed at the end."""
-        server = await asyncio.start_server(self._connected, sock=sock, limit=2**16)
+        server = await asyncio.start_server(self._connected, sock=sock, limit=2**16, backlog=self.size + 64)
         try:
             await _within(self._complete.wait(), self.deadlines.join)
             self._fixed = True
