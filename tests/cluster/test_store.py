@@ -151,6 +151,21 @@ async def huge_name(stage: Stage) -> None:
         await own.receive(Roster)
 
 
+async def command_in_a_name(stage: Stage) -> None:
+    """What stands in a cure is copied into a shell."""
+    own = await stage.opened()
+    await own.send(Join(contact=contact(0, "x'; reboot; '"), size=2))
+    with pytest.raises(Gone):
+        await own.receive(Roster)
+
+
+async def no_address(stage: Stage) -> None:
+    own = await stage.opened()
+    await own.send(Join(contact=msgspec.structs.replace(contact(0), addresses=("node0",)), size=2))
+    with pytest.raises(Gone):
+        await own.receive(Roster)
+
+
 @in_one_pass(
     "scene, how",
     [
@@ -162,6 +177,8 @@ async def huge_name(stage: Stage) -> None:
         (oversized, "a message of"),
         (malformed, "a message that is no"),
         (huge_name, "a message that is no"),
+        (command_in_a_name, "a message that is no"),
+        (no_address, "a member with what is no address"),
     ],
 )
 def test_who_is_not_of_the_run_is_turned_away_and_the_run_goes_on(
@@ -234,7 +251,13 @@ async def asks_for_ever(own: Channel) -> None:
         await own.send(Ping())
 
 
-@in_one_pass("does", [(leaves,), (hangs,), (asks_for_ever,)])
+async def lies(own: Channel) -> None:
+    await own.receive(Roster, 2**20)
+    facts = msgspec.structs.replace(NO_FACTS, own_addresses=("nowhere",))
+    await own.send(Report(facts=facts, outcomes=()))
+
+
+@in_one_pass("does", [(lies,), (leaves,), (hangs,), (asks_for_ever,)])
 def test_a_member_that_leaves_or_hangs_is_lost_and_the_others_are_judged(
     does: tuple[Callable[[Channel], Awaitable[None]]],
 ) -> None:

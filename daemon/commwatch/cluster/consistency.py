@@ -100,7 +100,7 @@ def _same(name: str, usual: str) -> str:
         return f"copy {_COPIED} from a node that has {usual}: scp NODE:{_COPIED} {_COPIED}"
     if name.startswith("MTU"):
         return f"ip link set dev INTERFACE mtu {usual}"
-    return _INSTALLED[name].format(usual.partition("+")[0]) if name in _INSTALLED else ""
+    return _INSTALLED[name].format(shlex.quote(usual.partition("+")[0])) if name in _INSTALLED else ""
 
 
 # --- names ---

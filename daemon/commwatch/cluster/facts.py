@@ -17,7 +17,7 @@ from pathlib import Path
 
 from commwatch import __version__
 from commwatch.cluster.interfaces import gloo_choice, nccl_choice, read_interfaces
-from commwatch.cluster.messages import Facts
+from commwatch.cluster.messages import WORD, Facts
 from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.jobs.settings.variables import KnownVariables
 from commwatch.sources import files
@@ -52,8 +52,8 @@ def read_facts(
         interface: that the job will use, whatever the environment says; empty: none is given.
         conf: the node's nccl.conf.
     """
-    interfaces, own_name = read_interfaces(procfs), socket.gethostname()
-    own_addresses = addresses_of(own_name)
+    interfaces, host = read_interfaces(procfs), socket.gethostname()
+    own_addresses = addresses_of(host)
     given = {"NCCL_SOCKET_IFNAME": f"={interface}", "GLOO_SOCKET_IFNAME": interface} if interface else {}
     return Facts(
         versions=_versions(sysfs, procfs, variables, conf),
@@ -62,7 +62,7 @@ def read_facts(
         interfaces=interfaces,
         nccl=nccl_choice(interfaces, {**variables, **given}),
         gloo=gloo_choice(interfaces, {**variables, **given}, own_addresses),
-        own_name=own_name[:256],
+        own_name="".join(one if re.fullmatch(WORD, one) else "_" for one in host)[:256],
         own_addresses=own_addresses,
         master_addresses=addresses_of(master),
     )
@@ -158,7 +158,7 @@ def _digest(path: Path) -> str:
 def _settings(variables: Mapping[str, str], known: KnownVariables) -> Iterator[tuple[str, str]]:
     names = sorted(name for name in variables if name.startswith("NCCL_"))
     for name in names[:128]:
-        if (one := known.variables.get(name)) is None or not one.per_rank:
+        if re.fullmatch(WORD, name) and ((one := known.variables.get(name)) is None or not one.per_rank):
             yield name[:256], variables[name].encode("utf-8", "backslashreplace").decode()[:_LONGEST]
 
 

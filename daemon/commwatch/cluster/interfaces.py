@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import ipaddress
+import re
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from commwatch.cluster.messages import Choice, Interface
+from commwatch.cluster.messages import WORD, Choice, Interface
 from commwatch.jobs.settings.network import parse_names
 
 _SIOCGIFFLAGS, _SIOCGIFADDR, _SIOCGIFNETMASK, _SIOCGIFMTU = 0x8913, 0x8915, 0x891B, 0x8921
@@ -28,6 +29,8 @@ def read_interfaces(procfs: Path) -> tuple[Interface, ...]:
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
+            if not re.fullmatch(WORD, name):
+                continue
             request = struct.pack("16s240x", name.encode("utf-8", "surrogateescape")[:15])
             with suppress(OSError):
                 if _number(sock, _SIOCGIFFLAGS, request, "<H") & _UP_AND_RUNNING != _UP_AND_RUNNING:
@@ -38,7 +41,8 @@ def read_interfaces(procfs: Path) -> tuple[Interface, ...]:
                 mtu = _number(sock, _SIOCGIFMTU, request, "<i")
                 found.append(Interface(name=name[:15], address=address, prefix=prefix, mtu=mtu))
     with suppress(OSError):
-        found += parse_if_inet6((procfs / "net/if_inet6").read_text())
+        lines = (procfs / "net/if_inet6").read_text(errors="replace")
+        found += [one for one in parse_if_inet6(lines) if re.fullmatch(WORD, one.name)]
     return tuple(found[:64])
 
 

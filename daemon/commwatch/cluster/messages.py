@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Annotated, Literal
 
 import msgspec
 
 Text = Annotated[str, msgspec.Meta(max_length=256)]
+WORD = r"[A-Za-z0-9_.:%@+-]*"
+"""Of names and addresses: they stand in commands that people copy into a shell."""
+Word = Annotated[str, msgspec.Meta(max_length=256, pattern=f"^{WORD}\\Z")]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=1023)]
 
@@ -24,8 +28,8 @@ MOST_OUTCOMES = 400
 class Interface(msgspec.Struct, frozen=True, kw_only=True):
     """An interface that is up, with its first address."""
 
-    name: Text
-    address: Text
+    name: Word
+    address: Word
     prefix: Annotated[int, msgspec.Meta(ge=0, le=128)]
     mtu: int = 0
 
@@ -33,9 +37,9 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """Which interface a library takes here; empty texts where it finds none."""
 
-    interface: Text = ""
-    address: Text = ""
-    why: Text = ""
+    interface: Word = ""
+    address: Word = ""
+    why: Word = ""
     """Of what follows from a variable, its name."""
 
 
@@ -43,10 +47,10 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     """Where a member listens."""
 
     rank: Rank
-    name: Text
+    name: Word
     token: Annotated[str, msgspec.Meta(min_length=16, max_length=16)]
     """What its listeners say first, so that nobody else's answer counts as its."""
-    addresses: Annotated[tuple[Text, ...], msgspec.Meta(max_length=4)]
+    addresses: Annotated[tuple[Word, ...], msgspec.Meta(max_length=4)]
     """That others have to reach: NCCL's first, gloo's where it is another one."""
     ports: Annotated[tuple[Port, ...], msgspec.Meta(max_length=4)]
     """On each of them."""
@@ -70,16 +74,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What a member's node is."""
 
     versions: Annotated[dict[Text, Text], msgspec.Meta(max_length=64)]
-    settings: Annotated[dict[Text, Text], msgspec.Meta(max_length=128)]
+    settings: Annotated[dict[Word, Text], msgspec.Meta(max_length=128)]
     """NCCL_* of the launcher."""
     parts: Annotated[dict[Text, Text], msgspec.Meta(max_length=64)]
     interfaces: Annotated[tuple[Interface, ...], msgspec.Meta(max_length=64)]
     nccl: Choice
     gloo: Choice
-    own_name: Text
-    own_addresses: Annotated[tuple[Text, ...], msgspec.Meta(max_length=16)]
+    own_name: Word
+    own_addresses: Annotated[tuple[Word, ...], msgspec.Meta(max_length=16)]
     """To which its own name resolves."""
-    master_addresses: Annotated[tuple[Text, ...], msgspec.Meta(max_length=16)] = ()
+    master_addresses: Annotated[tuple[Word, ...], msgspec.Meta(max_length=16)] = ()
     """To which the name of the meeting place resolves."""
 
 
@@ -104,6 +108,22 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     """By how much its clock is ahead of the store's."""
     clock_error_seconds: float = 0.0
     """Half of the round trip."""
+
+
+def has_addresses(contact: Contact | None, facts: Facts | None) -> bool:
+    """Whether all that should be an address is one, and each subnet has bits for it."""
+    addresses = [*(contact.addresses if contact else ())]
+    if facts is not None:
+        chosen = [one.address for one in (facts.nccl, facts.gloo) if one.address]
+        addresses += [*facts.own_addresses, *facts.master_addresses, *chosen]
+    try:
+        for address in addresses:
+            ipaddress.ip_address(address)
+        for one in facts.interfaces if facts else ():
+            ipaddress.ip_network(f"{one.address}/{one.prefix}", strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from commwatch.cluster.channel import Channel, ChannelError, Gone, Malformed, NotSealed, TooLong, accept
-from commwatch.cluster.messages import Contact, Join, Ping, Pong, Refused, Report, Roster, Verdict
+from commwatch.cluster.messages import Contact, Join, Ping, Pong, Refused, Report, Roster, Verdict, has_addresses
 
 _HELLO_SECONDS = 5.0
 _MOST_PINGS = 8
@@ -125,7 +125,10 @@ class Store:
     async def _hello(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[Channel, Join]:
         channel = await accept(reader, writer, self.key)
         try:
-            return channel, await channel.receive(Join)
+            request = await channel.receive(Join)
+            if not has_addresses(request.contact, None):
+                raise Malformed("a member with what is no address")
+            return channel, request
         except NotSealed:
             await channel.refuse_key()
             await asyncio.sleep(0.05)  # an abort would overtake it
@@ -152,6 +155,8 @@ class Store:
         for _ in range(_MOST_PINGS + 1):
             request = await asyncio.wait_for(channel.receive(Ping | Report), self.deadlines.report)  # type: ignore[arg-type]
             if isinstance(request, Report):
+                if not has_addresses(None, request.facts):
+                    raise Malformed("a report with what is no address")
                 break
             await channel.send(Pong(now=self.clock()))
         else:
