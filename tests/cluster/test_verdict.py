@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from commwatch.cluster.environment import partners
 from commwatch.cluster.interfaces import gloo_choice, nccl_choice, parse_if_inet6
 from commwatch.cluster.messages import Choice, Contact, Facts, Failure, Interface, Outcome, Report, Result, Verdict
 from commwatch.cluster.verdict import judge, line_of
+from commwatch.lines import printable
 from support.passes import in_one_pass
 
 PORTS = (41000, 32768, 60999)
@@ -191,6 +196,47 @@ def test_a_failure_is_one_line_with_all_of_it() -> None:
     failure = Failure(cause="filtered", who="b", whom="a", port="1-2", direction="in", detail="no answer", cure="do so")
 
     assert line_of(failure) == "filtered: b <- a, ports 1-2 (in): no answer; on b: do so"
+
+
+ADDRESSES = st.sampled_from(["10.0.0.1", "127.0.1.1", "fe80::1", "2001:db8::2", "0.0.0.0", "169.254.1.1"])
+CHOICES = st.builds(Choice, interface=st.sampled_from(["", "eth0", "lo"]), address=ADDRESSES)
+FACTS = st.builds(
+    Facts,
+    versions=st.dictionaries(st.sampled_from(["NCCL", "kernel", ""]), st.text(max_size=4)),
+    settings=st.dictionaries(st.sampled_from(["NCCL_X", "-x"]), st.text(max_size=4)),
+    parts=st.just({}),
+    interfaces=st.lists(
+        st.builds(Interface, name=st.sampled_from(["eth0", "lo"]), address=ADDRESSES, prefix=st.integers(0, 32),
+                  mtu=st.integers(-1, 2**40)), max_size=2,
+    ).map(tuple),
+    nccl=CHOICES, gloo=CHOICES, own_name=st.just("n"), own_addresses=st.lists(ADDRESSES, max_size=2).map(tuple),
+)  # fmt: skip
+OUTCOMES = st.builds(
+    Outcome, whom=st.integers(0, 1023), result=st.sampled_from(get_args(Result)),
+    kind=st.sampled_from(["rendezvous", "ephemeral", ""]), address=st.text(max_size=3), port=st.integers(0, 65535),
+    detail=st.text(max_size=3),
+)  # fmt: skip
+REPORTS = st.builds(
+    Report, facts=FACTS, outcomes=st.lists(OUTCOMES, max_size=2).map(tuple), clock_seconds=st.floats(allow_nan=False),
+)  # fmt: skip
+CONTACTS = st.builds(
+    Contact, rank=st.just(0), name=st.just("n"), token=st.just("0" * 16), low=st.integers(0, 65535),
+    addresses=st.lists(ADDRESSES, max_size=2).map(tuple), ports=st.lists(st.integers(0, 65535), max_size=3).map(tuple),
+    high=st.integers(0, 65535),
+)  # fmt: skip
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(CONTACTS, REPORTS), min_size=2, max_size=3))
+def test_whatever_a_member_reports_there_is_a_verdict_of_single_lines(members: list[tuple[Contact, Report]]) -> None:
+    """One that lies spoils its own lines only."""
+    found = judge(
+        {rank: contact for rank, (contact, _) in enumerate(members)},
+        {rank: report for rank, (_, report) in enumerate(members)},
+        len(members),
+    )
+
+    assert all(len(printable(line_of(one)).splitlines()) == 1 for one in found.failures)
 
 
 LO = Interface(name="lo", address="127.0.0.1", prefix=8)

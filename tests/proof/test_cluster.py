@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 import os
 import random
@@ -18,6 +19,7 @@ import pytest
 from commwatch.cluster.environment import DEFAULT_PORT, BrokenRun, Place
 from commwatch.cluster.member import Progress, Run, check
 from commwatch.cluster.store import Deadlines
+from support.daemon import environment
 from support.namespaces import Nodes
 from support.waiting import until
 
@@ -74,6 +76,35 @@ def test_a_hundred_kills_leave_no_process_no_socket_and_no_file(nodes: Nodes) ->
             until(lambda node=node: not left(nodes, node), describe=lambda node=node: left(nodes, node))  # type: ignore[misc]
     assert {one for one in set(os.listdir("/tmp")) - before if "commwatch" in one} == set()
     print(outcomes)
+
+
+@pytest.mark.torch
+def test_torchrun_starts_a_member_on_each_node(nodes: Nodes) -> None:
+    """Its agent holds the meeting port, so the store takes the next one."""
+    key = {**environment(), "COMMWATCH_CLUSTER_KEY": "the key of this run"}
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=node0",
+        "--master-port=29500", "--no-python",
+    ]  # fmt: skip
+    check_command = [sys.executable, "-m", "commwatch", "cluster", "check", "--json"]
+    started = []
+    for node in range(2):
+        hosts = nodes.folder / f"hosts{node}"
+        hosts.write_text(nodes.usual_hosts())
+        enter = (
+            f"hostname node{node}; mount --bind {hosts} /etc/hosts; "
+            f'exec nsenter --net=/run/netns/{nodes.namespace(node)} "$@"'
+        )
+        started.append(subprocess.Popen(
+            ["unshare", "--mount", "--uts", "sh", "-c", enter, "sh", *command, f"--node-rank={node}", *check_command],
+            env=key, stdout=subprocess.PIPE, text=True,
+        ))  # fmt: skip
+
+    said = [process.communicate(timeout=300)[0] for process in started]
+
+    assert [process.returncode for process in started] == [0, 0]
+    verdict = json.loads(said[0])
+    assert (verdict["outcome"], [one["name"] for one in verdict["members"]]) == ("fine", ["node0", "node1"])
 
 
 def left(nodes: Nodes, node: int) -> list[str]:
