@@ -76,7 +76,8 @@ def _meeting(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
                 busy.add(one.port)
                 yield busy_port(host, one.port, one.detail)
             elif one.kind == "rendezvous" and one.result in ("refused", "filtered", "no_route"):
-                tries[one.result, one.port].append(rank)
+                # It did reach the store, on a later port of the same node: there is a route.
+                tries["filtered" if one.result == "no_route" else one.result, one.port].append(rank)
     for (result, port), ranks in tries.items():
         if port not in busy:
             yield Failure(
