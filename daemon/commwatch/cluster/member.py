@@ -119,11 +119,10 @@ async def check(run: Run, progress: Progress) -> Verdict:
     begun = time.monotonic()
     if run.interface and run.interface not in {name for _, name in socket.if_nameindex()}:
         raise BrokenRun(f"cluster: no interface {run.interface!r} on {socket.gethostname()}")
+    known = known_variables()
     async with progress.step(lambda: "reads versions, names and interfaces of this node"):
         facts = await within(
-            lambda: read_facts(
-                run.sysfs, run.procfs, run.variables, known_variables(), run.place.host, interface=run.interface
-            ),
+            lambda: read_facts(run.sysfs, run.procfs, run.variables, known, run.place.host, interface=run.interface),
             _FACTS_SECONDS,
         )
     if facts is None:
