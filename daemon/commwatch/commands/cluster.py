@@ -16,8 +16,8 @@ def add_parser(
     parser = subparsers.add_parser(
         "cluster",
         help="what lies between nodes: whether they reach each other, and which part is slow",
-        description="Looks at what lies between nodes. check: one member a node, started by srun, an Indexed Job, torchrun, "
-        "mpirun, or by hand with a list of members; plan and locate need no network. See docs/cluster.md.",
+        description="Looks at what lies between nodes. check: one member a node, started by srun, an Indexed Job, "
+        "torchrun, mpirun, or by hand with a list of members; plan and locate need no network. See docs/cluster.md.",
         epilog="example: srun --ntasks-per-node=1 commwatch cluster check",
     )
     own = parser.add_subparsers(title="commands", dest="cluster_command", metavar="COMMAND", required=True)
