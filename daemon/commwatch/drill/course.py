@@ -211,6 +211,7 @@ class Course:
         unexpected = sorted((self.fired.keys() | self.paged.keys()) - set(drill.alerts) - set(drill.also))
         has_begun = self.began_at > 0
         all_paged = has_begun and not drill.is_silent and self._all_paged
+        all_fired = has_begun and not drill.is_silent and self.fired.keys() >= set(drill.alerts)
         resolved = self._resolved() if has_begun else None
         problems = [*self.problems, *self._judge(unexpected, resolved)]
         first = self._first_page if all_paged else None
@@ -224,7 +225,7 @@ class Course:
             received=tuple(sorted(self.paged)),
             unexpected=tuple(unexpected),
             findings=tuple(sorted(self.findings)),
-            seconds_to_firing=max(self.fired[name] for name in drill.alerts) - self.began_at if all_paged else None,
+            seconds_to_firing=max(self.fired[name] for name in drill.alerts) - self.began_at if all_fired else None,
             seconds_to_first_page=None if first is None else self.paged[first] - self.began_at,
             first_page=first,
             seconds_allowed=None if drill.is_silent else float(drill.limit),
