@@ -19,8 +19,11 @@ from structlog.testing import capture_logs
 
 import commwatch.service.log
 from commwatch import __main__
+from commwatch.commands import score
 from commwatch.config.settings import Config, NcclLogsSection, Paths, Simulation, Sources
 from commwatch.config.simulated import SimulationPlan, absolute
+from commwatch.diagnosis import known
+from commwatch.diagnosis.health import check
 from commwatch.jobs.logs import source as nccl_logs
 from commwatch.jobs.logs.event import time_of
 from commwatch.node.run import Collected, Collector
@@ -47,7 +50,14 @@ from support.core import PlannedJobs, ScriptedReader
 from support.facts import shipped
 from support.probed_node import cycle_of
 from support.rehearsed_probes import probe_by_hand
+from support.waiting import PATIENCE_SECONDS
 from support.whole_node import WholeNode
+
+ANSWERED_WITHIN = (
+    (known, "_DAEMON_SECONDS"), (check, "DAEMON_SECONDS"), (check, "SNAPSHOT_SECONDS"), (check, "TOTAL_SECONDS"),
+    (score, "DEADLINE_SECONDS"),
+)  # fmt: skip
+"""How long the commands wait for a daemon."""
 
 BOOTED_AT = 1_767_261_600.0
 """2026-01-01 10:00 UTC: when a rehearsed node boots and its daemon starts."""
@@ -275,7 +285,11 @@ class RehearsedDaemon(WholeNode):
         thread = threading.Thread(target=loop.run_forever, name=f"daemon of {self.preset}")
         thread.start()
         try:
-            yield
+            with pytest.MonkeyPatch.context() as patched:
+                # The daemon shares its interpreter with the command: how soon it answers is the machine's affair.
+                for module, name in ANSWERED_WITHIN:
+                    patched.setattr(module, name, PATIENCE_SECONDS)
+                yield
         finally:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()

@@ -98,19 +98,19 @@ class Known:
         return Facts(self.snapshot.node, CounterHistory({}), self.snapshot.time)
 
 
-def ask(config: Config, thresholds: Thresholds, seconds: float = _DAEMON_SECONDS) -> Known:
+def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) -> Known:
     """What the daemon knows now.
 
     Args:
         config: of the node.
         thresholds: in force.
-        seconds: that the daemon has for all its answers together.
+        seconds: that the daemon has for all its answers together; None: 1.5.
 
     Raises:
         DaemonAbsent: no daemon runs with this state directory.
         NothingKnown: it does not answer, or is of another version.
     """
-    until = time.monotonic() + seconds
+    until = time.monotonic() + (_DAEMON_SECONDS if seconds is None else seconds)
     findings = _asked(config, "findings", FindingsDocument, until)
     score = _asked(config, "score", ScoreDocument, until)
     snapshot = _asked(config, "snapshot", SnapshotDocument, until)
