@@ -43,7 +43,7 @@ def free_port() -> int:
     [
         ([], 5, "no launcher is seen"),
         (["--engine", "pbs"], 5, "unknown engine 'pbs'"),
-        (["--members", "a,b,a"], 5, "a twice in the list"),
+        (["--members", "a,b,a"], 5, "a is twice in the list"),
         (["--members", "/nowhere/members"], 5, "/nowhere/members: No such file"),
         (["--members", "a,b", "--rank", "0", "--key-file", "/nowhere/key"], 5, "/nowhere/key: No such file"),
         (["--members", "a,b", "--rank", "0", "--interface", "nix0"], 5, "no interface 'nix0'"),

@@ -49,7 +49,6 @@ def test_each_launcher_says_rank_size_and_where_to_meet(variables: dict[str, str
     [
         ({}, Own(), "no launcher is seen"),
         (SLURM, Own(engine="pbs"), "unknown engine 'pbs'"),
-        ({}, Own(members=("a", "b", "a"), names=("a",)), "a twice in the list"),
         ({}, Own(members=("a", "b"), names=("c",)), "none of the members is this node"),
         ({}, Own(members=("a", "rm -rf"), names=("a",)), "no host name"),
         (SLURM | {"SLURM_NTASKS": "24"}, Own(), "--ntasks-per-node=1"),

@@ -46,6 +46,22 @@ def ended(*arguments: object) -> int:
 # --- locate ---
 
 
+@pytest.mark.parametrize("name", ["nccl-tests-106", "slow-transmitter", "two-nodes-at-a-tenth"])
+def test_the_page_shows_what_is_printed(name: str, capsys: Output) -> None:
+    """Of the run files beside it."""
+    ended("locate", EXAMPLES / f"{name}.json")
+
+    assert f"<!-- output: cluster/{name}.json -->\n```\n{capsys.readouterr().out}```\n" in PAGE.read_text()
+
+
+def test_the_page_shows_the_picture_that_is_drawn(tmp_path: Path) -> None:
+    """Of the slow transmitter."""
+    ended("locate", EXAMPLES / "slow-transmitter.json", "--output", tmp_path / "run.svg")
+
+    shown = EXAMPLES.parent / "images" / "cluster-slow-transmitter.svg"
+    assert shown.read_text() == (tmp_path / "run.svg").read_text()
+
+
 def test_the_published_pairs_name_their_node(capsys: Output) -> None:
     """nccl-tests issue 106, from the file in docs/cluster."""
     assert ended("locate", EXAMPLES / "nccl-tests-106.json") == 1
@@ -53,8 +69,6 @@ def test_the_published_pairs_name_their_node(capsys: Output) -> None:
     shown = capsys.readouterr().out
     assert shown.splitlines()[1] == ("node se02gn644 is slow, both ways: 56 % of the usual bandwidth; 2 measurements")
     assert "se02gn284 or se02gn678: measure each with another node" in shown
-    # The page shows what is printed.
-    assert f"<!-- output: cluster/nccl-tests-106.json -->\n```\n{shown}```\n" in PAGE.read_text()
 
 
 def test_a_slow_network_is_the_bottleneck_with_its_figures(capsys: Output) -> None:
@@ -263,3 +277,53 @@ def test_each_has_help_with_an_example(command: str, capsys: Output) -> None:
         main(["cluster", command, "--help"])
 
     assert f"example: commwatch cluster {command}" in " ".join(capsys.readouterr().out.split())
+
+
+# --- the picture ---
+
+
+def test_a_run_is_drawn_with_what_is_named_in_it(tmp_path: Path, capsys: Output) -> None:
+    """Each node by its name, the slow sender's cells marked, and what the mark means."""
+    file, picture = tmp_path / "run.json", tmp_path / "run.svg"
+    names = [f"gpu{number}" for number in range(4)]
+    measured = [
+        Measured(
+            1,
+            first,
+            second,
+            rail,
+            forward=5e9 if rail or first != 1 else 2e9,
+            backward=5e9 if rail or second != 1 else 2e9,
+        )
+        for first in range(4)
+        for second in range(first)
+        for rail in (0, 1)
+    ]
+    file.write_bytes(encode_run(Run(SCHEMA, tuple(map(Member, names)), tuple(measured))))
+
+    assert ended("locate", file, "--output", picture) == 1
+
+    named = capsys.readouterr().out.splitlines()[1]
+    assert named.startswith("NIC of gpu1 on rail 0 is slow, sending: 40 %")
+    drawn = picture.read_text()
+    assert all(name in drawn for name in names)
+    assert "slowest of 2 rails" in drawn
+    assert drawn.count(">A<") == 4  # three cells, and the note
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("run.png", "expected a name that ends in .svg"), ("no/run.svg", "no folder")]
+)
+def test_a_picture_that_cannot_be_written_is_said_first(name: str, words: str, tmp_path: Path, capsys: Output) -> None:
+    """Before the run is read."""
+    assert ended("locate", "/nowhere/run.json", "--output", tmp_path / name) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_picture_of_too_many_nodes_is_refused(tmp_path: Path, capsys: Output) -> None:
+    """No cell could be read."""
+    file = tmp_path / "run.json"
+    file.write_bytes(encode_run(Run(SCHEMA, tuple(Member(f"gpu{number}") for number in range(257)), ())))
+
+    assert ended("locate", file, "--output", tmp_path / "run.svg") == 2
+    assert "257 nodes; a picture shows at most 256" in capsys.readouterr().err

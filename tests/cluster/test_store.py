@@ -26,7 +26,7 @@ from commwatch.cluster.messages import (
     Roster,
     Verdict,
 )
-from commwatch.cluster.store import Deadlines, Store
+from commwatch.cluster.store import CheckStore, Deadlines
 from commwatch.cluster.verdict import judge
 from support.passes import in_one_pass
 
@@ -50,7 +50,7 @@ class Stage:
             self.judged.append(sorted(reports))  # type: ignore[call-overload]
             return judge(contacts, reports, size)  # type: ignore[arg-type]
 
-        self.store = Store(KEY, size, judging, deadlines)
+        self.store = CheckStore(KEY, size, judging, deadlines)
         self.socket = bound("127.0.0.1", 0)
         self.port = self.socket.getsockname()[1]
         self.served = asyncio.ensure_future(self.store.serve(self.socket))

@@ -145,16 +145,16 @@ def test_scaling_has_points_and_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "firm", "suspected", "verdict", "code"),
+    ("factor", "firm", "suspected", "verdict", "word", "code"),
     [
-        (1.0, True, False, "good", 0),
-        (0.5, False, False, "below model", 0),
-        (0.5, True, False, "low", 1),
-        (1.0, False, True, "low", 1),
+        (1.0, True, False, "good", "good", 0),
+        (0.5, False, False, "below model", "low (model)", 0),
+        (0.5, True, False, "low", "low", 1),
+        (1.0, False, True, "low", "low", 1),
     ],
 )
 def test_pairs_are_low_by_a_suspect_or_a_configured_value(
-    factor: float, firm: bool, suspected: bool, verdict: str, code: int
+    factor: float, firm: bool, suspected: bool, verdict: str, word: str, code: int
 ) -> None:
     """A model alone only hints, as for any other bandwidth."""
     suspect = Suspect(kind="gpu", element="GPU0", confidence=1.0, slowdown=1.3, cells=((0, 1),), words="GPU0 is slow.")
@@ -163,7 +163,7 @@ def test_pairs_are_low_by_a_suspect_or_a_configured_value(
     found = answer(plan, measured(plan, NOW, [1e-4]), pairs=pairs, firm_pairs=firm)
 
     assert (found.verdict, found.exit_code) == (verdict, code)
-    assert table_rows([found], 0.6)[-1][-1] == verdict
+    assert table_rows([found], 0.6)[-1][-1] == word
 
 
 def test_pairs_of_which_nothing_is_expected_are_not_judged() -> None:
@@ -184,7 +184,7 @@ def test_the_table_has_the_usual_and_the_slowest_pair() -> None:
     assert table_rows([found], 0.6) == [
         ("ring: median of 12", "8 B", "9 µs", "-", "-", "-", "-", "not judged"),
         ("ring: median of 12", "16 MiB", "168 µs", "100", "100", "100 model", "100 %", "good"),
-        ("ring: slowest", "16 MiB", "336 µs", "50.0", "50.0", "100 model", "50 %", "below model"),
+        ("ring: slowest", "16 MiB", "336 µs", "50.0", "50.0", "100 model", "50 %", "low (model)"),
     ]
     assert found.pairs_expected_source == "model"
 

@@ -106,14 +106,14 @@ def test_the_estimate_of_a_day_is_worked_out_right() -> None:
     table, limit = rows("probe"), Probes().occupancy_limit
     for row, probe in zip(table, DEFAULT_PROBES.values(), strict=True):
         seconds = first_guess_seconds(int(row[3]))
-        assert row[5] == f"{seconds:g} s"
-        assert int(row[6]) == round(86400 / float(probe.interval) * 8 * seconds)
-    total = sum(int(row[6]) for row in table)
+        assert row[4] == f"{seconds:g} s"
+        assert int(row[5]) == round(86400 / float(probe.interval) * 8 * seconds)
+    total = sum(int(row[5]) for row in table)
 
     assert f"add up to {total} GPU seconds a day, {total / (86400 * 8) * 100:.2f} %" in WORDS
     assert f"{FIRST_CYCLE_SECONDS:g} s (2 to 4.5 s" in WORDS
     assert f"{STEP_SECONDS:g} s for each step" in WORDS
-    others = total - int(table[0][6])
+    others = total - int(table[0][5])
     most = (limit * 86400 * 8 - others) / 8 / (86400 / float(DEFAULT_PROBES["all_reduce"].interval))
     assert f"takes more than {most:.1f} s" in WORDS
 

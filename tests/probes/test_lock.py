@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.probes.cycle.lock import ProbeLock, held_elsewhere
+from commwatch.probes.cycle.lock import ProbeLock, RunLock, held_elsewhere
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
@@ -60,6 +60,19 @@ def test_a_lock_that_is_not_held_has_no_descriptor(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="not held"):
         lock.fileno()
+
+
+def test_the_lock_of_a_run_is_held_between_its_cycles(tmp_path: Path) -> None:
+    """Each cycle takes and releases it; only the end of the run gives it up."""
+    lock = RunLock(tmp_path / "lock")
+
+    for _ in range(2):
+        assert lock.acquire()
+        lock.release()
+        assert held_elsewhere(tmp_path / "lock")
+    lock.give_up()
+
+    assert not held_elsewhere(tmp_path / "lock")
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

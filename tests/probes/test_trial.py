@@ -125,15 +125,16 @@ def test_a_setting_that_costs_is_told_and_kept(node: Config, capsys: pytest.Capt
 
 
 def test_the_table_has_without_with_and_gain(
-    node: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With a sweep each size has a row; what cannot be kept is said."""
+    node = Config(paths=Paths(state=str(tmp_path / "state")), simulation=Simulation(preset="a100x4"))
     monkeypatch.setattr("commwatch.probes.by_hand.trial.keep_trial", lambda config, trial: False)
     assert run(node, "--with", "NCCL_P2P_DISABLE=1", "--sweep", "1MiB:64MiB:64") == 0
 
     out = capsys.readouterr().out
     assert "Without and with NCCL_P2P_DISABLE=1, medians of 3 rounds" in out
-    rows = [line.split() for line in out.splitlines() if line.startswith("all_reduce ×8 ")]
+    rows = [line.split() for line in out.splitlines() if line.startswith("all_reduce ×4 ")]
     assert [(row[2:4], row[-1]) for row in rows] == [(["1", "MiB"], "slower"), (["64", "MiB"], "slower")]
     assert "the state directory cannot be written" in " ".join(out.split())
 

@@ -13,14 +13,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from commwatch.cluster.environment import DEFAULT_PORT, BrokenRun, Place
 from commwatch.cluster.member import Progress, Run, check
+from commwatch.cluster.probing import probe
 from commwatch.cluster.store import Deadlines
+from commwatch.config.settings import Config
 from support.daemon import environment
 from support.namespaces import Nodes
+from support.probed_nodes import TCP, probed
 from support.waiting import until
 
 pytestmark = pytest.mark.namespaces
@@ -28,6 +34,9 @@ pytestmark = pytest.mark.namespaces
 COUNT = 4
 NAMES = tuple(f"node{node}" for node in range(COUNT))
 KILLS = 100
+PROBE_KILLS = 100
+RUNS = 20
+LONGEST_RUN_SECONDS = 30.0
 LONGEST_SECONDS = 60.0
 KERNELS_OWN = ("04", "05", "06")
 """FIN_WAIT1, FIN_WAIT2, TIME_WAIT."""
@@ -78,15 +87,86 @@ def test_a_hundred_kills_leave_no_process_no_socket_and_no_file(nodes: Nodes) ->
     print(outcomes)
 
 
+def test_a_slowed_direction_is_named_in_twenty_of_twenty_runs(nodes: Nodes) -> None:
+    """Any of four nodes, what it sends or what it receives, at 70 % of the others' rate; nothing else is named."""
+    chance, found = random.Random(18), []  # noqa: S311
+    for node in range(COUNT):
+        nodes.shape(node, "1gbit")
+    for _ in range(RUNS):
+        slow, receives = chance.randrange(COUNT), chance.random() < 0.5
+        nodes.shape(slow, "700mbit", receives=receives)
+        result = probed(nodes)
+        nodes.shape(slow, "1gbit", receives=receives)
+        named = [(one.kind, one.elements, one.direction) for one in result.verdict.named]
+        found.append((result.seconds, named == [("nic", (f"node{slow}",), "in" if receives else "out")], named))
+        print(f"node{slow} {'receives' if receives else 'sends'}: {named}, {result.seconds:.1f} s")
+    assert all(right for _, right, _ in found), found
+    assert max(seconds for seconds, _, _ in found) <= LONGEST_RUN_SECONDS
+
+
+def stand_and_probe(nodes: Nodes, node: int) -> None:
+    """One member of a probe in a process of its own; its exit code is the command's."""
+    nodes.enter(node)
+    place = Place("members", node, COUNT, "node0", DEFAULT_PORT, NAMES)
+    run = Run(place, b"the key of this run", {}, deadlines=Deadlines(join=2.0))
+    config = Config()
+    paths = msgspec.structs.replace(config.paths, state=str(nodes.folder / f"state{node}"))
+    try:
+        result = asyncio.run(probe(run, TCP, msgspec.structs.replace(config, paths=paths), Progress(lambda text: None)))
+    except BrokenRun as error:
+        sys.exit(error.exit_code)
+    sys.exit(result if isinstance(result, int) else result.exit_code)
+
+
+def test_kills_of_a_probe_leave_no_process_no_socket_and_no_file(nodes: Nodes) -> None:
+    """Any member at any moment: its ranks end by their guards, the others by the deadline of the pair."""
+    context, chance = multiprocessing.get_context("fork"), random.Random(19)  # noqa: S311
+    for node in range(COUNT):
+        nodes.shape(node, "1gbit")
+    for number in range(PROBE_KILLS):
+        members = [context.Process(target=stand_and_probe, args=(nodes, node)) for node in range(COUNT)]
+        for one in members:
+            one.start()
+        victim = chance.randrange(COUNT)
+        time.sleep(chance.uniform(0.0, 4.0))
+        os.kill(members[victim].pid or 0, signal.SIGKILL)
+        for one in members:
+            one.join(LONGEST_SECONDS)
+        codes = [one.exitcode for one in members]
+        assert None not in codes, f"a member is still there {LONGEST_SECONDS} s after member {victim} was killed"
+        assert {code for node, code in enumerate(codes) if node != victim} <= {0, 3, 5}, codes
+        print(number, victim, codes)
+        for node in range(COUNT):
+            until(lambda node=node: not left(nodes, node), describe=lambda node=node: left(nodes, node))  # type: ignore[misc]
+        until(lambda: not rank_processes(), describe=rank_processes)
+        until(lambda: not list(Path("/tmp").glob("commwatch-probe-*")))
+
+
+def rank_processes() -> list[str]:
+    """Ranks of any probe, and their guards."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if b"commwatch.probes.cycle.rank" in path.read_bytes():
+                found.append(path.parent.name)
+    return found
+
+
 @pytest.mark.torch
-def test_torchrun_starts_a_member_on_each_node(nodes: Nodes) -> None:
+@pytest.mark.parametrize(
+    ("options", "key", "answer"),
+    [(["check"], "outcome", "fine"), (["probe", "--backend", "gloo", "--rounds", "1"], "backend", "gloo")],
+)
+def test_torchrun_starts_a_member_on_each_node(nodes: Nodes, options: list[str], key: str, answer: str) -> None:
     """Its agent holds the meeting port, so the store takes the next one."""
-    key = {**environment(), "COMMWATCH_CLUSTER_KEY": "the key of this run"}
+    for node in range(2):
+        nodes.shape(node, "1gbit")
+    variables = {**environment(), "COMMWATCH_CLUSTER_KEY": "the key of this run"}
     command = [
         sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=node0",
         "--master-port=29500", "--no-python",
     ]  # fmt: skip
-    check_command = [sys.executable, "-m", "commwatch", "cluster", "check", "--json"]
+    own = [sys.executable, "-m", "commwatch", "cluster", *options, "--json", "--path.state"]
     started = []
     for node in range(2):
         hosts = nodes.folder / f"hosts{node}"
@@ -96,15 +176,16 @@ def test_torchrun_starts_a_member_on_each_node(nodes: Nodes) -> None:
             f'exec nsenter --net=/run/netns/{nodes.namespace(node)} "$@"'
         )
         started.append(subprocess.Popen(
-            ["unshare", "--mount", "--uts", "sh", "-c", enter, "sh", *command, f"--node-rank={node}", *check_command],
-            env=key, stdout=subprocess.PIPE, text=True,
+            ["unshare", "--mount", "--uts", "sh", "-c", enter, "sh", *command, f"--node-rank={node}", *own,
+             str(nodes.folder / f"state{node}")],
+            env=variables, stdout=subprocess.PIPE, text=True,
         ))  # fmt: skip
 
     said = [process.communicate(timeout=300)[0] for process in started]
 
     assert [process.returncode for process in started] == [0, 0]
     verdict = json.loads(said[0])
-    assert (verdict["outcome"], [one["name"] for one in verdict["members"]]) == ("fine", ["node0", "node1"])
+    assert (verdict[key], [one["name"] for one in verdict["members"]]) == (answer, ["node0", "node1"])
 
 
 def left(nodes: Nodes, node: int) -> list[str]:

@@ -20,8 +20,12 @@ Found = TypeVar("Found")
 
 def ip(*arguments: str) -> None:
     """Run ip; what it says of a failure is in the error."""
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr}"
+    _run("ip", *arguments)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
 
 
 class Nodes:
@@ -71,6 +75,12 @@ class Nodes:
         finally:
             for name in (f"{self._mark}-b", *map(self.namespace, range(self.count))):
                 subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+    def shape(self, node: int, rate: str, *, receives: bool = False) -> None:
+        """Let a node send, or receive, no faster than ``rate``, such as 1gbit."""
+        where, device = (f"{self._mark}-b", f"port{node}") if receives else (self.namespace(node), "eth0")
+        _run("tc", "-n", where, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "256kb",
+             "latency", "50ms")  # fmt: skip
 
     @contextmanager
     def rule(self, node: int, action: str, *match: str) -> Iterator[None]:

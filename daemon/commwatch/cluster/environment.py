@@ -188,8 +188,6 @@ def _members(variables: Variables, own: Own) -> Place:
     names = own.members
     if not names:
         raise BrokenRun("cluster: no members; give --members HOST,HOST,... or --members FILE")
-    if doubles := sorted({one for one in names if names.count(one) > 1}):
-        raise BrokenRun(f"cluster: {', '.join(doubles[:3])} twice in the list of members")
     if wrong := [one for one in names if not _NAME.fullmatch(one)]:
         raise BrokenRun(f"cluster: {wrong[0][:80]!r} in the list of members is no host name and no address")
     ranks = [rank for rank, name in enumerate(names) if name in own.names]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from commwatch import __version__
 from commwatch.cluster.interfaces import gloo_choice, nccl_choice, read_interfaces
-from commwatch.cluster.messages import WORD, Facts
+from commwatch.cluster.messages import WORD, Facts, word_of
 from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.jobs.settings.variables import KnownVariables
 from commwatch.sources import files
@@ -62,7 +62,7 @@ def read_facts(
         interfaces=interfaces,
         nccl=nccl_choice(interfaces, {**variables, **given}),
         gloo=gloo_choice(interfaces, {**variables, **given}, own_addresses),
-        own_name="".join(one if re.fullmatch(WORD, one) else "_" for one in host)[:256],
+        own_name=word_of(host),
         own_addresses=own_addresses,
         master_addresses=addresses_of(master),
     )

@@ -223,7 +223,9 @@ def _cells(run: Run, classes: Sequence[_Class]) -> Iterator[tuple[Fault, list[_C
     if len({bad for _, bad in over}) > 1:
         yield "transport", [cell for one, bad in over for cell in _both_ways(one, bad, None, one.transport)]
     yield "bandwidth", list(_bandwidth_cells(run, classes))
-    yield "latency", list(_latency_cells(run, classes))
+    yield "latency", list(_latency_cells(run, classes, [one.latency for one in run.measured]))
+    if any(one.adapter_latency is not None for one in run.measured):
+        yield "latency", list(_latency_cells(run, classes, [one.adapter_latency for one in run.measured]))
 
 
 def _both_ways(one: Measured, bad: bool, ratio: float | None, reason: str = "") -> tuple[_Cell, _Cell]:
@@ -281,16 +283,16 @@ def _bandwidth_cells(run: Run, classes: Sequence[_Class]) -> Iterator[_Cell]:
             yield from _both_ways(one, ratio < SLOW_SHARE, ratio)
 
 
-def _latency_cells(run: Run, classes: Sequence[_Class]) -> Iterator[_Cell]:
+def _latency_cells(run: Run, classes: Sequence[_Class], latencies: Sequence[float | None]) -> Iterator[_Cell]:
     values: dict[_Class, list[float]] = defaultdict(list)
-    for one, of in zip(run.measured, classes, strict=True):
-        if one.latency is not None and _is_usual(run, one):
-            values[of].append(1 / one.latency)
+    for one, of, latency in zip(run.measured, classes, latencies, strict=True):
+        if latency is not None and _is_usual(run, one):
+            values[of].append(1 / latency)
     usual = {key: _usual(speeds, 1 / SLOW_LATENCY) for key, speeds in values.items()}
-    for one, of in zip(run.measured, classes, strict=True):
+    for one, of, latency in zip(run.measured, classes, latencies, strict=True):
         speed = usual.get(of)
-        if one.latency is not None and speed is not None:
-            ratio = one.latency * speed
+        if latency is not None and speed is not None:
+            ratio = latency * speed
             yield from _both_ways(one, ratio > SLOW_LATENCY, ratio)
 
 

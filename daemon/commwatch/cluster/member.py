@@ -8,10 +8,11 @@ import resource
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -37,13 +38,15 @@ from commwatch.cluster.messages import (
     Outcome,
     Ping,
     Pong,
+    Prober,
     Refused,
     Report,
     Roster,
     Verdict,
+    word_of,
 )
 from commwatch.cluster.reachability import busy_port, firewall_line
-from commwatch.cluster.store import DEADLINES, Deadlines, Store
+from commwatch.cluster.store import DEADLINES, CheckStore, Deadlines, Store
 from commwatch.cluster.verdict import judge
 from commwatch.jobs.settings.variables import known_variables
 
@@ -58,6 +61,8 @@ _PINGS = 3
 _GRACE_SECONDS = 15.0
 _ROSTER_BYTES = 2**21
 _VERDICT_BYTES = 2**24
+
+Result = TypeVar("Result")
 
 
 class Unreached(BrokenRun):
@@ -132,7 +137,7 @@ async def check(run: Run, progress: Progress) -> Verdict:
     sockets, ports = listening_sockets(addresses, span)
     contact = Contact(
         rank=run.place.rank,
-        name=_name(run.place, facts),
+        name=contact_name(run, facts.own_name),
         token=secrets.token_hex(8),
         addresses=addresses,
         ports=ports,
@@ -145,16 +150,12 @@ async def check(run: Run, progress: Progress) -> Verdict:
         if run.place.rank:
             verdict = await _take_part(run, facts, contact, progress, [])
         else:
-            verdict = await _host(run, facts, contact, progress)
+            verdict = await _host_check(run, facts, contact, progress)
         return msgspec.structs.replace(verdict, seconds=round(time.monotonic() - begun, 3))
     finally:
         await listeners.close()
         for sock in sockets:
             sock.close()
-
-
-def _name(place: Place, facts: Facts) -> str:
-    return place.names[place.rank] if place.rank < len(place.names) else facts.own_name
 
 
 def _reachable_addresses(facts: Facts) -> tuple[str, ...]:
@@ -166,13 +167,47 @@ def _reachable_addresses(facts: Facts) -> tuple[str, ...]:
 # --- member 0 ---
 
 
-async def _host(run: Run, facts: Facts, contact: Contact, progress: Progress) -> Verdict:
-    """Bind the store, take part like the others, and say what the store's judge says."""
+async def _host_check(run: Run, facts: Facts, contact: Contact, progress: Progress) -> Verdict:
+    """Take part like the others, and say what the store's judge says."""
+    place = run.place
+    store = CheckStore(
+        run.key, place.size, lambda contacts, reports: judge(contacts, reports, place.size, place.names), run.deadlines
+    )
+
+    async def take_part(here: Run, taken: list[Outcome]) -> Verdict:
+        return await _take_part(here, facts, contact, progress, taken, store.here)
+
+    own = {one.address for one in facts.interfaces}
+    verdict = await host(run, contact.name, own, facts.master_addresses, store, take_part)
+    return msgspec.structs.replace(verdict, strangers=strangers_of(store))
+
+
+async def host(
+    run: Run,
+    name: str,
+    own: Collection[str],
+    masters: Sequence[str],
+    store: Store[Result],
+    take_part: Callable[[Run, list[Outcome]], Awaitable[object]],
+) -> Result:
+    """Bind the store, take part like the others, and say what the store says.
+
+    Args:
+        run: as member 0 was started.
+        name: of this node.
+        own: its addresses.
+        masters: those of the meeting place.
+        store: of the run.
+        take_part: what every member does, told of where the store is, and of the ports that it could not take.
+
+    Raises:
+        Unreached: no port is free.
+        BrokenRun: member 0 cannot take part.
+    """
     place = run.place
     _allow_sockets(place.size)
-    own = {one.address for one in facts.interfaces}
     # Where the meeting place is no address of an interface here, members may come by any: the key keeps strangers out.
-    address = next((one for one in (place.host, *facts.master_addresses) if one in own), "0.0.0.0")  # noqa: S104
+    address = next((one for one in (place.host, *masters) if one in own), "0.0.0.0")  # noqa: S104
     taken: list[Outcome] = []
     sock: socket.socket | None = None
     for port in _store_ports(place):
@@ -184,25 +219,25 @@ async def _host(run: Run, facts: Facts, contact: Contact, progress: Progress) ->
             owner = port_owner(run.procfs, port) or (error.strerror or "")
             taken.append(Outcome(whom=0, result="busy_port", kind="rendezvous", port=port, detail=owner[:256]))
     if sock is None:
-        raise Unreached(busy_port(contact.name, place.port, taken[0].detail))
-    store = Store(
-        run.key, place.size, lambda contacts, reports: judge(contacts, reports, place.size, place.names), run.deadlines
-    )
+        raise Unreached(busy_port(name, place.port, taken[0].detail))
     here = replace(place, host="127.0.0.1" if address == "0.0.0.0" else address)  # noqa: S104
     serving = asyncio.ensure_future(store.serve(sock))
-    taking = asyncio.ensure_future(_take_part(replace(run, place=here), facts, contact, progress, taken, store.here))
+    taking = asyncio.ensure_future(take_part(replace(run, place=here), taken))
     try:
         await asyncio.wait((serving, taking), return_when=asyncio.FIRST_EXCEPTION)
         if taking.done() and (failed := taking.exception()) is not None:
             raise failed
-        verdict = await serving
-        turned_away = tuple(f"{who}{f', {count} times' if count > 1 else ''}" for who, count in store.strangers.items())
-        return msgspec.structs.replace(verdict, strangers=turned_away)
+        return await serving
     finally:
         for task in (serving, taking):
             task.cancel()
         await asyncio.gather(serving, taking, return_exceptions=True)
         sock.close()
+
+
+def strangers_of(store: Store[Result]) -> tuple[str, ...]:
+    """Who was turned away, and how."""
+    return tuple(f"{who}{f', {count} times' if count > 1 else ''}" for who, count in store.strangers.items())
 
 
 def _allow_sockets(size: int) -> None:
@@ -228,10 +263,10 @@ async def _take_part(
     here: Callable[[], int] = lambda: 0,
 ) -> Verdict:  # fmt: skip
     deadlines, size = run.deadlines, run.place.size
-    async with progress.step(lambda: _waiting(run.place, here())):
-        channel, tries = await _joined(run, contact)
+    async with progress.step(lambda: waiting(run.place, here())):
+        channel, tries = await joined(run, contact)
         try:
-            answer = await _answer(channel, Roster | Refused, deadlines.join + _GRACE_SECONDS, _ROSTER_BYTES)
+            answer = await answer_of(channel, Roster | Refused, deadlines.join + _GRACE_SECONDS, _ROSTER_BYTES)
         except BaseException:
             channel.close()
             raise
@@ -249,7 +284,7 @@ async def _take_part(
         )
         await channel.send(report)
         async with progress.step(lambda: "waits for what the others have found"):
-            verdict = await _answer(channel, Verdict, deadlines.report + _GRACE_SECONDS, _VERDICT_BYTES)
+            verdict = await answer_of(channel, Verdict, deadlines.report + _GRACE_SECONDS, _VERDICT_BYTES)
         assert isinstance(verdict, Verdict)  # noqa: S101 - by the type that was asked for
         return verdict
     except Gone as error_:
@@ -260,13 +295,19 @@ async def _take_part(
         channel.close()
 
 
-def _waiting(place: Place, here: int) -> str:
+def waiting(place: Place, here: int) -> str:
+    """What a member waits for before the run begins."""
     if place.rank:
         return f"waits for member 0 at {place.host}:{_store_ports(place)[0]}, and for the others"
     return f"{here} of {place.size} members have come"
 
 
-async def _answer(channel: Channel, kind: object, seconds: float, most: int) -> object:
+async def answer_of(channel: Channel, kind: object, seconds: float, most: int) -> object:
+    """The store's next message.
+
+    Raises:
+        BrokenRun: there is none.
+    """
     try:
         return await asyncio.wait_for(channel.receive(kind, most), seconds)  # type: ignore[arg-type]
     except asyncio.TimeoutError:
@@ -283,14 +324,14 @@ async def _clock(channel: Channel) -> tuple[float, float]:
     for _ in range(_PINGS):
         sent, begun = time.time(), time.monotonic()
         await channel.send(Ping())
-        answer = await _answer(channel, Pong, _GRACE_SECONDS, 1024)
+        answer = await answer_of(channel, Pong, _GRACE_SECONDS, 1024)
         assert isinstance(answer, Pong)  # noqa: S101 - by the type that was asked for
         half = (time.monotonic() - begun) / 2
         best = min(best, (sent + half - answer.now, half), key=lambda one: one[1])
     return best
 
 
-async def _joined(run: Run, contact: Contact) -> tuple[Channel, list[Outcome]]:
+async def joined(run: Run, contact: Contact, prober: Prober | None = None) -> tuple[Channel, list[Outcome]]:
     """A sealed connection to the store, and what kept us from it on the way.
 
     Raises:
@@ -307,7 +348,7 @@ async def _joined(run: Run, contact: Contact) -> tuple[Channel, list[Outcome]]:
                     raise Unreached(_why_not(run, contact, addresses, last))
                 channel = await _try_join(run, address, port, last)
                 if channel is not None:
-                    await channel.send(Join(contact=contact, size=place.size))
+                    await channel.send(Join(contact=contact, size=place.size, prober=prober))
                     # Ports before the one where the store is: it did not take them, or we did not get there.
                     return channel, [one for at, one in last.items() if at < port]
         if time.monotonic() > end:
@@ -340,10 +381,10 @@ async def _try_join(run: Run, address: str, port: int, last: dict[int, Outcome])
         raise
 
 
-def contact_name(run: Run) -> str:
-    """How the member is called before its node was read."""
+def contact_name(run: Run, own: str = "") -> str:
+    """How the member is called: by its launcher, else as its node calls itself."""
     place = run.place
-    return place.names[place.rank] if place.rank < len(place.names) else socket.gethostname()
+    return place.names[place.rank] if place.rank < len(place.names) else own or word_of(socket.gethostname())
 
 
 def _why_not(run: Run, contact: Contact, addresses: tuple[str, ...], last: Mapping[int, Outcome]) -> Failure:
@@ -380,8 +421,8 @@ def _why_not(run: Run, contact: Contact, addresses: tuple[str, ...], last: Mappi
                    cure=f"ip route get {addresses[0]}; ip route add {addresses[0]} via GATEWAY")  # fmt: skip
 
 
-async def until_term(work: asyncio.Future[Verdict]) -> Verdict:
-    """Wait for a check; TERM and INT end it at once.
+async def until_term(work: asyncio.Future[Result]) -> Result:
+    """Wait for a run; TERM and INT end it at once.
 
     Raises:
         BrokenRun: it was ended.

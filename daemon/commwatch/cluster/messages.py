@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Annotated, Literal
 
 import msgspec
@@ -18,11 +19,19 @@ Cause = Literal[
     "refused", "filtered", "no_route", "name", "wrong_interface", "version", "mtu", "busy_port", "parts", "clock"
 ]
 Direction = Literal["in", "out", ""]
+Quantity = Annotated[float, msgspec.Meta(ge=1e-12, le=1e15)]
+"""Bytes per second, or seconds."""
 PortKind = Literal["rendezvous", "ephemeral", ""]
 Result = Literal["open", "refused", "filtered", "no_route", "name", "stranger", "mtu", "busy_port"]
 
+MOST_RAILS = 64
 MOST_OUTCOMES = 400
 """Of one member: 20 partners with up to 2 addresses of 4 tries, and its tries to reach the store."""
+
+
+def word_of(text: str) -> str:
+    """The text as a word: what may not stand in one is an underscore."""
+    return "".join(one if re.fullmatch(WORD, one) else "_" for one in text)[:256]
 
 
 class Interface(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,12 +96,44 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """To which the name of the meeting place resolves."""
 
 
+class RailOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """A rail of a node."""
+
+    name: Word
+    """Interface or RDMA device."""
+    address: Word
+    """Where its listener is."""
+    rate: Annotated[float, msgspec.Meta(ge=0, le=1e15)] = 0.0
+    """Bytes per second that it should carry; 0: not known."""
+    link_layer: Word = ""
+    """Of an RDMA device: ``InfiniBand`` or ``Ethernet``."""
+
+
+class Prober(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member of a probe brings."""
+
+    version: Word
+    """Of commwatch."""
+    backend: Literal["nccl", "gloo", "tcp", "simulated"]
+    rails: Annotated[tuple[RailOffer, ...], msgspec.Meta(max_length=MOST_RAILS)] = ()
+    leaf: Word = ""
+    """As its launcher names it."""
+    model: Text = ""
+    """What must be equal for nodes to be compared."""
+    no_adapter_latency: Text = ""
+    """Why the latency of its adapters cannot be measured; empty: it can."""
+    busy: Text = ""
+    """Why its node may not be probed now; empty: it may."""
+
+
 class Join(msgspec.Struct, frozen=True, kw_only=True, tag="join"):
-    """A member comes; the store answers with the roster."""
+    """A member comes; the store answers a check with the roster, a probe with the first turn."""
 
     contact: Contact
     size: int
     """How many members its launcher promised."""
+    prober: Prober | None = None
+    """None: it comes for a check."""
 
 
 class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
@@ -110,9 +151,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     """Half of the round trip."""
 
 
-def has_addresses(contact: Contact | None, facts: Facts | None) -> bool:
+def has_addresses(join: Join | None, facts: Facts | None) -> bool:
     """Whether all that should be an address is one, and each subnet has bits for it."""
-    addresses = [*(contact.addresses if contact else ())]
+    addresses = [*(join.contact.addresses if join else ())]
+    addresses += [one.address for one in join.prober.rails] if join and join.prober else []
     if facts is not None:
         chosen = [one.address for one in (facts.nccl, facts.gloo) if one.address]
         addresses += [*facts.own_addresses, *facts.master_addresses, *chosen]
@@ -136,6 +178,61 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
     """Who has come by the end of the window."""
 
     contacts: tuple[Contact, ...]
+
+
+class RailReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one end of a rail measured."""
+
+    latency: Quantity | None = None
+    """Seconds of a small message, half of there and back, on its clock."""
+    received: Quantity | None = None
+    """Bytes per second that arrived."""
+    adapter_latency: Quantity | None = None
+    """Seconds of a small message between the adapters alone."""
+    transport: Text = ""
+    failed: Text = ""
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """A member is through with its turn, and waits for the next one."""
+
+    ports: Annotated[tuple[Port, ...], msgspec.Meta(max_length=MOST_RAILS)] = ()
+    """On which it listens now, by rail."""
+    turn: int = 0
+    """That has ended; 0 before the first."""
+    rails: Annotated[tuple[RailReport, ...], msgspec.Meta(max_length=MOST_RAILS)] = ()
+    occupied_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
+    """Of its GPUs, each."""
+    gave_way: Text = ""
+    """Why it takes no further part; its turn does not count."""
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, tag="turn"):
+    """A member is to measure with another one."""
+
+    number: int
+    round: int
+    end: Literal[0, 1]
+    peer: str
+    addresses: tuple[str, ...]
+    """Of end 0, by rail; so many rails are measured."""
+    ports: tuple[int, ...]
+    adapter_latency: bool
+    """Whether both ends can measure that of their adapters."""
+    nonce: str
+    """Random bytes, from which both ends make the key of the turn."""
+
+
+class Void(msgspec.Struct, frozen=True, kw_only=True, tag="void"):
+    """The other end of a turn takes no further part: nothing is to be waited for."""
+
+    number: int
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
+    """The run is over."""
+
+    exit_code: int
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):

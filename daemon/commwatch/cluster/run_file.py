@@ -65,6 +65,8 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """As NCCL names it: ``NET/IB``, ``NET/Socket``."""
     failed: str = ""
     """Why nothing was measured though both were there: ``refused``, ``filtered``, ``timeout``; else empty."""
+    adapter_latency: float | None = None
+    """Seconds of a small message one way between the RDMA adapters alone, by ``ib_write_lat``."""
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -115,7 +117,7 @@ def _problem(run: Run) -> str:
             return f"$.measured[{place}]: {one.first} with {one.second} are no two of {count} members"
         if one.rail is not None and not 0 <= one.rail < 64:
             return f"$.measured[{place}]: rail {one.rail}; expected 0 to 63"
-        for name in ("forward", "backward", "both", "latency"):
+        for name in ("forward", "backward", "both", "latency", "adapter_latency"):
             if problem := _no_quantity(f"$.measured[{place}].{name}", getattr(one, name)):
                 return problem
     rates = ((f"$.members[{place}].rates", rate) for place, one in enumerate(run.members) for rate in one.rates)

@@ -13,6 +13,8 @@ from hashlib import blake2b
 from itertools import chain, combinations, count
 from typing import Final, NamedTuple
 
+from commwatch.probes.rounds import split_round
+
 NO_LEAF: Final = ""
 """The leaf of a node of which none is known."""
 SENDING_SHARE: Final = 8
@@ -135,7 +137,8 @@ def witness_round(
     """
     if len(leaves) <= FEW_MEMBERS:
         missing = [pair for pair in combinations(range(len(leaves)), 2) if frozenset(pair) not in met]
-        return tuple(Pair(*pair, wave) for wave, pair in enumerate(missing))
+        waves = split_round(missing, lambda *pair: frozenset(map(str, pair)))
+        return tuple(Pair(*pair, wave) for wave, pairs in enumerate(waves) for pair in pairs)
     order = _shuffled(range(len(leaves)), seed, "third")
     of_leaf: dict[str, list[int]] = {}
     for member in order:

@@ -6,9 +6,10 @@ import asyncio
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from commwatch.cluster.channel import Channel, ChannelError, Gone, Malformed, NotSealed, TooLong, accept
 from commwatch.cluster.messages import Contact, Join, Ping, Pong, Refused, Report, Roster, Verdict, has_addresses
@@ -18,6 +19,7 @@ _MOST_PINGS = 8
 _MOST_STRANGERS = 16
 
 Judge = Callable[[Mapping[int, Contact], Mapping[int, Report]], Verdict]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +36,26 @@ class Deadlines:
 DEADLINES = Deadlines()
 
 
-@dataclass
-class Store:
-    """One run. Whoever does not come, stops answering or dies is left out; the others are answered by the deadlines."""
+class Store(Generic[Result]):
+    """One run. Whoever does not come, stops answering or dies is left out; the others go on by the deadlines."""
 
-    key: bytes
-    size: int
-    judge: Judge
-    deadlines: Deadlines = DEADLINES
-    clock: Callable[[], float] = time.time
-    strangers: Counter[str] = field(default_factory=Counter)
+    purpose = "check"
 
-    def __post_init__(self) -> None:
+    def __init__(self, key: bytes, size: int, deadlines: Deadlines = DEADLINES) -> None:
+        """Nothing listens yet.
+
+        Args:
+            key: of the run.
+            size: members that are expected.
+            deadlines: of joining and reporting.
+        """
+        self.size, self.deadlines = size, deadlines
+        self.strangers: Counter[str] = Counter()
+        self._key = key
         self._members: dict[int, Contact] = {}
-        self._reports: dict[int, Report] = {}
-        self._busy: set[int] = set()
-        """Members that are here and have not reported."""
-        self._complete, self._reported = asyncio.Event(), asyncio.Event()
+        self._complete = asyncio.Event()
+        """All have come, or the window is over."""
         self._fixed = False
-        self._verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._connections: set[asyncio.Task[None]] = set()
         self._unknown = 0
         """Connections that have sent no sealed message yet."""
@@ -61,33 +64,33 @@ class Store:
         """How many have come."""
         return len(self._members)
 
-    async def serve(self, sock: socket.socket) -> Verdict:
+    async def serve(self, sock: socket.socket) -> Result:
         """Serve one run on a listening socket, which is closed at the end."""
         server = await asyncio.start_server(self._connected, sock=sock, limit=2**16, backlog=self.size + 64)
         try:
-            await _within(self._complete.wait(), self.deadlines.join)
+            await within(self._complete.wait(), self.deadlines.join)
             self._fixed = True
             self._complete.set()
-            self._look()
-            await _within(self._reported.wait(), self.deadlines.report)
-            verdict = self.judge(self._members, self._reports)
-            self._verdict.set_result(verdict)
+            result = await self._work()
             if here := [one for one in self._connections if not one.done()]:
                 await asyncio.wait(here, timeout=2.0)
-            return verdict
+            return result
         finally:
             server.close()
             for task in self._connections:
                 task.cancel()
             await asyncio.gather(*self._connections, return_exceptions=True)
 
-    def _look(self) -> None:
-        """Go on where there is nobody left to wait for."""
-        if len(self._members) == self.size:
-            self._complete.set()
-            self._fixed = True
-        if self._fixed and not self._busy:
-            self._reported.set()
+    async def _work(self) -> Result:
+        """What the members are for, once their number is fixed."""
+        raise NotImplementedError
+
+    async def _member(self, channel: Channel, request: Join) -> None:
+        """Serve a member from its coming to its leave."""
+        raise NotImplementedError
+
+    def _left(self, rank: int) -> None:
+        """A member's connection has ended."""
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._unknown > self.size + 64:
@@ -111,22 +114,25 @@ class Store:
                 await channel.send(Refused(reason=reason))
                 return
             rank = request.contact.rank
-            await self._member(channel, request.contact)
+            self._members[rank] = request.contact
+            if len(self._members) == self.size:
+                self._complete.set()
+                self._fixed = True
+            await self._member(channel, request)
         except (ChannelError, asyncio.TimeoutError) as error:
             # A member that leaves, or does what it may not, is out of the run; the others go on.
             if not (rank is not None and isinstance(error, Gone)):
                 self._turned_away(writer, _words(error))
         finally:
             if rank is not None:
-                self._busy.discard(rank)
-                self._look()
+                self._left(rank)
             writer.transport.abort() if rank is None else writer.close()
 
     async def _hello(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[Channel, Join]:
-        channel = await accept(reader, writer, self.key)
+        channel = await accept(reader, writer, self._key)
         try:
             request = await channel.receive(Join)
-            if not has_addresses(request.contact, None):
+            if not has_addresses(request, None):
                 raise Malformed("a member with what is no address")
             return channel, request
         except NotSealed:
@@ -136,6 +142,8 @@ class Store:
 
     def _why_not(self, request: Join) -> str | None:
         rank = request.contact.rank
+        if (purpose := "check" if request.prober is None else "probe") != self.purpose:
+            return f"rank {rank} came for a {purpose}, rank 0 for a {self.purpose}"
         if request.size != self.size:
             return f"rank {rank} expects {request.size} members, rank 0 expects {self.size}"
         if rank >= self.size:
@@ -146,33 +154,63 @@ class Store:
             return f"rank {rank} came after the window of {self.deadlines.join:g} s"
         return None
 
-    async def _member(self, channel: Channel, contact: Contact) -> None:
-        self._members[contact.rank] = contact
-        self._busy.add(contact.rank)
-        self._look()
-        await self._complete.wait()
-        await channel.send(Roster(contacts=tuple(self._members[rank] for rank in sorted(self._members))))
-        for _ in range(_MOST_PINGS + 1):
-            request = await asyncio.wait_for(channel.receive(Ping | Report), self.deadlines.report)  # type: ignore[arg-type]
-            if isinstance(request, Report):
-                if not has_addresses(None, request.facts):
-                    raise Malformed("a report with what is no address")
-                break
-            await channel.send(Pong(now=self.clock()))
-        else:
-            raise Malformed("more questions for the clock than a member has")
-        if self._reported.is_set():
-            return
-        self._reports[contact.rank] = request
-        self._busy.discard(contact.rank)
-        self._look()
-        await channel.send(await asyncio.shield(self._verdict))
-
     def _turned_away(self, writer: asyncio.StreamWriter, how: str) -> None:
         peer = writer.get_extra_info("peername")
         who = f"{peer[0] if peer else 'unknown'}: {how}"
         if who in self.strangers or len(self.strangers) < _MOST_STRANGERS:
             self.strangers[who] += 1
+
+
+class CheckStore(Store[Verdict]):
+    """The members of a check: each gets the roster, reports, and gets the verdict."""
+
+    def __init__(
+        self, key: bytes, size: int, judge: Judge, deadlines: Deadlines = DEADLINES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        super().__init__(key, size, deadlines)
+        self._judge, self._clock = judge, clock
+        self._reports: dict[int, Report] = {}
+        self._busy: set[int] = set()
+        """Members that are here and have not reported."""
+        self._reported = asyncio.Event()
+        self._verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+
+    async def _work(self) -> Verdict:
+        self._look()
+        await within(self._reported.wait(), self.deadlines.report)
+        verdict = self._judge(self._members, self._reports)
+        self._verdict.set_result(verdict)
+        return verdict
+
+    def _look(self) -> None:
+        """Go on where there is nobody left to wait for."""
+        if self._fixed and not self._busy:
+            self._reported.set()
+
+    def _left(self, rank: int) -> None:
+        self._busy.discard(rank)
+        self._look()
+
+    async def _member(self, channel: Channel, request: Join) -> None:
+        rank = request.contact.rank
+        self._busy.add(rank)
+        await self._complete.wait()
+        await channel.send(Roster(contacts=tuple(self._members[one] for one in sorted(self._members))))
+        for _ in range(_MOST_PINGS + 1):
+            report = await asyncio.wait_for(channel.receive(Ping | Report), self.deadlines.report)  # type: ignore[arg-type]
+            if isinstance(report, Report):
+                if not has_addresses(None, report.facts):
+                    raise Malformed("a report with what is no address")
+                break
+            await channel.send(Pong(now=self._clock()))
+        else:
+            raise Malformed("more questions for the clock than a member has")
+        if self._reported.is_set():
+            return
+        self._reports[rank] = report
+        self._left(rank)
+        await channel.send(await asyncio.shield(self._verdict))
 
 
 def _words(error: BaseException) -> str:
@@ -183,6 +221,7 @@ def _words(error: BaseException) -> str:
     return "came and said nothing" if isinstance(error, asyncio.TimeoutError) else "left without a word"
 
 
-async def _within(waited: object, seconds: float) -> None:
+async def within(waited: Awaitable[object], seconds: float) -> None:
+    """Wait, and no longer than that."""
     with suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(waited, seconds)  # type: ignore[arg-type]
+        await asyncio.wait_for(waited, seconds)

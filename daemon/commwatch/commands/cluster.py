@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from commwatch.commands import cluster_check, cluster_locate, cluster_plan
+from commwatch.commands import cluster_check, cluster_locate, cluster_plan, cluster_probe
 
-_COMMANDS = (cluster_check, cluster_plan, cluster_locate)
+_COMMANDS = (cluster_check, cluster_probe, cluster_plan, cluster_locate)
 
 
 def add_parser(
@@ -16,7 +16,7 @@ def add_parser(
     parser = subparsers.add_parser(
         "cluster",
         help="what lies between nodes: whether they reach each other, and which part is slow",
-        description="Looks at what lies between nodes. check: one member a node, started by srun, an Indexed Job, "
+        description="Looks at what lies between nodes. check and probe: one member a node, by srun, an Indexed Job, "
         "torchrun, mpirun, or by hand with a list of members; plan and locate need no network. See docs/cluster.md.",
         epilog="example: srun --ntasks-per-node=1 commwatch cluster check",
     )

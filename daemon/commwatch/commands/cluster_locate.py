@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commwatch.commands.cluster_members import check_files, groups_option, output_option
 from commwatch.config.settings import Config
 from commwatch.lines import printable
 from commwatch.units import format_percent, format_rate, format_seconds
@@ -37,10 +38,8 @@ def add_parser(
         epilog="example: commwatch cluster locate run.json --groups leaves.txt",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the saved run")
-    parser.add_argument(
-        "--groups", type=Path, metavar="FILE",
-        help="leaves in place of those of the run: lines NODE LEAF, or kubectl get nodes -o json",
-    )  # fmt: skip
+    groups_option(parser, "leaves in place of those of the run")
+    output_option(parser)
     json_option(parser)
     parser.set_defaults(run=run)
 
@@ -50,24 +49,48 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
     Raises:
         RunUnreadable: the run or the groups cannot be used.
+        BadOutput: the picture cannot be written.
     """
     from commwatch.cluster.locate import locate
     from commwatch.cluster.run_file import grouped, read_groups, read_run
 
+    check_files(args)
     saved = read_run(args.file)
     if args.groups is not None:
         saved = grouped(saved, read_groups(args.groups), args.groups)
     verdict = locate(saved)
+    if args.output is not None:
+        draw(args.output, saved, verdict)
     if args.json:
-        # Suspects and whom to doubt are for the schedule of round 3.
-        kept = ("nodes", "pairs", "named", "open", "paths", "figures", "whole")
-        print_json({"schema": SCHEMA, **{name: getattr(verdict, name) for name in kept}})
+        print_json(document_of(verdict))
     else:
         for line in lines_of(saved, verdict):
             print(printable(line))
     if verdict.nodes < 2:
         return 3
     return 1 if verdict.named or verdict.open else 0
+
+
+def draw(file: Path, saved: Run, verdict: Verdict) -> None:
+    """Draw a run.
+
+    Raises:
+        TooManyNodes: more than a picture can show.
+        NotWritten: the file cannot be written.
+    """
+    from commwatch.diagnosis.output_file import new_file
+    from commwatch.views.heatmap.run_view import view_of_run
+    from commwatch.views.heatmap.svg import matrix_svg
+
+    picture = matrix_svg(view_of_run(saved, verdict, [line_of(one) for one in verdict.named]))
+    with new_file("--output", file, 0o666) as stream:
+        stream.write(f"{picture}\n".encode())
+
+
+def document_of(verdict: Verdict) -> dict[str, object]:
+    """The verdict as JSON; suspects and whom to doubt are for the schedule of round 3."""
+    kept = ("nodes", "pairs", "named", "open", "paths", "figures", "whole")
+    return {"schema": SCHEMA, **{name: getattr(verdict, name) for name in kept}}
 
 
 def lines_of(saved: Run, verdict: Verdict) -> Iterator[str]:

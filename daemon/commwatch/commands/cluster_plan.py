@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from commwatch.commands.cluster_members import groups_option
 from commwatch.config.settings import Config
 from commwatch.views.terminal import json_option, print_json
 
@@ -59,10 +59,7 @@ def add_parser(
         epilog="example: commwatch cluster plan --members gpu01,gpu02,gpu03,gpu04 --groups leaves.txt",
     )
     parser.add_argument("--members", required=True, metavar="HOST,...|FILE", help="all nodes, or a file with them")
-    parser.add_argument(
-        "--groups", type=Path, metavar="FILE",
-        help="leaf of each node: lines NODE LEAF, or kubectl get nodes -o json with the labels of topograph",
-    )  # fmt: skip
+    groups_option(parser, "leaf of each node")
     parser.add_argument("--seed", default="1", metavar="TEXT", help="of the run; another one gives other pairs")
     json_option(parser)
     parser.set_defaults(run=run)

@@ -48,24 +48,26 @@ def add_parser(
     parser = subparsers.add_parser(
         "heatmap",
         parents=parents,
-        help="draw what every GPU sends to every other one",
-        description="Draws the last pair matrix of the daemon: bandwidth or latency from each GPU (row) to each other "
-        "one (column), with suspects marked and named. Exit code 0: drawn; 1: no matrix is known, a fresh one failed, "
-        "or the two of --compare differ in more than what was measured; 2: wrong use or a bad file; 3: a fresh one was "
-        "skipped, because the node is not free, or gave way.",
+        help="bandwidth and latency of every pair of GPUs, as a picture",
+        description="Draws the daemon's last pair matrix: bandwidth or latency from each GPU (row) to each other one "
+        "(column), with suspects. Exit code 0: drawn; 1: no matrix, a failed one, or two that cannot be compared; 2: "
+        "wrong use or a bad file; 3: --fresh was skipped or gave way.",
         epilog="example: commwatch heatmap --output pairs.svg; what changed since: commwatch heatmap --json > "
         "before.json, later commwatch heatmap --fresh --compare before.json",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--fresh", action="store_true", help="measure now, on a free node only")
     source.add_argument(
-        "--from", dest="file", metavar="FILE", help="draw what --json of heatmap or of probe --pairs printed; -: stdin"
+        "--from",
+        dest="file",
+        metavar="FILE",
+        help="draw the output of heatmap --json or probe --pairs --json; -: stdin",
     )
     parser.add_argument("--quantity", choices=QUANTITIES, default="bandwidth", help="default: bandwidth, one way")
-    parser.add_argument("--relative", action="store_true", help="in percent of what should be there")
-    parser.add_argument("--compare", metavar="FILE", help="hold it against an earlier matrix")
+    parser.add_argument("--relative", action="store_true", help="in percent of what is expected")
+    parser.add_argument("--compare", metavar="FILE", help="compare with an earlier matrix")
     parser.add_argument("--output", metavar="FILE", type=Path, help="draw into an SVG file")
-    parser.add_argument("--gpus", metavar="0,1,...", default="", help="of --fresh: measure these GPUs only")
+    parser.add_argument("--gpus", metavar="0,1,...", default="", help="with --fresh: measure these GPUs only")
     ignore_scheduler_option(parser)
     json_option(parser)
     parser.set_defaults(run=run)

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from commwatch.probes.plan import CyclePlan
 
 _EXIT_CODES = (
-    "Exit code 0: good; 1: failed, or low: below the threshold of a configured or published bandwidth, above the "
-    "configured latency, or a slow part among the pairs; 2: wrong use; 3: skipped, because the node is not free or "
-    "cannot probe, or gave way; with no NAME, probes that need more GPUs than there are do not count."
+    "Exit code 0: good; 1: failed, low or slow; 2: wrong use; 3: skipped or gave way. Without NAME, probes that need "
+    "more GPUs than there are do not count."
 )
 
 
@@ -51,9 +50,9 @@ def add_parser(
     parser = subparsers.add_parser(
         "probe",
         parents=parents,
-        help="run probe cycles now",
-        description="Runs the configured probes once, one after another, on a free node only, and prints what each "
-        f"step of them gave on the slowest rank. Nothing is added to what the daemon knows. {_EXIT_CODES}",
+        help="measure now, on a free node",
+        description="Runs the configured probes once, on a free node only, and prints each step on its slowest "
+        f"rank. The daemon's results stay as they are. {_EXIT_CODES}",
         epilog="example: commwatch probe all_reduce host_copies; which pair of GPUs is slow: commwatch probe --pairs; "
         "the curve over sizes: commwatch probe --sweep 8B:1GiB:2 --output curve.svg; what a setting gains: "
         "commwatch probe --with NCCL_ALGO=Ring",
@@ -65,17 +64,19 @@ def add_parser(
     )
     parser.add_argument(
         "--training", action="store_true",
-        help="a bucket of gradients summed alone and under a matrix product, configured or not: how much is hidden?",
+        help="all_reduce alone and under a matrix product, configured or not: how much is hidden?",
     )  # fmt: skip
     parser.add_argument(
         "--sweep", metavar="FIRST:LAST:FACTOR",
-        help="collectives at rising sizes, as nccl-tests has them, such as 8B:1GiB:2 (default: all_reduce)",
+        help="collectives at rising sizes, as in nccl-tests: 8B:1GiB:2 (default: all_reduce)",
     )  # fmt: skip
     parser.add_argument(
         "--with", dest="settings", action="append", metavar="NCCL_NAME=VALUE",
-        help="try a setting, may be repeated: three cycles without and with all of them, in turn (default: all_reduce)",
+        help="try a setting (repeatable): three cycles without and three with it, in turn (default: all_reduce)",
     )  # fmt: skip
-    parser.add_argument("--output", metavar="FILE", type=Path, help="of --sweep: draw the curves into an SVG file too")
+    parser.add_argument(
+        "--output", metavar="FILE", type=Path, help="with --sweep: also draw the curves into an SVG file"
+    )
     parser.add_argument("--gpus", metavar="0,1,...", default="", help="use these GPUs only, by their NVML indexes")
     ignore_scheduler_option(parser)
     json_option(parser)
@@ -87,7 +88,7 @@ def ignore_scheduler_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--ignore-scheduler",
         action="store_true",
-        help="do not ask whether a job has this node: for use inside a job of your own; GPUs in use still stop it",
+        help="for use inside your own job: do not ask the scheduler; GPUs in use still stop it",
     )
 
 

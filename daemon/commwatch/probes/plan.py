@@ -8,7 +8,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Backend: TypeAlias = Literal["nccl", "gloo", "simulated"]
+Backend: TypeAlias = Literal["nccl", "gloo", "simulated", "tcp"]
+"""tcp: plain sockets without torch; between two nodes only."""
 
 Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
 Operation: TypeAlias = Literal[
@@ -142,6 +143,24 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
         return self.start + self.rendezvous + self.setup + self.measure
 
 
+class Meeting(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a rank meets that of another node, and what it may use on the way."""
+
+    end: Literal[0, 1]
+    """Its number in the group of the two; 0 listens."""
+    address: str
+    """Of end 0, with its port."""
+    port: int
+    descriptor: int = -1
+    """Of end 0: its listening socket, which the rank inherits."""
+    own_address: str
+    interface: str
+    adapter: str = ""
+    """The RDMA device that NCCL takes; empty: sockets."""
+    key: str
+    """Hexadecimal; both ends have it, and nobody else."""
+
+
 class RankPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank process is told, on its standard input."""
 
@@ -161,6 +180,8 @@ class RankPlan(msgspec.Struct, frozen=True, kw_only=True):
     simulation: SimulatedNodePlan | None = None
     settings: tuple[tuple[str, str], ...] = ()
     """As of the cycle; real ranks have them in their environment."""
+    meeting: Meeting | None = None
+    """With the rank of another node; None: all ranks are on this one."""
 
 
 class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,6 +199,17 @@ class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
     simulation: SimulatedNodePlan | None = None
     settings: tuple[tuple[str, str], ...] = ()
     """NCCL settings that are tried by hand: name and value."""
+    meeting: Meeting | None = None
+    """Of a cycle with another node: the only rank here is one of two."""
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it touches no GPU."""
+        return self.backend in ("gloo", "tcp")
+
+    def number(self, rank: int) -> int:
+        """A rank's number in its group, as the steps name it."""
+        return rank if self.meeting is None else self.meeting.end
 
     @property
     def shares_gpus(self) -> bool:
@@ -187,7 +219,7 @@ class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def gpus(self) -> int:
         """GPUs that the cycle occupies."""
-        return 0 if self.backend == "gloo" else min(self.ranks, len(self.devices))
+        return 0 if self.on_host else min(self.ranks, len(self.devices))
 
     @property
     def latency_bytes(self) -> int:
@@ -203,8 +235,8 @@ class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
         """The part of one rank."""
         return RankPlan(
             backend=self.backend,
-            rank=rank,
-            ranks=self.ranks,
+            rank=self.number(rank),
+            ranks=self.ranks if self.meeting is None else 2,
             device=rank % len(self.devices) if self.backend == "nccl" else None,
             devices=self.devices if self.backend == "simulated" else (),
             rendezvous_file=rendezvous_file,
@@ -213,6 +245,7 @@ class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
             collective_timeout=self.deadlines.total,
             simulation=self.simulation,
             settings=self.settings if self.backend == "simulated" else (),
+            meeting=self.meeting,
         )
 
 

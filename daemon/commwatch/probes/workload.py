@@ -11,6 +11,7 @@ from commwatch.probes.plan import (
     CyclePlan,
     Deadlines,
     Measure,
+    Meeting,
     Operation,
     Purpose,
     SimulatedNodePlan,
@@ -22,7 +23,8 @@ MIB = 2**20
 ELEMENT_BYTES = 4
 """Buffers hold 32-bit floats, as those of nccl-tests do."""
 
-_BANDWIDTH_BYTES = {"gloo": 4 * MIB}
+_SMALL_BYTES = 8
+_BANDWIDTH_BYTES = {"gloo": 4 * MIB, "tcp": 4 * MIB}
 _GPU_BANDWIDTH_BYTES: dict[Measure, int] = {"pairs": 16 * MIB, "host_copies": 16 * MIB, "training": 25 * MIB}
 """Of training that of a bucket of torch's DistributedDataParallel (``bucket_cap_mb``)."""
 _GPU_BANDWIDTH_BYTES_OTHERWISE = 64 * MIB
@@ -30,8 +32,11 @@ _GPU_BANDWIDTH_BYTES_OTHERWISE = 64 * MIB
 _SPREAD: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_to_all")
 """Operations whose size counts the bytes of all ranks together, so that each rank has an equal part of it."""
 
-_GLOO_TIMED_SECONDS = 2.0
-"""A gloo probe occupies no GPU: its calls may take this much wall time."""
+_HOST_TIMED_SECONDS = 2.0
+"""A probe without GPU occupies none: its calls may take this much wall time."""
+
+_BETWEEN_HOSTS_TIMED_SECONDS = 1.0
+"""So between nodes, where a run has three rounds."""
 
 SharedLinks = Callable[[int, int], frozenset[str]]
 
@@ -86,7 +91,7 @@ def plan_cycle(
         ranks=ranks,
         devices=() if backend == "gloo" else devices,
         steps=tuple(_steps(probe, backend, ranks, shared_links)),
-        timed_seconds=_GLOO_TIMED_SECONDS if backend == "gloo" else float(limits.kernel_time),
+        timed_seconds=_HOST_TIMED_SECONDS if backend == "gloo" else float(limits.kernel_time),
         deadlines=Deadlines(
             start=float(limits.start_deadline),
             rendezvous=float(limits.rendezvous_deadline),
@@ -94,6 +99,44 @@ def plan_cycle(
             measure=float(limits.measure_deadline),
         ),
         simulation=simulation,
+    )
+
+
+def plan_between(
+    meeting: Meeting,
+    *,
+    backend: Backend,
+    device: str,
+    deadlines: Deadlines,
+    timed_seconds: float,
+    simulation: SimulatedNodePlan | None = None,
+) -> CyclePlan:
+    """The plan of this node's end of one rail between two nodes: small and large messages, each way by itself.
+
+    Args:
+        meeting: with the other end.
+        backend: of both ends.
+        device: the GPU of the rail; empty without.
+        deadlines: of both ends.
+        timed_seconds: time that the timed calls may take, on GPUs.
+        simulation: the simulated node, for its backend.
+    """
+    ways: tuple[Pair, ...] = ((0, 1), (1, 0))
+    large = _default_bandwidth_bytes("pairs", backend)
+    return CyclePlan(
+        probe="cluster",
+        backend=backend,
+        measure="pairs",
+        ranks=1,
+        devices=(device,) if device else (),
+        steps=(
+            *(_send_recv("latency", _SMALL_BYTES, (way,)) for way in ways),
+            *(_send_recv("bandwidth", large, (way,)) for way in ways),
+        ),
+        timed_seconds=timed_seconds if device else _BETWEEN_HOSTS_TIMED_SECONDS,
+        deadlines=deadlines,
+        simulation=simulation,
+        meeting=meeting,
     )
 
 

@@ -163,7 +163,7 @@ class NodeByHand:
         Raises:
             CommwatchError: the driver cannot be read at all.
         """
-        gpus = () if plan.backend == "gloo" else await self.view.look_twice(self.read_gpus)
+        gpus = () if plan.on_host else await self.view.look_twice(self.read_gpus)
         self._scheduler = SchedulerFacts(ignored=True)
         if not ignore_scheduler and plan.backend != "simulated":
             self._scheduler = await scheduler_facts(self._config.probes, self._procfs, Path(self._config.paths.sysfs))
@@ -184,7 +184,7 @@ class NodeByHand:
         """The look at the node for one cycle; what ``facts`` found of the schedulers says whether Slurm counts."""
         return NodeWatch(
             self._hold,
-            gpus=None if plan.backend == "gloo" else self.view,
+            gpus=None if plan.on_host else self.view,
             read_processes=self._read_processes,
             cgroups=job_cgroup_root(self._config, plan.backend, self._scheduler),
             procfs=self._procfs,

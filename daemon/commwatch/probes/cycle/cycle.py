@@ -144,7 +144,9 @@ class Cycle:
         try:
             folder = self._folder = PrivateFolder(self._surroundings.temporary)
             lock = self._surroundings.lock
-            inherited = () if lock is None else (lock.fileno(),)
+            meeting = self._plan.meeting
+            inherited = [] if lock is None else [lock.fileno()]
+            inherited += [meeting.descriptor] if meeting is not None and meeting.descriptor >= 0 else []
             for rank in range(self._plan.ranks):
                 environment = rank_environment(self._plan, rank, folder.path, os.environ)
                 command, procfs = self._surroundings.rank_command, self._surroundings.procfs

@@ -35,6 +35,15 @@ _SHARED_GPU = {
 }
 
 
+_ONE_RAIL = {
+    # What the rank sends leaves by the adapter of its rail alone, or not at all.
+    "NCCL_CROSS_NIC": "0",
+    "NCCL_PXN_DISABLE": "1",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_MNNVL_ENABLE": "0",
+}
+
+
 def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of one rank.
 
@@ -58,7 +67,7 @@ def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str,
         FOLDER_VARIABLE: str(folder),
     }
     if plan.backend == "gloo":
-        environment["GLOO_SOCKET_IFNAME"] = "lo"
+        environment["GLOO_SOCKET_IFNAME"] = "lo" if plan.meeting is None else plan.meeting.interface
     if plan.backend == "nccl":
         environment |= (
             dict(plan.settings)
@@ -77,6 +86,9 @@ def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str,
                 "NCCL_DEBUG_FILE": str(folder / f"rank{rank}.nccl"),
             }
         )
+        if plan.meeting is not None:
+            environment |= _ONE_RAIL | {"NCCL_SOCKET_IFNAME": f"={plan.meeting.interface}"}
+            environment |= {"NCCL_IB_HCA": f"={adapter}"} if (adapter := plan.meeting.adapter) else {}
         if plan.shares_gpus:
             environment |= _SHARED_GPU | {"NCCL_HOSTID": f"commwatch-rank-{rank}"}
     return environment

@@ -56,6 +56,21 @@ class ProbeLock:
         return self._descriptor
 
 
+class RunLock(ProbeLock):
+    """Held from the first cycle of a run to its end."""
+
+    def acquire(self) -> bool:
+        """Take the lock, or still have it."""
+        return self._descriptor is not None or super().acquire()
+
+    def release(self) -> None:
+        """The next cycle of the run has it too."""
+
+    def give_up(self) -> None:
+        """The run has ended."""
+        super().release()
+
+
 def held_elsewhere(path: Path) -> bool:
     """Whether a cycle runs under the lock, or a rank of one still lives; False where no lock was ever taken.
 

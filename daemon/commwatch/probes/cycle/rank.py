@@ -109,9 +109,13 @@ def make_group(plan: RankPlan) -> Group:
         RankError: torch is not installed, or has no NCCL.
     """
     if plan.backend == "simulated":
-        from commwatch.probes.cycle.rank_simulated import SimulatedGroup
+        from commwatch.probes.cycle.rank_simulated import SimulatedGroup, SimulatedRail
 
-        return SimulatedGroup(plan)
+        return SimulatedGroup(plan) if plan.meeting is None else SimulatedRail(plan)
+    if plan.backend == "tcp":
+        from commwatch.probes.cycle.rank_sockets import SocketGroup
+
+        return SocketGroup(plan)
     try:
         import_module("torch")
     except ModuleNotFoundError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn, cast, get_args
 
 from commwatch.probes.cycle.measure import RankError
+from commwatch.probes.cycle.rank_sockets import SocketGroup
 from commwatch.probes.cycle.sampling import SYNC_CALLS
 from commwatch.probes.plan import FailureReason, Phase, RankPlan, Step
 from commwatch.simulation.faults.fault import SimulatedProbeFailure
@@ -149,7 +150,7 @@ class SimulatedGroup:
 
     def _misbehave(self, phase: Phase) -> None:
         """Hang or crash where a fault says so; a hang that is waited for ends with its fault."""
-        rank = self._plan.rank
+        rank = self._plan.rank if self._plan.meeting is None else 0
         while act := self._node.rank_act(phase, rank):
             if act == "hang":
                 time.sleep(_POLL_SECONDS)
@@ -159,6 +160,68 @@ class SimulatedGroup:
             if act == "block":
                 block(self._parent)
             _crash()
+
+
+class SimulatedRail(SimulatedGroup):
+    """A rank that meets the one of another simulated node: the slower of both GPUs' ways to the host is the rail."""
+
+    def __init__(self, plan: RankPlan) -> None:
+        super().__init__(plan)
+        self._way = SocketGroup(plan)
+
+    def rendezvous(self) -> None:
+        """As between real nodes.
+
+        Raises:
+            RankError: there is no way.
+        """
+        super().rendezvous()
+        self._way.rendezvous()
+
+    def first_call(self) -> float:
+        """Seconds of one exchange of numbers.
+
+        Raises:
+            RankError: a failure is injected.
+        """
+        self._misbehave("setup")
+        try:
+            self._fail(self._node.error_of_cycle(1, self._plan.devices))
+        except SimulatedProbeFailure as failure:
+            self._fail(failure.reason)
+        return self._way.first_call()
+
+    def time_calls(self, step: Step, calls: int) -> float:
+        """Seconds of one call by the simulations of both ends.
+
+        Raises:
+            RankError: a failure is injected.
+        """
+        self._misbehave("measure")
+        operation = "device_to_host" if step.pairs[0][0] == self._plan.rank else "host_to_device"
+        seconds = 0.0
+        try:
+            seconds = self._node.operation_seconds(
+                operation, step.size_bytes, (0,), 0, self._call, devices=self._plan.devices
+            )
+        except SimulatedProbeFailure as failure:
+            self._fail(failure.reason)
+        self._call += calls
+        seconds = self._way.larger(seconds)
+        self._spend(seconds * (calls + SYNC_CALLS))
+        return seconds
+
+    def slowest(self, step: Step, seconds: float) -> float:
+        """The larger of the numbers of both ends."""
+        return self._way.larger(seconds)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._way.close()
+
+    def abort(self) -> None:
+        """Wake whatever waits for the other end."""
+        self._way.abort()
 
 
 def _part(step: Step, rank: int) -> tuple[int, bool]:

@@ -49,10 +49,21 @@ class TorchGroup:
         self.nccl_version = _nccl_version() if self._on_gpu else ""
 
     def rendezvous(self) -> None:
-        """Meet the other ranks over a file in the cycle's private folder; copies need no other rank."""
+        """Meet the others over a file in the cycle's private folder, or over TCP on another node; copies need none."""
         if self._copies:
             return
-        self._store = dist.FileStore(self._plan.rendezvous_file, self._plan.ranks)
+        if (meeting := self._plan.meeting) is None:
+            self._store = dist.FileStore(self._plan.rendezvous_file, self._plan.ranks)
+        else:
+            self._store = dist.TCPStore(
+                meeting.address,
+                meeting.port,
+                is_master=meeting.end == 0,
+                timeout=self._timeout,
+                wait_for_workers=False,
+                # Without it the store would listen on all addresses of the node.
+                master_listen_fd=meeting.descriptor if meeting.end == 0 else None,
+            )
         self._store.set(f"here/{self._plan.rank}", "")
         self._store.wait([f"here/{rank}" for rank in range(self._plan.ranks)], self._timeout)
 

@@ -93,7 +93,7 @@ def decide(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip | None:
         decide_before_asking(gate, plan, facts)
         or (_schedulers(gate, facts.scheduler) if backend != "simulated" else None)
         or (_namespace(facts) if backend == "nccl" else None)
-        or (_gpus(facts.gpus) if backend != "gloo" else None)
+        or (None if plan.on_host else _gpus(facts.gpus))
         or (None if facts.within_budget else Skip("budget", "the GPUs' share of time for probes is used up"))
     )
 
@@ -121,12 +121,12 @@ def _cannot_run(plan: CyclePlan, facts: GateFacts) -> Skip | None:
         return Skip("backend_changed", detail)
     if backend == "gloo" and plan.measure == "host_copies":
         return Skip("no_gpu_backend", "there is no GPU whose copies from and to the host could be measured")
-    if backend != "simulated" and not facts.torch_installed:
+    if backend in ("nccl", "gloo") and not facts.torch_installed:
         return Skip("no_torch", "torch is not installed; install commwatch[probe]")
-    if backend != "gloo" and facts.missing_gpus:
+    if not plan.on_host and facts.missing_gpus:
         missing = ", ".join(map(str, facts.missing_gpus))
         return Skip("gpu_unknown", f"the probe names GPU {missing}, which the driver does not have")
-    if backend != "gloo" and not plan.devices:
+    if not plan.on_host and not plan.devices:
         return Skip("no_gpu_backend", f"no GPU is here for a {backend} probe")
     if not plan.steps:
         return Skip("single_gpu", "one rank has nobody to talk to; set ranks to 2 to check sums on one GPU")

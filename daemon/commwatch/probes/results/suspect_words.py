@@ -64,7 +64,7 @@ def _words(found: Found, parts: Parts, measured: int, slow: int) -> str:
     explained = found.explained
     candidate = explained.candidate
     what = _called(candidate.elements) + _one_way(candidate, parts)
-    each = "its way" if measured == 1 else f"{slow} of its {measured} ways between two GPUs"
+    each = "its path" if measured == 1 else f"{slow} of its {measured} paths between two GPUs"
     verb = "carries" if measured == 1 else "carry"
     if found.quantity == "latency":
         verb = "takes" if measured == 1 else "take"
@@ -114,4 +114,4 @@ def _rivals(explained: Explained) -> str:
 
 def _checks(elements: Sequence[Element]) -> str:
     checks = [one.check for one in elements if one.check][:2]
-    return f"Check {'; '.join(checks)}" if checks else "Check the parts that are on its way alone"
+    return f"Check {'; '.join(checks)}" if checks else "Check the parts that are on its path alone"

@@ -45,9 +45,9 @@ def view_of(matrix: PairMatrix, quantity: Quantity, *, relative: bool, low_ratio
         heading += _basis(quantity)
     else:
         reference = {}
-        unit, factor = _unit(measured.values(), quantity)
+        unit, factor = unit_of(measured.values(), quantity)
         numbers = {pair: value / factor for pair, value in measured.items()}
-    low, high = _scale(list(numbers.values()), quantity, relative)
+    low, high = scale_of(list(numbers.values()), quantity, relative)
     marks = _marks(matrix, quantity, low_ratio)
     return View(
         heading=heading,
@@ -127,7 +127,7 @@ def _references(matrix: PairMatrix, quantity: Quantity) -> dict[Pair, float]:
     }
 
 
-def _unit(values: Iterable[float], quantity: Quantity) -> tuple[str, float]:
+def unit_of(values: Iterable[float], quantity: Quantity) -> tuple[str, float]:
     """The unit in which the largest value reads well, for all cells alike."""
     largest = max(values, default=0.0)
     if quantity == "latency":
@@ -135,7 +135,7 @@ def _unit(values: Iterable[float], quantity: Quantity) -> tuple[str, float]:
     return ("GB/s", 1e9) if largest >= 1e9 else ("MB/s", 1e6)
 
 
-def _scale(numbers: Sequence[float], quantity: Quantity, relative: bool) -> tuple[float, float]:
+def scale_of(numbers: Sequence[float], quantity: Quantity, relative: bool) -> tuple[float, float]:
     """Bandwidth from 0 to its largest, rounded up, or to 100 %; latency from its smallest to four times that, at least.
 
     So a healthy matrix looks even, whatever its noise.

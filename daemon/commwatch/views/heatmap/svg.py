@@ -129,5 +129,5 @@ class _Picture:
             words = f"{number:.3g}" if number < 1000 else f"{number:.0f}"
             yield write(x, self.y + 25, words, size=11, anchor="middle", shade="faded")
         kind = ", logarithmic scale" if view.logarithmic else ""
-        yield write(self.left, self.y + 41, f"{view.unit}; the darker, the slower{kind}", size=11, shade="faded")
+        yield write(self.left, self.y + 41, f"{view.unit}; darker is slower{kind}", size=11, shade="faded")
         self.y += 46

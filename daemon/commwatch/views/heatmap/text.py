@@ -86,7 +86,7 @@ def _scale(view: View) -> Line:
     grounds = [colour(view.brightness(step)) for step in scale_steps(view, _SCALE_STEPS)]
     swatch: list[Segment] = [(" ", f"on {_rgb(ground)}") for ground in grounds]
     kind = ", logarithmic" if view.logarithmic else ""
-    ends = f" {view.with_unit(view.high)}{kind}; the darker, the slower"
+    ends = f" {view.with_unit(view.high)}{kind}; darker is slower"
     return [("Colours: ", ""), (f"{view.with_unit(view.low)} ", ""), *swatch, (ends, "")]
 
 

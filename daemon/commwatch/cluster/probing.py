@@ -1,0 +1,333 @@
+"""One member of a probe: waits for its turns, and runs the ranks of its rails in each; nothing of it outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from commwatch import __version__
+from commwatch.cluster.adapter_latency import adapter_latency, why_not
+from commwatch.cluster.channel import Channel, ChannelError, Gone
+from commwatch.cluster.connections import bound, within
+from commwatch.cluster.environment import BrokenRun
+from commwatch.cluster.facts import addresses_of
+from commwatch.cluster.member import Progress, Run, answer_of, contact_name, host, joined, strangers_of, waiting
+from commwatch.cluster.messages import Contact, Ended, Outcome, Prober, RailReport, Ready, Refused, Turn, Void, word_of
+from commwatch.cluster.probe_store import ProbeResult, ProbeStore, Wanted, key_of_turn
+from commwatch.cluster.rails import Network, Rail, chosen_backend, rails_of, read_network
+from commwatch.cluster.run_file import leaf_of_slurm
+from commwatch.config.settings import Config
+from commwatch.probes.by_hand.node import NodeByHand
+from commwatch.probes.cycle.launch import Launcher
+from commwatch.probes.cycle.lock import LOCK_FILE, RunLock
+from commwatch.probes.gate.decision import decide
+from commwatch.probes.gate.watch import Halt
+from commwatch.probes.plan import Backend, CyclePlan, CycleResult, Deadlines, Failed, Measured, Meeting, Yielded
+from commwatch.probes.workload import plan_between
+from commwatch.state.directory import state_path
+
+_READ_SECONDS = 15.0
+_LONGEST_WAIT_SECONDS = 1800.0
+"""For a turn; schedulers end a run long before."""
+_TURN_BYTES = 2**16
+_IN_A_JOB = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
+"""Of a member that a scheduler has placed: its allocation keeps other jobs away, and is no job that it should fear."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the member was asked for."""
+
+    backend: str = "auto"
+    rails: tuple[str, ...] = ()
+    ignore_scheduler: bool = False
+    wanted: Wanted = field(default_factory=Wanted)
+    """Of the run; member 0's counts."""
+
+
+async def probe(run: Run, asked: Asked, config: Config, progress: Progress) -> ProbeResult | int:
+    """Take part in a probe, and host its store as member 0.
+
+    Returns:
+        The exit code; as member 0 all that was found.
+
+    Raises:
+        Unreached: the store was not reached.
+        BrokenRun: the run cannot begin, or the store was lost.
+    """
+    begun = time.monotonic()
+    if run.interface and run.interface not in {name for _, name in socket.if_nameindex()}:
+        raise BrokenRun(f"cluster: no interface {run.interface!r} on {socket.gethostname()}")
+    lock = RunLock(state_path(config) / LOCK_FILE)
+    try:
+        async with NodeByHand(config) as node:
+            async with progress.step(lambda: "reads interfaces and adapters of this node"):
+                network = await _network(run)
+            bench = await Bench.of(run, asked, config, node, network, lock)
+            contact = Contact(
+                rank=run.place.rank, name=contact_name(run), token=secrets.token_hex(8), addresses=(), ports=(),
+                low=0, high=0,
+            )  # fmt: skip
+            if run.place.rank:
+                return await _take_part(run, contact, bench, progress)
+            store = ProbeStore(run.key, run.place.size, run.place.names, asked.wanted, run.deadlines)
+
+            async def take_part(here: Run, taken: list[Outcome]) -> int:
+                return await _take_part(here, contact, bench, progress, store)
+
+            own = {one.address for one in network.interfaces}
+            masters = await within(lambda: addresses_of(run.place.host), _READ_SECONDS) or ()
+            result = await host(run, contact.name, own, masters, store, take_part)
+            seconds = round(time.monotonic() - begun, 3)
+            return msgspec.structs.replace(result, strangers=strangers_of(store), seconds=seconds)
+    finally:
+        lock.give_up()
+
+
+async def _network(run: Run) -> Network:
+    network = await within(
+        lambda: read_network(run.sysfs, run.procfs, run.variables, run.interface), _READ_SECONDS
+    )  # fmt: skip
+    if network is None:
+        raise BrokenRun(f"cluster: this node could not be read in {_READ_SECONDS:g} s")
+    return network
+
+
+async def _take_part(
+    run: Run, contact: Contact, bench: Bench, progress: Progress, store: ProbeStore | None = None
+) -> int:  # fmt: skip
+    async with progress.step(lambda: waiting(run.place, store.here() if store is not None else 0)):
+        channel, _ = await joined(run, contact, bench.prober)
+    try:
+        async with progress.step(lambda: bench.words):
+            return await _turns(channel, bench, run.key)
+    except Gone as error:
+        raise BrokenRun("cluster: the store was lost: member 0 has ended; the run says nothing") from error
+    except ChannelError as error:
+        raise BrokenRun(f"cluster: the store: {error}") from error
+    finally:
+        bench.close()
+        channel.close()
+
+
+async def _turns(channel: Channel, bench: Bench, key: bytes) -> int:
+    """Measure whenever the store says so; the exit code of the run."""
+
+    def listening() -> asyncio.Future[object]:
+        kinds = Turn | Void | Ended | Refused
+        return asyncio.ensure_future(answer_of(channel, kinds, _LONGEST_WAIT_SECONDS, _TURN_BYTES))
+
+    ready, said = Ready(ports=bench.listen()), listening()
+    try:
+        while True:
+            await channel.send(ready)
+            while isinstance(answer := await said, Void):  # that turn has ended by itself
+                said = listening()
+            if isinstance(answer, Refused):
+                raise BrokenRun(f"cluster: {answer.reason}")
+            if isinstance(answer, Ended):
+                return answer.exit_code
+            assert isinstance(answer, Turn)  # noqa: S101 - by the types that were asked for
+            said = listening()
+            ready = await bench.measure(answer, key_of_turn(key, answer), said)
+    finally:
+        said.cancel()
+        await asyncio.gather(said, return_exceptions=True)
+
+
+class Bench:
+    """What a node measures with: a launcher for the rank of each rail, one lock for all."""
+
+    def __init__(
+        self, config: Config, node: NodeByHand, backend: Backend, rails: tuple[Rail, ...], lock: RunLock,
+        deadlines: Deadlines,
+    ) -> None:  # fmt: skip
+        """Nothing is started.
+
+        Args:
+            config: of the node.
+            node: watched while ranks run.
+            backend: of the run.
+            rails: of this node.
+            lock: held over all turns.
+            deadlines: of the ranks of a pair.
+        """
+        self.prober = Prober(version=__version__, backend=backend)
+        self.words = "waits for the others"
+        """What it is at."""
+        self._node, self._backend, self._rails, self._deadlines = node, backend, rails, deadlines
+        self._timed_seconds = float(config.probes.kernel_time)
+        self._launchers = [Launcher(procfs=Path(config.paths.procfs), lock=lock) for _ in rails]
+        self._listening: list[socket.socket] = []
+
+    @classmethod
+    async def of(
+        cls, run: Run, asked: Asked, config: Config, node: NodeByHand, network: Network, lock: RunLock
+    ) -> Bench:  # fmt: skip
+        """That of this node; where the node is not free, it says why.
+
+        Raises:
+            BrokenRun: it has no such backend or rail.
+        """
+        backend = chosen_backend(asked.backend, simulated=node.simulation is not None, gpus=len(node.gpus))
+        rails = rails_of(network, backend, asked.rails, node.gpus, node.topology())
+        bench = cls(config, node, backend, rails, lock, asked.wanted.pair_deadlines[backend])
+        models = {one.name for one in node.gpus} if any(one.gpu for one in rails) else set()
+        bench.prober = msgspec.structs.replace(
+            bench.prober,
+            rails=tuple(one.offer for one in rails),
+            leaf=_leaf(run.variables),
+            model=", ".join(sorted(models))[:256],
+            no_adapter_latency=why_not([one.adapter for one in rails]),
+            busy=(await bench.why_busy(run, asked, config, lock))[:256],
+        )
+        return bench
+
+    async def why_busy(self, run: Run, asked: Asked, config: Config, lock: RunLock) -> str:
+        """Why this node may not be probed now, by its own gate and its lock; empty: it may."""
+        own_job = any(one in run.variables for one in _IN_A_JOB)
+        plan = self._plan(self._rails[0], self._meeting(self._rails[0], None))
+        facts = await self._node.facts(plan, ignore_scheduler=asked.ignore_scheduler or own_job)
+        if skip := decide(config.probes.gate, plan, facts):
+            return f"{skip.reason}: {skip.detail}"
+        try:
+            state_path(config).mkdir(parents=True, exist_ok=True, mode=0o750)
+            if lock.acquire():
+                return ""
+        except OSError as error:
+            return f"start: the probe lock cannot be taken: {error}"
+        return "probe_running: a cycle of another process runs, or a rank of one is still there"
+
+    # --- a turn ---
+
+    def listen(self) -> tuple[int, ...]:
+        """Bind a socket for the next turn, on each rail; the ports."""
+        for rail in self._rails:
+            sock = bound(rail.offer.address, 0)
+            self._listening.append(sock)
+            with suppress(OSError):  # routing decides then, by the address
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, rail.interface.encode())
+        return tuple(one.getsockname()[1] for one in self._listening)
+
+    def close(self) -> None:
+        """Close what listens."""
+        for sock in self._listening:
+            sock.close()
+        self._listening.clear()
+
+    async def measure(self, turn: Turn, key: str, said: asyncio.Future[object]) -> Ready:
+        """Run the ranks of one turn to their end; what came of it, and where the next one can meet.
+
+        Args:
+            turn: with whom, and where.
+            key: of the turn.
+            said: the store's next word; where it comes first, nobody waits for this turn any more.
+        """
+        self.words = f"round {turn.round}: measures with {turn.peer}"
+        plans = [
+            self._plan(rail, self._meeting(rail, turn, place, key))
+            for place, (rail, _) in enumerate(zip(self._rails, turn.ports, strict=False))
+        ]
+        running = asyncio.ensure_future(self._cycles(plans))
+        try:
+            await asyncio.wait((running, said), return_when=asyncio.FIRST_COMPLETED)
+            results = await running if running.done() else []
+            latencies = await self._adapter_latencies(turn) if results and turn.adapter_latency else {}
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            self.close()
+            self.words = "waits for its next turn"
+        return Ready(
+            turn=turn.number,
+            rails=tuple(_report(turn.end, result, latencies.get(place)) for place, result in enumerate(results)),
+            occupied_seconds=max((getattr(one, "occupied_seconds", 0.0) for one in results), default=0.0)
+            if any(plan.devices for plan in plans) else 0.0,
+            gave_way=self._why_no_more(results)[:256],
+            ports=self.listen(),
+        )  # fmt: skip
+
+    def _meeting(self, rail: Rail, turn: Turn | None, place: int = 0, key: str = "") -> Meeting:
+        end = 1 if turn is None else turn.end
+        return Meeting(
+            end=end,
+            address="" if turn is None else turn.addresses[place],
+            port=0 if turn is None else turn.ports[place],
+            descriptor=-1 if end else self._listening[place].fileno(),
+            own_address=rail.offer.address,
+            interface=rail.interface,
+            adapter=rail.adapter,
+            key=key,
+        )
+
+    def _plan(self, rail: Rail, meeting: Meeting) -> CyclePlan:
+        return plan_between(
+            meeting, backend=self._backend, device=rail.gpu, deadlines=self._deadlines,
+            timed_seconds=self._timed_seconds, simulation=self._node.simulation,
+        )  # fmt: skip
+
+    async def _cycles(self, plans: list[CyclePlan]) -> list[CycleResult]:
+        """The cycles of all rails at once; a rail that fails ends no other one."""
+        watch = self._node.watch(plans[0])
+
+        async def look(_: frozenset[int]) -> Halt | None:
+            # The ranks of the other rails are no strangers.
+            return await watch(frozenset(pid for one in self._launchers for pid in one.pids))
+
+        launchers = self._launchers[: len(plans)]
+        running = asyncio.gather(*(one.run(plan, look) for one, plan in zip(launchers, plans, strict=True)))
+        try:
+            return list(await asyncio.shield(running))
+        except asyncio.CancelledError:
+            await asyncio.gather(*(one.cancel("stopping", "the run has ended") for one in launchers))
+            await asyncio.gather(running, return_exceptions=True)
+            raise
+
+    async def _adapter_latencies(self, turn: Turn) -> dict[int, float | None]:
+        """Of each rail with an adapter, on the ports that its ranks have left."""
+        self.close()
+        places = [place for place, rail in enumerate(self._rails[: len(turn.ports)]) if rail.adapter]
+        found = await asyncio.gather(*(
+            adapter_latency(self._rails[place].adapter, turn.addresses[place], turn.ports[place], end=turn.end)
+            for place in places
+        ))  # fmt: skip
+        return dict(zip(places, found, strict=True))
+
+    def _why_no_more(self, results: list[CycleResult]) -> str:
+        for result in results:
+            if isinstance(result, Yielded):
+                return f"{result.reason}: {result.detail}"
+        stuck = [pid for one in self._launchers for pid in one.stuck]
+        return f"stuck: process {stuck[0]} sits in the kernel and was left alone" if stuck else ""
+
+
+def _report(end: int, result: CycleResult, adapter: float | None = None) -> RailReport:
+    """What one end measured: small messages on the clock of who sends them, large ones where they arrive."""
+    if not isinstance(result, Measured):
+        if isinstance(result, Failed):
+            word = result.detail.partition(":")[0]
+            return RailReport(failed=word if word in ("refused", "filtered", "no_route") else result.reason)
+        return RailReport(failed=result.reason)
+    latency = received = None
+    for one in result.outcomes:
+        source, destination = one.step.pairs[0]
+        if one.step.purpose == "latency" and source == end:
+            latency = one.slowest_seconds
+        elif one.step.purpose == "bandwidth" and destination == end:
+            received = one.step.size_bytes / one.slowest_seconds
+    over = result.nccl.transports
+    transport = max(over, key=lambda name: over[name]) if over else ""
+    return RailReport(latency=latency, received=received, transport=transport, adapter_latency=adapter)
+
+
+def _leaf(variables: Mapping[str, str]) -> str:
+    address = variables.get("SLURM_TOPOLOGY_ADDR", "")
+    return word_of(leaf_of_slurm(address, variables.get("SLURM_TOPOLOGY_ADDR_PATTERN", "")))

@@ -1,0 +1,157 @@
+"""What a node brings to a probe: its backend, its rails, and the GPU of each."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from commwatch.cluster.environment import BrokenRun
+from commwatch.cluster.interfaces import leads_nowhere, nccl_choice, read_interfaces
+from commwatch.cluster.messages import MOST_RAILS, Choice, Interface, RailOffer
+from commwatch.jobs.settings.facts import RdmaPort
+from commwatch.jobs.settings.node_network import read_node_network
+from commwatch.node.gpus_now import ProbeGpu
+from commwatch.node.topology import nearest_nics
+from commwatch.node.topology.model import Endpoint, Topology
+from commwatch.probes.plan import Backend
+
+BACKENDS: tuple[Backend, ...] = ("nccl", "gloo", "tcp", "simulated")
+_INFINIBAND_LAYERS = ("InfiniBand", "Ethernet")
+Adapters: TypeAlias = Mapping[str, RdmaPort]
+
+
+class Rail(NamedTuple):
+    """A rail of this node."""
+
+    offer: RailOffer
+    interface: str
+    adapter: str = ""
+    """RDMA device; empty: sockets."""
+    gpu: str = ""
+    """UUID; empty without."""
+
+
+class Network(NamedTuple):
+    """What a node has to reach others."""
+
+    interfaces: tuple[Interface, ...]
+    choice: Choice
+    """Where ranks meet, and what is measured where no rail is named."""
+    adapters: Adapters
+    """RDMA devices with an active port."""
+
+
+def read_network(sysfs: Path, procfs: Path, variables: Mapping[str, str], interface: str) -> Network:
+    """Read it. Blocks, as the firmware of an adapter may.
+
+    Args:
+        sysfs: where it is mounted.
+        procfs: likewise.
+        variables: the environment of the launcher.
+        interface: to use, whatever the environment says; empty: none is given.
+    """
+    interfaces = read_interfaces(procfs)
+    given = {"NCCL_SOCKET_IFNAME": f"={interface}"} if interface else {}
+    ports = read_node_network(sysfs, procfs).rdma_ports or ()
+    adapters = {
+        one.device: one for one in ports if one.active and not one.is_virtual and one.link_layer in _INFINIBAND_LAYERS
+    }
+    return Network(interfaces, nccl_choice(interfaces, {**variables, **given}), adapters)
+
+
+def chosen_backend(asked: str, *, simulated: bool, gpus: int) -> Backend:
+    """The backend of this node.
+
+    Args:
+        asked: by the operator; ``auto`` is nccl where there are GPUs and torch, else tcp.
+        simulated: the node does not exist.
+        gpus: how many it has.
+
+    Raises:
+        BrokenRun: there is no such backend, or not here.
+    """
+    for one in BACKENDS:
+        if one == asked:
+            if simulated != (one == "simulated"):
+                raise BrokenRun(f"cluster: backend {one}: a simulated node has backend simulated, and no other one has")
+            return one
+    if asked != "auto":
+        raise BrokenRun(f"cluster: unknown backend {asked!r}; known: auto, {', '.join(BACKENDS)}")
+    if simulated:
+        return "simulated"
+    return "nccl" if gpus and importlib.util.find_spec("torch") is not None else "tcp"
+
+
+def rails_of(
+    network: Network, backend: Backend, names: Sequence[str], gpus: Sequence[ProbeGpu], topology: Topology
+) -> tuple[Rail, ...]:
+    """The rails of this node, in the order in which they meet those of others.
+
+    Args:
+        network: of this node.
+        backend: of the run.
+        names: interfaces, or RDMA devices for NCCL; empty: with NCCL each RDMA device, else the interface that NCCL
+            would take.
+        gpus: of this node.
+        topology: by which the GPU of a rail is the one nearest to its adapter.
+
+    Raises:
+        BrokenRun: a name is none of this node, or nothing here leads to other nodes.
+    """
+    if backend == "simulated":
+        if not gpus:
+            raise BrokenRun("cluster: the simulated node has no GPU that answers")
+        address = _usable(network.choice).address
+        return tuple(
+            Rail(RailOffer(name=f"gpu{one.index}", address=address), network.choice.interface, gpu=one.uuid)
+            for one in gpus[:MOST_RAILS]
+        )
+    on_gpus = backend == "nccl"
+    adapters: Adapters = network.adapters if on_gpus else {}
+    wanted = tuple(names) or tuple(adapters)[: len(gpus)] or (_usable(network.choice).interface,)
+    found = tuple(_rail(network, adapters, name) for name in wanted[:MOST_RAILS])
+    if not on_gpus:
+        return found
+    if len(found) > len(gpus):
+        raise BrokenRun(f"cluster: {len(found)} rails, {len(gpus)} GPUs; each rail needs one: --rails NAME,...")
+    return tuple(one._replace(gpu=gpu.uuid) for one, gpu in zip(found, _near(found, gpus, topology), strict=True))
+
+
+def _rail(network: Network, adapters: Adapters, name: str) -> Rail:
+    if name in adapters:
+        meeting = _usable(network.choice)
+        rate = (adapters[name].rate_gbit or 0.0) * 1e9 / 8
+        offer = RailOffer(name=name, address=meeting.address, rate=rate, link_layer=adapters[name].link_layer)
+        return Rail(offer, meeting.interface, name)
+    for one in network.interfaces:
+        if one.name == name:
+            return Rail(RailOffer(name=name, address=one.address), name)
+    known = ", ".join((*adapters, *(one.name for one in network.interfaces)))
+    raise BrokenRun(f"cluster: no rail {name[:40]!r} on this node; there are: {known or 'none'}")
+
+
+def _usable(choice: Choice) -> Choice:
+    """What leads to other nodes, or was asked for by name."""
+    if choice.address and (choice.why or not leads_nowhere(choice)):
+        return choice
+    raise BrokenRun("cluster: no interface of this node leads to other nodes: --interface NAME")
+
+
+def _near(rails: Sequence[Rail], gpus: Sequence[ProbeGpu], topology: Topology) -> Iterator[ProbeGpu]:
+    """A GPU of its own for each rail, the nearest one where the topology says so."""
+    near = {one.uuid: _adapters_near(topology, one.pci_bus_id) for one in gpus}
+    free = list(gpus)
+    for rail in rails:
+        best = next((one for one in free if rail.adapter in near[one.uuid]), free[0])
+        free.remove(best)
+        yield best
+
+
+def _adapters_near(topology: Topology, address: str) -> frozenset[str]:
+    node = topology.nodes[0] if topology.nodes else None
+    for place, gpu in enumerate(node.gpus if node is not None else ()):
+        if gpu.address == address and (found := nearest_nics(topology, Endpoint("gpu", 0, place))) is not None:
+            return frozenset(name for nic in found.nics for name in nic.rdma_devices)
+    return frozenset()

@@ -1,0 +1,138 @@
+"""What `cluster check` and `cluster probe` have in common: how a member is started; and the file of groups."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from commwatch.commands.profile_options import positive_duration
+from commwatch.config.settings import Config
+from commwatch.views.terminal import print_json
+
+if TYPE_CHECKING:
+    from commwatch.cluster.environment import Own
+    from commwatch.cluster.member import Progress, Run
+
+FINE, NAMED, TOO_FEW = 0, 1, 3
+Result = TypeVar("Result")
+
+
+def groups_option(parser: argparse.ArgumentParser, words: str) -> None:
+    """Add ``--groups``."""
+    parser.add_argument(
+        "--groups", type=Path, metavar="FILE",
+        help=f"{words}: lines NODE LEAF, or kubectl get nodes -o json with the labels of topograph",
+    )  # fmt: skip
+
+
+def output_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--output``."""
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="draw what each node sends to others into an SVG file"
+    )
+
+
+def check_files(args: argparse.Namespace) -> None:
+    """Say before anything is measured what speaks against the files that are to be written.
+
+    Raises:
+        BadOutput: one of them cannot be written.
+    """
+    from commwatch.diagnosis.output_file import check_output
+
+    for option, endings in (("output", (".svg",)), ("report", (".json",))):
+        if (file := getattr(args, option, None)) is not None:
+            check_output(f"--{option}", file, endings)
+
+
+def member_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which member this is, and where the others are."""
+    parser.add_argument(
+        "--engine",
+        default="auto",
+        metavar="NAME",
+        help="slurm, kubernetes, torchrun, mpirun or members (default: auto)",
+    )
+    parser.add_argument("--members", metavar="HOST,...|FILE", help="all members by hand, the first one hosts the store")
+    parser.add_argument("--rank", type=int, metavar="N", help="which member this is")
+    parser.add_argument("--size", type=int, metavar="N", help="how many members there are")
+    parser.add_argument("--host", metavar="HOST", help="where member 0 is (default: what the launcher says)")
+    parser.add_argument("--port", type=int, metavar="PORT", help="where the job meets (default: MASTER_PORT, 29500)")
+    parser.add_argument(
+        "--interface", metavar="NAME", help="the interface that the job will use (default: NCCL's choice)"
+    )
+    parser.add_argument("--key-file", type=Path, metavar="FILE", help="the run key, instead of COMMWATCH_CLUSTER_KEY")
+    parser.add_argument(
+        "--join-window", type=positive_duration, default=60.0, metavar="TIME",
+        help="how long members are waited for (default 1m)",
+    )  # fmt: skip
+
+
+def take_part(
+    args: argparse.Namespace, config: Config, work: Callable[[Run, Progress], Coroutine[Any, Any, Result]]
+) -> tuple[int, Result | None]:
+    """Be a member; TERM and INT end it at once.
+
+    Returns:
+        Its rank, and what its work gave; None where the store was not reached, and that is printed as JSON.
+
+    Raises:
+        BrokenRun: the run cannot begin, or has broken; a member that did not get to the store says why.
+    """
+    from commwatch.cluster.environment import BrokenRun, place, run_key
+    from commwatch.cluster.member import Progress, Run, Unreached, until_term
+    from commwatch.cluster.store import Deadlines
+
+    here = place(os.environ, _own(args))
+    if args.key_file is None:
+        key = run_key(os.environ, None)
+    else:
+        try:
+            key = run_key(os.environ, args.key_file.read_bytes()[:4096])
+        except OSError as error:
+            raise BrokenRun(f"cluster: {args.key_file}: {error.strerror}") from error
+    started = Run(
+        here, key, dict(os.environ), Path(config.paths.sysfs), Path(config.paths.procfs), args.interface or "",
+        Deadlines(join=args.join_window),
+    )  # fmt: skip
+
+    def say(text: str) -> None:
+        # A launcher shows what all members print.
+        if here.rank == 0 or here.engine == "members":
+            print(text, file=sys.stderr, flush=True)
+
+    async def whole() -> Result:
+        return await until_term(asyncio.ensure_future(work(started, Progress(say))))
+
+    try:
+        return here.rank, asyncio.run(whole())
+    except Unreached as error:
+        if not args.json:
+            raise
+        print_json({"outcome": "unreached", "rank": here.rank, "failures": [error.failure]})
+        return here.rank, None
+
+
+def _own(args: argparse.Namespace) -> Own:
+    from commwatch.cluster.environment import Own
+    from commwatch.cluster.interfaces import read_interfaces
+    from commwatch.cluster.run_file import read_members
+
+    members = () if args.members is None else tuple(read_members(args.members))
+    name = socket.gethostname()
+    addresses = [one.address for one in read_interfaces(Path("/proc"))]
+    return Own(
+        names=tuple(dict.fromkeys((name, name.partition(".")[0], socket.getfqdn(), *addresses))),
+        engine=args.engine, members=members, rank=args.rank, size=args.size, host=args.host, port=args.port,
+    )  # fmt: skip
+
+
+def name_list(names: list[str]) -> str:
+    """The first ones, and how many more there are."""
+    return f"{', '.join(names[:8])}{f' and {len(names) - 8} more' * (len(names) > 8)}"

@@ -1,0 +1,170 @@
+"""commwatch cluster probe: what each node sends to others, and which part of the network is slow."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from commwatch.commands.cluster_locate import document_of, draw, lines_of
+from commwatch.commands.cluster_members import (
+    NAMED,
+    check_files,
+    groups_option,
+    member_options,
+    name_list,
+    output_option,
+    take_part,
+)
+from commwatch.commands.probe import ignore_scheduler_option
+from commwatch.config.settings import Config
+from commwatch.lines import printable
+from commwatch.units import format_seconds, parse_rate
+from commwatch.views.terminal import json_option, print_json
+
+if TYPE_CHECKING:
+    from commwatch.cluster.member import Progress, Run
+    from commwatch.cluster.probe_store import ProbeResult
+
+_NO_PART = {
+    "busy": "did not measure, as the node was not free",
+    "absent": "did not come",
+    "lost": "came, and left or did not answer in time; its measurements do not count",
+    "gave way": "gave way during the run",
+}
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "probe",
+        parents=parents,
+        allow_abbrev=False,
+        help="bandwidth and latency of pairs of nodes, each way; names the slow NIC, node, leaf or uplink",
+        description="Measures pairs of nodes in three rounds, each rail and each direction by itself, and names the "
+        "part that is slow. Wants an allocation of its own: start one member a node, with the same run key in "
+        "COMMWATCH_CLUSTER_KEY; a node that is not free stays out. Member 0 prints what is found. Exit code 0: no part "
+        "is at fault; 1: something is named, or a pair is left open; 3: fewer than two nodes were measured; 5: the run "
+        "is broken.",
+        epilog="example: export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --exclusive --ntasks-per-node=1 "
+        "commwatch cluster probe --report run.json",
+    )
+    member_options(parser)
+    parser.add_argument(
+        "--backend", default="auto", metavar="NAME",
+        help="nccl, gloo, tcp or simulated (default: nccl where there are GPUs and torch, else tcp)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rails", default="", metavar="NAME,...",
+        help="RDMA devices (nccl) or interfaces, in the same order on all nodes (default: with nccl each RDMA device, "
+        "else the interface of --interface)",
+    )  # fmt: skip
+    parser.add_argument("--rounds", type=int, choices=(1, 2, 3), default=3, help="how many (default 3)")
+    groups_option(parser, "leaf of each node, in place of what Slurm says")
+    parser.add_argument("--expected", type=_rate, metavar="RATE", help="what a rail should carry one way, as 48GB/s")
+    parser.add_argument(
+        "--intra-node", type=_rate, metavar="RATE", help="what the GPUs of a node exchange, for comparison"
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="save the run, for cluster locate (member 0)")
+    output_option(parser)
+    ignore_scheduler_option(parser)
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def _rate(text: str) -> float:
+    try:
+        return parse_rate(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Take part, and as member 0 print what was found.
+
+    Raises:
+        BrokenRun: the run cannot begin, or has broken; a member that did not get to the store says why.
+        RunUnreadable: the groups cannot be used.
+        BadOutput: a file cannot be written.
+    """
+    from commwatch.cluster.probe_store import Wanted
+    from commwatch.cluster.probing import Asked, probe
+    from commwatch.cluster.run_file import encode_run, read_groups
+    from commwatch.diagnosis.output_file import new_file
+    from commwatch.service.log import configure_logging
+
+    check_files(args)
+    configure_logging(config.log)
+    asked = Asked(
+        args.backend,
+        tuple(filter(None, args.rails.split(","))),
+        args.ignore_scheduler,
+        Wanted(
+            rounds=args.rounds,
+            leaves={} if args.groups is None else read_groups(args.groups),
+            expected=args.expected,
+            inside=args.intra_node,
+        ),
+    )
+
+    async def work(started: Run, progress: Progress) -> ProbeResult | int:
+        return await probe(started, asked, config, progress)
+
+    _, result = take_part(args, config, work)
+    if result is None:
+        return NAMED
+    if isinstance(result, int):
+        return result
+    if args.report is not None:
+        with new_file("--report", args.report, 0o666) as stream:
+            stream.write(encode_run(result.run))
+    if args.json:
+        kept = ("backend", "members", "seconds", "occupied_seconds", "no_adapter_latency", "strangers")
+        print_json({**document_of(result.verdict), **{name: getattr(result, name) for name in kept}})
+    else:
+        for line in probe_lines(result):
+            print(printable(line))
+    if args.output is not None:
+        draw(args.output, result.run, result.verdict)
+    return result.exit_code
+
+
+def probe_lines(result: ProbeResult) -> Iterator[str]:
+    """The run as text."""
+    probed = sum(one.state == "probed" for one in result.members)
+    occupied = f", a GPU occupied for {result.occupied_seconds:.1f} s at most" if result.occupied_seconds else ""
+    yield f"{probed} of {len(result.members)} nodes probed over {result.backend}, {result.seconds:.1f} s{occupied}"
+    yield from lines_of(result.run, result.verdict)
+    yield f"latency of the adapters (ib_write_lat): {_adapter_latency(result)}"
+    for state, words in _NO_PART.items():
+        if here := [one for one in result.members if one.state == state]:
+            why = "".join(f"; {one.name}: {one.detail}" for one in here[:8] if one.detail)
+            yield f"{state}: {name_list([one.name for one in here])}: {words}{why}"
+    for one in result.strangers:
+        yield f"turned away: {one}"
+
+
+def _adapter_latency(result: ProbeResult) -> str:
+    """What the adapters alone take, held against the mark of InfiniBand HDR where they are that."""
+    from commwatch.diagnosis.marks.table import INFINIBAND_HDR
+
+    members = result.run.members
+    measured = [(one, one.adapter_latency) for one in result.run.measured if one.adapter_latency is not None]
+    if not measured:
+        return f"not measured: {result.no_adapter_latency}"
+    seconds = [value for _, value in measured]
+    words = f"{format_seconds(median(seconds))} usual, {format_seconds(max(seconds))} at most"
+    hdr = [
+        (f"{members[one.first].name} with {members[one.second].name} on rail {one.rail}", value)
+        for one, value in measured
+        if one.rail in result.hdr_rails
+    ]
+    if not hdr:
+        return words
+    slow = [where for where, value in hdr if value > INFINIBAND_HDR.figure]
+    mark = f"InfiniBand HDR should take at most {format_seconds(INFINIBAND_HDR.figure)}"
+    return f"{words}; {mark}: {f'missed by {name_list(slow)}' if slow else 'reached'}"

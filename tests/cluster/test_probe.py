@@ -1,0 +1,276 @@
+"""A probe with its ranks: among nodes in namespaces, and as commands that are ended while they measure."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commwatch.__main__ import main
+from commwatch.cluster.environment import BrokenRun
+from commwatch.cluster.messages import Choice, Interface, RailOffer, RailReport
+from commwatch.cluster.probe_store import Wanted
+from commwatch.cluster.probing import Asked, _report
+from commwatch.cluster.rails import Network, chosen_backend, rails_of
+from commwatch.commands.cluster_probe import probe_lines
+from commwatch.jobs.settings.facts import RdmaPort
+from commwatch.node.gpus_now import ProbeGpu
+from commwatch.node.topology.model import Topology
+from commwatch.probes.cycle.environment import rank_environment
+from commwatch.probes.cycle.lock import ProbeLock
+from commwatch.probes.plan import Deadlines, Measured, Meeting, NcclNotes, StepOutcome
+from commwatch.probes.workload import plan_between
+from support.daemon import environment
+from support.namespaces import Nodes
+from support.passes import in_one_pass
+from support.probed_nodes import probed
+from support.waiting import until
+
+COUNT = 4
+ITS_JOB = (
+    *("--parameters", "1.5B", "--strategy", "zero3", "--nodes", "2", "--gpus-per-node", "2", "--gpu", "A10"),
+    *("--micro-batches", "2", "--step-time", "1.03s", "--intra-node", "20GB/s"),
+)
+KEY = b"the key of this run"
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Four nodes that send at 1 Gbit/s."""
+    with Nodes(COUNT, tmp_path_factory.mktemp("nodes")).made() as made:
+        for node in range(COUNT):
+            made.shape(node, "1gbit")
+        yield made
+
+
+@pytest.mark.namespaces
+def test_a_slow_transmitter_is_named_with_its_direction(nodes: Nodes) -> None:
+    """Half the rate on what node3 sends; what it receives is as fast as elsewhere."""
+    nodes.shape(3, "500mbit")
+    try:
+        result = probed(nodes)
+    finally:
+        nodes.shape(3, "1gbit")
+
+    (named,) = result.verdict.named
+    assert (named.kind, named.fault, named.elements, named.direction) == ("nic", "bandwidth", ("node3",), "out")
+    assert named.ratio == pytest.approx(0.5, abs=0.1)
+    assert [one.state for one in result.members] == ["probed"] * COUNT
+    assert result.exit_code == 1
+    assert any(line.startswith("NIC of node3 on rail 0 is slow, sending: ") for line in probe_lines(result))
+    assert all(one.latency is not None for one in result.run.measured)
+
+
+@pytest.mark.namespaces
+def test_two_nodes_that_are_slower_than_a_node_inside_have_their_network_for_a_bottleneck(
+    nodes: Nodes, capsys: Output
+) -> None:
+    """DeepSpeed issue 5770 at a tenth: 0.928 and 0.874 Gbit/s; with ten times what was measured, one node wins."""
+    nodes.shape(0, "928mbit")
+    nodes.shape(1, "874mbit")
+    try:
+        result = probed(nodes, Asked(backend="tcp", wanted=Wanted(rounds=2, inside=2e9)), size=2)
+    finally:
+        nodes.shape(0, "1gbit")
+        nodes.shape(1, "1gbit")
+
+    lines = list(probe_lines(result))
+    assert result.exit_code == 0
+    assert lines[2].startswith("no part is slow, the network is the bottleneck: a node sends ")
+    assert "--network 0." in lines[3]
+    whole = result.verdict.whole
+    assert whole is not None
+    network = [f"{80e-9 * rate:.3g}Gbit/s" for rate in (whole.low, whole.high)]
+    assert main(["estimate", *ITS_JOB, "--network", *network, "--path.state", str(nodes.folder / "none")]) == 0
+    assert "slower than one node" in " ".join(capsys.readouterr().out.split())
+    first = result.run.measured[0]
+    assert first.forward == pytest.approx(0.928e9 / 8, rel=0.1)
+    assert first.backward == pytest.approx(0.874e9 / 8, rel=0.1)
+
+
+# --- as commands ---
+
+
+def started(tmp_path: Path, rank: int, *arguments: str, preset: str = "") -> subprocess.Popen[str]:
+    """One of two members on the loopback."""
+    simulated = ["--simulate", preset] if preset else []
+    return subprocess.Popen(
+        [sys.executable, "-m", "commwatch", "cluster", "probe", "--members", "localhost,b", "--rank", str(rank),
+         "--host", "127.0.0.1", "--interface", "lo", "--path.state", str(tmp_path / f"state{rank}"),
+         "--port", str(29600 + os.getpid() % 4000), *simulated, *arguments],
+        env={**environment(), "COMMWATCH_CLUSTER_KEY": KEY.decode(), "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def ranks_of(tmp_path: Path) -> list[int]:
+    """Rank processes of the members, and their guards, by the folder that each has for its home."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"HOME={tmp_path}/commwatch-probe-" in path.read_text(errors="replace"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_two_simulated_nodes_are_measured_and_saved_and_the_run_can_be_judged_again(
+    tmp_path: Path, capsys: Output
+) -> None:
+    """All by the command; nothing is left behind."""
+    file = tmp_path / "run.json"
+    members = [
+        started(tmp_path, rank, "--json", "--rounds", "1", "--report", str(file), preset="h200x1") for rank in (0, 1)
+    ]
+    (printed, said), (nothing, _) = [one.communicate(timeout=120) for one in members]
+
+    assert [one.returncode for one in members] == [0, 0], said
+    answer = json.loads(printed)
+    assert (answer["schema"], answer["backend"], answer["named"]) == ("commwatch-cluster-verdict/1", "simulated", [])
+    assert [one["state"] for one in answer["members"]] == ["probed", "probed"]
+    assert answer["occupied_seconds"] > 0
+    assert nothing == ""
+    assert main(["cluster", "locate", str(file)]) == 0
+    assert "NVIDIA H200" in capsys.readouterr().out
+    assert ranks_of(tmp_path) == []
+    assert not list(tmp_path.glob("commwatch-probe-*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: Path, number: signal.Signals) -> None:
+    """Asked to or not; the other one has too few nodes then."""
+    members = [started(tmp_path, rank) for rank in (0, 1)]
+    try:
+        until(lambda: len(ranks_of(tmp_path)) >= 4)
+        members[1].send_signal(number)
+        _, said = members[1].communicate(timeout=60)
+        printed, _ = members[0].communicate(timeout=60)
+    finally:
+        for one in members:
+            one.kill()
+            one.wait()
+    assert members[0].returncode == 3
+    assert "lost: b: came, and left" in printed
+    until(lambda: ranks_of(tmp_path) == [])
+    if number == signal.SIGTERM:
+        assert (members[1].returncode, said.splitlines()[-1]) == (5, "commwatch: cluster: ended by SIGTERM")
+
+
+def test_a_node_whose_probe_lock_is_taken_stays_out(tmp_path: Path) -> None:
+    """By the daemon, say; the run has too few nodes then."""
+    folder = tmp_path / "state1"
+    folder.mkdir()
+    lock = ProbeLock(folder / "probe.lock")
+    assert lock.acquire()
+    members = [started(tmp_path, rank) for rank in (0, 1)]
+    (printed, _), _ = [one.communicate(timeout=120) for one in members]
+    lock.release()
+
+    assert [one.returncode for one in members] == [3, 3]
+    assert "busy: b: did not measure, as the node was not free; b: probe_running: " in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--backend", "mpi"], "unknown backend 'mpi'; known: auto, nccl, gloo, tcp, simulated"),
+        (["--backend", "simulated"], "a simulated node has backend simulated"),
+        (["--rails", "eth77", "--backend", "tcp"], "no rail 'eth77' on this node; there are: "),
+        (["--interface", "nix0"], "no interface 'nix0'"),
+        (["--groups", "/nowhere/leaves"], "/nowhere/leaves: No such file"),
+    ],
+)
+def test_what_cannot_begin_is_one_line(
+    arguments: list[str], words: str, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the exit code of a broken run."""
+    monkeypatch.setenv("COMMWATCH_CLUSTER_KEY", KEY.decode())
+
+    assert main(["cluster", "probe", "--members", "a,b", "--rank", "0", *arguments]) == 5
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert words in said.err
+
+
+# --- rails ---
+
+LIMITS = Deadlines(start=1.0, rendezvous=1.0, setup=1.0, measure=1.0)
+ETH0 = Interface(name="eth0", address="10.0.0.1", prefix=24)
+GPUS = [ProbeGpu(index, f"GPU-{index}", f"0000:{index}1:00.0", "H100") for index in range(2)]
+ADAPTERS = {f"mlx5_{number}": RdmaPort(f"mlx5_{number}", 1, True, "InfiniBand", 400.0) for number in range(4)}
+NETWORK = Network((ETH0,), Choice(interface="eth0", address="10.0.0.1"), ADAPTERS)
+
+
+def test_with_nccl_each_adapter_is_a_rail_with_a_gpu_of_its_own() -> None:
+    """As many as there are GPUs; the ranks meet at the interface that NCCL would take."""
+    rails = rails_of(NETWORK, "nccl", (), GPUS, Topology(()))
+
+    assert [(one.adapter, one.interface, one.gpu) for one in rails] == [
+        ("mlx5_0", "eth0", "GPU-0"), ("mlx5_1", "eth0", "GPU-1"),
+    ]  # fmt: skip
+    assert rails[0].offer == RailOffer(name="mlx5_0", address="10.0.0.1", rate=50e9, link_layer="InfiniBand")
+
+
+def result_of(end: int, transports: dict[str, int]) -> Measured:
+    """A cycle of one end: 10 µs on the source's clock, 1 s for the bytes that arrive."""
+    meeting = Meeting(end=1 if end else 0, address="10.0.0.1", port=1, own_address="10.0.0.1", interface="eth0", key="")
+    plan = plan_between(meeting, backend="nccl", device="GPU-0", deadlines=LIMITS, timed_seconds=0.1)
+    seconds = {"latency": 1e-5, "bandwidth": 1.0}
+    return Measured(
+        finished_at=0.0, occupied_seconds=1.0, setup_seconds=1.0, nccl=NcclNotes(transports=transports),
+        outcomes=tuple(
+            StepOutcome(step=step, seconds=(seconds[step.purpose] if end in step.clocks else None,))
+            for step in plan.steps
+        ),
+    )  # fmt: skip
+
+
+@in_one_pass("end", [0, 1])
+def test_an_end_reports_its_clock_what_arrived_and_the_transport_of_its_rail(end: int) -> None:
+    """The one that most channels take, as NCCL's own log names it."""
+    report = _report(end, result_of(end, {"NET/Socket": 3, "SHM": 1}))
+
+    assert report == RailReport(latency=1e-5, received=16 * 2**20, transport="NET/Socket")
+
+
+def test_ranks_of_a_rail_are_pinned_to_it() -> None:
+    """To its adapter, and to the interface on which they meet; nothing goes by another one."""
+    meeting = Meeting(end=1, address="a", port=1, own_address="a", interface="eth0", adapter="mlx5_3", key="")
+    plan = plan_between(meeting, backend="nccl", device="GPU-3", deadlines=LIMITS, timed_seconds=0.1)
+
+    environment = rank_environment(plan, 0, Path("/nowhere"), {})
+
+    wanted = {
+        "NCCL_IB_HCA": "=mlx5_3", "NCCL_SOCKET_IFNAME": "=eth0", "NCCL_CROSS_NIC": "0", "NCCL_PXN_DISABLE": "1",
+        "CUDA_VISIBLE_DEVICES": "GPU-3",
+    }  # fmt: skip
+    assert wanted.items() <= environment.items()
+    assert "NCCL_HOSTID" not in environment
+    gloo = plan_between(meeting, backend="gloo", device="", deadlines=LIMITS, timed_seconds=0.1)
+    assert rank_environment(gloo, 0, Path("/nowhere"), {})["GLOO_SOCKET_IFNAME"] == "eth0"
+
+
+def test_without_gpus_the_interface_is_the_rail() -> None:
+    """Adapters carry no sockets."""
+    assert [one.offer.name for one in rails_of(NETWORK, "tcp", (), [], Topology(()))] == ["eth0"]
+    with pytest.raises(BrokenRun, match="no rail 'mlx5_0'"):
+        rails_of(NETWORK, "tcp", ("mlx5_0",), [], Topology(()))
+
+
+@in_one_pass(
+    "asked, simulated, gpus, backend",
+    [("auto", False, 0, "tcp"), ("auto", True, 8, "simulated"), ("gloo", False, 8, "gloo"), ("tcp", False, 8, "tcp")],
+)
+def test_backend_is_what_was_asked_or_what_the_node_can(asked: str, simulated: bool, gpus: int, backend: str) -> None:
+    """NCCL wants GPUs and torch."""
+    assert chosen_backend(asked, simulated=simulated, gpus=gpus) == backend
