@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.node.boards import gpus_on_boards
 from commwatch.node.inventory import Inventory, Kind
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.observation import Observation, SeenGpu, SeenPort, observe_blocks
@@ -359,6 +360,54 @@ def test_blocks_are_gathered_into_an_observation() -> None:
     assert observe_blocks([], {"identity"}) == Observation(gpus=())
 
 
+def test_adapters_are_counted_by_card_behind_the_root_port_of_a_gpu() -> None:
+    """A card with two ports is one; an adapter elsewhere is nobody's; a GPU whose way was not read has no number."""
+    parents = {
+        "0000:16:01.0": ("root_port", "pci0000:16"),
+        "0000:17:00.0": ("switch_port", "0000:16:01.0"),
+        "0000:18:00.0": ("switch_port", "0000:17:00.0"),
+        "0000:19:00.0": ("gpu", "0000:18:00.0"),
+        "0000:18:01.0": ("switch_port", "0000:17:00.0"),
+        "0000:1a:00.0": ("nic", "0000:18:01.0"),
+        "0000:1a:00.1": ("nic", "0000:18:01.0"),
+        "0000:20:01.0": ("root_port", "pci0000:20"),
+        "0000:21:00.0": ("nic", "0000:20:01.0"),
+        "0000:30:01.0": ("root_port", "pci0000:30"),
+        "0000:31:00.0": ("gpu", "0000:30:01.0"),
+    }
+    readings: dict[tuple[str, tuple[str, ...]], Value] = {
+        ("commwatch_pcie_device_info", (address, role, parent, "0", "", "")): 1
+        for address, (role, parent) in parents.items()
+    }
+    for index, address in enumerate(("0000:19:00.0", "0000:31:00.0", "0000:41:00.0")):
+        readings["commwatch_gpu_info", (str(index), address, f"GPU-{index}", "", "H100", "hopper")] = 1
+
+    seen = observe_blocks([Block(Layout(readings), tuple(readings.values()), 0.0)], {"identity"})
+
+    assert [one.adapters for one in seen.gpus or ()] == [1, 0, None]
+
+
+@pytest.mark.parametrize(
+    ("switches", "names", "is_virtual", "gpus"),
+    [
+        (4, {"NVIDIA H200"}, True, 8),
+        (4, {"NVIDIA B200"}, False, 8),
+        (0, {"NVIDIA B200"}, False, 8),
+        (0, {"NVIDIA B200"}, True, None),
+        (0, {"NVIDIA B200"}, None, None),
+        (0, {"NVIDIA H200"}, False, None),
+        (0, {"NVIDIA B200", "NVIDIA L4"}, False, None),
+        (0, set(), False, None),
+        (3, {"NVIDIA B200"}, False, None),
+    ],
+)
+def test_a_board_says_how_many_gpus_it_holds(
+    switches: int, names: set[str], is_virtual: bool | None, gpus: int | None
+) -> None:
+    """By its NVSwitches; by the name of its GPUs only where no virtual machine has some of them."""
+    assert gpus_on_boards(switches, names, is_virtual) == gpus
+
+
 def uneven(subject: Inventory) -> dict[tuple[str, ...], Value]:
     """What parts have less than their equals, by the labels of the series; only what is not 0."""
     block = subject.block(0.0)
@@ -398,6 +447,31 @@ def test_gpus_that_a_board_may_well_make_uneven_are_no_odd_ones(gpus: list[int |
     subject.observe(node(*(replace(gpu(number), pcie_lanes=lanes) for number, lanes in enumerate(gpus))), 0)
 
     assert uneven(subject) == {}
+
+
+@pytest.mark.parametrize(
+    ("adapters", "odd"),
+    [
+        pytest.param([1, 1, 1, 0], ["3"], id="one lacks"),
+        pytest.param([2, 2, 1, 2], ["2"], id="one of two lacks"),
+        pytest.param([1, 1, 0, 0], [], id="one for two GPUs"),
+        pytest.param([1, 1, 1, 2], [], id="one more, for storage"),
+        pytest.param([1, 1, 1, None], [], id="not read"),
+    ],
+)
+def test_a_gpu_with_fewer_adapters_behind_its_switch_than_its_equals(
+    adapters: list[int | None], odd: list[str]
+) -> None:
+    """From the first look; an adapter that was learned and goes has a finding of its own."""
+    subject = inventory()
+    seen = node(*(replace(gpu(number), adapters=count) for number, count in enumerate(adapters)))
+    subject.observe(seen, 0)
+    assert [labels[0] for labels in uneven(subject)] == odd
+
+    whole = inventory()
+    watch(whole, node(*(replace(gpu(number), adapters=2) for number in range(4))), 0, 600)
+    whole.observe(seen, 660)
+    assert uneven(whole) == {}
 
 
 def test_a_gpu_of_another_model_has_no_equals() -> None:

@@ -99,11 +99,11 @@ def test_what_is_learned_and_goes_is_named_by_its_own_finding(tmp_path: Path, mo
         ("h100x8ndr", {}, 0, {"node/gpu": 1}),
         ("h100x8", {"gpu": 7}, 0, {}),  # the configuration overrules the board
         ("h100x8", {}, 1, {}),  # a virtual machine has it
-        ("b200x8", {}, 0, {}),  # its switches do not show on the bus
+        ("b200x8", {}, 0, {"node/gpu": 1}),  # its switches do not show on the bus, the name of its GPUs says it
         ("a100x4", {}, 0, {}),
     ],
 )
-def test_switches_on_the_bus_say_how_many_gpus_there_must_be(
+def test_boards_say_how_many_gpus_there_must_be(
     preset: str,
     expected: dict[str, int],
     handed_on: int,

@@ -19,8 +19,7 @@ DOWN = "{fault: nvlink_down, gpu: 1, link: 2, at: 0s}"
 NARROW = "{fault: pcie_width, gpu: 1, lanes: 8, at: 0s}"
 PORT = "{fault: rdma_port_down, device: mlx5_3, at: 0s}"
 WITH_SWITCHES = ("h100x8", "h100x8ndr", "b200x8")
-ON_BOARDS = ("h100x8", "h100x8ndr")
-"""Their switches show on the bus."""
+ON_BOARDS = WITH_SWITCHES
 WITH_FOUR_GPUS = (*WITH_SWITCHES, "a100x4", "rtx3090x4")
 FIRST_DAYS = [
     *((preset, "[]", set()) for preset in PRESETS),

@@ -27,7 +27,12 @@ KINDS: tuple[Kind, ...] = ("gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_
 Origin: TypeAlias = Literal["configured", "accepted", "board", "learned"]
 """Where an expectation comes from, the strongest first."""
 
-_ASPECTS: Mapping[str, str] = {"nvlinks": "NVLinks", "lanes": "PCIe lanes", "generation": "PCIe generations"}
+_ASPECTS: Mapping[str, str] = {
+    "nvlinks": "NVLinks",
+    "lanes": "PCIe lanes",
+    "generation": "PCIe generations",
+    "adapters": "network adapters behind its PCIe switch",
+}
 """What GPUs of one model have alike on one node."""
 _ODD_GPUS = 0.25
 """Share of the GPUs that may have less before it is taken for the board's own way."""
@@ -141,6 +146,7 @@ class Inventory:
             for aspect, now, learned in (
                 ("lanes", gpu.pcie_lanes, record.pcie_lanes),
                 ("generation", gpu.pcie_generation, record.pcie_generation),
+                ("adapters", gpu.adapters, record.adapters),
             ):
                 if now is not None:
                     has[aspect][uuid, aspect] = gpu.name, max(now, int(learned.expected or 0))
@@ -355,7 +361,7 @@ class Inventory:
         for uuid, record in records.items():
             if uuid not in self._here:
                 record.is_replaced = record.is_replaced or record.pci_bus_id in slots
-                for quantity in (record.presence, record.pcie_lanes, record.pcie_generation, *record.links.values()):
+                for quantity in record.quantities():
                     quantity.see(None, elapsed, self._learn_after)
 
     def _links_up(self, gpu: SeenGpu) -> int | None:
@@ -432,6 +438,8 @@ def _observe_gpu(gpu: SeenGpu, record: GpuRecord, elapsed: float, learn_after: f
         learned.append(f"{gpu.pcie_lanes} PCIe lanes are expected")
     if gpu.pcie_generation is not None and record.pcie_generation.see(gpu.pcie_generation, elapsed, learn_after):
         learned.append(f"PCIe generation {gpu.pcie_generation} is expected")
+    if gpu.adapters is not None:
+        record.adapters.see(gpu.adapters, elapsed, learn_after)
     return [f"{_describe(gpu.uuid, record)}: {text}" for text in learned]
 
 
@@ -449,6 +457,7 @@ def _accept_gpu(gpu: SeenGpu, record: GpuRecord, given_up: list[str]) -> None:
     for what, quantity, value in (
         ("PCIe lanes", record.pcie_lanes, gpu.pcie_lanes),
         ("PCIe generation", record.pcie_generation, gpu.pcie_generation),
+        ("network adapters", record.adapters, gpu.adapters),
     ):
         if value is not None:
             if quantity.expected is not None and value < quantity.expected:

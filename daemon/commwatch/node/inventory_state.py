@@ -57,6 +57,12 @@ class GpuRecord(msgspec.Struct):
     """NVLinks by number; the value is the nominal rate in bytes per second, 0 where it was never read."""
     pcie_lanes: Learned = msgspec.field(default_factory=Learned)
     pcie_generation: Learned = msgspec.field(default_factory=Learned)
+    adapters: Learned = msgspec.field(default_factory=Learned)
+    """Network adapters behind the same PCIe switch."""
+
+    def quantities(self) -> tuple[Learned, ...]:
+        """All that is learned of it."""
+        return (self.presence, self.pcie_lanes, self.pcie_generation, self.adapters, *self.links.values())
 
     def expected_links(self) -> dict[int, float]:
         """The links that are expected, with their nominal rates."""

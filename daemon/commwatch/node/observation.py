@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from commwatch.node.boards import GPUS_BY_SWITCHES
+from commwatch.node.boards import gpus_on_boards
 from commwatch.node.capacity import nominal_nvlink_rate
 from commwatch_exporters.snapshot import Block
 from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE
@@ -32,6 +32,8 @@ class SeenGpu:
     """Highest of GPU and slot together, not the one of this moment."""
     serial: str = ""
     architecture: str = ""
+    adapters: int | None = None
+    """Network adapters behind the same PCIe switch; None where the way to the GPU was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Observation:
         return replace(self, gpus=tuple(gpu for gpu in self.gpus if gpu.pci_bus_id not in pci_bus_ids))
 
 
-def observe_blocks(blocks: Collection[Block], answered: Collection[str]) -> Observation:
+def observe_blocks(blocks: Collection[Block], answered: Collection[str], is_virtual: bool | None = None) -> Observation:
     """Gather what the present blocks say.
 
     Args:
@@ -73,17 +75,35 @@ def observe_blocks(blocks: Collection[Block], answered: Collection[str]) -> Obse
             others do no harm.
         answered: names of the collectors whose last run gave a batch, even an empty one. Without ``identity`` nothing
             is known of GPUs, without ``network`` nothing of interfaces, and without ``rdma`` nothing of RDMA ports.
+        is_virtual: whether the node is a virtual machine; None where that is not known.
     """
+    gpus = _gpus(blocks) if "identity" in answered else None
     return Observation(
-        gpus=_gpus(blocks) if "identity" in answered else None,
+        gpus=gpus,
         ports=_ports(blocks) if "network" in answered else None,
         rdma_ports=_rdma_ports(blocks) if "rdma" in answered else None,
-        gpus_on_boards=GPUS_BY_SWITCHES.get(_switches(blocks)),
+        gpus_on_boards=gpus_on_boards(_switches(blocks), {gpu.name for gpu in gpus or ()}, is_virtual),
     )
 
 
 def _switches(blocks: Iterable[Block]) -> int:
     return sum(labels[1] == "nvswitch" for labels, _ in _samples(blocks, "commwatch_pcie_device_info"))
+
+
+def _adapters(blocks: Collection[Block]) -> dict[str, int]:
+    """Network adapters behind the root port of each PCIe device, by its address."""
+    devices = {labels[0]: labels for labels, _ in _samples(blocks, "commwatch_pcie_device_info")}
+
+    def root_port(address: str) -> str:
+        while (parent := devices[address][2]) in devices:
+            address = parent
+        return address
+
+    roots = {address: root_port(address) for address in devices}
+    # An adapter has a function for each of its ports.
+    cards = {(roots[address], address.rpartition(".")[0]) for address, labels in devices.items() if labels[1] == "nic"}
+    behind = Counter(root for root, _ in cards)
+    return {address: behind[root] for address, root in roots.items()}
 
 
 def _samples(blocks: Iterable[Block], metric: str) -> Iterator[tuple[tuple[str, ...], int | float]]:
@@ -97,6 +117,7 @@ def _samples(blocks: Iterable[Block], metric: str) -> Iterator[tuple[tuple[str, 
 
 def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
     up, down = _links(blocks)
+    adapters = _adapters(blocks)
     lanes = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_width_lanes")}
     generations = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_generation_max")}
     return tuple(
@@ -111,6 +132,7 @@ def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
             pcie_generation=generations.get(pci_bus_id),
             serial=serial,
             architecture=architecture,
+            adapters=adapters.get(pci_bus_id),
         )
         for (gpu, pci_bus_id, uuid, serial, name, architecture), _ in _samples(blocks, "commwatch_gpu_info")
     )

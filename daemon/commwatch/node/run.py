@@ -9,6 +9,9 @@ from typing import Protocol
 from commwatch.readings import LOST_REASONS, Absence, HardwareEvent, LogErrors, SourceUnavailable
 from commwatch_exporters.snapshot import Block
 
+TAKE_SECONDS = 5.0
+"""What a worker reads by itself is taken so often while nobody asks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Collected:
@@ -42,8 +45,14 @@ class AskedReader(Protocol):
     def pids(self) -> list[int]:
         """Processes of it that are there, stuck ones included."""
 
-    async def collect(self, collector: str) -> Collected:
-        """Run one collector once.
+    def take(self, collector: str, every: float) -> list[Collected]:
+        """What was read unasked since the last time, each so many seconds, the oldest first."""
+
+    def listen(self, on_samples: Callable[[], None] | None) -> None:
+        """Call this whenever something was read unasked; None: nobody is woken by it."""
+
+    async def collect(self, collector: str, every: float = 0.0) -> Collected:
+        """Run one collector once, and unasked each so many seconds from then on, where that is not 0.
 
         Raises:
             SourceUnavailable: its source cannot be read.
@@ -66,6 +75,11 @@ class Collector:
     """Whether it holds a driver or device file, or needs one that does, and so rests during maintenance."""
     is_ready: Callable[[], bool] = lambda: True
     """Whether what it is to read is known; while not, it rests too."""
+    may_be_sampled: bool = False
+    taken_at: float = float("-inf")
+    """Monotonic seconds at which something was taken that the worker had read by itself."""
+    is_flowing: bool = False
+    """Whether the worker runs it by itself now."""
     stretch: int = 1
     slow_runs: int = 0
     quick_runs: int = 0
@@ -83,9 +97,19 @@ class Collector:
         return self.interval * self.stretch
 
     @property
+    def is_sampled(self) -> bool:
+        """Whether the worker is to run it by itself: what it gives is taken when somebody asks, or rarely."""
+        return self.may_be_sampled and self.current_interval < TAKE_SECONDS
+
+    @property
+    def asked_interval(self) -> float:
+        """Seconds between two looks of the daemon at it."""
+        return TAKE_SECONDS if self.is_flowing else self.current_interval
+
+    @property
     def lifetime(self) -> float:
         """Seconds for which a reading counts as current."""
-        return 3 * self.current_interval + self.reader.deadline
+        return 3 * self.asked_interval + self.reader.deadline
 
 
 @dataclass

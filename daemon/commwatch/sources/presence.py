@@ -20,6 +20,7 @@ _OWN_DRIVERS: Final = frozenset({"", "nvidia"})
 """Kernel drivers of a GPU that NVIDIA's driver should serve; none where it has not been loaded."""
 _OPEN_DRIVERS: Final = frozenset({"nouveau", "nova", "nova_core", "nova-core"})
 _KIND_FILES: Final = ("class", "vendor")
+_CPU_INFO_BYTES: Final = 64 * 1024
 _DISPLAY: Final = "0x0300"
 """PCI class of a GPU with a display; those for computing alone have 0x0302."""
 
@@ -53,6 +54,17 @@ def nvidia_gpus(sysfs: Path) -> NvidiaGpus:
 def nvidia_driver_present(procfs: Path) -> bool:
     """Whether an NVIDIA kernel driver is loaded."""
     return (procfs / "driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
+
+
+def is_virtual(procfs: Path) -> bool | None:
+    """Whether this is a virtual machine, by the flag that x86 processors show in one; None where they show no flags."""
+    try:
+        with open(procfs / "cpuinfo", "rb") as file:
+            lines = file.read(_CPU_INFO_BYTES).splitlines()
+    except OSError:
+        return None
+    flags = next((line.split() for line in lines if line.startswith(b"flags")), None)
+    return None if flags is None else b"hypervisor" in flags
 
 
 def boot_identity(procfs: str) -> str:

@@ -22,7 +22,8 @@ ROWS: tuple[Metric, ...] = (
           "inventory.expected, else the board that the NVSwitches on the bus and the GPUs' names show, less the parts "
           "that are here and those in the state directory; absent without"),
     gauge("gpu_below_equals", f"{GPU} aspect",
-          "How many NVLinks, PCIe lanes or PCIe generations (aspect) the GPU has less than others of its model here.",
+          "How many NVLinks, PCIe lanes, PCIe generations or network adapters behind its PCIe switch (aspect) the GPU "
+          "has less than others of its model here.",
           "inventory; needs four GPUs of one model of which three quarters agree, or all but two with one NVLink less; "
           "0 where it was accepted"),
     gauge("rdma_port_below_equals", PORT, "1 where the port is down, was never up, and all others of its kind are up.",

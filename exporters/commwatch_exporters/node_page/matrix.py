@@ -61,7 +61,7 @@ def _scale(pairs: PairsStatus) -> str:
     shades = ",".join(colours)
     return (
         f'<p class="scale">{text(low)} <span style="background:linear-gradient(90deg,{shades})"></span> {text(high)}; '
-        f"the darker, the slower</p>"
+        f"darker is slower</p>"
     )
 
 

@@ -21,7 +21,12 @@ _WORDS: Mapping[str, str] = {
     "ethernet_port": "Ethernet ports",
 }
 _PORTS = frozenset({"rdma_port", "ethernet_port"})
-_ASPECTS: Mapping[str, str] = {"nvlinks": "NVLinks", "lanes": "PCIe lanes", "generation": "PCIe generations"}
+_ASPECTS: Mapping[str, str] = {
+    "nvlinks": "NVLinks",
+    "lanes": "PCIe lanes",
+    "generation": "PCIe generations",
+    "adapters": "network adapters behind its PCIe switch",
+}
 _PORT_FOR = 60.0
 """Seconds: after a boot a link trains and waits for its subnet manager."""
 
@@ -67,8 +72,8 @@ INVENTORY = RuleSet(
             title="Parts that configuration or board expect were never here",
             severity="critical",
             role="fault",
-            meaning="The node has fewer GPUs, NVLinks or PCIe lanes than inventory.expected asks for, or fewer GPUs "
-            "than stand on the boards of its NVSwitches, and has had so since the daemon first looked: what was never "
+            meaning="The node has fewer GPUs, NVLinks or PCIe lanes than inventory.expected asks for, or fewer than "
+            "its board holds, and has had so since the daemon first looked: what was never "
             "here cannot be named by its own finding.",
             next_step="Run commwatch inventory and commwatch topology: look at the GPU with fewer links or lanes than "
             "the others. If the node was built so, set inventory.expected to it.",
@@ -90,10 +95,11 @@ INVENTORY = RuleSet(
             title="A GPU has less than its equals",
             severity="warning",
             role="fault",
-            meaning="The GPU has fewer NVLinks, fewer PCIe lanes or a lower PCIe generation than the others of its "
-            "model on this node, since the daemon first looked. Collectives run at the speed of the weakest GPU.",
-            next_step="Compare with commwatch topology; reset the GPU, reboot, reseat card or riser. If the node was "
-            "built so: commwatch inventory accept.",
+            meaning="The GPU has fewer NVLinks, fewer PCIe lanes, a lower PCIe generation or fewer network adapters "
+            "behind its PCIe switch than the others of its model on this node, since the daemon first looked. "
+            "Collectives run at the speed of the weakest GPU.",
+            next_step="Compare with commwatch topology; reset the GPU, reboot, reseat card, riser or adapter. If the "
+            "node was built so: commwatch inventory accept.",
             alert="CommwatchStaticAsymmetry",
         ),
         FindingCode(

@@ -83,7 +83,8 @@ def _component(gpus: Iterable[Gpu]) -> Component:
 def _words(links: Mapping[str, float], unread: bool, idle: float, full: float) -> str:
     names = ", ".join(links)
     if busy := [name for name, share in links.items() if share >= full]:
-        return f"near the limit: {', '.join(busy)}; the GPUs wait for transfers"
+        verb = "is" if len(busy) == 1 else "are"
+        return f"{' and '.join(busy)} {verb} the bottleneck, near the limit; the GPUs wait for transfers"
     if unread or not links:
         return "how much its links were used is not known"
     if all(share < idle for share in links.values()):

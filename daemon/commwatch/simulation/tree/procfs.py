@@ -14,6 +14,8 @@ from commwatch.simulation.tree.writer import TreeWriter
 
 _NAME_CHARACTERS = 15
 """The kernel cuts the names of processes."""
+_CPU_INFO = "processor\t: 0\nflags\t\t: fpu vme de pse tsc msr"
+"""Of a machine that is not virtual."""
 _FABRIC_MANAGER = "nv-fabricmanager"
 _SERVICES = (
     (2000, "nvidia-persistenced", "--user nvidia-persistenced --persistence-mode --verbose"),
@@ -57,6 +59,7 @@ class ProcfsTree:
             for folder in root.glob("[0-9]*"):  # of an earlier run
                 writer.remove(folder.name)
         self._state = (epoch, boot)
+        writer.put("cpuinfo", _CPU_INFO)
         writer.put("sys/kernel/random/boot_id", _boot_id(f"{self._identity} {boot}"))
         writer.put(
             "driver/nvidia/version",
