@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.service.timetable import Timetable, every
+from commwatch.service.timetable import Timetable
 from support.waiting import PATIENCE_SECONDS
 
 
@@ -210,25 +210,6 @@ def test_progress_is_a_started_job() -> None:
     in_loop(body)
 
 
-def test_the_heartbeat_does_not_pile_up_after_a_slow_beat() -> None:
-    """A beat that took longer than its interval is followed by the next one, not by all that were missed."""
-
-    async def body() -> None:
-        beats: list[float] = []
-
-        async def beat() -> None:
-            beats.append(time.monotonic())
-            if len(beats) == 1:
-                await asyncio.sleep(0.1)
-
-        heart = asyncio.create_task(every(0.02, beat))
-        await until(lambda: len(beats) >= 3)
-        heart.cancel()
-        assert beats[2] - beats[1] >= 0.015
-
-    in_loop(body)
-
-
 def test_a_job_that_is_brought_forward_runs_at_once() -> None:
     """A delay of zero is now, not one interval later; the interval counts from there."""
 
@@ -242,7 +223,7 @@ def test_a_job_that_is_brought_forward_runs_at_once() -> None:
         await until(lambda: bool(times))
         planned = scheduler.next_run("job")
         assert planned is not None
-        assert planned - clocks.wall() == pytest.approx(5000, abs=1)
+        assert planned - clocks.wall() == pytest.approx(5000, abs=5)
         scheduler.run_in("nothing", 0.0)
         scheduler.stop()
 

@@ -385,7 +385,7 @@ def test_what_was_under_way_when_the_pause_began_is_not_kept() -> None:
     node = Node()
 
     class PausedMeanwhile(ScriptedReader):
-        async def collect(self, collector: str) -> Collected:
+        async def collect(self, collector: str, every: float = 0.0) -> Collected:
             node.collection.pause()
             return both()
 
@@ -449,3 +449,100 @@ def test_processes_on_the_gpus_are_those_of_the_last_look() -> None:
 
     node.run(LINKS, Collected({}, [], 0.01, occupants={there: (3,)}))
     assert node.store.occupants == {there: (3,)}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time of the collection."""
+    clock = Clock()
+    monkeypatch.setattr(collection_module, "time", clock)
+    return clock
+
+
+def sampled() -> Node:
+    """A node whose worker runs the collector of links by itself, each second."""
+    node = Node()
+    node[LINKS].may_be_sampled = True
+    node.run(LINKS, both())
+    return node
+
+
+def test_what_a_worker_reads_by_itself_is_taken_and_not_asked_for(clock: Clock) -> None:
+    """The order goes out with the first request; while samples come there is no other, and a look each 5 s."""
+    node = sampled()
+    assert (node.nvml.orders, node[LINKS].asked_interval) == ([1.0], 1.0)
+
+    clock.now += 1.0
+    node.nvml.samples = [both(), first()]
+    in_loop(lambda: node.collection.run(node[LINKS]))
+
+    assert len(node.nvml.asked) == 1
+    assert node.devices(LINKS) == [SLOTS[0]]
+    assert node.jobs.intervals[-1] == (LINKS, 5.0)
+
+
+def test_where_nothing_comes_any_more_it_is_asked_for_at_its_own_interval(clock: Clock) -> None:
+    """After 5 s without a sample: the worker may hang, and a request has a deadline."""
+    node = sampled()
+    node.nvml.samples = [both()]
+    in_loop(lambda: node.collection.run(node[LINKS]))
+    clock.now += 5.0
+    in_loop(lambda: node.collection.run(node[LINKS]))
+    assert len(node.nvml.asked) == 1
+
+    clock.now += 0.1
+    node.run(LINKS, both())
+
+    assert len(node.nvml.asked) == 2
+    assert node.jobs.intervals[-1] == (LINKS, 1.0)
+
+
+def test_who_asks_gets_what_was_read_and_who_asks_again_has_it_taken_as_it_comes(clock: Clock) -> None:
+    """A scrape each 15 s wakes nobody in between; one each second finds everything done."""
+    node = sampled()
+    node.nvml.samples = [first()]
+    node.collection.asked()
+    assert node.devices(LINKS) == [SLOTS[0]]
+    assert node.nvml.listener is None
+
+    clock.now += 1.0
+    node.collection.asked()
+    assert node.nvml.listener is not None
+    node.nvml.samples = [both()]
+    node.nvml.listener()
+    assert node.devices(LINKS) == [*SLOTS]
+
+    clock.now += 3.1
+    in_loop(lambda: node.collection.run(node[LINKS]))
+    assert node.nvml.listener is None
+
+
+def test_a_defect_in_the_analysis_of_a_sample_is_logged_and_no_scrape_suffers() -> None:
+    """The one who asks gets what there is."""
+    node = sampled()
+    node.nvml.samples = [both()]
+    node.collection._analyse = lambda outcome: 1 / 0  # type: ignore[assignment]
+
+    with capture_logs() as logs:
+        node.collection.asked()
+
+    assert [one["event"] for one in logs] == ["what was read could not be kept"]
+
+
+def test_during_maintenance_nothing_that_a_worker_read_before_is_taken() -> None:
+    """It is not current."""
+    node = sampled()
+    node.collection.pause()
+    node.nvml.samples = [both()]
+    node.collection.asked()
+
+    assert node.devices(LINKS) == []
+
+
+def test_a_collector_that_is_rarer_than_a_look_is_asked() -> None:
+    """To run it unasked would save nothing."""
+    node = Node()
+    node[ERRORS].may_be_sampled = True
+    node.run(ERRORS, both())
+
+    assert node.nvml.orders == [0.0]

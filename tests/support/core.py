@@ -71,9 +71,21 @@ class ScriptedReader(Reader):
         super().__init__(settings, Instruments())
         self.answers: deque[Collected | SourceUnavailable] = deque()
         self.asked: list[str] = []
+        self.orders: list[float] = []
+        self.samples: list[Collected] = []
+        """What its worker has read unasked."""
+        self.listener: Callable[[], None] | None = None
 
-    async def collect(self, collector: str) -> Collected:
+    def take(self, collector: str, every: float) -> list[Collected]:
+        taken, self.samples = self.samples, []
+        return taken
+
+    def listen(self, on_samples: Callable[[], None] | None) -> None:
+        self.listener = on_samples
+
+    async def collect(self, collector: str, every: float = 0.0) -> Collected:
         self.asked.append(collector)
+        self.orders.append(every)
         answer = self.answers.popleft()
         if isinstance(answer, SourceUnavailable):
             raise answer

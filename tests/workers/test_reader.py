@@ -93,6 +93,60 @@ def in_loop(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(body(), PATIENCE_SECONDS))
 
 
+def test_a_worker_goes_on_by_itself_and_stops_when_something_is_wrong(tmp_path: Path) -> None:
+    """What it read waits for us and wakes nobody; where a GPU is lost it waits to be asked, and goes on after that."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+
+            async def samples() -> list[Collected]:
+                while not (taken := one.reader.take("nvlink", 0.05)):
+                    await asyncio.sleep(0.02)
+                return taken
+
+            await one.collect("identity")
+            first = await one.reader.collect("nvlink", every=0.05)
+            later = (await samples())[-1]
+            assert set(later.blocks) == set(GPUS)
+            assert later.blocks[GPUS[0]].time > first.blocks[GPUS[0]].time
+            assert later.blocks[GPUS[0]].layout is first.blocks[GPUS[0]].layout
+            assert (await one.collect("gpu")).absences == []
+            assert one.reader.take("nvlink", 1.0) == []
+
+            heard = asyncio.Event()
+            one.reader.listen(heard.set)
+            await heard.wait()
+            one.reader.listen(None)
+
+            one.set_faults("- {fault: gpu_lost, gpu: 5, at: 0s}")
+            worker = one.reader._main.worker
+            assert worker is not None
+            while worker.every("nvlink"):
+                one.reader.take("nvlink", 0.05)
+                await asyncio.sleep(0.02)
+            assert {one.device for one in (await one.collect()).absences} == {GPUS[5]}
+
+    in_loop(body)
+
+
+def test_the_end_of_a_worker_that_works_by_itself_is_noticed(tmp_path: Path) -> None:
+    """At the next look: nothing is taken, the request fails, and a new process follows."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect("identity")
+            await one.reader.collect("nvlink", every=5000.0)
+            worker = one.reader._main.worker
+            assert worker is not None
+            os.kill(worker.process.pid, signal.SIGKILL)
+            while not worker.ended:
+                one.reader.take("nvlink", 5000.0)
+                await asyncio.sleep(0.01)
+            assert [absence.reason for absence in (await one.collect()).absences] == ["crashed"]
+
+    in_loop(body)
+
+
 def test_processes_travel_with_their_collector(tmp_path: Path) -> None:
     """The daemon learns which processes are on which GPU, also from two workers; other collectors say nothing of it."""
 
@@ -525,7 +579,7 @@ def test_the_main_process_speaks_for_the_source(tmp_path: Path, monkeypatch: pyt
     reader = Reader(ReaderSettings("rdma", ("rdma",), b"{}", 1, 1, str(tmp_path), PROC), Events())
     reader._own["mlx5_1:1"] = _Slot(only="mlx5_1:1")
 
-    async def answer(slot: _Slot, collector: str) -> Collected:
+    async def answer(slot: _Slot, collector: str, every: float) -> Collected:
         is_main = slot.only is None
         own = Block(Layout([]), [], 1.0)
         return Collected({"": Block(layout, [0 if is_main else 1], 1.0), slot.only or "mlx5_0:1": own}, [], 0)

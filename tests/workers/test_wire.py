@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.workers.wire import Inbox, ProgressMark, frame, take_frames
+from commwatch.workers.child import StandingOrders
+from commwatch.workers.wire import Inbox, ProgressMark, Reply, Request, frame, on_grid, take_frames
 
 
 @given(st.lists(st.binary(max_size=300)), st.integers(1, 64))
@@ -53,4 +54,43 @@ def test_a_connection_that_is_closed_with_a_reply_unread_has_ended() -> None:
     with ours:
         ours.sendall(b"a reply")
         theirs.close()
-        assert Inbox(ours).take(wait=True) is None
+        assert Inbox(ours).take() is None
+
+
+def test_a_worker_waits_no_longer_for_a_message_than_it_may() -> None:
+    """It has something else to do then."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert Inbox(ours).take(0.001) == []
+        theirs.sendall(frame(b"a request"))
+        assert Inbox(ours).take(5.0) == [b"a request"]
+
+
+def test_a_standing_order_is_run_on_the_grid_as_long_as_all_is_well() -> None:
+    """Each second from the first clean answer; what is not clean ends it until it is ordered again, or ordered off."""
+    now = [100.3]
+    orders = StandingOrders(lambda: now[0])
+    well, ill = Reply(0, [], [], [], None, {}, 0.0), Reply(0, [], [], [], ("unreadable", "no"), {}, 0.0)
+    assert (orders.take_due(), orders.seconds_left()) == (None, None)
+
+    orders.follow(Request(1, "nvlink", 1.0), well)
+    assert orders.take_due() is None
+    assert orders.seconds_left() == pytest.approx(0.7)
+    for second in (101.0, 102.0):
+        now[0] = second + 0.01
+        assert orders.take_due() == Request(0, "nvlink")
+        orders.follow(Request(0, "nvlink"), well)
+        assert orders.seconds_left() == pytest.approx(0.99)
+    orders.follow(Request(0, "nvlink"), ill)
+    assert orders.seconds_left() is None
+
+    orders.follow(Request(2, "nvlink", 1.0), well)
+    assert orders.seconds_left() is not None
+    orders.follow(Request(3, "nvlink"), well)
+    assert orders.seconds_left() is None
+
+
+@pytest.mark.parametrize(("interval", "due"), [(1.0, 8.0), (5.0, 10.0), (15.0, 20.0), (0.5, 7.5), (7.0, 14.0)])
+def test_what_has_a_common_interval_is_due_together(interval: float, due: float) -> None:
+    """On whole seconds, and on every fifth; an interval that fits neither has a grid of its own."""
+    assert on_grid(7.2 + interval, interval) == due

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
-from commwatch.node.run import Collected, Collector, Outcome, is_everywhere
+from commwatch.node.run import TAKE_SECONDS, Collected, Collector, Outcome, is_everywhere
 from commwatch.node.store import Store
 from commwatch.readings import WORKER_REASONS, Absence, SourceUnavailable
 from commwatch.service.instruments import Instruments
@@ -24,6 +25,8 @@ SLOW_RUNS = 3
 QUICK_RUNS = 60
 LONGEST_STRETCH = 16
 AFTER_FAILURE_SECONDS = 2.0
+WATCHED_SECONDS = 3.0
+"""Who asks again within this time watches."""
 SOON_SECONDS = 1.0
 """After a device went or came, the slow collectors of its source run so soon, not only when it is their turn."""
 
@@ -40,9 +43,11 @@ class Collection:
         analyse: Callable[[Outcome], None],
         origin_absent: Callable[[str], str | None],
         correct: Callable[[Collector, dict[str, Block]], dict[str, Block]] = lambda collector, blocks: blocks,
+        follow: Callable[[Collector, dict[str, Block]], None] = lambda collector, blocks: None,
     ) -> None:
         """Args:
         analyse: told of each run.
+        follow: told of what was read between two runs.
         origin_absent: says for a source why it is not needed on this node; None where it is to be read.
         correct: makes of the blocks that were read those that are kept.
         """
@@ -56,7 +61,9 @@ class Collection:
         self._analyse = analyse
         self._origin_absent = origin_absent
         self._correct = correct
+        self._follow_blocks = follow
         self._told_absent: set[str] = set()
+        self._asked_at = float("-inf")
 
     @property
     def absent_sources(self) -> frozenset[str]:
@@ -71,7 +78,7 @@ class Collection:
     def schedule(self) -> None:
         """Plan every collector at its interval."""
         for collector in self.collectors.values():
-            self._scheduler.add(collector.name, self._runner(collector), collector.current_interval)
+            self._scheduler.add(collector.name, self._runner(collector), collector.asked_interval)
             self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
 
     def _runner(self, collector: Collector) -> Callable[[], Awaitable[None]]:
@@ -81,8 +88,13 @@ class Collection:
         return run
 
     async def run(self, collector: Collector) -> None:
-        """Run one collector once and keep what it gave; whatever goes wrong is an absence."""
-        if self._rests(collector):
+        """Run one collector once and keep what it gave; whatever goes wrong is an absence.
+
+        One that its worker runs by itself is asked only where nothing has come of that.
+        """
+        self._take(collector)
+        self._follow_flow(collector)
+        if collector.is_flowing or self._rests(collector):
             return
         absent = self._origin_absent(collector.source)
         if absent is not None:
@@ -95,21 +107,62 @@ class Collection:
             return
         epoch, unavailable = self._epoch, None
         try:
-            collected = await collector.reader.collect(collector.key)
+            every = collector.current_interval if collector.is_sampled else 0.0
+            collected = await collector.reader.collect(collector.key, every)
         except SourceUnavailable as error:
             unavailable = error
             collected = Collected({}, [Absence("", error.reason, error.detail)], 0.0)
         if self._stopped or (collector.needs_release and epoch != self._epoch):
             return
+        self._keep_run(collector, collected, unavailable)
+        if any(absence.reason in WORKER_REASONS and not absence.device for absence in collected.absences):
+            # The worker failed, not its source: a slow collector need not wait for its turn to be read again.
+            self._scheduler.run_in(collector.name, min(collector.current_interval, AFTER_FAILURE_SECONDS))
+
+    def _keep_run(self, collector: Collector, collected: Collected, unavailable: SourceUnavailable | None) -> None:
         collected = replace(collected, blocks=self._correct(collector, collected.blocks))
         self._keep(collector, collected, source_gone=unavailable is not None)
         self._record(collector, collected, unavailable)
         self._analyse(Outcome(collector, collected, unavailable, time.monotonic()))
         self._adapt(collector, collected.duration)
         self._follow(collector, collected)
-        if any(absence.reason in WORKER_REASONS and not absence.device for absence in collected.absences):
-            # The worker failed, not its source: a slow collector need not wait for its turn to be read again.
-            self._scheduler.run_in(collector.name, min(collector.current_interval, AFTER_FAILURE_SECONDS))
+
+    def asked(self) -> None:
+        """Somebody wants to know what is now: take what was read unasked; waits for nothing.
+
+        While somebody asks again and again, it is taken as it comes: then there is nothing to do at the question.
+        """
+        now = time.monotonic()
+        is_watched = now - self._asked_at <= WATCHED_SECONDS
+        self._asked_at = now
+        for collector in self.collectors.values():
+            self._take(collector)
+            if is_watched and collector.is_sampled:
+                collector.reader.listen(partial(self._take, collector))
+
+    def _take(self, collector: Collector) -> None:
+        if not collector.is_sampled or self._rests(collector):
+            return
+        samples = collector.reader.take(collector.key, collector.current_interval)
+        if samples:
+            collector.taken_at = time.monotonic()
+            self._follow_flow(collector)  # what is kept now must last until the next look
+            try:
+                for earlier in samples[:-1]:
+                    self._follow_blocks(collector, self._correct(collector, earlier.blocks))
+                self._keep_run(collector, samples[-1], None)
+            except Exception:  # a defect of ours must be seen, and nobody who asks is to suffer from it
+                log.exception("what was read could not be kept", collector=collector.name)
+        if time.monotonic() - self._asked_at > WATCHED_SECONDS:
+            collector.reader.listen(None)
+
+    def _follow_flow(self, collector: Collector) -> None:
+        """Look rarely after what its worker runs by itself, and at its own interval where that has dried up."""
+        is_recent = time.monotonic() - collector.taken_at <= TAKE_SECONDS
+        is_flowing = collector.is_sampled and is_recent and not self._rests(collector)
+        if is_flowing != collector.is_flowing:
+            collector.is_flowing = is_flowing
+            self._scheduler.set_interval(collector.name, collector.asked_interval)
 
     def _rests(self, collector: Collector) -> bool:
         return self._stopped or (self._paused and collector.needs_release)
@@ -215,7 +268,7 @@ class Collection:
     def _set_stretch(self, collector: Collector, stretch: int) -> None:
         collector.stretch = stretch
         collector.slow_runs = collector.quick_runs = 0
-        self._scheduler.set_interval(collector.name, collector.current_interval)
+        self._scheduler.set_interval(collector.name, collector.asked_interval)
         self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
 
     def pause(self) -> None:

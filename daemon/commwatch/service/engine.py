@@ -67,7 +67,9 @@ class Engine:
         self._first_runs: set[asyncio.Task[None]] = set()
         self.job_settings = JobSettings(self.store, self._own_ranks, partial(scheduler.run_in, SETTINGS))
         self._readers = self._build_readers()
-        self.pipeline = Pipeline(config, state, self.store, instruments, self._suspects, self._roots.sysfs)
+        self.pipeline = Pipeline(
+            config, state, self.store, instruments, self._suspects, self._roots.sysfs, self._roots.procfs
+        )
         self._wraps = Wraps(state, boot_identity(self._roots.procfs))
         self.collection = Collection(
             self._build_collectors(),
@@ -77,6 +79,7 @@ class Engine:
             self._after,
             self._origin_absent,
             self._wraps.correct,
+            self.pipeline.follow,
         )
         self.verdict = Judge(thresholds, state, self.store, instruments, self.collection)
         self.probing = Probing(
@@ -136,6 +139,7 @@ class Engine:
                 reader=self._readers[source.reader.name],
                 interval=getattr(source.section(self.config.sources), row.interval),
                 needs_release=source.reader.needs_release,
+                may_be_sampled=row.is_sampled,
                 is_ready=self.job_settings.is_ready if source.name == SETTINGS else lambda: True,
             )
             for source in SOURCES.values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation_tracker import Uses
 from commwatch.readings import Absence
 from commwatch.service.instruments import Instruments
-from commwatch.sources.presence import NvidiaGpus, nvidia_gpus
+from commwatch.sources.presence import NvidiaGpus, is_virtual, nvidia_gpus
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block
@@ -62,9 +62,11 @@ class Pipeline:
         instruments: Instruments,
         suspects: Callable[[], frozenset[str]],
         sysfs: str = "",
+        procfs: str = "",
     ) -> None:
         """Args:
         sysfs: where the PCI bus shows itself; empty: as configured.
+        procfs: where the processors show themselves; likewise.
         """
         self._state = state
         self._store = store
@@ -73,6 +75,7 @@ class Pipeline:
         kept = state.load(STATE_NAME, InventoryState) or InventoryState()
         self._inventory = Inventory(kept, config.inventory.expected, config.inventory.learn_after)
         self._sysfs = Path(sysfs or config.paths.sysfs)
+        self._is_virtual = is_virtual(Path(procfs or config.paths.procfs))
         self._on_bus = NvidiaGpus(0, 0)
         self._looked_at_bus = float("-inf")
         self._driver = DriverWatch(store, self.driver_wanted)
@@ -93,13 +96,10 @@ class Pipeline:
 
     def after(self, outcome: Outcome) -> None:
         """Analyse what one run of a collector gave."""
-        collector, blocks = outcome.collector, outcome.collected.blocks
+        collector = outcome.collector
         failed = {absence.device for absence in outcome.collected.absences}
-        for device, block in blocks.items():
-            self._watch_resets(collector, device, block)
-            self._uses.after(collector, device, block)
-            self._shares.after(collector, device, block)
-            self._flaps.after(collector, device, block)
+        self.follow(collector, outcome.collected.blocks)
+        for device, block in outcome.collected.blocks.items():
             self._anomalies.after(collector, device, block, failed=device in failed)
         self._job_use.after(outcome)
         self._pcie_links.after(outcome)
@@ -117,6 +117,14 @@ class Pipeline:
             self.observe(outcome.time)
         self._hardware.after(outcome)
         self.job_logs.after(outcome)
+
+    def follow(self, collector: Collector, blocks: Mapping[str, Block]) -> None:
+        """Analyse what moves from reading to reading; of several that come at once all but the last have no more."""
+        for device, block in blocks.items():
+            self._watch_resets(collector, device, block)
+            self._uses.after(collector, device, block)
+            self._shares.after(collector, device, block)
+            self._flaps.after(collector, device, block)
 
     def _address_of(self, device: str) -> str:
         """A device by its address where it is known by its index alone: the GPU that had it last and is not listed."""
@@ -178,7 +186,9 @@ class Pipeline:
         groups = {name: self._store.group(name) for name in OBSERVED}
         # An empty batch leaves the driver's own block: without any block the driver lists nothing.
         answered = {name.removeprefix("nvml_") for name, blocks in groups.items() if blocks}
-        seen = observe_blocks([block for blocks in groups.values() for block in blocks.values()], answered)
+        seen = observe_blocks(
+            [block for blocks in groups.values() for block in blocks.values()], answered, self._is_virtual
+        )
         is_short = seen.gpus is not None and len(seen.gpus) < (seen.gpus_on_boards or 0)
         # How many of the GPUs on a board are ours is not known where some were handed to virtual machines.
         return replace(seen, gpus_on_boards=None) if is_short and self._bus().handed_on else seen

@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +29,14 @@ from commwatch.service.notify import Notifier
 from commwatch.service.page import describe
 from commwatch.service.serving import open_endpoint
 from commwatch.service.textfile_writer import TextfileWriter
-from commwatch.service.timetable import Timetable, every
+from commwatch.service.timetable import Timetable
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.start import STATE_NAME, SimulationStart
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
+from commwatch.workers.wire import on_grid
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("commwatch.service")
 
-HEARTBEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 5.0
 PROGRESS_PATIENCE_SECONDS = 15.0
 """A heartbeat after which no job has started for so long is no proof of progress."""
 LOOK_SECONDS = 10.0
@@ -75,7 +77,7 @@ class Service:
         self._instruments_due = 0.0
         self._save_due = time.monotonic() + SAVE_SECONDS
         self._answers = Answers(
-            lambda: self._config, lambda: self._engine.verdict, self.snapshot, lambda: self._maintenance,
+            lambda: self._config, lambda: self._engine.verdict, self._asked_snapshot, lambda: self._maintenance,
             lambda: self._engine.job_settings, self._probe_statuses,
         )  # fmt: skip
         self._textfile = TextfileWriter(lambda: self._config.textfile, self.snapshot)
@@ -170,7 +172,7 @@ class Service:
     async def _start_endpoint(self) -> None:
         web = self._config.web
         self._endpoint = Endpoint(
-            snapshot=self.snapshot,
+            snapshot=self._asked_snapshot,
             ready=self._readiness,
             status=self._status,
             documents=self._answers.pages(),
@@ -193,7 +195,7 @@ class Service:
             begin.cancel()
             return
         begin.result()
-        heart = asyncio.create_task(every(HEARTBEAT_SECONDS, self._beat))
+        heart = asyncio.create_task(self._live())
         watch = asyncio.create_task(self._web.watch()) if self._web is not None else None
         await stop
         heart.cancel()
@@ -210,8 +212,18 @@ class Service:
         log.info("ready", status=self._status_line())
         spare_the_garbage_collector()
 
+    async def _live(self) -> None:
+        """Beat at an interval of the monotonic clock, and at once where the configuration is to be read again."""
+        while True:
+            await self._beat()
+            textfile = self._config.textfile
+            interval = min(HEARTBEAT_SECONDS, textfile.interval) if textfile.path else HEARTBEAT_SECONDS
+            now = time.monotonic()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._reload.wait(), on_grid(now + interval, interval) - now)
+
     async def _beat(self) -> None:
-        """Once a second, on the monotonic clock: what must go on whatever the wall clock does."""
+        """What must go on whatever the wall clock does."""
         try:
             await self._beat_once()
         except Exception:
@@ -264,6 +276,11 @@ class Service:
             now = time.monotonic()
             self._engine.store.put("daemon", "", self._instruments.block(now), float("inf"))
         return self._engine.store.snapshot()
+
+    def _asked_snapshot(self) -> Snapshot:
+        """The same for somebody who asks: with what has been read and waits to be taken."""
+        self._engine.collection.asked()
+        return self.snapshot()
 
     async def _look_at_maintenance(self) -> None:
         async with self._changing:

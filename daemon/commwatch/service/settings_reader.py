@@ -18,7 +18,7 @@ class SettingsReader(Reader):
         super().__init__(settings, events)
         self._nothing = nothing
 
-    async def collect(self, collector: str) -> Collected:
+    async def collect(self, collector: str, every: float = 0.0) -> Collected:
         """See ``Reader.collect``."""
         if (nothing := self._nothing()) is not None:
             return nothing

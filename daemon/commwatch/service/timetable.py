@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
 
+from commwatch.workers.wire import on_grid
+
 log = structlog.get_logger("commwatch.scheduler")
 
-GRID_SECONDS = 1.0
-"""Runs fall on multiples of this on the monotonic clock, which all processes share: what is due together costs one
-wake-up."""
 CLOCK_STEP_SECONDS = 2.0
 """A wall clock that moves this much against the monotonic one was stepped."""
 
@@ -148,18 +146,3 @@ class Timetable:
             log.error("a job failed", job=name, error=repr(error), exc_info=error)
         finally:
             del self._running[name]
-
-
-def on_grid(moment: float, interval: float) -> float:
-    """A moment, moved back to the grid that all jobs of whole seconds share; any other interval has its own."""
-    grid = interval if interval % GRID_SECONDS else GRID_SECONDS
-    return math.floor(moment / grid + 1e-6) * grid  # what a fraction lacks to a point of the grid is rounding
-
-
-async def every(interval: float, run: Callable[[], Awaitable[None]]) -> None:
-    """Run a coroutine at an interval of the monotonic clock until cancelled; slow runs do not stretch the period."""
-    loop = asyncio.get_running_loop()
-    while True:
-        await run()
-        now = loop.time()
-        await asyncio.sleep(on_grid(now + interval, interval) - now)

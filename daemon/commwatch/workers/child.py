@@ -29,6 +29,7 @@ from commwatch.workers.wire import (
     WireReadings,
     WorkerPlan,
     frame,
+    on_grid,
 )
 from commwatch_exporters.snapshot import Series
 
@@ -116,7 +117,7 @@ class _Answerer:
         duration = time.monotonic() - started
         return Reply(
             request.number, readings, absences, batch.events, unavailable, self._new_aliases, duration, gone,
-            batch.occupants, batch.log_errors, batch.resume, batch.audit,
+            batch.occupants, batch.log_errors, batch.resume, batch.audit, "" if request.number else request.collector,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -175,12 +176,41 @@ def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
     return write
 
 
+class StandingOrders:
+    """What is run again and again, unasked: on the grid that all processes share, and only as long as all is well."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._every: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+
+    def follow(self, request: Request, reply: Reply) -> None:
+        """Take what a request orders beside its answer; an order ends at the first reply that is not clean."""
+        if request.number:
+            self._every[request.collector] = request.every
+        every = self._every[request.collector]
+        if every and reply.is_clean:
+            self._due[request.collector] = on_grid(self._monotonic() + every, every)
+        else:
+            self._due.pop(request.collector, None)
+
+    def take_due(self) -> Request | None:
+        """What is to be run now, if anything is."""
+        now = self._monotonic()
+        collector = next((one for one, due in self._due.items() if due <= now), None)
+        return None if collector is None else Request(0, collector)
+
+    def seconds_left(self) -> float | None:
+        """Until the next one is due; None where nothing is ordered."""
+        return max(0.0, min(self._due.values()) - self._monotonic()) if self._due else None
+
+
 def main() -> None:
     """Serve until told to stop or until the daemon is gone."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     mark = ProgressMark(int(sys.argv[2]))
     inbox = Inbox(connection)
-    come = inbox.take(wait=True)
+    come = inbox.take()
     if come is None:
         return
     answerer = _Answerer(msgspec.msgpack.decode(come.pop(0), type=WorkerPlan), mark)
@@ -188,17 +218,21 @@ def main() -> None:
     decoder = msgspec.msgpack.Decoder(Request)
     spare_the_garbage_collector()
     waiting: deque[Request] = deque()
+    orders = StandingOrders()
     while come is not None:
         waiting.extend(map(decoder.decode, come))
         if any(not request.collector for request in waiting):
             answerer.close()  # what was asked before is not wanted any more
             return
-        if waiting:
+        request = waiting.popleft() if waiting else orders.take_due()
+        if request is not None:
+            reply = answerer.answer(request)
+            orders.follow(request, reply)
             try:
-                connection.sendall(frame(encoder.encode(answerer.answer(waiting.popleft()))))
+                connection.sendall(frame(encoder.encode(reply)))
             except (BrokenPipeError, ConnectionResetError):
                 break
-        come = inbox.take(wait=not waiting)
+        come = inbox.take(0.0 if waiting else orders.seconds_left())
     # The daemon is gone or has given this worker up: leave without another call into a driver.
     os._exit(0)
 

@@ -140,6 +140,7 @@ class Reader:
         self._stuck = StuckProcesses(settings.name, settings.procfs, events.worker_stuck)
         self._aliases: dict[str, str] = {}
         self._layouts: Layouts = {}
+        self._on_samples: Callable[[], None] | None = None
 
     @property
     def suspects(self) -> frozenset[str]:
@@ -168,14 +169,20 @@ class Reader:
         """Look after the stuck processes."""
         self._stuck.tend(self._monotonic())
 
-    async def collect(self, collector: str) -> Collected:
+    async def collect(self, collector: str, every: float = 0.0) -> Collected:
         """Run a collector on all devices; what could not be read is an absence, whatever went wrong.
+
+        Args:
+            collector: as its source calls it.
+            every: seconds after which the worker is to run it again and again, for ``take``; 0: only now.
 
         Raises:
             SourceUnavailable: the source as a whole cannot be read.
         """
         self.tend()
-        runs = [self._collect_slot(slot, collector) for slot in self._slots()]
+        slots = self._slots()
+        # What one of several processes gives by itself is not the whole.
+        runs = [self._collect_slot(slot, collector, every if len(slots) == 1 else 0.0) for slot in slots]
         # One alone, as it nearly always is, needs no task of its own.
         results = await asyncio.gather(*runs) if len(runs) > 1 else [await runs[0]]
         looked = [result.occupants for result in reversed(results) if result.occupants is not None]
@@ -192,23 +199,40 @@ class Reader:
             merged.absences.extend(self._by_key(absence) for absence in result.absences)
         return merged
 
+    def take(self, collector: str, every: float) -> list[Collected]:
+        """What the worker read unasked since the last time, the oldest first; waits for nothing.
+
+        Empty where it does not run the collector each so many seconds: then ``collect``.
+        """
+        worker = self._main.worker
+        if worker is None or self._own or worker.every(collector) != every:
+            return []
+        worker.listen(self._on_samples)
+        return worker.take(collector)
+
+    def listen(self, on_samples: Callable[[], None] | None) -> None:
+        """Call this whenever the worker has read something unasked; None: it waits for ``take``, and wakes nobody."""
+        self._on_samples = on_samples
+        if self._main.worker is not None:
+            self._main.worker.listen(on_samples)
+
     def _by_key(self, absence: Absence) -> Absence:
         """An absence by the key of its device, where the device was known by it before."""
         return replace(absence, device=self._aliases.get(absence.device, absence.device))
 
-    async def _collect_slot(self, slot: _Slot, collector: str) -> Collected:
+    async def _collect_slot(self, slot: _Slot, collector: str, every: float) -> Collected:
         worker = None
         try:
             worker = await self._worker(slot)
             if worker is None:
                 return self._not_asked(slot)
-            collected = await self._ask(worker, collector)
+            collected = await self._ask(worker, collector, every)
         except WorkerHung as hung:
             return await self._hung(slot, worker, hung.suspect)
         except WorkerEnded:
             if slot.worker is not worker and not slot.closed:
                 # Another collector met the end first, while this one waited for its turn: the replacement answers.
-                return await self._collect_slot(slot, collector)
+                return await self._collect_slot(slot, collector, every)
             return await self._crashed(slot, worker)
         except SourceUnavailable as error:
             await self._unavailable(slot, error)
@@ -221,10 +245,10 @@ class Reader:
         await self._rejoin(slot, collected)
         return collected
 
-    async def _ask(self, worker: Worker, collector: str) -> Collected:
+    async def _ask(self, worker: Worker, collector: str, every: float) -> Collected:
         opening = not worker.opened
         deadline = self.settings.start_deadline if opening else self.settings.deadline
-        collected = await worker.collect(collector, deadline, each_device=opening)
+        collected = await worker.collect(collector, deadline, each_device=opening, every=every)
         self._learn_aliases(worker.aliases)
         return collected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import select
@@ -33,10 +34,12 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):
-    """Run one collector once; the collector "" means: let go of everything and exit."""
+    """Run one collector; the collector "" means: let go of everything and exit."""
 
     number: int
     collector: str
+    every: float = 0.0
+    """Seconds after which it is run again and again, unasked, as long as nothing is wrong; 0: it is not."""
 
 
 class WireReadings(msgspec.Struct, array_like=True, frozen=True):
@@ -57,9 +60,10 @@ class WireAbsence(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):
-    """The answer to a request."""
+    """The answer to a request, or what a standing order gave."""
 
     number: int
+    """0: nobody asked."""
     readings: list[WireReadings]
     absences: list[WireAbsence]
     events: list[HardwareEvent]
@@ -78,6 +82,24 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     """``Batch.resume``."""
     audit: bytes | None = None
     """``Batch.audit``."""
+    collector: str = ""
+    """What a standing order ran."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all was read, of the devices that were known: after any other reply the daemon asks for itself."""
+        return not (self.absences or self.unavailable or self.aliases)
+
+
+GRIDS_SECONDS = (5.0, 1.0)
+"""Runs fall on multiples of these on the monotonic clock, which all processes share: what is due together costs one
+wake-up."""
+
+
+def on_grid(moment: float, interval: float) -> float:
+    """A moment, moved back to the coarsest grid that an interval is a multiple of; any other one has its own."""
+    grid = next((one for one in GRIDS_SECONDS if not interval % one), interval)
+    return math.floor(moment / grid + 1e-6) * grid  # what a fraction lacks to a point of the grid is rounding
 
 
 _LENGTH = struct.Struct("<I")
@@ -119,14 +141,14 @@ class Inbox:
         self._readable = select.poll()
         self._readable.register(connection, select.POLLIN)
 
-    def take(self, *, wait: bool) -> list[bytes] | None:
+    def take(self, wait: float | None = None) -> list[bytes] | None:
         """The messages that have come; None when the other side has closed.
 
         Args:
-            wait: for the first one, where there is none.
+            wait: seconds to wait for the first one, where there is none; None: until it comes.
         """
         while not (messages := take_frames(self._buffer)):
-            if not self._readable.poll(None if wait else 0):
+            if not self._readable.poll(None if wait is None else math.ceil(wait * 1000)):
                 return []
             try:
                 part = self._connection.recv(_PART_BYTES)

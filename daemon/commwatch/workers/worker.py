@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -46,9 +46,11 @@ class _Asked:
     """A request that is not answered yet."""
 
     number: int
+    collector: str
+    every: float
     deadline: float
     each_device: bool
-    answer: asyncio.Future[Reply]
+    answer: asyncio.Future[Collected]
 
 
 class Worker(asyncio.BufferedProtocol):
@@ -75,6 +77,12 @@ class Worker(asyncio.BufferedProtocol):
         """Of the first."""
         self._transport: asyncio.Transport | None = None
         self.ended = False
+        self._socket: socket.socket | None = None
+        self._orders: dict[str, float] = {}
+        """Seconds between two runs of each collector that the process repeats unasked."""
+        self._samples: dict[str, list[Collected]] = {}
+        """What it gave so and was not taken yet."""
+        self._on_samples: Callable[[], None] | None = None
 
     @classmethod
     async def start(cls, plan: WorkerPlan, *, quiet: bool = False, layouts: Layouts | None = None) -> Worker:
@@ -101,7 +109,7 @@ class Worker(asyncio.BufferedProtocol):
             theirs.close()
         worker = cls(process, mark, {} if layouts is None else layouts)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
-        worker._transport = transport
+        worker._transport, worker._socket = transport, ours
         transport.write(frame(msgspec.msgpack.encode(plan)))
         return worker
 
@@ -120,21 +128,44 @@ class Worker(asyncio.BufferedProtocol):
             start_new_session=True,
         )
 
-    async def collect(self, collector: str, deadline: float, *, each_device: bool = False) -> Collected:
-        """Run a collector once.
+    async def collect(
+        self, collector: str, deadline: float, *, each_device: bool = False, every: float = 0.0
+    ) -> Collected:
+        """Run a collector.
 
         Args:
             collector: as its source calls it.
             deadline: seconds from the moment at which the worker is free for this request.
             each_device: the deadline begins again when another device is touched; for opening a driver, whose time
                 grows with the devices.
+            every: seconds after which it is to be run again and again, for ``take``; 0: only now.
 
         Raises:
             WorkerHung: no answer in time.
             WorkerEnded: the process is gone.
             SourceUnavailable: the source cannot be read at all.
         """
-        reply = await self._ask(collector, deadline, each_device)
+        return await self._ask(collector, deadline, each_device, every)
+
+    def _take_answer(self, asked: _Asked, reply: Reply) -> None:
+        """At once, and also where nobody waits for it any more: its series are sent only once."""
+        self._samples.pop(asked.collector, None)  # older than this answer
+        if asked.every and reply.is_clean:
+            self._orders[asked.collector] = asked.every
+        else:
+            self._orders.pop(asked.collector, None)
+        try:
+            collected = self._collected(asked.collector, reply)
+        except SourceUnavailable as error:
+            if not asked.answer.done():
+                asked.answer.set_exception(error)
+        else:
+            if not asked.answer.done():
+                asked.answer.set_result(collected)
+        self._time_first()
+        self._hear()
+
+    def _collected(self, collector: str, reply: Reply) -> Collected:
         for device in reply.gone:
             self._layouts.pop((collector, device), None)
             self._earlier_layouts.pop((collector, device), None)
@@ -154,21 +185,69 @@ class Worker(asyncio.BufferedProtocol):
             blocks, absences, reply.duration, reply.events, reply.occupants, reply.log_errors, reply.resume, reply.audit
         )  # fmt: skip
 
+    def take(self, collector: str) -> list[Collected]:
+        """What the process gave unasked since the last time, the oldest first; waits for nothing."""
+        if self._orders and self._on_samples is None and not self._asked:
+            self._receive()
+        return self._samples.pop(collector, [])
+
+    def every(self, collector: str) -> float:
+        """Seconds between two runs of a collector that the process repeats unasked; 0: it does not."""
+        return self._orders.get(collector, 0.0)
+
+    def listen(self, on_samples: Callable[[], None] | None) -> None:
+        """Call this for each reply that nobody asked for; None: they wait for ``take``, and wake nobody."""
+        self._on_samples = on_samples
+        self._hear()
+
+    def _hear(self) -> None:
+        """Be woken by what comes while something was asked, or somebody listens."""
+        if self._transport is None or self.ended:
+            return
+        if self._asked or self._on_samples is not None or not self._orders:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _receive(self) -> None:
+        """Take what lies in the socket, as the event loop would if it were woken by it."""
+        while self._socket is not None and not self.ended:
+            try:
+                received = self._socket.recv_into(self._part)
+            except OSError:  # nothing more
+                return
+            if not received:
+                self._orders.clear()
+                self._hear()  # the event loop finds the end by itself
+                return
+            self.buffer_updated(received)
+
+    def _take_unasked(self, reply: Reply) -> None:
+        if reply.unavailable is None:  # else its next request says so
+            collected = self._collected(reply.collector, reply)  # also what is dropped, as above
+            if reply.is_clean:
+                self._samples.setdefault(reply.collector, []).append(collected)
+                return
+        self._orders.pop(reply.collector, None)
+        self._hear()
+
     def _layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> Layout:
         earlier = self._earlier_layouts.get(key)
         layout = earlier if earlier is not None and earlier.series == series else Layout(_shared(series))
         self._earlier_layouts[key] = layout
         return layout
 
-    def _ask(self, collector: str, deadline: float, each_device: bool) -> asyncio.Future[Reply]:
+    def _ask(self, collector: str, deadline: float, each_device: bool, every: float) -> asyncio.Future[Collected]:
         if self.ended or self._transport is None:
             raise WorkerEnded
         self._number += 1
-        self._asked.append(_Asked(self._number, deadline, each_device, asyncio.get_running_loop().create_future()))
-        self._transport.write(frame(msgspec.msgpack.encode(Request(self._number, collector))))
+        answer: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
+        self._asked.append(_Asked(self._number, collector, every, deadline, each_device, answer))
+        self._transport.write(frame(msgspec.msgpack.encode(Request(self._number, collector, every))))
+        self._hear()
         if len(self._asked) == 1:
             self._time_first()
-        return self._asked[-1].answer
+        return answer
 
     def _time_first(self) -> None:
         """Give the request that the process works on now its deadline."""
@@ -232,11 +311,12 @@ class Worker(asyncio.BufferedProtocol):
         self._buffer += memoryview(self._part)[:nbytes]
         for message in take_frames(self._buffer):
             reply = _REPLIES.decode(message)
-            if self._asked and reply.number == self._asked[0].number:
-                answer = self._asked.popleft().answer
-                if not answer.done():
-                    answer.set_result(reply)
-                self._time_first()
+            if not reply.number:
+                self._take_unasked(reply)
+            elif self._asked and reply.number == self._asked[0].number:
+                self._take_answer(self._asked.popleft(), reply)
+        if self._samples and self._on_samples is not None:
+            asyncio.get_running_loop().call_soon(self._on_samples)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The process closed its end, or we did."""
