@@ -22,7 +22,7 @@ from support.rehearsed_daemon import Change, RehearsedDaemon, rehearsed
 Show: TypeAlias = Callable[[str, str], None]
 
 SHOWN = (
-    "two nodes", "rtx3090x4", "a10gx8", "a10gx8 profile", "a100pcie", "h100rails run", "h100rails log",
+    "two nodes", "two nodes job", "rtx3090x4", "a10gx8", "a10gx8 profile", "a100pcie", "h100rails run", "h100rails log",
     "h100rails free", "h100rails repaired", "h100rails over time",
 )  # fmt: skip
 """All outputs of the page."""
@@ -107,6 +107,30 @@ def test_two_nodes_are_slower_than_one_because_of_the_network(
     assert observed_step["bottleneck"] == {"part": "network", "certain": True}
     assert "1,500,000,000 × 2 bytes = 3,000,000,000 bytes = 3 GB" in one_line(output)
     shown("two nodes", until(output, "What is sent"))
+
+
+def test_both_nodes_say_that_the_network_is_the_bottleneck(
+    shown: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an hour of the job: each sends what the other receives, and its GPUs wait for that."""
+    outputs, received, sent = [], [], []
+    for name in ("node1", "node2"):
+        (tmp_path / name).mkdir()
+        with scenario("a10", tmp_path / name, monkeypatch) as daemon:
+            for minute in range(1, 76):
+                daemon.until(minute - 0.25, step=60)
+                daemon.until(minute)  # close enough for a rate
+            (finding,) = told(daemon, "diagnose")["findings"]
+            outputs.append(daemon.command("diagnose")[1])
+            samples = daemon.snapshot().samples
+            received += [value for _, value in samples("commwatch_ethernet_receive_bytes_total")]
+            sent += [value for _, value in samples("commwatch_ethernet_transmit_bytes_total")]
+        assert (finding["code"], finding["component"]["name"]) == ("job_half_used", "job on GPU0, GPU1")
+        assert finding["detail"].startswith("network is the bottleneck, near the limit")
+
+    assert sent == pytest.approx(received[::-1], rel=0.02)
+    assert outputs[0] == outputs[1]
+    shown("two nodes job", until(outputs[0], "Checks:"))
 
 
 def test_the_pair_under_one_switch_is_the_slow_one(

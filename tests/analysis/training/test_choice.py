@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.diagnosis.estimate.model.choice import CLOSE_RATIO, choose, doubling
-from commwatch.diagnosis.estimate.model.gpus import compute_seconds, gpu_figures
+from commwatch.diagnosis.estimate.model.gpus import gpu_figures, operations
 from commwatch.diagnosis.estimate.model.quantities import Span, exactly
 from commwatch.diagnosis.estimate.model.step import estimate_step
-from commwatch.diagnosis.estimate.model.training import Fabric, Layout, Training, bytes_left, model_state
+from commwatch.diagnosis.estimate.model.training import Fabric, Layout, Training, model_state
 from commwatch.units import parse_rate
 
 TRAINING = Training(parameters=1_500_000_000, compute=exactly(1.03), micro_batches=2)
@@ -83,11 +83,11 @@ def test_what_is_chosen_fits_and_is_close_to_the_best(
 
     found = choose(training, asked, fabric, memory)
 
-    asked_fits = memory is None or bytes_left(model_state(training, asked), memory) > 0
+    asked_fits = memory is None or model_state(training, asked).left(memory) > 0
     if found.chosen is None:
         assert not asked_fits
         return
-    assert memory is None or bytes_left(model_state(training, found.chosen.layout), memory) > 0
+    assert memory is None or model_state(training, found.chosen.layout).left(memory) > 0
     assert found.chosen.layout.total_gpus <= asked.total_gpus
     if asked_fits and asked.total_gpus > 1:
         here = estimate_step(training, asked, fabric)
@@ -114,5 +114,5 @@ def test_gpus_are_found_by_whole_words() -> None:
 
 
 def test_computing_takes_six_operations_for_each_parameter_and_token() -> None:
-    """7 B parameters, 8,000 tokens, 40 % of 1 PFLOP/s."""
-    assert compute_seconds(7 * 10**9, 8000, 1e15, 0.4) == 0.84
+    """7 B parameters, all of them trained, nothing computed again."""
+    assert operations(7 * 10**9, 7 * 10**9, recomputes=False) == 42 * 10**9

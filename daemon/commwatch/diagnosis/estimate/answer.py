@@ -25,7 +25,6 @@ from commwatch.diagnosis.estimate.model.training import (
     Layout,
     StrategyName,
     Training,
-    bytes_left,
     model_state,
 )
 from commwatch.diagnosis.estimate.request import Request
@@ -34,21 +33,6 @@ from commwatch.units import format_seconds
 
 SCHEMA_VERSION = 1
 """Grows when something is taken away or changes its meaning; additions leave it as it is."""
-
-
-class SentOnce(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective of the step."""
-
-    operation: str
-    carries: str
-    purpose: str
-    scope: str
-    every: str
-    size_bytes: int
-    """S of one call, by the convention of nccl-tests."""
-    calls: int
-    seconds: Span
-    """Of all calls of one time."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +73,11 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     gpus_per_node: int
 
+    @classmethod
+    def of(cls, layout: Layout) -> Chosen:
+        """The same in the words of the answer."""
+        return cls(strategy=layout.strategy, nodes=layout.nodes, gpus_per_node=layout.gpus)
+
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
@@ -112,7 +101,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Results of probes that are not used, and why."""
     compute_seconds: Span
     """Of a micro-batch on each GPU."""
-    transfers: tuple[SentOnce, ...]
+    transfers: tuple[Sent, ...]
     communication_per_micro_batch_seconds: Span
     """Hierarchical bound to flat ring; without what is sent once a step."""
     waiting_per_micro_batch_seconds: Span
@@ -157,14 +146,14 @@ def answer(request: Request) -> Answer:
         parameter_bytes=training.parameter_bytes,
         gradient_bytes=training.gradient_bytes,
         optimizer_bytes=training.optimizer_bytes,
-        layout=_chosen(layout),
+        layout=Chosen.of(layout),
         micro_batches=training.micro_batches,
         network_bytes_per_second=fabric.network,
         in_node_bytes_per_second=fabric.in_node,
         rates=request.rates,
         not_used=request.not_used,
         compute_seconds=step.compute_seconds,
-        transfers=tuple(map(_sent, step.sent)),
+        transfers=step.sent,
         communication_per_micro_batch_seconds=step.micro_batch_traffic.seconds,
         waiting_per_micro_batch_seconds=step.micro_batch_waiting_seconds,
         communication_seconds=step.step_traffic.seconds,
@@ -181,9 +170,9 @@ def answer(request: Request) -> Answer:
             gradients_bytes=state.gradients,
             optimizer_bytes=state.optimizer,
             total_bytes=state.total,
-            left_bytes=None if request.memory_bytes is None else bytes_left(state, request.memory_bytes),
+            left_bytes=None if request.memory_bytes is None else state.left(request.memory_bytes),
         ),
-        choice=None if choice.chosen is None else _chosen(choice.chosen.layout),
+        choice=None if choice.chosen is None else Chosen.of(choice.chosen.layout),
         observed_step_seconds=request.observed_seconds,
         trainable=training.trainable,
         verdict=(
@@ -194,23 +183,6 @@ def answer(request: Request) -> Answer:
             *filter(None, [request.gpus_to_take]),
         ),
         assumptions=(*request.assumptions, *_assumptions(training, layout)),
-    )
-
-
-def _chosen(layout: Layout) -> Chosen:
-    return Chosen(strategy=layout.strategy, nodes=layout.nodes, gpus_per_node=layout.gpus)
-
-
-def _sent(one: Sent) -> SentOnce:
-    return SentOnce(
-        operation=one.transfer.operation,
-        carries=one.transfer.carries,
-        purpose=one.transfer.purpose,
-        scope=one.transfer.scope,
-        every=one.transfer.every,
-        size_bytes=one.size_bytes,
-        calls=one.calls,
-        seconds=one.traffic.seconds,
     )
 
 
@@ -333,9 +305,10 @@ def _assumptions(training: Training, layout: Layout) -> Iterator[str]:
     if assumes := STRATEGIES[layout.strategy].assumes:
         yield f"{STRATEGIES[layout.strategy].label}: {assumes}."
     yield (
-        "Each message of some 200 MB costs 5 us for each GPU that it passes within a node, 15 us between nodes (50 us "
-        "below 100 Gbit/s); the network's slow end falls by 7 % with each doubling beyond two nodes. The "
-        "optimizer's own work and the loading of data are left out. No switch sums up (SHARP)."
+        "Each layer is a message, which costs 5 us for each GPU that it passes within a node, 15 us between nodes (50 "
+        "us below 100 Gbit/s); a CPU starts it in at most 4.7 ms; the network's slow end falls by 13 % with each "
+        "doubling beyond two nodes. The optimizer's own work and the loading of data are left out. No switch sums up "
+        "(SHARP)."
     )
     each = training.optimizer_bytes // training.trained
     yield (
@@ -415,35 +388,30 @@ def _wrapped(sentence: str, style: str = "") -> Iterator[Line]:
         yield [("  - " if number == 0 else "    ", ""), (text, style)]
 
 
-def _table(rows: Sequence[Sequence[str]], styles: Sequence[str]) -> Iterator[Line]:
+def _table(rows: Sequence[Sequence[str]], styles: Mapping[int, str] | None = None) -> Iterator[Line]:
+    """Rows, some of them by their place in a style."""
+    of = styles or {}
     yield from columns(
         [
-            [(f"  {row[0]}", style), *((cell, style) for cell in row[1:])]
-            for row, style in zip(rows, styles, strict=True)
+            [(f"  {first}", of.get(place, "")), *((cell, of.get(place, "")) for cell in cells)]
+            for place, (first, *cells) in enumerate(rows)
         ]
     )
 
 
-def _plain_table(rows: Sequence[Sequence[str]]) -> Iterator[Line]:
-    yield from _table(rows, [""] * len(rows))
-
-
 def _units(answer: Answer) -> Iterator[Line]:
     yield from _heading("Units")
-    rows = []
     trained = answer.trainable or answer.parameters
-    for what, count, size in (
+    sizes = (
         (f"parameters, {answer.precision}", answer.parameters, answer.parameter_bytes),
         (f"gradients, {answer.gradient_precision}", trained, answer.gradient_bytes),
         (f"optimizer, {answer.optimizer}", trained, answer.optimizer_bytes),
-    ):
-        rows.append((what, f"{count:,} × {size // count} bytes", f"= {format_exact_bytes(size)}"))
-    yield from _plain_table(rows)
+    )
+    yield from _table(
+        [(what, f"{count:,} × {size // count} bytes", f"= {format_exact_bytes(size)}") for what, count, size in sizes]
+    )
     for rate in (*answer.rates, *(f"not used: {one}" for one in answer.not_used)):
         yield from _wrapped(rate, "yellow" if "not measured here" in rate else "")
-
-
-_EVERY = {"micro_batch": "micro-batch", "step": "step"}
 
 
 def _transfers(answer: Answer) -> Iterator[Line]:
@@ -452,22 +420,20 @@ def _transfers(answer: Answer) -> Iterator[Line]:
         yield from _wrapped("Nothing: one GPU.")
         return
     rows = [("each", "operation", "S", "time")]
-    rows += [(_EVERY[one.every], one.operation, _size(one), _seconds(one.seconds)) for one in answer.transfers]
-    yield from _plain_table(rows)
+    for one in answer.transfers:
+        calls = "" if one.calls == 1 else f"{one.calls:,} × "
+        size = f"{calls}{one.size_bytes:,} bytes"
+        rows.append((one.every.replace("_", "-"), one.operation, size, _seconds(one.seconds)))
+    yield from _table(rows)
     for purpose in dict.fromkeys(f"{one.operation}: {one.purpose}" for one in answer.transfers):
         yield from _wrapped(purpose)
-
-
-def _size(one: SentOnce) -> str:
-    size = f"{one.size_bytes:,} bytes"
-    return size if one.calls == 1 else f"{one.calls:,} × {size}"
 
 
 def _time(answer: Answer) -> Iterator[Line]:
     yield from _heading("Time")
     computing = answer.compute_seconds
     communicating, waiting = answer.communication_per_micro_batch_seconds, answer.waiting_per_micro_batch_seconds
-    rows = [
+    yield from _table([
         ("", "a micro-batch", "a step"),
         ("computing", _seconds(computing), _seconds(computing.times(answer.micro_batches))),
         ("communication", _seconds(communicating), _seconds(answer.communication_seconds)),
@@ -475,29 +441,21 @@ def _time(answer: Answer) -> Iterator[Line]:
         ("all", "", _seconds(answer.step_seconds)),
         ("share of waiting", "", _percent(answer.waiting_ratio)),
         ("efficiency", "", _percent(answer.efficiency_ratio)),
-    ]
-    yield from _plain_table(rows)
+    ])  # fmt: skip
 
 
 def _scaling(answer: Answer) -> Iterator[Line]:
     yield from _heading("Scaling: work against one GPU and against one node")
-    heading = ("nodes", "GPUs", "step", "efficiency", "one GPU", "one node")
-    rows = [heading, *(_point_row(one) for one in answer.scaling)]
-    asked = (answer.layout.nodes, answer.layout.gpus_per_node)
-    styles = ["", *(HEADING if (one.nodes, one.gpus_per_node) == asked else "" for one in answer.scaling)]
-    yield from _table(rows, styles)
-
-
-def _point_row(one: Point) -> tuple[str, ...]:
-    node = one.speedup_over_one_node_ratio
-    return (
-        str(one.nodes),
-        str(one.nodes * one.gpus_per_node),
-        _seconds(one.step_seconds),
-        _percent(one.efficiency_ratio),
-        f"× {_ratio(one.speedup_ratio)}",
-        "-" if node is None else f"× {_ratio(node)}",
+    rows = [("nodes", "GPUs", "step", "efficiency", "one GPU", "one node")]
+    for one in answer.scaling:
+        counts = str(one.nodes), str(one.nodes * one.gpus_per_node)
+        times = _seconds(one.step_seconds), _percent(one.efficiency_ratio)
+        node = one.speedup_over_one_node_ratio
+        rows.append((*counts, *times, f"× {_ratio(one.speedup_ratio)}", "-" if node is None else f"× {_ratio(node)}"))
+    asked = [(one.nodes, one.gpus_per_node) for one in answer.scaling].index(
+        (answer.layout.nodes, answer.layout.gpus_per_node)
     )
+    yield from _table(rows, {asked + 1: HEADING})
 
 
 def _memory(answer: Answer) -> Iterator[Line]:
@@ -510,12 +468,11 @@ def _memory(answer: Answer) -> Iterator[Line]:
         ("model state", format_exact_bytes(memory.total_bytes)),
         ("GPU", memory.basis),
     ]
-    style = ""
-    if memory.left_bytes is None:
+    left = memory.left_bytes
+    if left is None:
         rows.append(("fits", "unknown"))
-    elif memory.left_bytes > 0:
-        rows.append(("fits", f"yes; {format_gigabytes(memory.left_bytes)} are left for activations and buffers"))
+    elif left > 0:
+        rows.append(("fits", f"yes; {format_gigabytes(left)} are left for activations and buffers"))
     else:
-        rows.append(("fits", f"no; {format_gigabytes(-memory.left_bytes)} too much even without activations"))
-        style = "red"
-    yield from _table(rows, ["" for _ in rows[1:]] + [style])
+        rows.append(("fits", f"no; {format_gigabytes(-left)} too much even without activations"))
+    yield from _table(rows, {} if left is None or left > 0 else {len(rows) - 1: "red"})

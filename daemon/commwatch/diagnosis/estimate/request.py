@@ -56,6 +56,11 @@ P2P, by planning values; of the other end nothing can be said."""
 SLOWEST_RATE = 1e3
 """Bytes per second; a slower one has lost its unit."""
 SHORTEST_STEP_SECONDS = 1e-6
+MESSAGE_SECONDS = 4.7e-3
+"""Fitted: the most that the half for fitting of ``tests/estimate/published.csv`` implies, a tenth wider."""
+SLOWEST_TCP_RATE = 4.2e9 / 8
+"""Bytes per second between two nodes over Ethernet without RDMA, whose line rate one stream does not fill: the least
+that the same half implies, a tenth lower. Clouds limit a stream to 5 Gbit/s."""
 _MOST_SHOWN_NODES = 8
 _FLOPS = re.compile(r"(\d{1,9}(?:\.\d+)?) ?([TP])FLOP(?:S|/s)", re.ASCII)
 _FLOPS_UNITS = {"T": 1e12, "P": 1e15}
@@ -147,7 +152,7 @@ def read_request(args: argparse.Namespace, config: Config, now: float) -> Reques
     return Request(
         training=training,
         layout=layout,
-        fabric=Fabric(in_node, network, hop_seconds=_hop_seconds(network)),
+        fabric=Fabric(in_node, network, hop_seconds=_hop_seconds(network), message_seconds=MESSAGE_SECONDS),
         most_nodes=max(nodes, _MOST_SHOWN_NODES) if network else 1,
         memory_bytes=memory_bytes,
         memory_basis=memory_basis,
@@ -162,32 +167,23 @@ def read_request(args: argparse.Namespace, config: Config, now: float) -> Reques
 
 def _refuse_missing(args: argparse.Namespace, known: _KnownNode) -> None:
     """All that neither the options nor this node give, said at once."""
-    missing = []
-    if not args.parameters:
-        missing.append(("--parameters", "is missing; give their number with its unit, such as --parameters 1.5B"))
-    if not args.gpus_per_node and not known.gpus:
-        missing.append(("--gpus-per-node", "is missing, and nothing was measured here; give it, such as 8"))
-    if not args.step_time and not args.tokens:
-        missing.append(
-            (
-                "--step-time",
-                "is missing; give what one GPU alone computes on a micro-batch, such as 1.03s, or its tokens, such as "
-                "--tokens 4096",
-            )
-        )
-    if args.nodes.isdigit() and int(args.nodes) > 1 and not args.network and known.network is None:
-        missing.append(
-            (
-                "--network",
-                "is missing: what lies between nodes is not measured here; give what a test between two nodes gave, "
-                "all NICs of a node together, such as --network 9Gbit/s",
-            )
-        )
-    if args.strategy == "tp" and not (args.tokens and args.hidden and args.layers):
-        missing.append(("--strategy tp", "needs --tokens, --hidden and --layers, such as --hidden 4096 --layers 32"))
+    several = args.nodes.isdigit() and int(args.nodes) > 1
+    missing = [f"{option}: {problem}" for option, is_missing, problem in (
+        ("--parameters", not args.parameters,
+         "is missing; give their number with its unit, such as --parameters 1.5B"),
+        ("--gpus-per-node", not args.gpus_per_node and not known.gpus,
+         "is missing, and nothing was measured here; give it, such as 8"),
+        ("--step-time", not args.step_time and not args.tokens,
+         "is missing; give what one GPU alone computes on a micro-batch, such as 1.03s, or its tokens, such as "
+         "--tokens 4096"),
+        ("--network", several and not args.network and known.network is None,
+         "is missing: what lies between nodes is not measured here; give what a test between two nodes gave, all NICs "
+         "of a node together, such as --network 9Gbit/s"),
+        ("--strategy tp", args.strategy == "tp" and not (args.tokens and args.hidden and args.layers),
+         "needs --tokens, --hidden and --layers, such as --hidden 4096 --layers 32"),
+    ) if is_missing]  # fmt: skip
     if missing:
-        (option, problem), *others = missing
-        raise BadArgument(option, "; ".join((problem, *(f"{name}: {why}" for name, why in others))))
+        raise BadArgument(*"; ".join(missing).split(": ", 1))
 
 
 def _read(option: str, parse: Callable[[str], _Value], text: str) -> _Value:
@@ -265,7 +261,7 @@ def _network_words(network: Span | None, *, given: bool) -> list[str]:
     else:
         low, high = (format_bits(rate).split(" = ") for rate in (network.low, network.high))
         shown = f"{low[0]} to {high[0]} = {low[1]} to {high[1]}"
-    basis = "given" if given else "line rate of this node's NICs, at the slow end half of it; --network says better"
+    basis = "given" if given else "line rate of this node's NICs, less at the slow end; --network says better"
     return [f"network: {shown}, {basis}: all NICs of a node together, one direction, every node alike"]
 
 
@@ -383,7 +379,12 @@ class _KnownNode:
     gpus: int
     """As many as were measured, else as the inventory has; 0 where neither is known."""
     network: Span | None
-    """Line rate of all RDMA ports, else of the fastest interface; half of it at the slow end; None where not known."""
+    """Line rate of all RDMA ports, else of the fastest interface, less at the slow end; None where not known."""
+
+
+def line_span(line_rate: float, *, is_rdma: bool) -> Span:
+    """What a node may carry of a line rate that nobody measured, bytes per second."""
+    return Span(line_rate / 2 if is_rdma else min(line_rate / 2, SLOWEST_TCP_RATE), line_rate)
 
 
 def _known_rates(config: Config, now: float) -> _KnownNode:
@@ -412,7 +413,7 @@ def _known_rates(config: Config, now: float) -> _KnownNode:
         left_out=tuple(left_out),
         gpu_name=_gpu_name(config, kept),
         gpus=max(spans, default=len(kept.gpus)),
-        network=Span(line / 2, line) if line else None,
+        network=line_span(line, is_rdma=bool(rdma)) if line else None,
     )
 
 

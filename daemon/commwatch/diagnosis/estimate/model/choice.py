@@ -11,7 +11,6 @@ from commwatch.diagnosis.estimate.model.training import (
     Layout,
     StrategyName,
     Training,
-    bytes_left,
     model_state,
 )
 
@@ -115,7 +114,7 @@ def _order(layout: Layout) -> tuple[int, int, int]:
 
 
 def _fits(training: Training, layout: Layout, memory_bytes: int | None) -> bool:
-    return memory_bytes is None or bytes_left(model_state(training, layout), memory_bytes) > 0
+    return memory_bytes is None or model_state(training, layout).left(memory_bytes) > 0
 
 
 def _best(steps: Sequence[StepEstimate]) -> StepEstimate | None:

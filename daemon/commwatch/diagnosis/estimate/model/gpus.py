@@ -92,15 +92,3 @@ def operations(parameters: int, trainable: int, *, recomputes: bool) -> int:
     is trained, and two where the forward pass is computed again (full recomputation of activations).
     """
     return (6 if recomputes else 4) * parameters + 2 * trainable
-
-
-def compute_seconds(parameters: int, tokens: int, flops_per_second: float, used_ratio: float) -> float:
-    """Seconds for which a GPU computes on a micro-batch of a dense model that is trained as a whole.
-
-    Args:
-        parameters: of the whole model.
-        tokens: of the micro-batch.
-        flops_per_second: peak rate of the GPU.
-        used_ratio: share of the peak that a training reaches (MFU), above 0.
-    """
-    return 6 * parameters * tokens / (used_ratio * flops_per_second)

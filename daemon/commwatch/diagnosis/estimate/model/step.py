@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
+from commwatch.diagnosis.estimate.model.gpus import LAUNCH_SECONDS
 from commwatch.diagnosis.estimate.model.quantities import Span
 from commwatch.diagnosis.estimate.model.training import (
     STRATEGIES,
@@ -15,17 +16,18 @@ from commwatch.diagnosis.estimate.model.training import (
     Place,
     Scope,
     Training,
-    Transfer,
     transfer_bytes,
 )
 from commwatch.probes.results.bus_bandwidth import factor
 
-RATE_FALLS = 0.1
-"""Power of the number of nodes by which the slow end of the network's rate falls; assumed."""
-MESSAGE_BYTES = 200e6
-"""In which parameters and gradients are sent: a layer of a large model, and eight of DDP's buckets of 25 MB."""
-LEAST_MESSAGES = 24
-"""Of a smaller model: its layers."""
+RATE_FALLS = 0.2
+"""Power of the number of nodes by which the slow end of the network's rate falls. Fitted: the most that the half for
+fitting of ``tests/estimate/published.csv`` implies, a tenth more."""
+LEAST_LAYERS = 24
+LAYERS_OF_14_GB = 32
+"""Of 7 B parameters in 16 bits. Parameters and gradients are sent layer by layer."""
+LAYERS_GROW = 0.4
+"""Power of the size: 13 B have 40 layers, 65 B have 80."""
 
 PLACE_SLACK = 0.1
 """Share of a range by which layouts may differ in where they lie in it; assumed."""
@@ -122,13 +124,30 @@ class Bottleneck:
 class Sent:
     """One collective of the step."""
 
-    transfer: Transfer
+    operation: Operation
+    carries: str
+    purpose: str
+    scope: Scope
+    every: str
     size_bytes: int
-    """S of one call."""
+    """S of one call, by the convention of nccl-tests."""
     calls: int
     """Each time."""
-    traffic: Traffic
+    seconds: Span
     """Of all calls of one time."""
+
+
+class _Traffics(NamedTuple):
+    """What a step sends, by what can hide it."""
+
+    exposed: Traffic
+    """With each micro-batch, and GPUs wait for it."""
+    hidden: Traffic
+    """With each micro-batch, beside computing."""
+    last: Traffic
+    """Once a step."""
+    starting: float
+    """Seconds for which a CPU starts what is hidden."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +213,10 @@ class StepEstimate:
 def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> StepEstimate | None:
     """What a step takes; None where a rate, or for tensor parallel the activations, are not known.
 
-    The high end hides behind computing only what the strategy fetches ahead. The low end hides all that can be hidden:
-    what is sent with a micro-batch behind the computing of that one, what is sent once a step behind that of the last
-    one. The optimizer's own work and the loading of data are left out.
+    The high end hides behind computing only what the strategy fetches ahead, and waits for a CPU that starts messages
+    for longer than GPUs compute and send. The low end hides all that can be hidden: what is sent with a micro-batch
+    behind the computing of that one, what is sent once a step behind that of the last one. The
+    optimizer's own work and the loading of data are left out.
 
     Args:
         training: what is trained.
@@ -205,19 +225,32 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> StepEst
     """
     strategy = STRATEGIES[layout.strategy]
     sent = []
+    exposed, hidden, last, starting = Traffic(), Traffic(), Traffic(), 0.0
     for transfer in strategy.transfers:
         sizes = transfer_bytes(training, transfer, layout.gpus)
         if sizes is None:
             return None
         size_bytes, calls = sizes
-        messages = max(LEAST_MESSAGES if calls == 1 else 1, size_bytes / MESSAGE_BYTES)
+        messages = max(LEAST_LAYERS, LAYERS_OF_14_GB * (size_bytes / 14e9) ** LAYERS_GROW) if calls == 1 else 1
         found = traffic(transfer.operation, size_bytes, transfer.scope, layout, fabric, messages)
         if found is None:
             return None
-        if calls and found != Traffic():
-            sent.append(Sent(transfer, size_bytes, calls, found.times(calls)))
+        if not calls or found == Traffic():
+            continue
+        found = found.times(calls)
+        kind = (transfer.operation, transfer.carries, transfer.purpose, transfer.scope, transfer.every)
+        sent.append(Sent(*kind, size_bytes, calls, found.seconds))
+        if transfer.every == "step":
+            last += found
+        elif transfer.can_hide:
+            hidden += found
+            starting += messages * fabric.message_seconds
+        else:
+            exposed += found
     compute = training.compute.times(1 / layout.gpus) if strategy.splits_work else training.compute
-    step = _timed(training.micro_batches, layout, compute, tuple(sent), strategy.hides if training.overlaps else 0.0)
+    hides = strategy.hides if training.overlaps else 0.0
+    traffics = _Traffics(exposed, hidden, last, starting)
+    step = _timed(training.micro_batches, layout, compute, tuple(sent), hides, traffics)
     return step if training.place is None else _settled(step, training.place)
 
 
@@ -257,14 +290,14 @@ def over_one_node(step: StepEstimate, one_node: StepEstimate) -> Span:
     return Span(ratio.low, max(ratio.low, min(ratio.high, step.layout.nodes)))
 
 
-def _timed(count: int, layout: Layout, compute: Span, sent: tuple[Sent, ...], hides: float) -> StepEstimate:
-    each = [one for one in sent if one.transfer.every == "micro_batch"]
-    exposed = _sum([one for one in each if not one.transfer.can_hide])
-    hidden = _sum([one for one in each if one.transfer.can_hide])
-    last = _sum([one for one in sent if one.transfer.every == "step"])
+def _timed(
+    count: int, layout: Layout, compute: Span, sent: tuple[Sent, ...], hides: float, traffics: _Traffics
+) -> StepEstimate:
+    exposed, hidden, last, starting = traffics
     micro_batch = exposed + hidden
     blocking, ends = exposed.seconds.low, (hidden + last).seconds.low
-    late = max(0.0, hidden.seconds.high - hides * compute.low, hidden.seconds.low - compute.low)
+    idle = starting - max(0.0, compute.high - LAUNCH_SECONDS)
+    late = max(0.0, idle, hidden.seconds.high - hides * compute.low, hidden.seconds.low - compute.low)
     waiting = Span(blocking + max(0.0, hidden.seconds.low - compute.high), exposed.seconds.high + late)
     waiting_high = waiting.high * count + max(
         0.0, last.seconds.high - hides * compute.low, last.seconds.low - compute.low
@@ -282,10 +315,6 @@ def _timed(count: int, layout: Layout, compute: Span, sent: tuple[Sent, ...], hi
         waiting_seconds=_ordered(waiting_low, waiting_high),
         step_seconds=_ordered(step_low, compute.high * count + waiting_high),
     )
-
-
-def _sum(sent: list[Sent]) -> Traffic:
-    return sum((one.traffic for one in sent), Traffic())
 
 
 def _ordered(low: float, high: float) -> Span:

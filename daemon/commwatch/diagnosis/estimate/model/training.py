@@ -115,24 +115,16 @@ class Activations:
     experts_per_token: int = 0
     """To which each token goes in each layer; 0: no mixture of experts."""
 
-    def bytes_of_call(self, precision: Precision) -> int:
-        """Size of one all-reduce."""
-        return self.tokens * self.hidden * BYTES_PER_ELEMENT[precision]
+    def sent(self, carries: str, precision: Precision, gpus: int) -> tuple[int, int]:
+        """Size and number of the calls of a micro-batch.
 
-    @property
-    def calls(self) -> int:
-        """All-reduces of a micro-batch: forward and backward for attention, and for the layer's other half, which in a
-        mixture of experts exchanges tokens instead."""
-        return (2 if self.experts_per_token else 4) * self.layers
-
-    def bytes_of_exchange(self, precision: Precision, gpus: int) -> int:
-        """Size of one all-to-all: what one of so many GPUs has of the tokens, once for each of their experts."""
-        return self.bytes_of_call(precision) * self.experts_per_token // gpus
-
-    @property
-    def exchanges(self) -> int:
-        """All-to-alls of a micro-batch: to the experts and back, forward and backward, in each layer."""
-        return 4 * self.layers if self.experts_per_token else 0
+        All-reduces forward and backward for attention, and for the layer's other half, which in a mixture of experts
+        exchanges tokens instead: what one of so many GPUs has of them, once for each expert, there and back.
+        """
+        size = self.tokens * self.hidden * BYTES_PER_ELEMENT[precision]
+        if carries == "tokens":
+            return size * self.experts_per_token // gpus, 4 * self.layers if self.experts_per_token else 0
+        return size, (2 if self.experts_per_token else 4) * self.layers
 
 
 class Place(NamedTuple):
@@ -220,6 +212,8 @@ class Fabric:
     """Bus bandwidth of an all-to-all within a node; None: that of other collectives."""
     hop_seconds: Span = _NO_LATENCY
     """From one GPU to the next: within a node, and to another one."""
+    message_seconds: float = 0.0
+    """That a CPU takes at most to start a message of a micro-batch, and what prepares it."""
 
     def among(self, gpus: int, operation: Operation) -> Span | None:
         """Bus bandwidth over so many GPUs of a node, else over the next larger number; None where neither is known."""
@@ -238,15 +232,12 @@ def transfer_bytes(training: Training, transfer: Transfer, gpus: int) -> tuple[i
     """
     if transfer.carries in ("activations", "tokens"):
         known = training.activations
-        if known is None:
-            return None
-        if transfer.carries == "tokens":
-            return known.bytes_of_exchange(training.precision, gpus), known.exchanges
-        return known.bytes_of_call(training.precision), known.calls
+        return None if known is None else known.sent(transfer.carries, training.precision, gpus)
     if transfer.carries == "gradients":
         return training.gradient_bytes, 1
-    updated = transfer.every == "step"  # only what is trained changes
-    return (training.trained * BYTES_PER_ELEMENT[training.precision] if updated else training.parameter_bytes), 1
+    if transfer.every == "step":  # only what is trained changes
+        return training.trained * BYTES_PER_ELEMENT[training.precision], 1
+    return training.parameter_bytes, 1
 
 
 # --- memory ---
@@ -268,27 +259,17 @@ class ModelState:
         """All three."""
         return self.parameters + self.gradients + self.optimizer
 
+    def left(self, memory_bytes: int) -> int:
+        """For activations and buffers, of all memory of a GPU; not above 0: the model state does not fit."""
+        return memory_bytes - self.total - RESERVE_BYTES
+
 
 def model_state(training: Training, layout: Layout) -> ModelState:
     """What each GPU holds through a step; a part that is not a whole number of bytes is rounded up."""
     parts: dict[Spread, int] = {"copied": 1, "node": layout.gpus, "all": layout.total_gpus}
     strategy = STRATEGIES[layout.strategy]
     return ModelState(
-        _divided(training.parameter_bytes, parts[strategy.parameters]),
-        _divided(training.gradient_bytes, parts[strategy.gradients]),
-        _divided(training.optimizer_bytes, parts[strategy.optimizer]),
+        -(-training.parameter_bytes // parts[strategy.parameters]),
+        -(-training.gradient_bytes // parts[strategy.gradients]),
+        -(-training.optimizer_bytes // parts[strategy.optimizer]),
     )
-
-
-def _divided(size: int, parts: int) -> int:
-    return -(-size // parts)
-
-
-def bytes_left(state: ModelState, memory_bytes: int) -> int:
-    """What a GPU has left for activations and buffers; not above 0: the model state does not fit.
-
-    Args:
-        state: of the model on this GPU.
-        memory_bytes: of the GPU, all of it.
-    """
-    return memory_bytes - state.total - RESERVE_BYTES
