@@ -250,7 +250,7 @@ def test_what_pairs_cannot_tell_apart_is_named_together() -> None:
     machine = quiet(EIGHT)
     row = [pair_matrix(EIGHT, machine.matrix([SLOW])) for _ in range(3)]
     (suspect,) = find_suspects(row, parts_of(EIGHT.shape))
-    assert suspect.words.startswith("GPU3 or link group GPU3: 14 of its 14 ways between two GPUs carry ")
+    assert suspect.words.startswith("GPU3 or link group GPU3: 14 of its 14 paths between two GPUs carry ")
     assert re.search(r"carry (69|70|71) % of what the others do, 3 times in a row", suspect.words)
     assert suspect.slowdown == pytest.approx(1 / 0.7, rel=0.05)
     assert set(suspect.cells) == EIGHT.cells(GPU3)
@@ -300,7 +300,7 @@ def test_one_direction_is_told_in_words() -> None:
     machine = quiet(EIGHT)
     sent = Fault(EIGHT.cells(GPU3, "out"), 1 / 0.7)
     (suspect,) = find_suspects([pair_matrix(EIGHT, machine.matrix([sent])) for _ in range(3)], parts_of(EIGHT.shape))
-    assert ", only from GPU3 to the others: 7 of its 7 ways" in suspect.words
+    assert ", only from GPU3 to the others: 7 of its 7 paths" in suspect.words
 
 
 def test_confidence_is_low_where_another_explanation_is_nearly_as_good() -> None:

@@ -106,11 +106,56 @@ def test_several_logs_are_one_story(tmp_path: Path, log: Path) -> None:
 def test_a_log_without_trouble_is_said_to_be_one(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And where NCCL wrote nothing at all, why that may be."""
     log.write_text("NCCL version 2.27.3+cuda12.9\nstep 1\n")
-    assert printed(capsys, log) == (0, "1 log, 2 lines, 0 of them of trouble\nNo errors found.\n")
+    assert printed(capsys, log) == (
+        0,
+        "1 log, 2 lines, 0 of them of trouble\n"
+        f"No errors found. {log}:2 shows work; nothing after it speaks of trouble.\n",
+    )
     log.write_text("step 1\n")
     code, out = printed(capsys, log)
     assert code == 0
     assert "NCCL_DEBUG=WARN" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("", "unknown"),
+        ("Setting up\n", "unknown"),
+        ("Epoch 1:   0%|    | 0/500 [00:00<?, ?it/s]\n", "unknown"),
+        ("INFO: cannot find the cache\n", "unknown"),
+        ("step 1 loss 2.3\nINFO: cannot reach the other end\n", "unknown"),
+        ("step 1 loss 2.3\ncannot reach the other end\n", "trouble"),
+        ("cannot reach the cache\nINFO: error\nstep 1 loss 2.3\n", "clear"),
+        ("cannot reach the cache\n\rstep 1 loss 2.3\r\n", "clear"),
+        ("step 1 loss 2.3\nnode7:4:4 [0] NCCL INFO misc/socket.cc:829 -> 3\n", "trouble"),
+        ("step 1 loss 2.3\nworker 3 died\nstep 2 loss 2.3\n", "trouble"),
+        ("step 1 loss 2.3, timeout=1800, 0 errors, num_failed: 3, errors: 0\n", "clear"),
+        ("Job 17 finished\nprocess exited with code 0\n", "clear"),
+    ],
+)
+def test_an_all_clear_needs_a_sign_of_work_with_no_word_of_trouble_after_it(
+    log: Path, text: str, verdict: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is neither is unknown: exit code 3."""
+    log.write_text(text, newline="")
+    answer = answer_from([str(log)])
+
+    assert answer.verdict == verdict
+    assert bool(answer.works) == (verdict == "clear" or text.endswith("step 2 loss 2.3\n"))
+    code, out = printed(capsys, log)
+    assert code == {"clear": 0, "trouble": 1, "unknown": 3}[verdict]
+    assert ("No errors found." in out) == (verdict == "clear")
+    assert ("Unknown: " in out) == (verdict == "unknown")
+
+
+@pytest.mark.parametrize(("text", "code"), [("step 1 loss 2.3\n", 3), ("step 1 loss 2.3\nTraining finished\n", 0)])
+def test_a_log_that_just_stops_is_clear_only_while_it_may_still_be_written(log: Path, text: str, code: int) -> None:
+    """Ten minutes; a job that ended well needs no more."""
+    log.write_text(text)
+    assert run_log([str(log)], as_json=True) == 0
+    os.utime(log, (time.time() - 601,) * 2)
+    assert run_log([str(log)], as_json=True) == code
 
 
 def test_a_job_that_died_without_a_reason_is_not_clear(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +175,7 @@ def test_a_job_that_died_without_a_reason_is_not_clear(log: Path, capsys: pytest
 def test_two_versions_of_nccl_are_seen(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They are named, and blamed where nothing else is; without trouble they are no error."""
     versions = "NCCL version 2.18.3+cuda12.2\nNCCL version 2.20.5+cuda12.4\n"
-    log.write_text(versions)
+    log.write_text(versions + "step 1\n")
     code, out = printed(capsys, log)
     assert code == 0
     assert "versions of NCCL that wrote here: 2.18.3, 2.20.5; all ranks need the same one" in out
@@ -164,6 +209,9 @@ def test_the_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert answer.logs[0].name == "standard input"
     assert answer.incidents[0].category == "ib_retry"
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"step 1 loss 2.3\n")))
+    assert answer_from(["-"]).verdict == "unknown", "nothing tells how old it is"
 
 
 def test_a_name_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:

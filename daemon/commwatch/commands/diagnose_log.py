@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SCHEMA = "commwatch-log/1"
 _SHOWN = 10
 """Incidents that are shown; JSON has all."""
+_STILL_SECONDS = 600.0
+"""A log that was written so recently may be of a job that goes on; torch gives up a call after as long."""
 _STYLES = {"network": "red", "gpu": "red", "nvlink": "red", "host": "red"}
 
 
@@ -80,6 +82,11 @@ class LogAnswer(msgspec.Struct, frozen=True):
     """Of NCCL, as it writes them itself."""
     incidents: tuple[LogIncident, ...]
     """The first one first."""
+    verdict: Literal["trouble", "clear", "unknown"]
+    """``clear`` where a line shows that the job works, in a log that is still being written, or has ended well, and
+    nothing after it speaks of trouble."""
+    works: str
+    """That line, as FILE:LINE; empty for none."""
 
 
 def run_log(names: Sequence[str], *, as_json: bool) -> int:
@@ -90,7 +97,8 @@ def run_log(names: Sequence[str], *, as_json: bool) -> int:
         as_json: print JSON.
 
     Returns:
-        The exit code: 0 where nothing tells of trouble, 1 where something does.
+        The exit code: 0 where the job is at work or has ended well, 1 where something tells of trouble, 3 where
+        nothing tells of either.
 
     Raises:
         LogUnreadable: a name cannot be read.
@@ -100,7 +108,7 @@ def run_log(names: Sequence[str], *, as_json: bool) -> int:
         print_json(answer)
     else:
         print_lines(log_lines(answer))
-    return 1 if answer.incidents else 0
+    return {"clear": 0, "trouble": 1, "unknown": 3}[answer.verdict]
 
 
 def answer_from(names: Sequence[str]) -> LogAnswer:
@@ -117,15 +125,20 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     except OSError as error:
         raise LogUnreadable(f"{error.filename or 'the log'}: {error.strerror}; name logs that can be read") from error
     if not any(log.told for log in logs):
+        is_signed = any(log.signs for log in logs)
         for log in logs:
-            log.told = log.signs
+            log.told = log.signs if is_signed else log.doubts
     read = tuple(LogRead(printable(log.name), log.lines, len(log.told), log.is_cut) for log in logs)
     of_amd = any(log.of_amd for log in logs)
     versions = tuple(sorted({version for log in logs for version in log.versions}))
     incidents = [_incident(chapter, of_amd) for chapter in tell(log.told for log in logs)]
     if incidents and len(versions) > 1 and incidents[0].side in {"symptom", "unknown"}:
         incidents[0] = _of_versions(incidents[0], len(versions))
-    return LogAnswer(SCHEMA, read, any(log.of_nccl for log in logs), versions, tuple(incidents))
+    working = [log for log in logs if log.works]
+    works = f"{printable(working[0].name)}:{working[0].works}" if working else ""
+    is_clear = any(log.has_ended or log.silent < _STILL_SECONDS for log in working)
+    verdict: Literal["trouble", "clear", "unknown"] = "trouble" if incidents else "clear" if is_clear else "unknown"
+    return LogAnswer(SCHEMA, read, any(log.of_nccl for log in logs), versions, tuple(incidents), verdict, works)
 
 
 def _of_versions(incident: LogIncident, number: int) -> LogIncident:
@@ -192,8 +205,19 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
         yield [
             (f"versions of NCCL that wrote here: {', '.join(answer.versions)}; all ranks need the same one", "yellow")
         ]
+    if answer.verdict == "clear":
+        yield [
+            ("No errors found.", "green"),
+            (f" {answer.works} shows work; nothing after it speaks of trouble.", ""),
+        ]
+    elif answer.verdict == "unknown":
+        last = (
+            f"{answer.works} shows work, but is old, and no line says how it ended"
+            if answer.works
+            else "none shows work"
+        )
+        yield [("Unknown: ", "yellow"), (f"no line tells of trouble; {last}.", "")]
     if not answer.incidents:
-        yield [("No errors found.", "green")]
         if not answer.of_nccl:
             yield [
                 ("NCCL itself wrote nothing here: without NCCL_DEBUG=WARN it keeps even its warnings to itself.", "")

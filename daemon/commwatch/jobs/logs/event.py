@@ -34,6 +34,8 @@ _NAMED = tuple(
         r"srun: error: ([\w.-]{1,255}): tasks? |\*\*\* (?:JOB|STEP) \S{1,40} ON ([\w.-]{1,255}) ",
         r"and address: ([\w.:-]{1,255}) and node name|Node IP: ([\w.:-]{1,255}),",
         r"\(ID: \w{1,64}, IP: ([\w.:-]{1,255})\)",
+        r"\bipv4:([\d.]{7,15}):\d{1,5}: Failed to connect",
+        r"Remote (?:daemon|host) {0,8}:.{0,80}?([\w.-]{1,255})$|[Ff]ail(?:ed|ure) on (?:node )?([\w.-]{1,255})(?::|$)",
     )
 )
 """What a text names as the other end of a connection, or as where a process ended."""

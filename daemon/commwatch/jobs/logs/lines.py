@@ -12,9 +12,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from commwatch.jobs.logs.rules import (
+    BEGINS,
+    CALM,
     COMPLETIONS,
     CONTEXT,
+    DOUBTS,
+    ENDED_WELL,
     ENDINGS,
+    FAILED_CALL,
     GOES_ON,
     HARMLESS,
     HINTS,
@@ -25,6 +30,7 @@ from commwatch.jobs.logs.rules import (
     SIGNS,
     TORCH,
     VAGUE,
+    WORK,
     Category,
 )
 
@@ -35,6 +41,8 @@ _LONGEST_LINE = 4096
 _LONGEST_PREFIX = 512
 _LONGEST_MESSAGE = 1024
 _MOST_LINES = 400
+_LOOKED_AT = 1024
+"""Characters of a line in which words of work and of trouble are looked for."""
 
 _MARK = re.compile(r"NCCL (WARN|INFO|DIAG|TRACE|CALL) ")
 _PREFIX = re.compile(
@@ -117,6 +125,33 @@ def find_in_line(line: str) -> Finding | None:
 def find_sign(line: str) -> Finding | None:
     """Whether a line is a sign that a job ended or never began; see ``rules.SIGNS``."""
     return _by_table(SIGNS, line[:_LONGEST_LINE]) if parse_line(line) is None else None
+
+
+def find_doubt(line: str) -> Finding | None:
+    """Whether a line speaks of trouble, where the program does not say by its level that it is none."""
+    line = line[:_LOOKED_AT]
+    is_calm = CALM.search(line) is not None and FAILED_CALL.search(line) is None
+    return None if is_calm or not speaks_of_trouble(line) else Finding("other", False)
+
+
+def speaks_of_trouble(line: str) -> bool:
+    """Whether a line has any word of failing or ending that is not known to be harmless."""
+    line = line[:_LOOKED_AT]
+    small = line.lower()
+    found = any(stem in small and rule.search(line) for stem, rule in DOUBTS.items()) or FAILED_CALL.search(line)
+    return bool(found) and HARMLESS.search(line) is None
+
+
+def shows_work(line: str) -> bool:
+    """Whether only a job writes such a line that is at work."""
+    line = line[:_LOOKED_AT]
+    return WORK.search(line) is not None and BEGINS.search(line) is None and not speaks_of_trouble(line)
+
+
+def shows_good_end(line: str) -> bool:
+    """Whether a line says that the job has ended well."""
+    line = line[:_LOOKED_AT]
+    return ENDED_WELL.search(line) is not None and not speaks_of_trouble(line)
 
 
 def _last_error(line: str) -> Finding | None:

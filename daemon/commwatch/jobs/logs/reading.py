@@ -11,9 +11,17 @@ from typing import BinaryIO
 
 from commwatch.jobs.logs.event import event_in_line, time_of
 from commwatch.jobs.logs.files import LogFile, find_logs
-from commwatch.jobs.logs.lines import find_sign, telling_lines
+from commwatch.jobs.logs.lines import (
+    find_doubt,
+    find_in_line,
+    find_sign,
+    shows_good_end,
+    shows_work,
+    speaks_of_trouble,
+    telling_lines,
+)
 from commwatch.jobs.logs.lines_of_file import LONGEST_LINE, whole_lines
-from commwatch.jobs.logs.rules import HINTS, SIGN_HINTS
+from commwatch.jobs.logs.rules import GOES_ON, HINTS, SIGN_HINTS
 from commwatch.jobs.logs.story import Told
 
 MOST_LOGS = 512
@@ -21,6 +29,8 @@ MOST_TOLD = 5000
 """Lines of trouble that are taken of one log; what happened first is among them."""
 _LOOKED_BACK = 20
 """Lines before one without a time of its own that are asked for theirs."""
+_WORK_LINES = 1000
+"""Lines at the end of a piece that are asked whether they show work."""
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
 _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
 _AMD = re.compile(rb"HIP failure|HIP error|hipify|hipIpc|amdgpu|AMD Instinct|RCCL|rccl|ROCm|rocm")
@@ -44,6 +54,14 @@ class ReadLog:
     """Whether a line is of AMD's driver or libraries."""
     signs: list[Told] = field(default_factory=list)
     """Signs of an end, which are asked where no log tells anything; see ``rules.SIGNS``."""
+    doubts: list[Told] = field(default_factory=list)
+    """Lines after the last one of work that speak of failing, which no level calls calm; see ``rules.DOUBT``."""
+    works: int = 0
+    """The last line that shows work or a good end, with no word of failing after it; 0 for none."""
+    has_ended: bool = False
+    """Whether that line says that the job has ended well."""
+    silent: float = 0.0
+    """Seconds since it was written last, as far as is known."""
     versions: set[str] = field(default_factory=set)
     """Of NCCL, as it writes them itself."""
 
@@ -90,7 +108,8 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
     Raises:
         OSError: as the kernel gave it.
     """
-    log = ReadLog(name)
+    # What a pipe brings may be of any age.
+    log = ReadLog(name, silent=float("inf") if stream is sys.stdin.buffer else time.time() - changed)
     rest, skips = b"", False
     year: int | None = None
     while len(log.told) < MOST_TOLD:
@@ -120,18 +139,42 @@ def _take(log: ReadLog, body: bytes, year: int) -> None:
     log.of_amd = log.of_amd or _AMD.search(body) is not None
     log.versions |= {version.decode() for version in _VERSION.findall(body)}
     flat = body.replace(b"\r", b"\n")
+    worked, has_ended = _last_work(flat)
+    if worked >= 0:
+        log.has_ended = has_ended
+        log.works = log.lines + 1 + body.count(b"\n", 0, worked)
+        log.doubts.clear()
     number, counted = log.lines + 1, 0
-    for start, line in telling_lines(body, HINTS + SIGN_HINTS):
+    telling = dict(telling_lines(body, (*HINTS, *GOES_ON)))
+    # Signs are asked only where nothing is told.
+    signs = {} if log.told else dict(telling_lines(body, SIGN_HINTS))
+    for start, line in sorted((telling | signs).items()):
         number, counted = number + body.count(b"\n", counted, start), start
-        text, into = line.decode(errors="replace"), log.told
-        event = event_in_line(text, year)
-        if event is None and len(log.signs) < MOST_TOLD:
-            event, into = event_in_line(text, year, find_sign), log.signs
-        if event is not None:
-            before = _time_before(flat, start, year) if event.time is None else None
-            into.append(Told(event, log.name, number, before))
-            if len(log.told) > MOST_TOLD:
-                return
+        text = line.decode(errors="replace")
+        for find, into in ((find_in_line, log.told), (find_sign, log.signs), (find_doubt, log.doubts)):
+            if (find is find_in_line and start not in telling) or (find is find_doubt and start < worked):
+                continue
+            if len(into) <= MOST_TOLD and (event := event_in_line(text, year, find)) is not None:
+                before = _time_before(flat, start, year) if event.time is None else None
+                into.append(Told(event, log.name, number, before))
+                break
+        if log.works and start > worked and speaks_of_trouble(text):
+            log.works = 0
+        if len(log.told) > MOST_TOLD:
+            return
+
+
+def _last_work(flat: bytes) -> tuple[int, bool]:
+    """Where the last of some lines that shows work or a good end begins, -1 for none, and whether it is an end."""
+    end = len(flat)
+    for _ in range(_WORK_LINES):
+        start = flat.rfind(b"\n", 0, max(end - 1, 0)) + 1
+        text = flat[start : min(end, start + LONGEST_LINE)].decode(errors="replace")
+        if (has_ended := shows_good_end(text)) or shows_work(text):
+            return start, has_ended
+        if (end := start) == 0:
+            break
+    return -1, False
 
 
 def _year_in(body: bytes) -> int | None:

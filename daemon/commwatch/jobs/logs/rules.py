@@ -154,63 +154,62 @@ _EXCEPTIONS = (
 )
 """Errors of Python that NCCL and torch do not raise for trouble of theirs."""
 
+_ENDED = (
+    r"(?i:\b(?:exit(?:s|ed|ing)?(?: with)?(?:[ _]exit)?[ _]?(?:code|status)?|return(?:ed|s)?(?: with)?[ _]?code|"
+    r"errorcode|terminated with (?:exit )?code|exited, status)\"?\s{0,8}(?:is|[:=])?\s{0,8})"
+)
+"""What programs of any kind write before the code with which a process ended."""
+
 _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("teardown", True, r"CUDA error: driver shutting down"),
-    ("shm", True, r"DataLoader worker .{0,80}Bus error|DataLoader's workers are out of shared memory"),
-    ("shm", True, r"[Uu]nexpected bus error encountered in worker"),
+    ("shm", True, r"DataLoader(?: worker .{0,80}Bus error|'s workers are out of shared)|nexpected bus error enc"),
     ("oom", True, r"CUDA out of memory|CUDA error: out of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"),
     ("oom", True, r"\boom[-_]kill|Out of memory: Killed process|\bOUT_OF_MEMORY\b|OOMKilled|: Out Of Memory$"),
-    ("oom", True, r"killed due to (?:memory pressure|the node running low on memory)|running low on memory"),
-    ("oom", True, r"Exceeded job memory limit"),
+    ("oom", True, r"killed due to memory pressure|running low on memory|Exceeded job memory limit"),
     ("dup_gpu", True, r"Duplicate GPU detected : rank \d"),
     ("version", True, r"undefined symbol: nccl"),
+    ("p2p", True, r"peer access is not supported between these two devices"),
     # Of the kernel.
     ("cuda", True, r"NVRM: Xid \(|\bXid \d{1,3} (?:PCI:|GPC)|fallen off the bus|determine the device handle for GPU"),
     ("cuda", True, r"amdgpu.{0,200}(?:GPU reset begin|\*ERROR\* ring \S{1,40} timeout|uncorrectable hardware error)"),
-    ("cuda", True, r"amdgpu: sq_intr: error"),
-    ("nvls", True, r"nvswitch\d{0,3}: SXid \(.{1,80}\bFatal"),
+    ("cuda", True, r"amdgpu: sq_intr: error|Memory access fault by GPU|\bHSA_STATUS_ERROR_(?!OUT_OF)"),
+    ("nvls", True, r"nvswitch\d{0,3}: SXid \(.{1,80}\bFatal|\bsystem not yet initialized"),
+    ("ib_retry", True, r"[Tt]ransport retry count(?:er)? exceeded"),
     ("ib_setup", True, r"infiniband \S{1,40}: Failed to |Failed to modify QP to "),
     ("ib_other", True, r"\bmlx[45]: .{0,120}got completion with error"),
     ("ib_other", True, r"libfabric:.{0,80}:efa:cq:.{0,120}\berr: \d"),
-    ("ib_setup", True, r"WARN: Function: .{0,120}NET/OFI .{0,200}RC: -\d"),
+    ("ib_setup", True, r"WARN: Function: .{0,120}NET/OFI .{0,200}(?:RC: -\d|[Cc]ould ?n[o']t)"),
     ("socket", True, r"include/socket\.h:\d{1,5} WARN (?:Call to|Connect|Socket)"),
     ("cuda", True, r"(?:CUDA|HIP) error ?(?:\(\S{1,300}\))?: |CUDA driver error: |cuda runtime error \(\d"),
     ("cuda", True, r"Triton Error \[CUDA\]|\bCUDA_ERROR_[A-Z]"),
-    ("timeout", True, r"Watchdog caught collective operation timeout|Timeout at NCCL work"),
-    ("timeout", True, r"wait timeout after \d{1,12} ?ms|DistStoreError|Timed out (?:after \d{1,12} seconds )?waiting "),
-    ("timeout", True, r"Timed out initializing process group|\bDEADLINE_EXCEEDED\b|Barrier timed out"),
-    ("timeout", True, r"got (?:error|exception): (?:Socket )?Timeout|Timeout waiting for key|\bSocket Timeout$"),
-    ("timeout", True, r"waitForInput: .{0,300}(?:timed out after \d|likely a timeout)"),
-    ("timeout", True, r"The client socket has timed out after \d|monitoredBarrier.{0,200}(?:timeout|failed to pass)"),
-    ("timeout", True, r"\bheartbeat timeout\. This indicates"),
-    ("timeout", True, r"\b[Pp]eer (?:timeout|not responding)\b|\b[Gg]roup not ready\b|connection attempt timed out"),
+    ("timeout", True, r"Watchdog caught collective operation timeout|Timeout at NCCL work|\bDEADLINE_EXCEEDED\b"),
+    ("timeout", True, r"(?:Barrier|connection attempt|client socket has) timed out|DistStoreError|\bSocket Timeout$"),
+    ("timeout", True, r"Timed out (?:after \d{1,12} seconds )?(?:waiting |initializing)|Timeout waiting for key"),
+    ("timeout", True, r"wait timeout after \d|heartbeat timeout\. This|got (?:error|exception): (?:Socket )?Timeout"),
+    ("timeout", True, r"(?:monitoredBarrier|waitForInput: ).{0,300}(?:timed out after \d|timeout|failed to pass)"),
+    ("timeout", True, r"\b[Pp]eer (?:timeout|not responding)\b|\b[Gg]roup not ready\b"),
     ("teardown", True, r"[Hh]eartbeat monitor timed out|watchdog got stuck|\"should dump\" flag"),
-    ("teardown", True, r"(?:recvValue|recvBytes|sendBytes) failed on SocketImpl|NCCL communicator was aborted"),
-    ("teardown", True, r"we are taking the entire process down"),
-    ("remote", True, r"gloo/transport/.{0,200}Connection (?:closed|reset) by peer"),
-    ("remote", True, r"store->get\(.{1,80}got error: (?:Connection|Broken|[Ff]ailed to recv)"),
+    ("teardown", True, r"NCCL communicator was aborted"),
+    ("teardown", True, r"(?:recvValue|recvBytes|sendBytes) failed on SocketImpl|we are taking the entire process down"),
+    ("remote", True, r"gloo/transport/.{0,200}Connection (?:closed|reset) by peer|Horovod has been shut down"),
+    ("remote", True, r"store->get\(.{1,80}got error: (?:Connection|Broken|[Ff]ailed to recv)|async NCCL error: remote"),
     ("remote", True, r"has been marked dead because|its node has died|was running on is dead|NodeDiedError"),
     ("remote", True, r"Node failure on \S|DUE TO NODE FAILURE"),
-    ("remote", True, r"Horovod has been shut down|async NCCL error: remote process exited"),
     ("socket", True, r"connectFullMesh failed|gloo/transport/.{0,200}(?:connect \[|refused|unreachable|No route)"),
     ("usage", True, r"server socket has failed to (?:bind|listen).{0,200}(?:EADDRINUSE|[Aa]ddress already in use)"),
     ("usage", True, r"Error: (?:\[Errno 98\] )?Address already in use"),
     ("mismatch", True, r"Detected mismatch between collectives on ranks|DDP expects same model across all ranks"),
-    ("crash", True, r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction)"),
-    ("crash", True, r"\bCaught signal (?:4|7|8|11) |\bsegfault at [0-9a-f]{1,16} ip "),
-    ("crash", True, r"\b[Ss]ignal (?:4|7|8|11) \(SIG(?:ILL|BUS|FPE|SEGV)\)|(?:^|: )(?:Segmentation fault|Bus error)\b"),
-    ("crash", True, r"(?:exitcode {0,4}:|return code =|[Ee]xit(?:ed with)?(?: exit)? code:?) -(?:4|7|8|11)\b"),
-    ("crash", True, r"exited on signal (?:4|7|8|11) "),
+    ("crash", True, r"\b[Ss]ignal:? (?:4|7|8|11)\b|[Rr]eceived SIG(?:SEGV|BUS|ILL|FPE)\b|\bsegfault at [0-9a-f]"),
+    ("crash", True, r"(?:^|: )(?:Segmentation fault|Bus error|Illegal instruction|Floating point exception)\b"),
+    ("crash", True, _ENDED + r"(?:-(?:4|7|8|11)|13[2569])\b"),
     ("crash", True, _RANK + r"(?:" + _EXCEPTIONS + r")Error(?:: |$)"),
     ("cancelled", True, r"\*\*\* (?:JOB|STEP) \S{1,40} ON \S{1,80} CANCELLED AT|this job is preempted"),
     ("cancelled", True, r"SignalException: Process \d{1,10} got signal: (?:1|2|15)\b|Received (?:1|2|15) death signal"),
     ("cancelled", True, r"Received SIGTERM: 15|closing signal SIGHUP|Timed out waiting for job step to complete"),
-    ("cancelled", True, r"(?:^|[\]: ])Terminated ?$"),
+    ("cancelled", True, r"(?:^|[\]\\: ])Terminated ?$"),
     # The status of a call or of a process, last since the lines above carry one too.
-    ("killed", False, r"^Killed$|srun: error: .{1,200}: Killed$"),
-    ("killed", False, r"[Ee]xit(?:ed with)?(?: exit)? code:? {1,6}(?:137|-9)\b"),
-    ("killed", False, r": line \d{1,6}: {1,6}\d{1,10} Killed\b|killed by signal: Killed|exited on signal 9\b"),
-    ("killed", False, r"\b[Ss]ignal 9 \(SIGKILL\)|\(exitcode: -9\)|exitcode {0,4}: -9\b|return code = -9\b"),
+    ("killed", False, r"^Killed|srun: error: .{1,200}: Killed$|signal: Killed"),
+    ("killed", False, _ENDED + r"(?:137|-9)\b|\b[Ss]ignal:? (?:9|SIGKILL)\b|: line \d{1,6}: {1,6}\d{1,10} Killed\b"),
     ("cuda", False, r"NCCL (?:error|Error|failure).{0,300}unhandled cuda error|ncclUnhandledCudaError"),
     ("other", False, r"NCCL (?:error|Error|failure).{0,300}(?:unhandled system|internal) error"),
     ("other", False, r"ncclSystemError|ncclInternalError"),
@@ -225,37 +224,73 @@ TORCH = tuple((category, certain, re.compile(rule)) for category, certain, rule 
 _LOGGER = r"(?:\([^)]{1,80}\) )?(?:ERROR [\d-]{5,10} [\d:]{8} (?:\S{1,80}\]|\[\S{1,80}\]) )?"
 """What vLLM and Ray put before each line of a worker."""
 _SIGNS: tuple[tuple[Category, str], ...] = (
-    ("socket", r"client socket has failed to connect to (?!.{0,200}errno: 97)|\(gai error: -?\d"),
-    ("socket", r"TCP client failed to connect|failed to connect to all addresses"),
-    ("socket", r"The connection to the C10d store has failed"),
-    ("timeout", r"While waitForInput, poolFD failed|timed out after waiting for"),
-    ("crash", r"ChildFailedError|Root Cause \(first observed|error file defined for parent|closing signal SIG"),
-    ("crash", r"exitcode {0,4}[:=] ?-?[1-9]|return code(?: =|:)? -?[1-9]"),
-    ("crash", r"[Ee]xit(?:ed with)? (?:exit )?code:? {1,6}-?[1-9]|exit status [1-9]"),
-    ("crash", r"non-zero (?:exit )?(?:code|status)"),
-    ("crash", r"ActorDiedError|RayActorError|RayTaskError|worker died or was killed|worker process has died"),
-    ("crash", r"EngineCore failed to start|[Gg]ot fatal signal|sigquit from a child|core dumped"),
-    ("crash", r"MPI_ABORT was invoked|\bterminated with |\b(?:aborted|aborting|crashed|died|killed)\b"),
-    ("crash", r"\*\*\* (?:Process received signal|Aborted at)|catches a failure signal|(?:Container|Pod) failed"),
-    ("crash", r"^.{0,2000}\bterminate called |Traceback \(most recent call last"),
-    ("crash", _RANK + _LOGGER + r"(?:\w{1,40}\.){0,8}\w{0,40}(?:Error|Exception):?(?: |$)"),
-    # What programs of any kind write of the end of something, whatever it is.
-    ("other", r"Exception raised from |\bframe #\d{1,3}: |C\+\+ (?:Call Stacks|Traceback)|EnforceNotMet"),
-    ("other", r"INTERNAL ASSERT FAILED|[Cc]heck failed: |\b[Ss]tack trace:|[Uu]nhandled exception|\b[Ff]atal error\b"),
-    ("other", r"\bError (?:executing|during|while|in)\b|\[[EF]\d{3,4} \d\d:\d\d:\d\d|\d\d:\d\d:\d\d\.\d{6}: [EF] "),
-    ("other", r"(?:^|[\s\[(|:])(?:ERROR|FATAL|CRITICAL|FAILED|Fatal|Aborted|panic)(?:$|[\s\]):,|!])"),
+    ("socket", r"(?i)failed to connect\b(?!.{0,200}errno: 97)|\(gai error: -?\d|C10d store has failed"),
+    ("socket", r"(?i)connection (?:refused|timed out)|no route to host|complete a TCP connection|not resolve host"),
+    ("remote", r"(?i)connection reset|lost (?:communication|connection) (?:with|to)"),
+    ("timeout", r"(?i)waitForInput, poolFD failed|\btime(?:d |-)?out (?:after|while|waiting)|\w time-?out(?:$|,| \()"),
+    ("cancelled", r"\bKeyboardInterrupt\b|\b(?:Evicted|Preempted|DeadlineExceeded)\b"),
+    # How a process ended, an exception, or its stack, in whatever program.
+    ("crash", _ENDED + r"-?[1-9]|non-zero (?:exit )?(?:code|status)"),
+    ("crash", r"\bSIG(?:ABRT|TERM|INT|HUP|QUIT)\b|\bcore dumped\b|(?:received|failure|fatal) signal\b"),
+    ("crash", r"(?i)(?<![\w./-])(?:mpi_abort|abort(?:ed|ing)|crashed|died|killed|terminated)(?![\w=/]|\s?[=:]\s?\d)"),
+    ("crash", r"\bterminate called |Traceback|Root Cause \(first observed|ChildFailedError|Actor(?:Died)?Error"),
+    ("crash", _RANK + _LOGGER + r"(?:\w{1,40}\.){0,8}\w{0,40}(?:Error|Exception):?(?: (?!raised from)|$)"),
+    ("crash", r"\b(?i:container|pod|process|worker|rank|task|job|node)\b.{0,60} failed\b"),
+    ("other", r"Exception raised from |\bframe #\d{1,3}: |(?i:\b(?:call stacks?|stack ?trace|backtrace)\b)"),
+    ("other", r"\[[EF]\d{3,4} \d\d:\d\d:\d\d|^[EF]\d{4} \d\d:|\d\d:\d\d:\d\d\.\d{6}: [EF] "),
+    ("other", r"(?:^|[\s\[(|:])(?:ERROR|FATAL|CRITICAL|FAILED|Fatal|panic)(?:$|[\s\]):,|!])"),
 )  # fmt: skip
 
 SIGNS = tuple((category, False, re.compile(rule)) for category, rule in _SIGNS)
 """Signs that a job ended or never began, without the reason; programs also write them where they go on, so they are
 asked only of a whole log that tells nothing else."""
 
+_STEMS = (
+    "error", "fail", "abort", "kill", "exception", "traceback", "fatal", "panic", "timeout", "timed out", "signal",
+    "exit", "crash", "died", "dead", "terminat", "segmentation", "refused", "denied", "unreachable", "cancel", "dumped",
+    "lost", "assert", "broken", "unable", "cannot", "could not", "invalid", "corrupt", "hang", "hung", "stuck", "stall",
+    "interrupt", "evict", "preempt", "trace", "frame #", "unhandled", "unexpected", "disconnect", "mismatch", "illegal",
+    "fault", "exceeded", "couldn't", "not found", "no such", "not responding", "unavailable",
+)  # fmt: skip
+"""With what words of failing and ending begin."""
+DOUBTS = {
+    stem: re.compile(
+        r"(?<![\w/=.-])(?<!\b0 )(?<!\bno )(?<!\bNo )(?<!without )(?:[A-Z]\w{0,40})?(?i:" + stem + r")[A-Za-z]*"
+        r"(?![\w=(/]|\.\w| ?(?:with )?(?:exit )?(?:code|status):? 0\b|"
+        r"s?(?:\s?\(\w{1,8}\))?\)?\s?[:=]\s?(?:\d|None|null|[Ff]alse|[Tt]rue))"
+    )
+    for stem in _STEMS
+}
+"""Such a word that is not part of a name, the name of a setting, or counted as none; by its stem."""
+FAILED_CALL = re.compile(r"\.cc?:\d{1,5} -> [1-689]\b")
+"""What NCCL writes of a call that failed, at the level INFO."""
+CALM = re.compile(
+    r"(?:^|[\s\[(|:])(?:INFO|DEBUG|TRACE|NOTICE|WARN(?:ING)?|Warning|info|debug|warning)(?:$|[\s\]):,|])|"
+    r"\b[A-Z]\w{1,40}Warning: |(?:^|\[)[DIW]\d{3,4} \d\d:|^\[[DIW] |[:\d] [DIW] |\blevel=(?:info|debug|warn)"
+)
+"""Where the program itself says by its level that a line is no error."""
+WORK = re.compile(
+    r"(?i)(?<!\w)(?:step|epoch|iter(?:ation)?|batch|episode|round|update)\b\W{1,8}[1-9](?!\d{0,8}\()|"
+    r"\bloss\b\W{1,4}\d|\d ?(?:it/s|s/it|tok(?:en)?s?/s|samples/s)|samples/?(?:per)?sec\W{1,4}\d|\d (?-i:GB/s)|"
+    r"throughput\W{1,8}[1-9]|\b\d{1,16} {1,20}\d{1,16} {1,20}\w{3,16} {1,20}(?:sum|none|prod|min|max|avg)\b|\" 20\d\b"
+)
+"""What only a job writes that is at work: progress beyond its beginning, or a result."""
+BEGINS = re.compile(r"(?i)load|\| {0,8}0/")
+"""What such a line is not to hold."""
+ENDED_WELL = re.compile(
+    r"(?i)\b(?:train\w{0,5}|job|run|benchmark)s?\b.{0,60}\b(?:finished|completed?|succeeded|done)\b|values : 0 OK|"
+    r"(?:finished|completed?) successfully|Avg bus bandwidth|`max_(?:steps|epochs)=|train_runtime|"
+    + _ENDED
+    + r"0\b(?![.:]\d)"
+)
+"""What says that a job has ended well."""
 HARMLESS = re.compile(
     r"Failed to open libibverbs|Failed to find CUDA library|Could not find ncclGetVersion symbol|"
     r"event ?: (?:port active|client reregistration)|unknown event type \((?:9|17)\)|"
-    r"Cannot get incoming CPU|NET/OFI pciPath: Could not find real path|Error opening file: /sys/devices/virtual/dmi"
+    r"Cannot get incoming CPU|NET/OFI pciPath: Could not find real path|Error opening file: /sys/devices/virtual/dmi|"
+    r"On normal program exit, the application should call destroy_process_group"
 )
-"""Warnings that NCCL and its plugins write where nothing is wrong, such as on a node without the hardware."""
+"""Warnings that NCCL, its plugins and torch write where nothing is wrong, such as on a node without the hardware."""
 
 VAGUE = re.compile(r"(?:Cuda|CUDA|HIP) failure (?:80[01] )?'operation not (?:permitted|supported)'")
 """What CUDA says of many things, of which another warning names one."""
@@ -271,26 +306,27 @@ HINTS: tuple[bytes, ...] = (
     b"not ready", b"should dump", b"failed on SocketImpl", b"store->get(", b"taking the entire process down",
     b"gloo/transport/", b"connectFullMesh", b"server socket", b"ddress already in use", b"marked dead",
     b"node has died", b"is dead or", b"NodeDied", b"Horovod has been shut", b"async NCCL error", b"got completion",
-    b"eartbeat timeout", b"Detected mismatch", b"DDP expects", b"ataLoader", b"us error", b"Fatal Python error",
-    b"Caught signal", b"segfault at ", b"ignal ", b"egmentation fault", b"Killed", b" 137", b"code -", b"code: -",
-    b"job memory limit", b"ode failure", b"NODE FAILURE", b"DEADLINE_EXCEEDED", b"xitcode", b"return code",
-    b"CANCELLED", b"preempted", b"SIGTERM: 15", b"Terminated", b"SignalException", b"Error: ", b"Error\n",
+    b"eartbeat timeout", b"Detected mismatch", b"DDP expects", b"ataLoader", b"us error", b"segfault at ", b"ignal",
+    b"eceived SIG", b"egmentation fault", b"llegal instr", b"loating point", b"Killed", b"xit code", b"xit_code",
+    b"xitCode", b"xitcode", b"xit status", b"xited ", b"return code", b"errorcode", b"job memory limit",
+    b"ot yet init", b"access fault", b"peer access", b"HSA_", b"retry count", b"ode failure", b"NODE FAILURE",
+    b"DEADLINE_EXCEEDED", b"CANCELLED", b"preempted", b"SIGTERM: 15", b"Terminated", b"SignalException", b"Error: ",
+    b"Error\n",
 )  # fmt: skip
 """A line that says something holds one of these; they are found much faster than the rules."""
 
-SIGN_HINTS: tuple[bytes, ...] = (
-    b"socket has failed", b"gai error", b"failed to connect", b"C10d store", b"poolFD", b"ChildFailed", b"Root Cause",
-    b"error file defined", b"xit code", b"non-zero", b"xit status", b"ActorDied", b"ActorError", b"TaskError",
-    b"MPI_ABORT", b"terminated with", b"aborted", b"aborting", b"crashed", b"died", b"killed",
-    b"worker process", b"EngineCore", b"sigquit", b"core dumped", b"terminate called", b"Traceback", b"Exception",
-    b"received signal", b"Aborted", b"failure signal", b"Container failed", b"Pod failed", b"frame #", b"C++ ",
-    b"EnforceNotMet", b"heck failed", b"ASSERT FAILED", b"tack trace", b"nhandled exception", b"Error ", b"ERROR",
-    b"FATAL", b"CRITICAL", b"FAILED", b"atal", b"panic", b": E ", b": F ", b"[E", b"[F",
-)  # fmt: skip
-"""So for signs, beside the others."""
-
-GOES_ON: Mapping[bytes, int] = {b"Last error:": 1, b"Root Cause": 7, b"ActorDied": 7, b"ActorError": 7}
+GOES_ON: Mapping[bytes, int] = {
+    b"Last error:": 1, b"Root Cause": 7, b"ActorDied": 7, b"ActorError": 7, b"lost communication": 4,
+    b"a TCP connection": 3,
+}  # fmt: skip
 """Hints of which so many lines after theirs belong to what is said."""
+
+SIGN_HINTS: tuple[bytes, ...] = (
+    *GOES_ON,
+    *(hint.encode() for stem in _STEMS for hint in (stem[1:], stem[1:].upper())),
+    b"poolFD", b"C10d store", b"SIG", b"all stack", b"all Stack", b"[E", b"[F", b": E ", b": F ", b".cc:",
+)  # fmt: skip
+"""So for signs and doubts, beside the others."""
 
 CONTEXT: tuple[tuple[str, str, Category], ...] = (
     ("transport/nvls.cc", "uda failure", "nvls"),

@@ -81,7 +81,7 @@ WORDS: Mapping[Category, Words] = {
                       "Look for the cause in the logs of the other ranks."),
 }  # fmt: skip
 
-UNKNOWN_END = Words("A process of the job ended with an error, or never began; nothing here says why.",
+UNKNOWN_END = Words("Something failed or ended; nothing here says why, or whether the job went on.",
                     "Read what that process wrote before this line, and the logs of the other ranks.")  # fmt: skip
 """Of a ``crash`` or ``other`` that only a status or a sign tells of."""
 

@@ -15,12 +15,12 @@ import msgspec
 from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.sources import files
 from commwatch.sources.gpudirect import read_gpudirect
+from commwatch.sources.presence import is_virtual
 
 _UP = frozenset({"up", "unknown"})
 """Loopback and tunnels have no state of their own."""
 _DOWN = frozenset({"down", "lowerlayerdown", "notpresent", "dormant"})
 _ACTIVE = "4:"
-_CPU_INFO_BYTES = 64 * 1024
 _EMPTY_GID = frozenset("0:")
 
 
@@ -47,7 +47,7 @@ def read_node_network(sysfs: Path, procfs: Path) -> NodeNetwork:
         _ports(sysfs / "class/infiniband", (sysfs / "class").is_dir()),
         gpudirect.peermem,
         gpudirect.dma_buf,
-        _virtual(procfs),
+        is_virtual(procfs),
     )
 
 
@@ -80,11 +80,11 @@ def _device(path: str, name: str) -> list[RdmaPort]:
         numbers = sorted(int(port) for port in os.listdir(f"{path}/ports") if port.isdecimal())
     except OSError:
         return []
-    is_virtual = files.is_part_of_adapter(f"{path}/device")
-    return [_port(f"{path}/ports/{number}", name, number, is_virtual) for number in numbers]
+    is_function = files.is_part_of_adapter(f"{path}/device")
+    return [_port(f"{path}/ports/{number}", name, number, is_function) for number in numbers]
 
 
-def _port(path: str, device: str, number: int, is_virtual: bool) -> RdmaPort:
+def _port(path: str, device: str, number: int, is_function: bool) -> RdmaPort:
     state = files.parse_word(files.read_if_there(f"{path}/state") or b"")
     layer = files.parse_word(files.read_if_there(f"{path}/link_layer") or b"")
     rate = files.parse_word(files.read_if_there(f"{path}/rate") or b"")
@@ -94,7 +94,7 @@ def _port(path: str, device: str, number: int, is_virtual: bool) -> RdmaPort:
         link_layer=layer,
         rate_gbit=float(rate) if rate.replace(".", "", 1).isdecimal() else None,
         gids=_gids(f"{path}/gids") if layer == "Ethernet" else None,
-        is_virtual=is_virtual,
+        is_virtual=is_function,
     )  # fmt: skip
 
 
@@ -110,17 +110,6 @@ def _gids(folder: str) -> frozenset[int] | None:
         if set(files.parse_word(files.read_if_there(f"{folder}/{entry}") or b"0")) - _EMPTY_GID
     }
     return frozenset(map(int, filled))
-
-
-def _virtual(procfs: Path) -> bool | None:
-    """By the flag that x86 processors show in a virtual machine; other processors have none."""
-    try:
-        with open(procfs / "cpuinfo", "rb") as file:
-            lines = file.read(_CPU_INFO_BYTES).splitlines()
-    except OSError:
-        return None
-    flags = next((line.split() for line in lines if line.startswith(b"flags")), None)
-    return None if flags is None else b"hypervisor" in flags
 
 
 if __name__ == "__main__":
