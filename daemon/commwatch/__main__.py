@@ -51,7 +51,7 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of the whole command line, or of some commands of it."""
     parser = _Parser(
         prog="commwatch",
-        description="Watches the communication between the GPUs of a node and says which part is slow or failing.",
+        description="Monitors the communication between the GPUs of a node and names the part that is slow or failing.",
         epilog="example: commwatch run --simulate h100x8, then curl -s localhost:28029/metrics",
         formatter_class=_GroupedHelp,
     )

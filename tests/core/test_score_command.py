@@ -47,9 +47,7 @@ def run(monkeypatch: pytest.MonkeyPatch, told: dict[str, Any], *, as_json: bool 
     return score.run(argparse.Namespace(json=as_json), Config(paths=Paths(state="/nonexistent")))
 
 
-def test_the_text_has_the_score_its_parts_and_what_points_were_lost_to(
-    capsys: Output, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_text_has_the_score_its_parts_and_what_reduced_it(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part with share and value; losses with part, place and numbers; what comes next without points."""
     code = run(monkeypatch, answer({UTILIZATION: 0.7, LANES: 8, PAIR: 180e9, BASELINE: None}))
 
@@ -64,12 +62,12 @@ def test_the_text_has_the_score_its_parts_and_what_points_were_lost_to(
         "stability  27 %   1.00",
         "latency: not measured; it takes a latency baseline: 6 good results of a collective",
         "",
-        "lost   part       where              what",
-        "0.167  balance    PCIe link of GPU0  8 of 16 lanes",
-        "0.040  bandwidth  probe ring         reaches 70 % of what is expected: 100 GB/s of 100 GB/s",
-        "0.027  bandwidth  pairs              2 pairs reach 80 % of what is expected on average, "
+        "reduced by  part       where              what",
+        "0.167       balance    PCIe link of GPU0  8 of 16 lanes",
+        "0.040       bandwidth  probe ring         reaches 70 % of what is expected: 100 GB/s of 100 GB/s",
+        "0.027       bandwidth  pairs              2 pairs reach 80 % of what is expected on average, "
         "the worst (GPU0 to GPU1) 180 GB/s of 300 GB/s",
-        "next   balance    GPU0 to GPU1       180 GB/s of 300 GB/s expected; 1 of 2 pairs below 85 %",
+        "next        balance    GPU0 to GPU1       180 GB/s of 300 GB/s expected; 1 of 2 pairs below 85 %",
     ]
 
 
@@ -79,14 +77,14 @@ def test_a_healthy_node_has_no_table_of_losses(capsys: Output, monkeypatch: pyte
 
     out = capsys.readouterr().out
     assert out.startswith("Communication score: 1.00, excellent\n")
-    assert "lost" not in out
+    assert "reduced by" not in out
 
 
 def test_noise_is_no_loss_to_read_about(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousandth of a part prints as 0.000 and is left out."""
     run(monkeypatch, answer({LATENCY: 10.01e-6}))
 
-    assert "lost" not in capsys.readouterr().out
+    assert "reduced by" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def running(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> En
     return Engine(config, load_thresholds(None), StateDirectory(tmp_path), None, Instruments(), PlannedJobs())
 
 
-async def nothing(reader: Reader, key: str) -> Collected:
+async def nothing(reader: Reader, key: str, every: float) -> Collected:
     """A run that found nothing."""
     return collected()
 

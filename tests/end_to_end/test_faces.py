@@ -73,23 +73,14 @@ def printed(daemon: RehearsedDaemon, *arguments: str) -> str:
     return " ".join(daemon.command(*arguments)[1].split())
 
 
-@pytest.mark.parametrize("code", FAULTS)
-def test_all_faces_name_the_same_part(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the words of the finding: its title, and its component with the address."""
-    with struck(FAULTS[code], tmp_path, monkeypatch) as daemon:
-        finding = found(daemon, code)
-        title, part = CODES[code].title, finding.component.words
-        page = " ".join(" ".join(page_of(daemon).texts).split())
-        faces = {face: printed(daemon, *face.split()) for face in ("top --once", "diagnose", "healthcheck")}
+def one_verdict(daemon: RehearsedDaemon, word: Word, named: str = "") -> str:
+    """The line of the verdict, which all faces say after this word; a diagnosis that is OK counts its checks.
 
-    assert title in page
-    assert part in page
-    for face, text in faces.items():
-        assert f"{title}: {part}" in text, face
-
-
-def one_verdict(daemon: RehearsedDaemon, word: Word) -> str:
-    """The line of the verdict, which all faces say after this word; a diagnosis that is OK counts its checks."""
+    Args:
+        daemon: that they ask.
+        word: of the verdict.
+        named: what those that list findings name besides.
+    """
     verdict = told_by(daemon).verdict
     assert verdict is not None
     assert verdict.word == word
@@ -99,19 +90,26 @@ def one_verdict(daemon: RehearsedDaemon, word: Word) -> str:
         text = " ".join(daemon.command(*face.split(), simulated=False)[1].split())
         line = "" if (face, word) == ("diagnose", "OK") else verdict.line
         assert f"{word}: {line}" in text, face
+        assert face == "score" or named in text, face
         others = [other for other in get_args(Word) if other != word and f"{other}: " in text]
         assert others == [], face
     return verdict.line
 
 
 @pytest.mark.parametrize("code", FAULTS)
-def test_all_faces_say_one_verdict_on_a_fault(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The word of the finding's severity, which is that of its alert, and the same cause."""
+def test_all_faces_name_the_same_part_and_say_one_verdict(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finding's title and its component with the address; the word of its severity, which is that of its alert."""
     with struck(FAULTS[code], tmp_path, monkeypatch) as daemon:
         finding = found(daemon, code)
-        line = one_verdict(daemon, WORDS[finding.severity])
+        title, part = CODES[code].title, finding.component.words
+        page = " ".join(" ".join(page_of(daemon).texts).split())
+        line = one_verdict(daemon, WORDS[finding.severity], named=f"{title}: {part}")
 
-    assert line.startswith(f"{CODES[code].title}: {finding.component.words}")
+    assert title in page
+    assert part in page
+    assert line.startswith(f"{title}: {part}")
 
 
 def test_all_faces_say_one_verdict_on_a_slow_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

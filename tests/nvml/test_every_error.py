@@ -107,7 +107,7 @@ class Worker(ScriptedReader):
         self._source: NvmlSource | None = None
         self._same: dict[tuple[Series, ...], Layout] = {}
 
-    async def collect(self, collector: str) -> Collected:
+    async def collect(self, collector: str, every: float = 0.0) -> Collected:
         source = self._source or NvmlSource(self._clock.monotonic)
         try:
             if self._source is None:

@@ -60,7 +60,7 @@ class _LiveReader(ScriptedReader):
         super().__init__(name)
         self._read = read
 
-    async def collect(self, collector: str) -> Collected:
+    async def collect(self, collector: str, every: float = 0.0) -> Collected:
         return self._read(collector)
 
 

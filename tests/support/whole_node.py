@@ -57,10 +57,11 @@ class WholeNode:
         self.store = Store(OPT_IN - set(opt_in))
         self.state = StateDirectory(folder / "state" if config is None else state_path(config))
         self.instruments = Instruments()
-        self._pipeline = Pipeline(self.config, self.state, self.store, self.instruments, frozenset)
         self._layouts: dict[tuple[Series, ...], Layout] = {}
         self.node.write_sysfs(self._sysfs)
         self.node.write_procfs(self._procfs)
+        trees = str(self._sysfs), str(self._procfs)
+        self._pipeline = Pipeline(self.config, self.state, self.store, self.instruments, frozenset, *trees)
         install(self.node)
         self.job_settings = JobSettings(self.store, tuple, self._plan_audit, lambda: self.time)
         self._audit_at = float("inf")

@@ -261,7 +261,7 @@ def test_a_suspect_is_told_with_its_address_and_what_to_check(tmp_path: Path) ->
     suspects = find_suspects(row, Parts(ways(found), tuple(f"GPU{place}" for place in range(4))))
 
     assert suspects[0].words.startswith(
-        "GPU3 (0000:98:00.0) or the NVLinks of GPU3: 6 of its 6 ways between two GPUs carry"
+        "GPU3 (0000:98:00.0) or the NVLinks of GPU3: 6 of its 6 paths between two GPUs carry"
     )
     assert "nvidia-smi nvlink -s -i 3" in suspects[0].words
 

@@ -45,42 +45,36 @@ def add_parser(
         "diagnose",
         parents=parents,
         help="what is wrong with the communication of this node, why, and what to do",
-        description="Walks from the topology over bandwidth, pattern, InfiniBand and settings to the part and the "
-        "cause, from what the daemon knows. Exit code 0: nothing is wrong; 1: something is; 2: wrong use; 3: too "
-        "little is known to say; 4: no daemon runs with this state directory.",
+        description="Checks topology, bandwidth, patterns, InfiniBand and settings by the daemon's data, and names "
+        "part, cause and next step. Exit code 0: OK; 1: Warning or Critical; 2: wrong use; 3: Unknown; 4: no daemon "
+        "runs with this state directory.",
         epilog="example: commwatch diagnose; of the logs of a job, on any machine: commwatch diagnose --log job.out; "
-        "what a change gained: commwatch diagnose --full-scan --json > before.json, later the same > after.json, then "
-        "commwatch diagnose --compare before.json after.json",
+        "what a change gained: commwatch diagnose --full-scan --json > before.json, again > after.json, then commwatch "
+        "diagnose --compare before.json after.json",
     )
     parser.add_argument(
-        "--log", nargs="+", metavar="FILE", help="say what logs tell instead: files, folders, patterns; -: stdin"
+        "--log", nargs="+", metavar="FILE", help="diagnose logs of a job instead: files, folders, patterns; -: stdin"
     )
     parser.add_argument(
         "--settings", nargs="+", metavar="FILE",
-        help="say what NCCL settings do on this machine instead: files named *.conf, what env printed (-: stdin), or "
-        "processes by their number; values are not shown",
+        help="check NCCL settings on this machine instead: files named *.conf, output of env (-: stdin), or process "
+        "numbers; values are not shown",
     )  # fmt: skip
     parser.add_argument(
         "--compare", nargs=2, metavar=("BEFORE", "AFTER"),
-        help="say what changed between two files that --json printed instead; exit code 1: something got worse",
+        help="compare two outputs of --json instead; exit code 1: something got worse",
     )  # fmt: skip
     parser.add_argument(
         "--profile", metavar="PROFILE",
-        help=f"what the node is for, and has to meet: {PROFILES_HELP}; without it 7b and 235b are shown, none required",
+        help=f"require a model: {PROFILES_HELP}; without it 7b and 235b are shown, none required",
     )  # fmt: skip
     step_time_option(parser)
     scan = parser.add_argument_group("a full scan", "Takes the GPUs, on a free node only; progress on standard error.")
-    scan.add_argument(
-        "--full-scan", action="store_true", help="run every probe now, measure again what looks bad, then walk"
-    )
+    scan.add_argument("--full-scan", action="store_true", help="run every probe now, repeat bad results, then check")
     scan.add_argument("--gpus", metavar="0,1,...", help="with these GPUs only, by their NVML indexes")
     ignore_scheduler_option(scan)
-    scan.add_argument(
-        "--stress", metavar="TIME", help="then load all GPUs for so long, 1s to 10m: does the bandwidth hold?"
-    )
-    parser.add_argument(
-        "-v", "--all", action="store_true", help="each check and finding by itself, also where many say the same"
-    )
+    scan.add_argument("--stress", metavar="TIME", help="then load all GPUs for 1s to 10m: does the bandwidth hold?")
+    parser.add_argument("-v", "--all", action="store_true", help="each check and finding separately")
     file_options(parser)
     json_option(parser)
     parser.set_defaults(run=run)

@@ -24,12 +24,10 @@ _BUNDLE_MODE = 0o600
 
 def file_options(parser: argparse.ArgumentParser) -> None:
     """The options that name a file to write."""
-    parser.add_argument(
-        "--report", metavar="FILE", type=Path, help="write the answer as one HTML page for a ticket too (.html)"
-    )
+    parser.add_argument("--report", metavar="FILE", type=Path, help="also write one HTML page for a ticket (.html)")
     parser.add_argument(
         "--bundle", metavar="FILE", type=Path,
-        help="collect what a vendor asks for, without secrets (.tar.gz); docs/diagnose.md says what is in it",
+        help="collect what a vendor needs, without secrets (.tar.gz); contents: docs/diagnose.md",
     )  # fmt: skip
 
 

@@ -22,19 +22,19 @@ def add_parser(
         parents=parents,
         allow_abbrev=False,
         help="a yes or no for schedulers, in one line",
-        description="Judges the daemon's last findings, and with --require its last results, within 5 s. Exit code 0: "
-        "fine; 1: a problem; 2: unknown. With --slurm, 1 only for a fresh fault of the drain list "
-        "(docs/healthcheck.md), and 0 for all else.",
+        description="A verdict from the daemon's last findings, and with --require its last results, within 5 s. Exit "
+        "code 0: OK; 1: Warning or Critical; 2: Unknown. With --slurm 1 only for a fresh fault of the drain list "
+        "(docs/healthcheck.md), else 0.",
         epilog="example: commwatch healthcheck; as HealthCheckProgram of Slurm: commwatch healthcheck --slurm --drain; "
         "in a job: commwatch healthcheck --require 7b",
     )
-    parser.add_argument("--slurm", action="store_true", help="judge for Slurm: a problem only where a drain is due")
-    parser.add_argument("--drain", action="store_true", help="with --slurm: drain this node where a drain is due")
-    parser.add_argument("--fail-closed", action="store_true", help="exit 1 where the node's health is unknown")
+    parser.add_argument("--slurm", action="store_true", help="for Slurm: 1 only if the node should be drained")
+    parser.add_argument("--drain", action="store_true", help="with --slurm: drain this node then")
+    parser.add_argument("--fail-closed", action="store_true", help="exit 1 if the verdict is Unknown")
     parser.add_argument(
         "--require",
         metavar="PROFILE",
-        help=f"preflight before a job: also a problem where this node does not suit a model: {PROFILES_HELP}",
+        help=f"preflight of a job: a Warning if the node does not suit a model: {PROFILES_HELP}",
     )
     parser.add_argument(
         "--max-age", metavar="TIME", type=positive_duration,

@@ -15,7 +15,7 @@ def step_time_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--step-time``."""
     parser.add_argument(
         "--step-time", metavar="TIME", type=positive_duration,
-        help="what one GPU alone computes on a micro-batch of your job, such as 100ms; without it, that of the profile",
+        help="time of a step of your job on one GPU alone, such as 100ms (default: that of the profile)",
     )  # fmt: skip
 
 

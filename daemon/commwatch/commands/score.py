@@ -1,4 +1,4 @@
-"""commwatch score: how well the GPUs of this node communicate, and what the lost points went to."""
+"""commwatch score: how well the GPUs of this node communicate, and what reduced it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def add_parser(
         "score",
         parents=parents,
         help="how well the GPUs communicate, from 0 to 1, and what reduced it",
-        description="Asks the daemon for the communication score: bandwidth, latency, balance and stability, each with "
-        "its share and value, and what the lost points went to. It measures nothing. Exit code 0: excellent or good; "
+        description="Prints the daemon's communication score: bandwidth, latency, balance and stability with weight "
+        "and value, and what reduced it. Exit code 0: excellent or good; "
         "1: needs work, or the daemon does not answer; 3: not measured; 4: no daemon runs with this state directory.",
         epilog="example: commwatch score --json",
     )
@@ -75,7 +75,7 @@ def _print(document: ScoreDocument) -> None:
     rows = [_loss_row(loss) for loss in _worth_showing(score.losses)]
     if rows:
         print()
-        print_table("Lost points", ("lost", "part", "where", "what"), rows)
+        print_table("Score reduced by", ("reduced by", "part", "where", "what"), rows)
 
 
 def _part_row(part: Part) -> tuple[str, str, str]:

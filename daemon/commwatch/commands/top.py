@@ -32,30 +32,27 @@ def add_parser(
         "top",
         parents=parents,
         help="the node's state live in a terminal",
-        description="Shows what the daemon knows of its node, and goes on showing it: verdict, score and findings with "
-        "what to do next, GPUs, ports, probes, slow pairs, and collectors that are late. It asks the daemon of this "
-        "node, or with --url the endpoint of another. Keys: q quits, ? shows the others. Exit code 0: quit, or "
-        "printed; 1: the daemon does not answer as it should; 2: wrong use; 4: with --once or --json no daemon "
-        "answers; 130, 143: ended by Ctrl-C, by SIGTERM.",
+        description="Shows verdict, score, findings with next steps, GPUs, ports, probes, slow pairs and late "
+        "collectors of this node, or with --url of another. Keys: q quits, ? shows the others. Exit code 0: quit, or "
+        "printed; 1: the daemon returns an error; 2: wrong use; 4: with --once or --json no daemon answers; 130, 143: "
+        "ended by Ctrl-C, by SIGTERM.",
         epilog="example: commwatch top; of another node: commwatch top --url https://node7:28029 --ca-file ca.pem "
         "--user ops --password-file ops.password; in a script: commwatch top --once",
     )
     once = parser.add_mutually_exclusive_group()
-    once.add_argument("--once", action="store_true", help="print one page without colours or keys, and end")
-    once.add_argument("--json", action="store_true", help="print the documents that it is made of, as JSON, and end")
+    once.add_argument("--once", action="store_true", help="print one plain page and exit")
+    once.add_argument("--json", action="store_true", help="print the data as JSON and exit")
     parser.add_argument(
         "--interval", metavar="TIME", type=_interval, default=INTERVAL_SECONDS,
-        help="between two questions (default: 2s; 500ms at least)",
+        help="between requests (default: 2s; 500ms at least)",
     )  # fmt: skip
     remote = parser.add_argument_group("another node")
     remote.add_argument("--url", metavar="URL", help="its endpoint: http://HOST:28029 or https://HOST:28029")
     remote.add_argument("--ca-file", metavar="FILE", default="", help="authorities to trust (default: the system's)")
-    remote.add_argument("--cert-file", metavar="FILE", default="", help="our certificate, where it asks for one")
+    remote.add_argument("--cert-file", metavar="FILE", default="", help="client certificate")
     remote.add_argument("--key-file", metavar="FILE", default="", help="its key (default: in the same file)")
     remote.add_argument("--user", metavar="NAME", default="", help="name for basic authentication")
-    remote.add_argument(
-        "--password-file", metavar="FILE", type=Path, help="with the password in it (default: it is asked for)"
-    )
+    remote.add_argument("--password-file", metavar="FILE", type=Path, help="file with the password (default: prompt)")
     parser.set_defaults(run=run)
 
 

@@ -33,12 +33,10 @@ def add_parser(
     parser = subparsers.add_parser(
         "topology",
         parents=parents,
-        help="show how GPUs and NICs are joined, and what is uneven",
-        description="Prints the matrix of GPUs and NICs with the classes of `nvidia-smi topo -m`, the PCIe tree with "
-        "the link of each device, the bandwidth that each class of path should carry and, where GPU pairs were "
-        "measured, what it did carry, and what is uneven. "
-        "Needs no daemon. The PCIe tree comes from sysfs; without an answer of the driver NVLink is unknown. "
-        "Exit code 0; 1: sysfs gives no answer; 2: wrong use.",
+        help="how GPUs and NICs are connected, and what is uneven",
+        description="Prints the matrix of GPUs and NICs (classes of `nvidia-smi topo -m`), the PCIe tree, expected and "
+        "measured bandwidth by path class, and what is uneven. Needs no daemon; without the driver NVLink is unknown. "
+        "Exit code 0; 1: sysfs does not answer; 2: wrong use.",
         epilog="example: commwatch topology --simulate rtx3090x4; as a picture: commwatch topology --dot | dot -Tsvg; "
         "beside what is measured now: commwatch probe --pairs --json | commwatch topology --pairs -",
     )
@@ -47,7 +45,7 @@ def add_parser(
     parser.add_argument(
         "--pairs",
         metavar="FILE",
-        help="measured values from what --json of probe --pairs or of heatmap printed, whatever their age; -: stdin "
+        help="measured values of probe --pairs --json or heatmap --json, of any age; -: stdin "
         "(default: the last ones of the daemon, while they are current)",
     )
     parser.set_defaults(run=run)

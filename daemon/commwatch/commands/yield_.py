@@ -39,20 +39,19 @@ def add_parser(
     parser = subparsers.add_parser(
         "yield",
         parents=parents,
-        help="end a running probe, and hold probes back while a job starts",
-        description="For the prologue of a job: makes a probe under way give way, lets none start for a while, and "
-        "waits until no rank process of a probe is left. Works with the daemon and without one, also for a probe "
-        "started by hand. A longer hold of somebody else stays; a hold ends by itself, or by --end. Exit code 0: no "
-        "probe holds a GPU; 1: one still does after --wait; 2: wrong use, or the hold cannot be written. Where a code "
-        "other than 0 drains the node (Slurm's prologue), end the line with || true.",
+        help="end a running probe, and start none while a job starts",
+        description="For the prologue of a job: ends a running probe, starts none for a while, and waits until no "
+        "probe process is left. Works without a daemon, and for probes started by hand. A longer hold of somebody else "
+        "stays. Exit code 0: no probe holds a GPU; 1: one still does after --wait; 2: wrong use, or the hold cannot be "
+        "written. In Slurm's prologue, where other codes drain the node, end the line with || true.",
         epilog="example: commwatch yield --wait 5s --hold 10m",
     )
     parser.add_argument("--wait", default="5s", metavar="TIME", help="how long to wait for the end (default 5s)")
     parser.add_argument(
         "--hold", default="10m", metavar="TIME",
-        help="how long no probe starts (default 10m); 0s: only end the one under way",
+        help="how long no probe starts (default 10m); 0s: only end the running one",
     )  # fmt: skip
-    parser.add_argument("--end", action="store_true", help="end a hold before its time, and do nothing else")
+    parser.add_argument("--end", action="store_true", help="only end a hold early")
     json_option(parser)
     parser.set_defaults(run=run)
 

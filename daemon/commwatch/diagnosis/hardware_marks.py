@@ -191,7 +191,7 @@ def _infiniband(facts: Facts) -> Check:
     ]  # fmt: skip
     if not ports:
         return _check(INFINIBAND_HDR, what, "does not apply", detail="no InfiniBand HDR port is up")
-    detail = "no probe measures it: it takes a second node; ib_write_lat of perftest does"
+    detail = "it takes a second node: commwatch cluster probe measures it with ib_write_lat of perftest"
     return _check(INFINIBAND_HDR, what, "not measured", where=ports[0] if len(ports) == 1 else "", detail=detail)
 
 

@@ -118,7 +118,7 @@ def _rate(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
             "a port of the switch that is.",
         )  # fmt: skip
     if learned is None and fastest is None:
-        detail = "nothing was learned yet, and there is no other port of this model"
+        detail = "the expected rate is not learned yet, and there is no other port of this model"
         return _check(port, what, "not measured", measured, detail=detail)
     most = max(one for one in (learned, fastest) if one is not None)
     return _check(port, what, "passed", measured, _gbit(most), _STABLE if most == learned else _SIBLINGS)

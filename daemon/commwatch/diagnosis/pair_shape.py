@@ -272,7 +272,7 @@ def _best(slow: Collection[Cell], values: Mapping[Cell, float], among: Iterator[
 
 def _uniform(values: Mapping[Cell, float], expected: Mapping[Cell, float], below: Collection[Cell]) -> Shape:
     rest = [value for cell, value in values.items() if cell not in below]
-    name = "all pairs" if not rest else f"{len(below)} of {len(values)} ways between two GPUs"
+    name = "all pairs" if not rest else f"{len(below)} of {len(values)} paths between two GPUs"
     ordered = _slowest_first(below, values, "bandwidth")
     typical = median(values[cell] for cell in below)
     return Shape("uniform", name, ordered, typical, median(rest) if rest else None, expected[ordered[0]], expected=True)

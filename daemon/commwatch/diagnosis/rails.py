@@ -44,9 +44,7 @@ def _count(facts: Facts) -> Check:
     if present is None:
         return _check(what, "not measured", detail="not all ports were read")
     if expected is None:
-        return _check(
-            what, "not measured", f"{present:.0f}", detail="nothing was learned yet of how many there should be"
-        )
+        return _check(what, "not measured", f"{present:.0f}", detail="the expected number is not learned yet")
     verdict: CheckVerdict = "failed" if present < expected else "passed"
     return _check(
         what,

@@ -208,10 +208,10 @@ def _score(score: Score) -> Iterator[str]:
     yield "</table>"
     lost = [loss for loss in score.losses if loss.lost >= 0.0005][:_MOST_LOSSES]
     if lost:
-        yield '<h3>Lost points</h3><table class="stacked"><thead><tr><th scope="col">Lost</th><th scope="col">Part</th>'
-        yield '<th scope="col">Where</th><th scope="col">What</th></tr></thead>'
+        yield '<h3>Score reduced by</h3><table class="stacked"><thead><tr><th scope="col">Points</th>'
+        yield '<th scope="col">Part</th><th scope="col">Where</th><th scope="col">What</th></tr></thead>'
         for loss in lost:
-            yield f'<tr><td data-label="lost">{loss.lost:.3f}</td><td data-label="part">{loss.part}</td>'
+            yield f'<tr><td data-label="points">{loss.lost:.3f}</td><td data-label="part">{loss.part}</td>'
             yield f"<td>{_text(loss.subject)}</td><td>{_text(loss.words)}</td></tr>"
         yield "</table>"
 

@@ -126,7 +126,7 @@ def _nvlinks(facts: Facts, node: NodeTopology, gpu: Gpu) -> Check:
     verdict: CheckVerdict = "passed" if len(active) == len(gpu.nvlinks) else "notice" if active else "failed"
     return _check(
         what, verdict, gpu.label, measured, f"{len(gpu.nvlinks)}", "the links that the GPU has",
-        detail="" if verdict == "passed" else "nothing was learned yet of how many should be active",
+        detail="" if verdict == "passed" else "the expected number is not learned yet",
         next_step="Look at Fabric Manager and the kernel log." if verdict == "failed" else "",
     )  # fmt: skip
 

@@ -97,7 +97,7 @@ def _rows_of(answer: Answer, factor: float, low_ratio: float) -> Iterator[Cells]
             _rate(row.bus_bandwidth_bytes_per_second, factor),
             f"{figures(expected.bytes_per_second / factor)} {expected.source}" if expected else _NONE,
             _percent(row.utilization_ratio),
-            row.verdict,
+            _word(row.verdict),
         )
 
 
@@ -137,7 +137,7 @@ def _pair_rows(answer: Answer, matrix: PairMatrix, factor: float, low_ratio: flo
             _rate(rate, factor),
             _NONE if should is None else f"{figures(should / factor)} {source}",
             _percent(share),
-            verdict,
+            _word(verdict),
         )
 
 
@@ -155,6 +155,11 @@ def _order(cell: PairCell) -> tuple[bool, float]:
 
 def _rate(rate: float | None, factor: float) -> str:
     return _NONE if rate is None else figures(rate / factor)
+
+
+def _word(verdict: str) -> str:
+    """The verdict beside a share: not as if it were that much below the model."""
+    return "low (model)" if verdict == "below model" else verdict
 
 
 def _percent(ratio: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commwatch.diagnosis.estimate.model.gpus import ASSUMED_MFU, compute_seconds, gpu_figures
+from commwatch.diagnosis.estimate.model.gpus import ASSUMED_MFU, gpu_figures, operations
 from commwatch.diagnosis.estimate.model.quantities import Span, exactly, format_count
 from commwatch.diagnosis.estimate.model.step import StepEstimate, estimate_step
 from commwatch.diagnosis.estimate.model.training import (
@@ -176,7 +176,9 @@ def prospect_of(
     if alone_seconds is not None:
         seconds, basis = alone_seconds, "given"
     elif figures is not None:
-        seconds = compute_seconds(profile.active_parameters, profile.tokens, figures.flops_per_second, ASSUMED_MFU)
+        active = profile.active_parameters
+        work = operations(active, active, recomputes=False) * profile.tokens
+        seconds = work / (ASSUMED_MFU * figures.flops_per_second)
         peak = f"{figures.flops_per_second / 1e12:g} TFLOP/s ({figures.source})"
         basis = f"assumed: {format_percent(ASSUMED_MFU)} of {peak}"
     else:
