@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.findings.codes import EVENTS, WATCHED
@@ -17,6 +17,8 @@ from commwatch_exporters.node.model import Node
 from commwatch_exporters.node.parts import Column, Identity, Part
 from commwatch_exporters.snapshot import Series, Value
 from support.pages import snapshot_of
+
+_Kind = TypeVar("_Kind", bound=Part)
 
 # Any: a mapping's keys are invariant in the type system, and tests write tuples of one length.
 Numbers: TypeAlias = Mapping[str, Mapping[Any, float]]
@@ -69,6 +71,9 @@ class Declared(Facts):
     def read(self) -> set[str]:
         """What it asked for."""
         return self._declared.read
+
+    def rising_since(self, column: Column[_Kind], part: _Kind, amount: float) -> float | None:
+        return super().rising_since(column, part, amount) if self._declared.may_read(column.metric) else None
 
     def _rises(self, metric: str, window: float, *, at_most: bool) -> Iterator[tuple[dict[str, str], float]]:
         return super()._rises(metric, window, at_most=at_most) if self._declared.may_read(metric) else iter(())

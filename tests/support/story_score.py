@@ -1,8 +1,13 @@
-"""Plays a story through a rehearsed daemon and counts what it says of its causes; the truth is each fault alone."""
+"""Plays a story through a rehearsed daemon and counts what it says of its causes; the truth is each fault alone.
+
+A cause is right where a fault alone shows both the finding and the cause, or where the cause is that fault by its code
+and place, and the finding is at the same place: beside another fault it may show what it does not show alone.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -57,6 +62,11 @@ class Score:
     wrong: list[str] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
 
+    def add(self, other: Score) -> None:
+        """Take in the score of further stories."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
     @property
     def share_right(self) -> float:
         """Of the times that a likeliest cause is named."""
@@ -84,11 +94,21 @@ class Score:
                 self.unnamed.append(f"{story.number} {story.preset}: {fault.words}")
         for finding, cause in sorted(together.said):
             self.said += 1
-            if any(finding in course.seen and cause in course.seen for course in alone):
+            if any(map(partial(_is_right, together, finding, cause), story.faults, alone)):
                 self.right += 1
             else:
                 words = "; ".join(one.words for one in story.faults)
                 self.wrong.append(f"{story.number} {story.preset}: {finding} <- {cause} | {words}")
+
+
+def _is_right(together: Course, finding: Part, cause: Part, fault: Injected, alone: Course) -> bool:
+    """Whether a finding and its cause are both of one fault."""
+    if finding in alone.seen and cause in alone.seen:
+        return True
+    struck = [together.seen[one] for one in (finding, cause)]
+    # A probe is over many parts: that a fault strikes one of them says too little.
+    is_placed = bool(fault.places) and all(one.kind != "probe" and _strikes(fault, one) for one in struck)
+    return is_placed and cause[0] in fault.codes
 
 
 def _names(fault: Injected, course: Course) -> bool:

@@ -161,9 +161,9 @@ moments (below 0.5), and an event ends what runs at its time, not what begins la
 """
 
 _AMONG_SYMPTOMS: Explanations = {
-    **{(symptom, "part_suspect"): Explanation(0.5, "The pair matrix points at a part that this traffic uses.")
-       for symptom in ("probe_bandwidth_low", "probe_step", "probe_drift", "probe_imbalance",
-                       "nccl_timeouts")},
+    **{(symptom, "part_suspect"): Explanation(0.5, "The pair matrix points at a part that this traffic uses.", "peers")
+       for symptom in ("probe_bandwidth_low", "probe_step", "probe_drift", "probe_imbalance")},
+    ("nccl_timeouts", "part_suspect"): Explanation(0.5, "The pair matrix points at a part that this traffic uses."),
     **{(symptom, "pair_slow"): Explanation(0.45, "A ring runs at the speed of its weakest pair.", "peers")
        for symptom in ("probe_bandwidth_low", "probe_step", "probe_drift", "probe_imbalance")},
     **{(symptom, "pair_nearer_slower"): Explanation(0.55, "A ring takes the near ways, the slow ones here.", "peers")

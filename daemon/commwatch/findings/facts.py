@@ -67,6 +67,17 @@ class Facts:
             key = labels[column.key] if isinstance(column, KeyedColumn) else ""
             yield column.kind(self.node, labels), key, rise
 
+    def rising_since(self, column: Column[_Kind], part: _Kind, amount: float) -> float | None:
+        """From when on a counter of a part rose by its last so many, seconds since 1970; None where that is not known.
+
+        Args:
+            column: a counter that rules watch, with no label but those of the part.
+            part: of the node.
+            amount: above 0.
+        """
+        labels = tuple(part.labels[name] for name in CATALOGUE[column.metric].labels)
+        return self._history.rising_since(column.metric, labels, amount)
+
     def lately(self, window: float) -> str:
         """The time in which counters rose, in words: ``in the last hour``; of a single look ``since the boot``."""
         return "since the boot" if self._history.since_boot else f"in the last {_SPANS[window]}"

@@ -81,6 +81,9 @@ class Sighting(msgspec.Struct, frozen=True):
     evidence: tuple[Evidence, ...]
     detail: str = ""
     """What to add to the code's own words: who is slow, what NCCL said."""
+    since: float | None = None
+    """When it began, seconds since 1970, where that was before it could be told: the first of several bad results in a
+    row."""
 
 
 class Cause(msgspec.Struct, frozen=True):

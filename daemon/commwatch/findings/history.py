@@ -106,6 +106,14 @@ class _Counter:
     def increase(self, since: float) -> float:
         return sum(self.rises[bisect_right(self.times, since) :])
 
+    def rising_since(self, amount: float) -> float | None:
+        left = amount
+        for when, rise in zip(reversed(self.times), reversed(self.rises), strict=True):
+            left -= rise
+            if left <= 0:
+                return when
+        return None
+
     def increase_at_most(self, since: float, window: float) -> float:
         """With what was begun before a time and may reach beyond it: a sum, or what rose in a gap."""
         first = bisect_right(self.times, since)
@@ -272,6 +280,17 @@ class CounterHistory:
         if counter is None:
             return None
         return counter.increase_at_most(now - window, kept) if at_most else counter.increase(now - window)
+
+    def rising_since(self, metric: str, labels: Labels, amount: float) -> float | None:
+        """From when on a counter rose by its last so many; None where less of it was seen to happen.
+
+        Args:
+            metric: one of those watched.
+            labels: of the series.
+            amount: above 0.
+        """
+        counter = self._counters[metric].get(_identity(metric, labels))
+        return None if counter is None else counter.rising_since(amount)
 
 
 @cache

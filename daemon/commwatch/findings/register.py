@@ -82,10 +82,11 @@ class Register:
 
     def _see(self, sighting: Sighting, now: float) -> list[Change]:
         key = _key(sighting)
-        spell = self._spells.setdefault(key, Spell(sighting, now, now))
+        began = now if sighting.since is None else min(sighting.since, now)
+        spell = self._spells.setdefault(key, Spell(sighting, began, now, grew_at=now))
         is_interrupted = not spell.is_open and now - spell.last_seen > STATE_CLOSES_AFTER
         if is_interrupted or spell.first_seen > now:  # not looked at for a while, or the wall clock was set back
-            spell.first_seen = now
+            spell.first_seen = began
         if spell.first_seen == now or _grew(spell, sighting, now):
             spell.grew_at = now
         spell.sighting, spell.last_seen, spell.absent_since = sighting, now, None

@@ -117,8 +117,10 @@ class ProbeAnswers:
 
     def error_of_cycle(self, gpus: Sequence[int], time: float) -> str:
         """Why a cycle that is set up at a time fails; empty: it does not."""
-        for position, fault in enumerate(self.hardware.faults):
-            strikes = fault.kind == "probe_errors" and fault.active(time) and _strikes(fault, gpus)
+        # Counted among its own kind, so that a fault has the same lots whatever else strikes the node.
+        failing = [fault for fault in self.hardware.faults if fault.kind == "probe_errors"]
+        for position, fault in enumerate(failing):
+            strikes = fault.active(time) and _strikes(fault, gpus)
             if strikes and lot(int(time), position) < fault.settings["share"]:
                 return fault.reason
         return ""

@@ -20,6 +20,7 @@ from commwatch.findings.causes import (
 )
 from commwatch.findings.explanations import EXPLANATIONS, Explanation, Explanations, Way
 from commwatch.findings.finding import SEVERITIES, Component, ComponentKind, Evidence, Finding, Severity
+from commwatch.findings.rules.gpu_ways import PEERS
 
 GPU, OTHER, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:16:00.0"
 START = 1_700_000_000.0
@@ -231,13 +232,22 @@ def test_what_jobs_say_without_a_place_has_no_likeliest_cause() -> None:
 
 def test_errors_that_are_mended_do_not_make_a_probe_over_all_gpus_slow() -> None:
     """A link that is narrower does; of what the pair matrix points at the place is known."""
-    parts = (f"{GPU}/pcie", f"{OTHER}/pcie")
+    parts = (f"{GPU}/pcie", f"{OTHER}/pcie", PEERS)
     retrained = replace(pcie_fault(), code="pcie_retrained")
     suspect = finding("part_suspect", Component("part", "gpu/GPU1", "", frozenset({f"{OTHER}/pcie"})))
     found = told_of("probe_bandwidth_low", join([retrained, pcie_fault(OTHER), suspect, probe(*parts)]))
 
     assert causes(found) == ["pcie_width_dropped", "part_suspect"]
     assert beside(found) == ["pcie_retrained"]
+
+
+def test_a_part_that_pairs_of_gpus_point_at_does_not_slow_copies_to_the_host() -> None:
+    """Pairs and copies take other ways through a GPU."""
+    suspect = finding("part_suspect", Component("part", "gpu/GPU1", "", frozenset({OTHER})))
+    to_host, among_gpus = probe(f"{OTHER}/pcie"), probe(f"{OTHER}/pcie", PEERS)
+
+    assert causes(told_of("probe_bandwidth_low", join([suspect, to_host]))) == []
+    assert causes(told_of("probe_bandwidth_low", join([suspect, among_gpus]))) == ["part_suspect"]
 
 
 def test_events_that_had_ceased_by_then_explain_nothing() -> None:

@@ -72,6 +72,17 @@ def test_a_low_bandwidth_streak_counts_from_three_on() -> None:
     assert [(fact.value, fact.unit) for fact in found.evidence] == [(3, ""), (0.4, "ratio"), (4e10, "bytes_per_second")]
 
 
+def test_a_streak_began_with_the_first_of_its_attempts() -> None:
+    """Of those that were seen to be made; a daemon that saw fewer does not know."""
+    numbers = merged(gauge("low_bandwidth_streak", 3), gauge("latency_spike_streak", 3), counts(9, {}))
+    looks = {ago: counts(attempts, {}) for ago, attempts in ((900.0, 5), (700.0, 6), (500.0, 7), (300.0, 8))}
+    known, unknown = (facts_of(numbers, history) for history in (looks, {}))
+
+    for rule in (rules.latency, rules.bandwidth):
+        assert [one.since for one in seen_by(rule, known)] == [NOW - 500.0]
+        assert [one.since for one in seen_by(rule, unknown)] == [None]
+
+
 @pytest.mark.parametrize("source", ["configured", "reference", "learned", "model"])
 def test_a_low_bandwidth_says_what_its_expectation_rests_on(source: str) -> None:
     """A model may be wrong for a machine, and the finding says so."""

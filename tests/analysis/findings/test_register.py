@@ -46,6 +46,18 @@ def test_a_sighting_opens_when_it_lasts() -> None:
     assert register.update([DOWN], see, 1100.0) == [], "an open finding opens once"
 
 
+def test_what_was_told_late_began_before() -> None:
+    """Three results in a row are known at the third: the spell began with the first, and opens by that time."""
+    register = Register()
+    told = replace(DOWN, since=1000.0 - OPENS)
+
+    [(event, finding)] = register.update([told], see, 1000.0)
+
+    assert (event, finding.since, finding.grew_at) == ("opened", 1000.0 - OPENS, 1000.0)
+    assert register.update([replace(told, since=2000.0)], see, 1010.0) == []
+    assert register.open_findings()[0].since == 1000.0 - OPENS
+
+
 def test_a_count_that_grows_says_when_it_did_last() -> None:
     """After an hour of the same number it goes on, since what falls out of the hour comes in again."""
     register = Register()

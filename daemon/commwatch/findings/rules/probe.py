@@ -47,7 +47,8 @@ def latency(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             *_number("last latency", probe.last_latency_seconds, "seconds"),
             *_number("usual latency", probe.baseline_latency_seconds, "seconds"),
         )
-        yield Sighting("probe_latency_high", _component(facts, probe), evidence)
+        since = facts.rising_since(Probe.attempts, probe, streak)
+        yield Sighting("probe_latency_high", _component(facts, probe), evidence, since=since)
 
 
 def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -58,7 +59,9 @@ def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             in_a_row = Evidence("low results in a row", streak, "", least, "probe_low_bandwidth_streak")
             component = _component_of_low(facts, probe, thresholds)
             detail = _GROUNDS.get(probe.expected_source, "")
-            yield Sighting("probe_bandwidth_low", component, (in_a_row, *_utilization(probe, thresholds)), detail)
+            evidence = (in_a_row, *_utilization(probe, thresholds))
+            since = facts.rising_since(Probe.attempts, probe, streak)
+            yield Sighting("probe_bandwidth_low", component, evidence, detail, since)
 
 
 def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -292,14 +295,14 @@ PROBE = RuleSet(
             latency,
             ("probe_latency_high",),
             reads=(Probe.latency_spike_streak,),
-            details=(Probe.last_latency_seconds, Probe.baseline_latency_seconds, *_COMPONENT),
+            details=(Probe.last_latency_seconds, Probe.baseline_latency_seconds, Probe.attempts, *_COMPONENT),
             thresholds=("probe_latency_spike_streak",),
         ),
         Rule(
             bandwidth,
             ("probe_bandwidth_low",),
             reads=(Probe.low_bandwidth_streak,),
-            details=(Probe.bandwidth_utilization_ratio, *_RATES, *_COMPONENT, *_LOW_COPIES),
+            details=(Probe.bandwidth_utilization_ratio, Probe.attempts, *_RATES, *_COMPONENT, *_LOW_COPIES),
             thresholds=("probe_low_bandwidth_streak", "probe_bandwidth_utilization_low_ratio"),
         ),
         Rule(
