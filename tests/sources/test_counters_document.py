@@ -1,4 +1,4 @@
-"""docs/counters.md: every counter that is read, where it comes from and where it is tested; held against the tables."""
+"""docs/counters.md: every counter that is read, and where it comes from; held against the tables."""
 
 from __future__ import annotations
 
@@ -110,25 +110,24 @@ def naming(entry: Entry, words: Words) -> list[str]:
     return sorted(name for name, these in words.items() if not names.isdisjoint(these))
 
 
-def tables(words: Words) -> str:
+def tables() -> str:
     """The generated part of the document."""
     parts = []
     for title, entries in sections().items():
-        parts.append(f"\n### {title}\n\n| counter | read from | generations | unit | metric | named in tests |\n")
-        parts.append("| --- | --- | --- | --- | --- | --- |\n")
-        parts += [line(entry, words) for entry in dict.fromkeys(entries)]
+        parts.append(f"\n### {title}\n\n| counter | read from | generations | unit | metric |\n")
+        parts.append("| --- | --- | --- | --- | --- |\n")
+        parts += [line(entry) for entry in dict.fromkeys(entries)]
     return "".join(parts)
 
 
-def line(entry: Entry, words: Words) -> str:
+def line(entry: Entry) -> str:
     """One line of a table."""
     metric = CATALOGUE[entry.metric]
     unit = metric.unit.replace("_per_second", "/s") or ("count" if metric.type == "counter" else "code or number")
     source = entry.source.replace("|", "\\|").replace("*", "\\*")
     opt_in = " (opt-in)" if metric.opt_in else ""
     name = metric.name.removeprefix("commwatch_")
-    tests = ", ".join(naming(entry, words))
-    return f"| `{entry.counter}` | {source} | {entry.generations} | {unit} | `{name}`{opt_in} | {tests} |\n"
+    return f"| `{entry.counter}` | {source} | {entry.generations} | {unit} | `{name}`{opt_in} |\n"
 
 
 def with_tables(document: str, text: str) -> str:
@@ -138,10 +137,10 @@ def with_tables(document: str, text: str) -> str:
     return f"{head}{BEGIN}\n{text}\n{END}{tail}"
 
 
-def test_the_document_is_current(words: Words, request: pytest.FixtureRequest) -> None:
+def test_the_document_is_current(request: pytest.FixtureRequest) -> None:
     """Every counter has its line; after a change: pytest tests/sources/test_counters_document.py --update-golden."""
     document = DOCUMENT.read_text(encoding="utf-8")
-    expected = with_tables(document, tables(words))
+    expected = with_tables(document, tables())
     if request.config.getoption("--update-golden"):
         DOCUMENT.write_text(expected, encoding="utf-8")
         document = expected
