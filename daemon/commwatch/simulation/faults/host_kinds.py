@@ -13,9 +13,9 @@ from commwatch.simulation.rdma_counters import COUNTER_NAMES
 AER: Mapping[str, Kind] = {
     "pcie_aer": Kind(
         "pci",
-        "a device (`gpu`, `nic`, or `device` with its PCI address) and the port above it report errors of a `severity` "
-        f"({', '.join(SEVERITIES)}) at `rate`, and the kernel logs them; `error` is the kernel's name for it: `RxErr`, "
-        "`BadTLP`, `CmpltTO`, ...",
+        "a device (`gpu`, `nic`, or `device` with its PCI address) and the port above it report and log errors at "
+        f"`rate`; `severity`: {', '.join(SEVERITIES)}; `error` as the kernel names it: `RxErr`, `BadTLP`, "
+        "`CmpltTO`, ...",
         "nic: ens1np0, severity: correctable, error: BadTLP, rate: 10/s",
         {"severity": one_of(*SEVERITIES), "error": one_of(*ERRORS), "rate": RATE},
         problems=error_of_severity,
@@ -25,14 +25,14 @@ AER: Mapping[str, Kind] = {
 RDMA: Mapping[str, Kind] = {
     "rdma_port_down": Kind(
         "rdma",
-        "the port is down and moves no bytes, and `link_downed` is one more; for a flap give it `for: 3s`. The network "
-        "interface of a RoCE port goes down with it. Without `port`: all ports of the device, here and below",
+        "the port is down, with the interface of a RoCE port, and `link_downed` is one more; a flap: `for: 3s`. "
+        "Without `port`: all ports of the device, here and below",
         "device: mlx5_0, for: 20s",
         preset="h100x8ndr",
     ),
     "rdma_errors": Kind(
         "rdma",
-        "a `counter`, named as its file in `counters` or `hw_counters`, moves at `rate`",
+        "a `counter` (a file in `counters` or `hw_counters`) moves at `rate`",
         "device: mlx5_0, counter: symbol_error, rate: 10/min",
         {"counter": one_of(*COUNTER_NAMES), "rate": RATE},
         problems=counter_of_port,
@@ -48,8 +48,8 @@ RDMA: Mapping[str, Kind] = {
     ),
     "rdma_congestion": Kind(
         "rdma",
-        "InfiniBand: `port_xmit_wait` moves at `rate`; RoCE: packets with a congestion mark, notifications sent and "
-        "notifications handled do",
+        "at `rate`: `port_xmit_wait` (InfiniBand), or packets with a congestion mark, notifications sent and handled "
+        "(RoCE)",
         "device: mlx5_0, rate: 500/s",
         {"rate": RATE},
         preset="h100x8ndr",
@@ -57,15 +57,15 @@ RDMA: Mapping[str, Kind] = {
     "rdma_read_error": Kind(
         "rdma", "no counter of the port can be read", "device: mlx5_0, for: 1m", preset="h100x8ndr"
     ),
-    "rdma_counter_reset": Kind("rdma", "the counters begin again at 0, once", "device: mlx5_0", preset="h100x8ndr"),
+    "rdma_counter_reset": Kind("rdma", "the counters begin at 0 again, once", "device: mlx5_0", preset="h100x8ndr"),
 }
 
 HOST: Mapping[str, Kind] = {
-    "kernel_log_unreadable": Kind("node", "the kernel log may not be read", "for: 1m"),
+    "kernel_log_unreadable": Kind("node", "the kernel log cannot be read", "for: 1m"),
     "sxid": Kind(
         "nvswitch",
-        "the driver logs this `sxid` of an NVSwitch, from 0, once, or at `rate`; of its `link` (0 where absent), "
-        "with a `severity` (`Fatal` or `Non-fatal`; the latter where absent)",
+        "the driver logs this `sxid` of an NVSwitch (from 0) once, or at `rate`, of its `link` (0), with a `severity` "
+        "(Non-fatal): Fatal, Non-fatal",
         "nvswitch: 0, sxid: 12028, link: 30",
         {
             "sxid": whole_number(10000, 99999),

@@ -12,9 +12,7 @@ from commwatch.simulation.faults.probe_kinds import PROBES
 from commwatch.simulation.faults.values import RATE
 
 NETWORK: Mapping[str, Kind] = {
-    "ethernet_down": Kind(
-        "interface", "the `interface` has no carrier and moves no bytes", "interface: ens1np0, for: 20s"
-    ),
+    "ethernet_down": Kind("interface", "the `interface` has no carrier", "interface: ens1np0, for: 20s"),
     "ethernet_congestion": Kind(
         "interface",
         "the network pauses priority 3 of the `interface` at `rate`, 50 µs each; nothing is dropped",
@@ -26,7 +24,7 @@ NETWORK: Mapping[str, Kind] = {
     ),
     "ethernet_symbol_errors": Kind(
         "interface",
-        "symbol errors on one lane, at `rate`, that error correction does not mend",
+        "symbol errors on one lane at `rate` after error correction",
         "interface: ens1np0, rate: 10/min",
         {"rate": RATE},
     ),

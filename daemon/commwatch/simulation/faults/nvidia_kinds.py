@@ -94,8 +94,7 @@ CALL_ERRORS: Mapping[str, int] = MappingProxyType(
 NVLINK: Mapping[str, Kind] = {
     "nvlink_down": Kind(
         "link",
-        "the link is inactive, without traffic, and so is its other end on a GPU; the GPU raises Xid 74, or 149 with "
-        "NVLink 5",
+        "the link and its other end on a GPU are inactive; the GPU raises Xid 74, or 149 with NVLink 5",
         "gpu: 3, link: 5",
     ),
     "nvlink_slow": Kind(
@@ -106,13 +105,13 @@ NVLINK: Mapping[str, Kind] = {
     ),
     "nvls_lost": Kind(
         "node",
-        "the NVSwitches no longer sum up (NVLink SHARP): large all-reduces over all GPUs run in rings",
+        "the NVSwitches no longer sum (NVLink SHARP): large all-reduces over all GPUs run in rings",
         "",
         problems=needs_switches,
     ),
     "nvlink_crc": Kind(
         "link",
-        "CRC errors at `rate`; with NVLink 5 they count as packets received with errors",
+        "CRC errors at `rate`; with NVLink 5 packets received with errors",
         "gpu: 0, link: 2, rate: 200/s",
         {"rate": RATE},
     ),
@@ -121,7 +120,7 @@ NVLINK: Mapping[str, Kind] = {
     ),
     "nvlink_replay": Kind(
         "link",
-        "replays at `rate`; with NVLink 5 blocks of the physical layer that are sent again",
+        "replays at `rate`; with NVLink 5 blocks sent again by the physical layer",
         "gpu: 0, link: 2, rate: 1/min",
         {"rate": RATE},
     ),
@@ -132,8 +131,7 @@ NVLINK: Mapping[str, Kind] = {
     ),
     "nvlink_bit_errors": Kind(
         "link",
-        "NVLink 5: symbol errors at `rate`, raw and effective bit error ratios of `raw` and `effective`, and corrected "
-        "symbols in the high bins of the FEC histogram",
+        "NVLink 5: symbol errors at `rate`, bit error ratios `raw` and `effective`, corrected symbols in the high bins",
         "gpu: 0, link: 2, rate: 100/s, effective: 2e-11",
         {"rate": optional(RATE, 100.0), "raw": optional(RATIO, 3e-5), "effective": optional(RATIO, 2e-11)},
         problems=needs_nvlink_5,
@@ -141,7 +139,7 @@ NVLINK: Mapping[str, Kind] = {
     ),
     "nvlink_packet_errors": Kind(
         "link",
-        f"NVLink 5: errors of one `counter` ({', '.join(PACKET_COUNTERS)}) at `rate`",
+        f"NVLink 5: errors at `rate`; `counter`: {', '.join(PACKET_COUNTERS)}",
         "gpu: 0, link: 2, counter: malformed, rate: 1/min",
         {"counter": one_of(*PACKET_COUNTERS), "rate": RATE},
         problems=needs_nvlink_5,
@@ -149,13 +147,12 @@ NVLINK: Mapping[str, Kind] = {
     ),
     "p2p_broken": Kind(
         "gpu",
-        "the driver refuses peer access over NVLink to and from this GPU although its links are active",
+        "the driver refuses peer access over NVLink to and from this GPU; its links are active",
         "gpu: 2",
     ),
     "fabric_unhealthy": Kind(
         "gpu",
-        f"the fabric is unhealthy in the driver's eyes; `check` says why: {', '.join(FABRIC_CHECKS)}. `bandwidth` "
-        "where absent",
+        f"the driver reports the fabric as unhealthy; `check` (bandwidth): {', '.join(FABRIC_CHECKS)}",
         "gpu: 2, check: bandwidth",
         {"check": optional(one_of(*FABRIC_CHECKS), "bandwidth")},
         problems=needs_switches,
@@ -170,8 +167,8 @@ PCIE: Mapping[str, Kind] = {
     "pcie_replay": Kind("gpu", "replays at `rate`", "gpu: 1, rate: 5/s", {"rate": RATE}),
     "pcie_errors": Kind(
         "gpu",
-        f"errors of one `counter` of the GPU's end ({', '.join(PCIE_COUNTERS)}) at `rate`; `correctable` where absent. "
-        "Receiver, LCRC and NAK errors count as correctable too",
+        f"errors at the GPU's end at `rate`; `counter` (correctable): {', '.join(PCIE_COUNTERS)}. Receiver, LCRC and "
+        "NAK errors count as correctable too",
         "gpu: 1, counter: bad_tlps, rate: 5/s",
         {"counter": optional(one_of(*PCIE_COUNTERS), "correctable"), "rate": RATE},
     ),
@@ -180,52 +177,46 @@ PCIE: Mapping[str, Kind] = {
 GPU: Mapping[str, Kind] = {
     "gpu_lost": Kind(
         "gpu",
-        'every call on this GPU answers "GPU is lost"; `/sys` shows an unknown speed and 63 lanes, as the kernel does '
-        "for a device that reads as all ones; Xid 79",
+        'every call on this GPU returns "GPU is lost"; `/sys` shows an unknown speed and 63 lanes; Xid 79',
         "gpu: 6",
     ),
-    "gpu_reset_required": Kind("gpu", 'every call on this GPU answers "reset required"', "gpu: 6"),
+    "gpu_reset_required": Kind("gpu", 'every call on this GPU returns "reset required"', "gpu: 6"),
     "gpu_calls_fail": Kind(
         "gpu",
-        f"each call on this GPU answers with an `error`: {', '.join(CALL_ERRORS)}; `unknown` where absent. `share` of "
-        "them where it is not 1",
+        f"a `share` (1) of the calls on this GPU fails; `error` (unknown): {', '.join(CALL_ERRORS)}",
         "gpu: 6, error: unknown",
         {"error": optional(one_of(*CALL_ERRORS), "unknown"), "share": optional(SHARE, 1.0)},
     ),
     "gpu_missing": Kind(
         "gpu",
-        "the node reboots without this card: it is neither counted nor in `/sys`, and the later GPUs move one index "
-        "down. When the fault ends the node reboots with it",
+        "the node reboots without this card, and later GPUs move one index down; at the end it reboots with it",
         "gpu: 2",
     ),
     "gpu_throttled": Kind(
         "gpu",
-        f"clocks are lowered; `reason` is one of {', '.join(THROTTLE_REASONS)}, `hw_thermal` where absent",
+        f"clocks are lowered; `reason` (hw_thermal): {', '.join(THROTTLE_REASONS)}",
         "gpu: 4, reason: hw_thermal",
         {"reason": optional(one_of(*THROTTLE_REASONS), "hw_thermal")},
     ),
     "recovery_needed": Kind(
         "gpu",
-        f"the driver asks for a recovery `action` ({', '.join(RECOVERY_ACTIONS)}); Xid 154",
+        f"the driver requests a recovery; `action` (gpu_reset): {', '.join(RECOVERY_ACTIONS)}; Xid 154",
         "gpu: 4, action: gpu_reset",
         {"action": optional(one_of(*RECOVERY_ACTIONS), "gpu_reset")},
     ),
     "xid": Kind(
         "gpu",
-        "an event with this Xid when the fault begins, or at `rate`",
+        "this Xid once, or at `rate`",
         "gpu: 4, xid: 94, for: 1m",
         {"xid": whole_number(1, 999), "rate": optional(RATE, 0.0)},
     ),
-    "mig_enabled": Kind(
-        "gpu", "the GPU is split by MIG: its NVLinks are reported down although nothing is broken", "gpu: 0"
-    ),
+    "mig_enabled": Kind("gpu", "the GPU is split by MIG: its NVLinks are reported down", "gpu: 0"),
     "job": Kind(
         "gpus",
-        "a compute process keeps the GPU busy for `gpu_utilization` (0.97 where absent) of the time and sends "
-        "`nvlink_utilization` (0.2 where absent) of the nominal rate over each link, in each direction, and "
-        "`pcie_utilization` (0.02 where absent) over PCIe; without `gpu`: all GPUs. While there is a job anywhere, "
-        "`rdma_utilization` (0.02 where absent) of the rate of each RDMA port, and `ethernet_utilization` (0 where "
-        "absent) of that of each network interface",
+        "a process keeps the GPU busy for `gpu_utilization` (0.97) of the time and sends, in each direction, "
+        "`nvlink_utilization` (0.2) of the rate of each link and `pcie_utilization` (0.02) over PCIe; the node "
+        "`rdma_utilization` (0.02) of each RDMA port and `ethernet_utilization` (0) of each interface; without `gpu`: "
+        "all GPUs",
         "nvlink_utilization: 0.25",
         {
             "gpu_utilization": optional(SHARE, 0.97),
@@ -237,8 +228,8 @@ GPU: Mapping[str, Kind] = {
     ),
     "nccl_setting": Kind(
         "gpus",
-        "the process of the `job` on this GPU has `variable` in its environment, with `value`; without `gpu`: those on "
-        "all GPUs. A process that runs as the fault begins or ends is started again, as another one",
+        "the `job` on this GPU has `variable` with `value` in its environment; without `gpu`: on all GPUs. Its process "
+        "is replaced as the fault begins or ends",
         "variable: NCCL_BUFFSIZE, value: 65536",
         {"variable": VARIABLE, "value": VALUE},
     ),
@@ -247,36 +238,30 @@ GPU: Mapping[str, Kind] = {
 DRIVER: Mapping[str, Kind] = {
     "driver_hang": Kind(
         "gpu",
-        "the next call that touches this GPU does not return before the fault ends (or the daemon is gone, so that a "
-        "rehearsal leaves nothing behind), and its thread holds off every signal but SIGKILL",
+        "the next call on this GPU does not return before the fault ends or the daemon is gone; only SIGKILL reaches "
+        "its thread",
         "gpu: 0, for: 5m",
     ),
     "driver_reload": Kind(
         "node",
-        'the driver is unloaded: open sessions answer "uninitialized", new ones "driver not loaded". When the fault '
-        "ends it is loaded again, and the counters of all GPUs begin at 0",
+        'the driver is unloaded: open sessions return "uninitialized", new ones "driver not loaded"; at the end all '
+        "GPU counters begin at 0",
         "for: 30s",
     ),
     "driver_unusable": Kind(
         "node",
-        'open sessions answer "uninitialized", and NVML cannot be opened: `error` is one of '
-        f"{', '.join(DRIVER_ERRORS)}, `version_mismatch` where absent. With `no_gpu` it opens and counts no "
-        "GPU, though all are on the bus",
+        'open sessions return "uninitialized", and NVML cannot be opened; `error` (version_mismatch): '
+        f"{', '.join(DRIVER_ERRORS)}. With `no_gpu` it opens without a GPU, though all are on the bus",
         "error: version_mismatch, for: 10m",
         {"error": optional(one_of(*DRIVER_ERRORS), "version_mismatch")},
     ),
-    "confidential_computing": Kind(
-        "node", "confidential computing is on: performance monitoring (GPM) answers nothing", "at: 0s"
-    ),
-    "counter_reset": Kind("gpus", "the counters of this GPU begin again at 0, once; without `gpu`: of all", "gpu: 4"),
+    "confidential_computing": Kind("node", "confidential computing is on: GPM returns nothing", "at: 0s"),
+    "counter_reset": Kind("gpus", "the counters of this GPU begin at 0 again, once; without `gpu`: of all", "gpu: 4"),
     "counter_blank": Kind(
         "gpus",
-        "the traffic counters of the NVLinks answer `value`, `zero` or `ones` (all bits set), although there is "
-        "traffic; `zero` where absent",
+        "the traffic counters of the NVLinks return `value` (zero): zero, or ones (all bits set), despite traffic",
         "gpu: 4, value: zero",
         {"value": optional(one_of("zero", "ones"), "zero")},
     ),
-    "counter_stale": Kind(
-        "gpus", "the traffic counters of NVLink and PCIe stand still although there is traffic", "gpu: 4"
-    ),
+    "counter_stale": Kind("gpus", "the traffic counters of NVLink and PCIe stand still despite traffic", "gpu: 4"),
 }

@@ -29,39 +29,37 @@ _BUSY_SECONDS = 5.0
 PROBES: Mapping[str, Kind] = {
     "slow_probe": Kind(
         "gpus",
-        "small calls take `latency` times as long, large ones get `bandwidth` times the rate; both 1 where absent",
+        "small calls take `latency` (1) times as long, large ones get `bandwidth` (1) times the rate",
         "latency: 4, bandwidth: 0.5",
         {"latency": optional(FACTOR, 1.0), "bandwidth": optional(FACTOR, 1.0)},
     ),
     "slow_pair": Kind(
         "pair",
-        "the way between `gpu` and `peer` gives `bandwidth` times its rate (0.5 where absent), and small messages take "
-        "`latency` times as long (1 where absent); `direction` is both, to_peer or from_peer; `both` where absent",
+        "between `gpu` and `peer`: `bandwidth` (0.5) times the rate, `latency` (1) times as long for small messages; "
+        "`direction` (both): both, to_peer, from_peer",
         "gpu: 0, peer: 1, bandwidth: 0.3, direction: to_peer",
         {**_SLOW, "direction": optional(one_of("both", "to_peer", "from_peer"), "both")},
     ),
     "slow_gpu": Kind(
         "gpu",
-        "every way from and to this GPU, that to the host among them, gives `bandwidth` times its rate (0.5 where "
-        "absent), and small messages take `latency` times as long (1 where absent). `traffic` is all or peer: only to "
-        "and from other GPUs; `all` where absent",
+        "from and to this GPU: `bandwidth` (0.5) and `latency` (1) as above; `traffic` (all): all, also with the host, "
+        "or peer, between GPUs only",
         "gpu: 5, bandwidth: 0.7, latency: 2",
         _SLOW_TRAFFIC,
     ),
     "slow_switch": Kind(
         "switch",
-        "every way through a PCIe switch (`device`: the address of its upstream port) or NVSwitch (`device`, or "
-        "`nvswitch`: its number from 0) gives `bandwidth` times its rate (0.5 where absent), and small messages take "
-        "`latency` times as long (1 where absent). `traffic` is all or peer: only between two GPUs below the PCIe "
-        "switch; `all` where absent",
+        "through a PCIe switch (`device`: address of its upstream port) or NVSwitch (`device`, or `nvswitch`: number "
+        "from 0): `bandwidth` (0.5) and `latency` (1) as above; `traffic` (all): all, or peer, only between GPUs below "
+        "the PCIe switch",
         "device: 0000:21:00.0, bandwidth: 0.4, traffic: peer",
         _SLOW_TRAFFIC,
         preset="rtx3090x4",
     ),
     "latency_spikes": Kind(
         "gpus",
-        "small calls take `latency` times as long (8 where absent): throughout, so that `for` says how many results in "
-        "a row, or with `rate` for the time `last` (1m where absent) from each event on",
+        "small calls take `latency` (8) times as long: throughout, or with `rate` for the time `last` (1m) from each "
+        "event on",
         "latency: 5, rate: 4/h, last: 90s",
         {
             "latency": optional(FACTOR, 8.0),
@@ -71,8 +69,8 @@ PROBES: Mapping[str, Kind] = {
     ),
     "sustained_slowdown": Kind(
         "gpus",
-        "once the ranks of a cycle have been at work for `after` (5s where absent), every call gets `bandwidth` times "
-        "its rate (0.6 where absent): clocks that fall for heat or power, which a short probe never sees",
+        "once a cycle has run for `after` (5s), every call gets `bandwidth` (0.6) times its rate, as when clocks fall "
+        "for heat; a short probe never sees it",
         "gpu: 2, bandwidth: 0.6, after: 10s",
         {"bandwidth": optional(FACTOR, 0.6), "after": optional(DURATION, _BUSY_SECONDS)},
     ),
@@ -84,22 +82,21 @@ PROBES: Mapping[str, Kind] = {
     ),
     "probe_errors": Kind(
         "gpus",
-        "a `share` of the cycles fails with `reason`; the second in which a cycle is set up decides its lot",
+        "a `share` of the cycles fails with `reason`, by the second in which they are set up",
         "share: 0.3, reason: unhandled system error",
         {"share": SHARE, "reason": optional(TEXT, "injected failure")},
     ),
     "probe_hang": Kind(
         "node",
-        f"a `rank` (0 where absent) does not go on in a `phase`: {', '.join(RANK_PHASES)}; `measure` where absent. "
-        "`how`: `waiting`, it still hears its parent; `blocked`, it sits in a foreign call that holds the interpreter, "
-        "and only a signal ends it (or the end of the daemon); `waiting` where absent",
+        f"a `rank` (0) stops in a `phase` (measure): {', '.join(RANK_PHASES)}. `how` (waiting): waiting, it hears its "
+        "parent; blocked, it holds the interpreter, and only a signal or the end of the daemon ends it",
         "phase: rendezvous, rank: 1, how: blocked",
         {**_RANK, "how": optional(one_of("waiting", "blocked"), "waiting")},
         problems=rank_of_node,
     ),
     "rank_crash": Kind(
         "node",
-        f"a `rank` (0 where absent) ends by SIGSEGV in a `phase`: {', '.join(RANK_PHASES)}; `measure` where absent",
+        f"a `rank` (0) ends by SIGSEGV in a `phase` (measure): {', '.join(RANK_PHASES)}",
         "rank: 3",
         _RANK,
         problems=rank_of_node,
