@@ -85,8 +85,8 @@ def test_only_the_mitigation_changes_something(name: str) -> None:
     diagnosis = RUNBOOKS[name].partition("## Diagnosis")[2].partition("\n## ")[0]
     listed = list(commands(diagnosis))
 
-    assert "All of these only read" in diagnosis
-    assert ("but for the probe" in diagnosis) == any(command.startswith("commwatch probe") for command in listed)
+    assert "Read-only" in diagnosis
+    assert ("except the probe" in diagnosis) == any(command.startswith("commwatch probe") for command in listed)
     for command in listed:
         bare = re.sub("""'[^']*'|"[^"]*\"""", "", command)
         assert _CHANGES.search(bare) is None, command
