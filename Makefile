@@ -5,11 +5,14 @@ BIN := $(VENV)/bin
 # More processes than cores, since many tests wait; all tests of a file in one of them, so that what they share is made once.
 IN_PARALLEL := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 PROOF_LIMIT ?= 2h
+# For every Python and platform that commwatch runs on; the hashes of all files of a version, as the registry publishes them.
+PIN = $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate --upgrade \
+	--custom-compile-command 'make requirements' --constraint constraints.txt
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 # Hundreds of interpreters start in the tests: the code is compiled once and not in each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test proof prove mutants lint format types check docs cases bench drill soak dashboards packages clean
+.PHONY: help run demo test proof prove mutants lint format types check docs cases bench drill soak dashboards requirements packages release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -85,8 +88,17 @@ soak: $(BIN)/.dev  ## play a healthy day on every preset, which must tell nothin
 dashboards: $(BIN)/.dev  ## ask every query of the dashboards of simulated nodes; writes docs/dashboards.md
 	$(BIN)/python -m benchmarks.dashboard_queries --report docs/dashboards.md
 
+requirements: $(BIN)/.dev  ## pin what packages and images install, with hashes, into packaging/requirements*.txt
+	$(BIN)/pip install --quiet uv
+	$(PIN) --extra kubernetes --output-file packaging/requirements.txt pyproject.toml
+	echo hatchling | $(PIN) --output-file packaging/requirements-build.txt -
+	echo torch | $(PIN) --output-file packaging/requirements-probe.txt -
+
 packages: $(BIN)/.dev  ## build the deb and the rpm for this machine's Python into dist/
 	$(BIN)/python packaging/build.py $(ARGS)
+
+release: $(BIN)/.dev  ## build sdist, wheel, deb, rpm, bill of materials and SHA256SUMS of the last commit into dist/
+	$(BIN)/python packaging/release.py $(ARGS)
 
 check: lint types test  ## all that must pass
 

@@ -1,7 +1,8 @@
 """Builds the deb and the rpm from the checkout: ``python packaging/build.py --output dist``.
 
-Both hold the same tree: an environment of its own under /opt/commwatch for the Python that runs this program, unit,
-user, configuration, man page and completion. Two builds of one commit give the same bytes.
+Both hold the same tree: an environment of its own under /opt/commwatch for the Python that runs this program, its bill
+of materials, unit, user, configuration, man page and completion. Nothing is installed into it whose hash is not in
+requirements.txt. Two builds of one commit give the same bytes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import gzip
 import os
 import platform
 import py_compile
+import re
 import shutil
 import subprocess
 import sys
@@ -21,10 +23,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import manual
+import sbom
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = "opt/commwatch"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+EXTRAS = ("kubernetes",)
+"""Of commwatch, in the environment."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Debian's names."""
 LAUNCHER = f"""#!/{HOME}/bin/python3
@@ -46,41 +51,88 @@ CONFIGURATION = ("/etc/commwatch/commwatch.yaml", "/etc/default/commwatch")
 """Kept where an administrator has changed them."""
 
 
-def run(*command: str | Path, **environment: str) -> str:
-    """Run a program; what it prints.
+def run(*command: str | Path, folder: Path = ROOT, **environment: str) -> str:
+    """Run a program in a folder; what it prints.
 
     Raises:
         SystemExit: it failed; with what it printed.
     """
     done = subprocess.run(
         [str(word) for word in command],
-        check=False, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment},
+        check=False, capture_output=True, text=True, cwd=folder, env={**os.environ, **environment},
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
-def build_tree(wheel: Path, tree: Path, units: str, epoch: int) -> None:
-    """Lay out what both packages install.
+def install(target: Path, *wanted: str | Path, report: Path | None = None) -> None:
+    """Install wheels into a folder; with ``--requirement FILE`` only files with the hashes of that list."""
+    run(
+        sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:",
+        "--no-warn-script-location", "--target", target, *wanted, *(("--report", report) if report else ()),
+    )  # fmt: skip
+
+
+def build_distribution(kind: str, source: Path, output: Path, epoch: int) -> Path:
+    """Build the sdist or the wheel of a source tree with the pinned build backend.
+
+    Args:
+        kind: ``sdist`` or ``wheel``.
+        source: the folder of pyproject.toml.
+        output: where it goes.
+        epoch: no file in it is younger, in seconds since 1970.
+    """
+    with tempfile.TemporaryDirectory() as backend, tempfile.TemporaryDirectory() as built:
+        install(Path(backend), "--require-hashes", "--requirement", ROOT / "packaging/requirements-build.txt")
+        run(
+            sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", built,
+            folder=source, PYTHONPATH=backend, SOURCE_DATE_EPOCH=str(epoch),
+        )  # fmt: skip
+        (file,) = Path(built).iterdir()
+        return Path(shutil.copy(file, output / file.name))
+
+
+def build_environment(wheel: Path, packages: Path, epoch: int) -> str:
+    """Install commwatch and what it needs into a folder.
 
     Args:
         wheel: of commwatch.
+        packages: the folder.
+        epoch: the date of the bill of materials, in seconds since 1970.
+
+    Returns:
+        The bill of materials.
+    """
+    archives: dict[str, tuple[str, str]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        report = Path(name) / "report.json"
+        for wanted in (
+            ("--require-hashes", "--requirement", ROOT / "packaging/requirements.txt"), ("--no-deps", wheel),
+        ):  # fmt: skip
+            install(packages, *wanted, report=report)
+            archives |= sbom.installed_archives(report.read_text(encoding="utf-8"))
+    shutil.rmtree(packages / "bin")
+    for record in packages.glob("*.dist-info/*"):
+        if record.name in ("RECORD", "direct_url.json", "INSTALLER", "REQUESTED"):  # they name this machine's paths
+            record.unlink()
+    return sbom.bill_of_materials(packages, archives, EXTRAS, epoch)
+
+
+def build_tree(environment: Path, materials: str, tree: Path, units: str, epoch: int) -> None:
+    """Lay out what both packages install.
+
+    Args:
+        environment: what build_environment has installed.
+        materials: its bill of materials.
         tree: stands for the root of the file system.
         units: where the distribution has its units, without a leading slash.
         epoch: no file is younger, in seconds since 1970.
     """
     home = tree / HOME
     packages = home / "lib" / f"python{PYTHON}" / "site-packages"
-    run(
-        sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:",
-        "--no-warn-script-location", "--target", packages, f"{wheel}[kubernetes]",
-        PIP_CONSTRAINT=str(ROOT / "constraints.txt"),
-    )  # fmt: skip
-    shutil.rmtree(packages / "bin")
-    for record in packages.glob("*.dist-info/*"):
-        if record.name in ("RECORD", "direct_url.json", "INSTALLER", "REQUESTED"):  # they name this machine's paths
-            record.unlink()
+    shutil.copytree(environment, packages)
+    (home / "sbom.cdx.json").write_text(materials, encoding="utf-8")
     compileall.compile_dir(
         packages, quiet=2, stripdir=str(tree), prependdir="/",
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
@@ -113,11 +165,16 @@ def build_tree(wheel: Path, tree: Path, units: str, epoch: int) -> None:
         os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
-def build_deb(wheel: Path, version: str, output: Path, epoch: int) -> Path:
+def glibc_of(materials: str) -> str:
+    """The glibc that the wheels of a bill of materials were built for, by their names."""
+    return f"2.{max(map(int, re.findall(r'manylinux_2_([0-9]+)_', materials)), default=17)}"
+
+
+def build_deb(environment: Path, materials: str, version: str, output: Path, epoch: int) -> Path:
     """Build the package for Debian and Ubuntu whose python3 is ours."""
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name) / "tree"
-        build_tree(wheel, tree, "lib/systemd/system", epoch)
+        build_tree(environment, materials, tree, "lib/systemd/system", epoch)
         control, parts = tree / "DEBIAN", ROOT / "packaging/deb"
         control.mkdir()
         date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(epoch))
@@ -134,8 +191,8 @@ def build_deb(wheel: Path, version: str, output: Path, epoch: int) -> Path:
         following = f"{sys.version_info.major}.{sys.version_info.minor + 1}"
         (control / "control").write_text(
             (parts / "control").read_text().format(
-                version=version, architecture=architecture, size=size, python=PYTHON, following=following,
-                maintainer=MAINTAINER,
+                version=version, architecture=architecture, glibc=glibc_of(materials), size=size,
+                python=PYTHON, following=following, maintainer=MAINTAINER,
             )
         )  # fmt: skip
         (control / "conffiles").write_text("".join(f"{path}\n" for path in CONFIGURATION))
@@ -166,11 +223,11 @@ def build_deb(wheel: Path, version: str, output: Path, epoch: int) -> Path:
     return package
 
 
-def build_rpm(wheel: Path, version: str, output: Path, epoch: int) -> Path:
+def build_rpm(environment: Path, materials: str, version: str, output: Path, epoch: int) -> Path:
     """Build the package for distributions with rpm that have our Python as /usr/bin/python3.N."""
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name) / "tree"
-        build_tree(wheel, tree, "usr/lib/systemd/system", epoch)
+        build_tree(environment, materials, tree, "usr/lib/systemd/system", epoch)
         files = [
             f"/{path.relative_to(tree)}" for path in sorted(tree.rglob("*")) if path.is_symlink() or path.is_file()
         ]
@@ -185,6 +242,7 @@ def build_rpm(wheel: Path, version: str, output: Path, epoch: int) -> Path:
             "rpmbuild", "-bb", "--quiet", "--target", platform.machine(),
             "--define", f"_topdir {name}/rpm", "--define", f"tree {tree}", "--define", f"file_list {name}/files",
             "--define", f"shipped_version {version}", "--define", f"python {PYTHON}",
+            "--define", f"needed_glibc {glibc_of(materials)}",
             ROOT / "packaging/rpm/commwatch.spec",
             SOURCE_DATE_EPOCH=str(epoch),
         )  # fmt: skip
@@ -200,30 +258,21 @@ def main() -> int:
     )
     parser.add_argument("--only", choices=["deb", "rpm"], help="default: both")
     parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="DIR", help="default: dist")
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="of commwatch; default: the one of this tree")
     parser.add_argument("--version-suffix", default="", help="for a rebuild of the same version, such as +site1")
     options = parser.parse_args()
     output = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct"))
-    with tempfile.TemporaryDirectory() as folder:
-        run(
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-deps",
-            "--wheel-dir",
-            folder,
-            ROOT,
-            SOURCE_DATE_EPOCH=str(epoch),
-        )
-        wheel = next(Path(folder).glob("*.whl"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wheel = options.wheel or build_distribution("wheel", ROOT, folder, epoch)
+        materials = build_environment(wheel.resolve(), folder / "environment", epoch)
         version = wheel.name.split("-")[1] + options.version_suffix
         builders = {"deb": build_deb, "rpm": build_rpm}
         for kind, build in builders.items():
             if options.only in (None, kind):
-                print(build(wheel, version, output, epoch))
+                print(build(folder / "environment", materials, version, output, epoch))
     return 0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from commwatch import __version__
 from support.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -123,7 +124,7 @@ def test_a_deb_is_installed_upgraded_removed_and_purged(packages: dict[str, Path
     """The program runs, a changed configuration survives the upgrade, and a purge leaves nothing behind."""
     before = {path for path in root.rglob("*") if path.is_relative_to(root / "etc") or "commwatch" in path.name}
     install(root, packages[".deb"])
-    assert inside(root, "commwatch", "--version") == "commwatch 0.1.0\n"
+    assert inside(root, "commwatch", "--version") == f"commwatch {__version__}\n"
     assert "commwatch" in (root / "etc/passwd").read_text()
     assert "8 × H100" in inside(root, "commwatch", "simulate", "h100x8")
     inside(root, "commwatch", "check-config", "--config.file=/etc/commwatch/commwatch.yaml")
@@ -136,7 +137,7 @@ def test_a_deb_is_installed_upgraded_removed_and_purged(packages: dict[str, Path
     (newer,) = build(tmp_path, "--only", "deb", "--version-suffix", "+site1")
     install(root, newer)
     assert configuration.read_text(encoding="utf-8") == "log: {level: debug}\n"
-    assert "0.1.0+site1" in inside(root, "dpkg-query", "--show", "commwatch")
+    assert f"{__version__}+site1" in inside(root, "dpkg-query", "--show", "commwatch")
 
     inside(root, "dpkg", "--remove", "commwatch")
     assert configuration.exists()

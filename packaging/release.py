@@ -1,0 +1,92 @@
+"""Builds a release from a commit: ``python packaging/release.py --output dist``.
+
+It makes the sdist from the files of the commit, and everything else from the sdist: wheel, deb, rpm, the bill of
+materials of the environment in the two packages, and SHA256SUMS. Changes that are not committed are not in it. Two
+builds of one commit give the same bytes on the same distribution and Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from build import HOME, ROOT, build_distribution, run
+
+
+def build_release(commit: str, output: Path) -> list[Path]:
+    """Build everything of a commit.
+
+    Args:
+        commit: as git names it.
+        output: a folder that exists.
+
+    Returns:
+        The files, SHA256SUMS last.
+
+    Raises:
+        SystemExit: a step failed, or the commit has a tag of another version.
+    """
+    epoch = int(run("git", "log", "-1", "--format=%ct", commit))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        checkout = folder / "checkout"
+        run("git", "archive", "--output", folder / "commit.tar", commit)
+        _unpack(folder / "commit.tar", checkout)
+        sdist = build_distribution("sdist", checkout, output, epoch)
+        _unpack(sdist, folder)
+        source = folder / sdist.name.removesuffix(".tar.gz")
+        version = source.name.rpartition("-")[2]
+        tags = [tag for tag in run("git", "tag", "--points-at", commit).split() if re.match(r"v?\d", tag)]
+        if tags and version not in [tag.removeprefix("v") for tag in tags]:
+            raise SystemExit(
+                f"{commit} has the tag {', '.join(tags)}, and daemon/commwatch/__init__.py the version {version}: "
+                "make them agree"
+            )
+        wheel = build_distribution("wheel", source, output, epoch)
+        printed = run(
+            sys.executable, source / "packaging/build.py", "--wheel", wheel, "--output", output,
+            folder=source, SOURCE_DATE_EPOCH=str(epoch), PYTHONPATH=f"{source}/daemon:{source}/exporters",
+        )  # fmt: skip
+        packages = [Path(line) for line in printed.splitlines()]
+        deb = next(package for package in packages if package.suffix == ".deb")
+        run("dpkg-deb", "--extract", deb, folder / "deb")
+        materials = output / f"commwatch-{version}.cdx.json"
+        materials.write_bytes((folder / "deb" / HOME / "sbom.cdx.json").read_bytes())
+    files = sorted([sdist, wheel, *packages, materials])
+    sums = output / "SHA256SUMS"
+    sums.write_text(
+        "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files), encoding="utf-8"
+    )
+    return [*files, sums]
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    run("tar", "--extract", "--no-same-owner", "--file", archive, "--directory", folder)
+
+
+def main() -> int:
+    """Build the release; prints the files."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0] if __doc__ else "",
+        epilog="example: python packaging/release.py --commit v0.2.0 --output dist",
+    )
+    parser.add_argument("--commit", default="HEAD", help="default: HEAD")
+    parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="DIR", help="default: dist")
+    options = parser.parse_args()
+    output = options.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    if changed := run("git", "status", "--short").splitlines():
+        print(f"left out of the release: {len(changed)} files with changes that are not committed", file=sys.stderr)
+    for file in build_release(options.commit, output):
+        print(file)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""packaging/requirements*.txt: what packages and images install, held against constraints.txt and pyproject.toml."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+LISTS = {"requirements.txt": ("", "kubernetes"), "requirements-probe.txt": ("probe",), "requirements-build.txt": ()}
+"""With the extras of commwatch that a list serves; "" for its plain dependencies."""
+
+
+def entries(text: str) -> list[tuple[Requirement, list[str]]]:
+    """The pinned requirements of a list, each with its options."""
+    joined = re.sub(r"#.*", "", text).replace("\\\n", " ")
+    lines = [re.split(r"\s+(?=--)", line.strip()) for line in joined.splitlines() if line.strip()]
+    return [(Requirement(line[0]), line[1:]) for line in lines]
+
+
+def versions(text: str) -> dict[tuple[str, str], str]:
+    """The version of each name in each of the environments that tell entries apart."""
+    return {
+        (canonicalize_name(requirement.name), python): str(requirement.specifier)
+        for requirement, _ in entries(text)
+        for python in ("3.10", "3.11", "3.14")
+        if requirement.marker is None
+        or requirement.marker.evaluate(
+            {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+        )
+    }
+
+
+def needed(name: str, extras: tuple[str, ...]) -> set[str]:
+    """What an installed distribution needs here, at any depth, by canonical name."""
+    found: set[str] = set()
+    waiting = [(name, extras)]
+    while waiting:
+        of, wanted = waiting.pop()
+        for line in requires(of) or ():
+            requirement = Requirement(line)
+            if requirement.marker is None or any(requirement.marker.evaluate({"extra": each}) for each in wanted):
+                key = canonicalize_name(requirement.name)
+                if key not in found:
+                    found.add(key)
+                    waiting.append((requirement.name, ("", *requirement.extras)))
+    return found
+
+
+@pytest.mark.parametrize("file", LISTS)
+def test_each_file_that_is_installed_is_known_by_its_hash_alone(file: str) -> None:
+    """One version each, with hashes; no address of a registry, so that a site's mirror serves as well."""
+    text = (ROOT / "packaging" / file).read_text(encoding="utf-8")
+    assert "://" not in text
+    for requirement, options in entries(text):
+        assert [each.operator for each in requirement.specifier] == ["=="], requirement
+        assert requirement.url is None
+        assert options, f"{requirement}: no hash; make requirements"
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", option) for option in options), requirement
+
+
+@pytest.mark.parametrize("file", LISTS)
+def test_a_list_has_the_versions_that_the_tests_ran_with(file: str) -> None:
+    """constraints.txt pins them on every Python; if a list differs: make requirements."""
+    tested = versions((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    listed = versions((ROOT / "packaging" / file).read_text(encoding="utf-8"))
+    differing = {key: (version, tested[key]) for key, version in listed.items() if tested.get(key, version) != version}
+    assert differing == {}
+    if file != "requirements-probe.txt":  # torch brings CUDA's libraries, which the tests have not
+        assert listed.keys() <= tested.keys()
+
+
+def test_the_lists_hold_what_commwatch_needs() -> None:
+    """Neither more nor less than pyproject.toml asks for, at any depth."""
+    text = (ROOT / "packaging/requirements.txt").read_text(encoding="utf-8")
+    listed = {canonicalize_name(requirement.name): requirement for requirement, _ in entries(text)}
+    assert listed.keys() == needed("commwatch", LISTS["requirements.txt"])
+    for line in requires("commwatch") or ():
+        wanted = Requirement(line)
+        if (own := listed.get(canonicalize_name(wanted.name))) is not None:
+            (version,) = own.specifier
+            assert wanted.specifier.contains(version.version), wanted
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("requirements-probe.txt", "torch"), ("requirements-build.txt", "hatchling")]
+)
+def test_what_probes_and_the_build_need_is_listed(file: str, name: str) -> None:
+    """Each list is what one name needs."""
+    text = (ROOT / "packaging" / file).read_text(encoding="utf-8")
+    assert name in {requirement.name for requirement, _ in entries(text)}
