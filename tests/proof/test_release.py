@@ -1,0 +1,142 @@
+"""A release: the same bytes from two checkouts, complete, and its bill of materials true and valid."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NEEDED = ("git", "dpkg-deb", "rpmbuild", "sha256sum")
+
+pytestmark = pytest.mark.skipif(
+    not all(map(shutil.which, NEEDED)), reason=f"needs {', '.join(NEEDED)}; apt-get install git rpm"
+)
+
+
+def run(*command: str | Path, folder: Path = ROOT, **environment: str) -> str:
+    """What a program prints."""
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, cwd=folder, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def commit() -> str:
+    """The last commit; others may follow while the tests run."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("a release is made from a clone, not from an archive")
+    return run("git", "rev-parse", "HEAD").strip()
+
+
+@pytest.fixture(scope="module")
+def release(commit: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that ``make release`` fills."""
+    folder = tmp_path_factory.mktemp("release")
+    run(sys.executable, "packaging/release.py", "--commit", commit, "--output", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def materials(release: Path) -> dict[str, Any]:
+    """The bill of materials."""
+    (file,) = release.glob("*.cdx.json")
+    read: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return read
+
+
+def test_another_checkout_gives_the_same_bytes(release: Path, commit: str, tmp_path: Path) -> None:
+    """Of the same commit elsewhere, later, with another umask and time zone."""
+    run("git", "clone", "--quiet", ROOT, tmp_path / "elsewhere")
+    run(
+        "sh", "-c", 'umask 077; exec "$@"', "sh", sys.executable, "packaging/release.py", "--commit", commit,
+        "--output", tmp_path / "again", folder=tmp_path / "elsewhere", TZ="Asia/Tokyo",
+    )  # fmt: skip
+    first = {file.name: file.read_bytes() for file in release.iterdir()}
+    again = {file.name: file.read_bytes() for file in (tmp_path / "again").iterdir()}
+    assert first.keys() == again.keys()
+    assert [name for name, content in first.items() if content != again[name]] == []
+
+
+def test_everything_has_the_version_of_the_commit_and_its_sum(release: Path, commit: str) -> None:
+    """The version stands in one file; the sums are those of sha256sum."""
+    source = run("git", "show", f"{commit}:daemon/commwatch/__init__.py")
+    (version,) = re.findall(r'__version__ = "(.+)"', source)
+    kinds = {
+        file.name.replace(version, "VERSION", 1).replace("commwatch", "", 1).lstrip("_-") for file in release.iterdir()
+    }
+    fixed = {kind for kind in kinds if not kind.endswith((".deb", ".rpm"))}
+    assert fixed == {"VERSION.tar.gz", "VERSION-py3-none-any.whl", "VERSION.cdx.json", "SHA256SUMS"}
+    assert len(kinds) == 6
+    checked = run("sha256sum", "--check", "--strict", "SHA256SUMS", folder=release).splitlines()
+    assert len(checked) == 5
+
+
+def test_the_sdist_holds_the_commit(release: Path, commit: str) -> None:
+    """Every file of the commit, and no other but the metadata."""
+    (sdist,) = release.glob("*.tar.gz")
+    listed = {line.partition("/")[2] for line in run("tar", "--list", "--file", sdist).splitlines()}
+    committed = set(run("git", "ls-tree", "-r", "--name-only", commit).splitlines())
+    assert listed ^ committed == {"PKG-INFO"}
+
+
+def test_the_bill_of_materials_is_what_the_package_installs(
+    release: Path, materials: dict[str, Any], tmp_path: Path
+) -> None:
+    """Each distribution of the deb is a component, by a file whose hash is in the list; each needs what it says."""
+    (deb,) = release.glob("*.deb")
+    run("dpkg-deb", "--extract", deb, tmp_path)
+    metadata = [
+        file.read_text(encoding="utf-8")
+        for file in tmp_path.glob("opt/commwatch/lib/python*/site-packages/*.dist-info/METADATA")
+    ]
+    installed = {
+        (re.findall(r"^Name: (.+)$", text, re.M)[0], re.findall(r"^Version: (.+)$", text, re.M)[0]) for text in metadata
+    }
+    own = materials["metadata"]["component"]
+    components = materials["components"]
+    assert {(each["name"], each["version"]) for each in [own, *components]} == installed
+    assert all(each["licenses"] for each in [own, *components])
+
+    allowed = (ROOT / "packaging/requirements.txt").read_text(encoding="utf-8")
+    for component in components:
+        assert f"--hash=sha256:{component['hashes'][0]['content']}" in allowed, component["name"]
+    (wheel,) = release.glob("*.whl")
+    assert run("sha256sum", wheel).split()[0] == own["hashes"][0]["content"]
+
+    needs = {entry["ref"]: entry["dependsOn"] for entry in materials["dependencies"]}
+    assert {ref for refs in needs.values() for ref in refs} == {each["bom-ref"] for each in components}
+
+
+def test_the_bill_of_materials_is_valid(release: Path, tmp_path: Path) -> None:
+    """Against the published schema of CycloneDX 1.5, by their library."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv/bin/python"
+    installed = subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "cyclonedx-python-lib[json-validation]"],
+        capture_output=True, text=True, env={**os.environ, "PIP_CONSTRAINT": ""},
+    )  # fmt: skip
+    if installed.returncode:
+        pytest.skip(f"cyclonedx-python-lib cannot be installed: {installed.stderr[-200:]}")
+    (file,) = release.glob("*.cdx.json")
+    code = """
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+sys.exit(JsonStrictValidator(SchemaVersion.V1_5).validate_str(open(sys.argv[1]).read()) and "not valid")
+"""
+    run(python, "-c", code, file)
+    broken = tmp_path / "broken.json"
+    broken.write_text(file.read_text(encoding="utf-8").replace('"SHA-256"', '"SHA256"'), encoding="utf-8")
+    with pytest.raises(AssertionError, match="not valid"):
+        run(python, "-c", code, broken)
