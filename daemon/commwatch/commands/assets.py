@@ -11,7 +11,7 @@ from commwatch.config.settings import Config
 from commwatch.errors import UsageError
 from commwatch.views.terminal import json_option, print_json
 
-FOLDERS = ("alerts", "docs", "grafana", "systemd")
+FOLDERS = ("alerts", "docs", "grafana", "packaging/node-problem-detector", "packaging/slurm", "systemd")
 
 
 def add_parser(
@@ -24,7 +24,8 @@ def add_parser(
         help="list or copy what is shipped: rules, runbooks, dashboards, unit, documentation",
         description="Prints where the shipped files are, or copies them into a new folder: alert rules and templates, "
         "runbooks, Alertmanager and Prometheus examples, dashboards with provisioning, the systemd unit with its "
-        "configuration, and the documentation. Exit code 0; 2: the folder is there already.",
+        "configuration, scripts for Slurm and node-problem-detector, and the documentation. Exit code 0; 2: the folder "
+        "is there already.",
         epilog="example: commwatch assets --to /etc/commwatch/shipped",
     )
     parser.add_argument("--to", type=Path, metavar="DIR", help="copy all of it into this new folder")
