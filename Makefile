@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 # Hundreds of interpreters start in the tests: the code is compiled once and not in each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test proof prove mutants lint format types check docs cases bench drill soak dashboards requirements packages release clean
+.PHONY: help run demo test proof prove mutants lint format types check docs cases bench drill soak dashboards requirements packages release chart clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -40,6 +40,8 @@ test: $(BIN)/.dev  ## run the test suite; as root on Debian, install the program
 
 proof: $(BIN)/.dev  ## play what takes minutes: before a release, and after a change of what it is about
 	@scripts/install-test-programs
+	[ -x $(BIN)/helm ] || scripts/get-helm $(BIN)/python $(BIN)
+	$(BIN)/pip install --quiet kubernetes-validate cloudcoil-models-prometheus-operator
 	timeout --foreground $(PROOF_LIMIT) $(MAKE) --no-print-directory prove
 
 prove:
@@ -99,6 +101,10 @@ packages: $(BIN)/.dev  ## build the deb and the rpm for this machine's Python in
 
 release: $(BIN)/.dev  ## build sdist, wheel, deb, rpm, bill of materials and SHA256SUMS of the last commit into dist/
 	$(BIN)/python packaging/release.py $(ARGS)
+
+chart: $(BIN)/.dev  ## render packaging/kubernetes from the Helm chart
+	[ -x $(BIN)/helm ] || scripts/get-helm $(BIN)/python $(BIN)
+	$(BIN)/python packaging/chart.py
 
 check: lint types test  ## all that must pass
 

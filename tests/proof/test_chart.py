@@ -1,0 +1,198 @@
+"""The Helm chart through helm: rendered with many values, held against the schemas of Kubernetes and the operator."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commwatch.__main__ import main
+from support.daemon import ROOT
+
+sys.path.insert(0, str(ROOT / "packaging"))
+import chart
+
+CHART = ROOT / "packaging/helm/commwatch"
+HELM = shutil.which("helm", path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin")
+pytestmark = pytest.mark.skipif(HELM is None, reason="helm is not here: scripts/get-helm")
+
+IMAGE = {"image": {"repository": "registry.example/commwatch"}}
+ALL: dict[str, Any] = {
+    **IMAGE,
+    "config": {"inventory": {"expected": {"gpu": 8}}, "web": {"telemetry_path": "/m"}},
+    "thresholds": {"probe_latency_spike_streak": {"value": 4}},
+    "imagePullSecrets": [{"name": "pull"}],
+    "web": {"secretName": "web", "scheme": "HTTPS"},
+    "capabilities": ["SYS_PTRACE"],
+    "seccompProfile": "Unconfined",
+    "nodeSelector": {"nvidia.com/gpu.present": "true"},
+    "affinity": {"nodeAffinity": {}},
+    "podLabels": {"team": "fabric"},
+    "podAnnotations": {"a": "b"},
+    "extraArgs": ["--log.level=debug"],
+    "env": [{"name": "TZ", "value": "UTC"}],
+    "extraVolumes": [{"name": "logs", "hostPath": {"path": "/var/log/nccl"}}],
+    "extraVolumeMounts": [{"name": "logs", "mountPath": "/var/log/nccl", "readOnly": True}],
+    "podMonitor": {"enabled": True, "labels": {"release": "p"}, "cluster": "east", "endpoint": {"honorLabels": True}},
+    "prometheusRule": {"enabled": True, "labels": {"release": "p"}, "runbooks": "https://w/r", "grafana": "https://g"},
+    "dashboards": {"enabled": True, "annotations": {"folder": "fabric"}},
+}
+CASES: dict[str, dict[str, Any]] = {
+    "least": IMAGE,
+    "all": ALL,
+    "privileged": {**IMAGE, "privileged": True},
+    "no probes, no root, no state": {
+        **IMAGE, "config": {"probes": {"enabled": False}}, "runAsUser": 65534, "state": {"hostPath": ""},
+        "runtimeClassName": "", "priorityClassName": "", "serviceAccount": {"create": False, "name": "other"},
+    },
+}  # fmt: skip
+
+
+def helm(*words: str | Path, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Run helm with values on its standard input."""
+    return subprocess.run(
+        [str(HELM), *map(str, words), "--values=-"],
+        input=yaml.safe_dump(values), text=True, capture_output=True, check=False,
+    )  # fmt: skip
+
+
+def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the chart is with values."""
+    done = helm("template", "fabric", CHART, "--namespace=gpu", values=values)
+    assert done.returncode == 0, done.stderr
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Those of a kind."""
+    return [one for one in documents if one["kind"] == kind]
+
+
+@pytest.mark.parametrize("values", CASES.values(), ids=CASES)
+def test_helm_has_nothing_against_it(values: dict[str, Any]) -> None:
+    """Its linter, strictly."""
+    done = helm("lint", "--strict", CHART, values=values)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("values", CASES.values(), ids=CASES)
+def test_kubernetes_and_its_operator_know_every_key(values: dict[str, Any]) -> None:
+    """By the schemas of the oldest and the newest Kubernetes that are there, strictly."""
+    validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
+    v1 = pytest.importorskip(
+        "cloudcoil.models.prometheus_operator.v1", reason="pip install cloudcoil-models-prometheus-operator"
+    )
+    for document in rendered(values):
+        if document["apiVersion"].startswith("monitoring"):
+            model = getattr(v1, document["kind"]).model_validate(document)
+            known = model.model_dump(by_alias=True, exclude_unset=True, mode="json")
+            assert known["spec"] == document["spec"], document["metadata"]["name"]
+        else:
+            for version in ("1.25", "1.37"):
+                validate.validate(document, version, strict=True)
+
+
+def test_the_manifests_are_what_helm_makes_of_the_defaults() -> None:
+    """Byte for byte."""
+    for name, templates in chart.MANIFESTS.items():
+        assert (chart.TARGET / name).read_text() == chart.render(templates), name
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_names_the_image() -> None:
+    """And puts all into the namespace that it makes."""
+    done = subprocess.run(["kubectl", "kustomize", chart.TARGET], text=True, capture_output=True, check=True)
+    documents = list(yaml.safe_load_all(done.stdout))
+
+    [pod] = [one["spec"]["template"]["spec"] for one in of_kind(documents, "DaemonSet")]
+    assert pod["containers"][0]["image"].startswith("IMAGE:")
+    assert {one["metadata"].get("namespace", "commwatch") for one in documents} == {"commwatch"}
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({}, "image.repository: the name of your image"),
+        ({**IMAGE, "runAsUser": 65534}, "probes need runAsUser: 0"),
+        ({**IMAGE, "podMonitor": {"enable": True}}, "enable"),
+        ({**IMAGE, "port": 0}, "port"),
+    ],
+    ids=["no image", "probes without root", "misspelt", "no port"],
+)
+def test_wrong_values_are_refused_with_the_reason(values: dict[str, Any], why: str) -> None:
+    """Before anything is installed."""
+    done = helm("template", "fabric", CHART, values=values)
+    assert done.returncode != 0
+    assert why in done.stderr
+
+
+@pytest.mark.parametrize("values", CASES.values(), ids=CASES)
+def test_the_configuration_is_one_of_commwatch(values: dict[str, Any], tmp_path: Path) -> None:
+    """The file of the ConfigMap, and the kernel log just where the pod may read it."""
+    [found] = [one for one in of_kind(rendered(values), "ConfigMap") if "commwatch.yaml" in one["data"]]
+    for name, text in found["data"].items():
+        (tmp_path / name).write_text(text.replace("/etc/commwatch", str(tmp_path)))
+    config = yaml.safe_load(found["data"]["commwatch.yaml"])
+
+    assert main(["check-config", "--config.file", str(tmp_path / "commwatch.yaml")]) == 0
+    assert config["sources"]["kernel_log"]["enabled"] is values.get("privileged", False)
+
+
+def test_without_probes_nothing_is_left_of_root() -> None:
+    """No file of the node, no root, no memory for ranks."""
+    [daemonset] = of_kind(rendered(CASES["no probes, no root, no state"]), "DaemonSet")
+    pod = daemonset["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+
+    assert not [one for one in pod["volumes"] if "hostPath" in one]
+    assert (container["securityContext"]["runAsUser"], container["securityContext"]["runAsNonRoot"]) == (65534, True)
+    assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in container["env"]
+
+
+def test_rules_and_dashboards_are_the_shipped_ones_with_the_addresses_of_the_site(tmp_path: Path) -> None:
+    """Each file is a resource; promtool accepts the rules; no address of the compose file is left."""
+    documents = rendered(ALL)
+    rules, maps = of_kind(documents, "PrometheusRule"), of_kind(documents, "ConfigMap")
+    shipped = {path: yaml.safe_load(path.read_text()) for path in (ROOT / "alerts/rules").glob("*.yaml")}
+
+    assert len(rules) == len(shipped)
+    assert sum(len(one["spec"]["groups"]) for one in rules) == sum(len(one["groups"]) for one in shipped.values())
+    assert "localhost:3000" not in yaml.safe_dump(rules)
+    names = {name for one in maps for name in one["data"]}
+    assert {path.name for path in (ROOT / "grafana/dashboards").iterdir()} < names
+    if shutil.which("promtool"):
+        for one in rules:
+            path = tmp_path / f"{one['metadata']['name']}.yaml"
+            path.write_text(yaml.safe_dump(one["spec"]))
+        subprocess.run(["promtool", "check", "rules", *tmp_path.iterdir()], check=True, capture_output=True)
+
+
+def test_a_changed_configuration_is_a_new_pod() -> None:
+    """Its annotation changes with the settings and with the thresholds."""
+
+    def checksum(**values: Any) -> str:
+        [daemonset] = of_kind(rendered({**IMAGE, **values}), "DaemonSet")
+        found: str = daemonset["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        return found
+
+    threshold = {"probe_latency_spike_streak": {"value": 4}}
+    assert len({checksum(), checksum(config={"probes": {"gate": "off"}}), checksum(thresholds=threshold)}) == 3
+
+
+def test_a_packed_chart_is_whole_and_fits_into_a_release(tmp_path: Path) -> None:
+    """Links are files in it, and a release (chart and manifests) is a Secret, which holds 1 MiB."""
+    subprocess.run([str(HELM), "package", CHART, "--destination", tmp_path], check=True, capture_output=True)
+    [packed] = tmp_path.iterdir()
+    with tarfile.open(packed) as archive:
+        names = archive.getnames()
+
+    assert "commwatch/files/rules/nvlink.yaml" in names
+    assert "commwatch/files/dashboards/commwatch-node.json" in names
+    # Base64 of both, each compressed: the manifests hold the same texts once more.
+    assert packed.stat().st_size * 2 * 4 / 3 < 2**20
