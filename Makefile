@@ -66,12 +66,13 @@ format: $(BIN)/.dev  ## rewrite to the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/findings/README.md, alerts/rules and grafana/dashboards
+docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/exit-codes.md, docs/findings/README.md, alerts/rules and grafana/dashboards
 	$(BIN)/python -m commwatch_exporters.documentation
 	$(BIN)/python -m commwatch.generate.finding_pages
 	$(BIN)/commwatch rules --output alerts/rules
 	$(BIN)/commwatch dashboards --output grafana/dashboards
 	$(BIN)/python -m commwatch.generate.core_metrics
+	$(BIN)/python -m commwatch.generate.exit_codes
 
 cases: $(BIN)/.dev  ## rehearse the published cases, and write their outputs into docs/cases.md
 	$(BIN)/pytest --quiet --update-golden tests/end_to_end/test_cases.py

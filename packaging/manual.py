@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from commwatch import __version__
 from commwatch.__main__ import GROUPS, build_parser
+from commwatch.config.exit_codes import COMMANDS, help_of
 from commwatch.config.flags import settings_parser
 
 _FILES = (
@@ -44,6 +45,8 @@ def page(epoch: int) -> str:
             for action in _own(commands[name]):
                 lines += [".TP", f"\\fB{_text(_spelled(action))}\\fR", _text(_help(action))]
             lines += [".PP", _text(commands[name].epilog or "")]
+            if name in COMMANDS:
+                lines += [".PP", _text(help_of(name))]
     lines += [
         ".SH SETTINGS",
         "Every command takes these; each is also an environment variable, such as COMMWATCH_LOG_LEVEL.",

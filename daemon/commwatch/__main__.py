@@ -6,13 +6,15 @@ import argparse
 import importlib
 import io
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from commwatch import __version__
 from commwatch.config.flags import config_from, settings_parser
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 
 GROUPS = {
     "look": ("top", "score", "topology", "heatmap", "inventory"),
@@ -30,6 +32,16 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **settings})
+
+    def format_help(self) -> str:
+        """The help; below it what the exit codes mean."""
+        from commwatch.config.exit_codes import COMMANDS as WITH_CODES
+        from commwatch.config.exit_codes import help_of
+
+        text, command = super().format_help(), self.prog.removeprefix("commwatch ")
+        if command not in WITH_CODES:
+            return text
+        return f"{text}\n{textwrap.fill(help_of(command), shutil.get_terminal_size().columns - 2)}\n"
 
 
 class _GroupedHelp(argparse.HelpFormatter):
@@ -86,11 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of our output has seen enough: keep Python from complaining at exit.
         sys.stderr.close()
-        return 0
+        return ExitCode.OK
     except OSError as error:
         # What a command reads and writes raises errors of its own; this is its output that cannot be written.
         print(f"commwatch: output: {error.strerror}", file=sys.stderr)
-        return 1
+        return ExitCode.FOUND
     except KeyboardInterrupt:
         return 130
 

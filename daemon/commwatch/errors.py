@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the end of a command says; ``config/exit_codes.py`` has what it means for each of them."""
+
+    OK = 0
+    FOUND = 1
+    """Something is wrong, slow or missing, or what was asked for failed."""
+    WRONG_USE = 2
+    """Of the command line or of the configuration; of ``healthcheck`` also that nothing is known."""
+    NOT_KNOWN = 3
+    """Nothing could be measured or judged."""
+    NO_DAEMON = 4
+    """No daemon runs with this state directory."""
+    RUN_BROKEN = 5
+    """A run over several nodes could not begin or did not last."""
+
 
 class CommwatchError(Exception):
     """An error with a message for the user; a command prints it in one line and exits with ``exit_code``."""
 
-    exit_code = 1
+    exit_code: int = ExitCode.FOUND
 
 
 class UsageError(CommwatchError):
     """A command was given what it cannot do."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class ConfigError(CommwatchError):
     """The configuration cannot be used."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
     def __init__(self, file: str, line: int | None, key: str, problem: str) -> None:
         where = f"{file}:{line}" if line is not None else file
@@ -32,10 +50,10 @@ class ConfigError(CommwatchError):
 class StateError(CommwatchError):
     """The state directory cannot be used."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class ListenError(CommwatchError):
     """A listen address cannot be taken."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE

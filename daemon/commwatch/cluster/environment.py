@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 
 MOST_MEMBERS = 1024
 """Of a run; a larger cluster is checked block by block."""
@@ -26,7 +26,7 @@ _GROUP = re.compile(r"\[([0-9,-]+)\]")
 class BrokenRun(CommwatchError):
     """A run cannot begin, or cannot go on."""
 
-    exit_code = 5
+    exit_code = ExitCode.RUN_BROKEN
 
 
 @dataclass(frozen=True, slots=True)

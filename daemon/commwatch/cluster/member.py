@@ -48,6 +48,7 @@ from commwatch.cluster.messages import (
 from commwatch.cluster.reachability import busy_port, firewall_line
 from commwatch.cluster.store import DEADLINES, CheckStore, Deadlines, Store
 from commwatch.cluster.verdict import judge
+from commwatch.errors import ExitCode
 from commwatch.jobs.settings.variables import known_variables
 
 PORTS_TRIED = 4
@@ -68,7 +69,7 @@ Result = TypeVar("Result")
 class Unreached(BrokenRun):
     """A member did not get to the store; what keeps it away is named."""
 
-    exit_code = 1
+    exit_code = ExitCode.FOUND
 
     def __init__(self, failure: Failure) -> None:
         from commwatch.cluster.verdict import line_of

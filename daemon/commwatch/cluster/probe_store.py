@@ -25,6 +25,7 @@ from commwatch.cluster.messages import Ended, Join, Prober, RailReport, Ready, T
 from commwatch.cluster.run_file import SCHEMA, LeafSource, Measured, Member, Run
 from commwatch.cluster.schedule import NO_LEAF, Pair, first_round, second_round, witness_round
 from commwatch.cluster.store import DEADLINES, Deadlines, Store, within
+from commwatch.errors import ExitCode
 from commwatch.probes import plan
 
 PAIR_DEADLINES: Final[Mapping[plan.Backend, plan.Deadlines]] = {
@@ -75,8 +76,8 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     def exit_code(self) -> int:
         """As docs/cluster.md has them."""
         if self.verdict.nodes < 2:
-            return 3
-        return 1 if self.verdict.named or self.verdict.open else 0
+            return ExitCode.NOT_KNOWN
+        return ExitCode.FOUND if self.verdict.named or self.verdict.open else ExitCode.OK
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from commwatch.cluster.schedule import NO_LEAF
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.lines import printable
 
 SCHEMA: Final = "commwatch-cluster-run/1"
@@ -31,7 +31,7 @@ _TOPOGRAPH_LEAVES: Final = ("fabric.topograph.run/tier-0", "network.topology.nvi
 class RunUnreadable(CommwatchError):
     """A saved run or its groups cannot be used."""
 
-    exit_code = 5
+    exit_code = ExitCode.RUN_BROKEN
 
 
 class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

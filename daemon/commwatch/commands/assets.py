@@ -8,7 +8,7 @@ from pathlib import Path
 
 from commwatch.config.assets import asset
 from commwatch.config.settings import Config
-from commwatch.errors import UsageError
+from commwatch.errors import ExitCode, UsageError
 from commwatch.views.terminal import json_option, print_json
 
 FOLDERS = ("alerts", "docs", "grafana", "packaging/node-problem-detector", "packaging/slurm", "systemd")
@@ -24,8 +24,7 @@ def add_parser(
         help="list or copy what is shipped: rules, runbooks, dashboards, unit, documentation",
         description="Prints where the shipped files are, or copies them into a new folder: alert rules and templates, "
         "runbooks, Alertmanager and Prometheus examples, dashboards with provisioning, the systemd unit with its "
-        "configuration, scripts for Slurm and node-problem-detector, and the documentation. Exit code 0; 2: the folder "
-        "is there already.",
+        "configuration, scripts for Slurm and node-problem-detector, and the documentation.",
         epilog="example: commwatch assets --to /etc/commwatch/shipped",
     )
     parser.add_argument("--to", type=Path, metavar="DIR", help="copy all of it into this new folder")
@@ -47,4 +46,4 @@ def run(args: argparse.Namespace, config: Config) -> int:
     else:
         for path in found.values():
             print(path)
-    return 0
+    return ExitCode.OK

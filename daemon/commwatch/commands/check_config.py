@@ -15,7 +15,7 @@ from commwatch.config.settings import Config, section_json
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.config.web import read_web_config
 from commwatch.diagnosis.headline_alerts import headline_alerts
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import ProbesDocument, SnapshotDocument
 from commwatch.readings import SourceUnavailable
 from commwatch.simulation.node import SimulatedNode
@@ -53,8 +53,7 @@ def add_parser(
         help="check the configuration, and with --runtime everything that it names",
         description="Reads the configuration as the daemon would. With --runtime it also tries every source, the state "
         "directory, the listen addresses and the probe's library as the current user, and says which headline alerts "
-        "cannot fire yet, and from when. Exit code 0: all is well; 1: something cannot be reached; 2: the "
-        "configuration is wrong.",
+        "cannot fire yet, and from when.",
         epilog="example: sudo -u commwatch commwatch check-config --runtime",
     )
     parser.add_argument("--runtime", action="store_true", help="try everything as the current user")
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_json([asdict(check) for check in checks])
     else:
         print_table("Check", ("what", "verdict", "detail"), [(one.what, one.verdict, one.detail) for one in checks])
-    return 1 if any(check.verdict == "failed" for check in checks) else 0
+    return ExitCode.FOUND if any(check.verdict == "failed" for check in checks) else ExitCode.OK
 
 
 def _web_checks(path: Path) -> list[Check]:

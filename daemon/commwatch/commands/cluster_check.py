@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from commwatch.commands.cluster_members import FINE, NAMED, TOO_FEW, member_options, name_list, take_part
+from commwatch.commands.cluster_members import member_options, name_list, take_part
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.views.terminal import json_option, print_json
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ def add_parser(
         allow_abbrev=False,
         help="versions, names, interfaces, ports both ways, large packets; no GPU, seconds",
         description="Compares the nodes of a job and tries the connections that it will need. Needs no GPU and no idle "
-        "node; start one member a node, with the same run key in COMMWATCH_CLUSTER_KEY. Member 0 prints what is found. "
-        "Exit code 0: fine; 1: something is named; 3: fewer than two nodes came; 5: the run is broken.",
+        "node; start one member a node, with the same run key in COMMWATCH_CLUSTER_KEY. Member 0 prints what is found.",
         epilog="example: export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --ntasks-per-node=1 commwatch "
         "cluster check",
     )
@@ -43,13 +43,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
     rank, verdict = take_part(args, config, check)
     if verdict is None:
-        return NAMED
+        return ExitCode.FOUND
     if rank == 0:
         if args.json:
             print_json(verdict)
         else:
             _print(verdict)
-    return {"fine": FINE, "named": NAMED, "too_few": TOO_FEW}[verdict.outcome]
+    return {"fine": ExitCode.OK, "named": ExitCode.FOUND, "too_few": ExitCode.NOT_KNOWN}[verdict.outcome]
 
 
 def _print(verdict: Verdict) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from commwatch.commands.cluster_members import check_files, groups_option, output_option
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.lines import printable
 from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch.views.terminal import json_option, print_json
@@ -33,8 +34,7 @@ def add_parser(
         help="which NIC, node, leaf or uplink is slow, from a saved run",
         description="Judges a saved run (docs/cluster.md has its format): which NIC, node, leaf or uplink "
         "is slow, failed or goes over a socket; of two nodes, whether they reach what their network should carry. It "
-        "measures nothing. Exit code 0: no part is at fault; 1: something is named, or a pair is left open; 2: wrong "
-        "use; 3: fewer than two nodes; 5: the run or the groups cannot be used.",
+        "measures nothing.",
         epilog="example: commwatch cluster locate run.json --groups leaves.txt",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the saved run")
@@ -67,8 +67,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
         for line in lines_of(saved, verdict):
             print(printable(line))
     if verdict.nodes < 2:
-        return 3
-    return 1 if verdict.named or verdict.open else 0
+        return ExitCode.NOT_KNOWN
+    return ExitCode.FOUND if verdict.named or verdict.open else ExitCode.OK
 
 
 def draw(file: Path, saved: Run, verdict: Verdict) -> None:

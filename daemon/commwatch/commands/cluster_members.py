@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from commwatch.cluster.environment import Own
     from commwatch.cluster.member import Progress, Run
 
-FINE, NAMED, TOO_FEW = 0, 1, 3
 Result = TypeVar("Result")
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from commwatch.commands.cluster_members import groups_option
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.views.terminal import json_option, print_json
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def add_parser(
         help="which pairs of nodes a run would measure; no network",
         description="Prints the pairs of the first two rounds: nodes of a leaf, then nodes of different leaves. Round "
         "3 has the suspects with witnesses, which depend on what was measured. The same members, groups and seed give "
-        "the same pairs. Exit code 0; 2: wrong use; 3: fewer than two nodes; 5: the members or groups cannot be used.",
+        "the same pairs.",
         epilog="example: commwatch cluster plan --members gpu01,gpu02,gpu03,gpu04 --groups leaves.txt",
     )
     parser.add_argument("--members", required=True, metavar="HOST,...|FILE", help="all nodes, or a file with them")
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         leaves = leaves_of(names, read_groups(args.groups), args.groups)
     if len(names) < 2:
         print("fewer than two nodes: no pair to measure")
-        return 3
+        return ExitCode.NOT_KNOWN
     first = first_round(leaves, args.seed)
     rounds = tuple(
         _planned(number, pairs, names)
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_json(plan)
     else:
         _print(plan)
-    return 0
+    return ExitCode.OK
 
 
 def _planned(number: int, pairs: tuple[Pair, ...], names: list[str]) -> PlannedRound:

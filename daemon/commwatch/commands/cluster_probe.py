@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from commwatch.commands.cluster_locate import document_of, draw, lines_of
 from commwatch.commands.cluster_members import (
-    NAMED,
     check_files,
     groups_option,
     member_options,
@@ -20,6 +19,7 @@ from commwatch.commands.cluster_members import (
 )
 from commwatch.commands.probe import ignore_scheduler_option
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.lines import printable
 from commwatch.units import format_seconds, parse_rate
 from commwatch.views.terminal import json_option, print_json
@@ -47,9 +47,7 @@ def add_parser(
         help="bandwidth and latency of pairs of nodes, each way; names the slow NIC, node, leaf or uplink",
         description="Measures pairs of nodes in three rounds, each rail and each direction by itself, and names the "
         "part that is slow. Wants an allocation of its own: start one member a node, with the same run key in "
-        "COMMWATCH_CLUSTER_KEY; a node that is not free stays out. Member 0 prints what is found. Exit code 0: no part "
-        "is at fault; 1: something is named, or a pair is left open; 3: fewer than two nodes were measured; 5: the run "
-        "is broken.",
+        "COMMWATCH_CLUSTER_KEY; a node that is not free stays out. Member 0 prints what is found.",
         epilog="example: export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --exclusive --ntasks-per-node=1 "
         "commwatch cluster probe --report run.json",
     )
@@ -116,7 +114,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
     _, result = take_part(args, config, work)
     if result is None:
-        return NAMED
+        return ExitCode.FOUND
     if isinstance(result, int):
         return result
     if args.report is not None:

@@ -17,8 +17,7 @@ def add_parser(
         "dashboards",
         parents=parents,
         help="write Grafana's dashboards, with the limits of your site",
-        description="Writes the dashboards as JSON files into a folder that Grafana provisions. Exit code 0; "
-        "1: --check, and a file is not current; 2: the site's file or thresholds are wrong.",
+        description="Writes the dashboards as JSON files into a folder that Grafana provisions.",
         epilog="example: commwatch dashboards --output /var/lib/grafana/dashboards/commwatch",
     )
     site_options(parser)

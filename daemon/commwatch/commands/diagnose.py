@@ -11,7 +11,7 @@ from commwatch.commands.diagnose_files import check_files, file_options, write_f
 from commwatch.commands.probe import ignore_scheduler_option, parse_gpus
 from commwatch.commands.profile_options import PROFILES_HELP, step_time_option
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.views.terminal import json_option, print_json, print_lines, screen
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from commwatch.diagnosis.document import Diagnosis
     from commwatch.diagnosis.known import Known
 
-EXIT_CODES = {"OK": 0, "Warning": 1, "Critical": 1, "Unknown": 3}
+EXIT_CODES = {
+    "OK": ExitCode.OK, "Warning": ExitCode.FOUND, "Critical": ExitCode.FOUND, "Unknown": ExitCode.NOT_KNOWN,
+}  # fmt: skip
 """By the word of the verdict."""
 _WIDEST = 120
 """Columns of text; longer lines are hard to read."""
@@ -34,7 +36,7 @@ _OF_NODE = ("profile", "step_time", "full_scan", *_OF_PROBES, "report", "bundle"
 class WrongUse(CommwatchError):
     """Options that do not go together."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 def add_parser(
@@ -46,8 +48,7 @@ def add_parser(
         parents=parents,
         help="what is wrong with the communication of this node, why, and what to do",
         description="Checks topology, bandwidth, patterns, InfiniBand and settings by the daemon's data, and names "
-        "part, cause and next step. Exit code 0: OK; 1: Warning or Critical; 2: wrong use; 3: Unknown; 4: no daemon "
-        "runs with this state directory.",
+        "part, cause and next step.",
         epilog="example: commwatch diagnose; of the logs of a job, on any machine: commwatch diagnose --log job.out; "
         "what a change gained: commwatch diagnose --full-scan --json > before.json, again > after.json, then commwatch "
         "diagnose --compare before.json after.json",

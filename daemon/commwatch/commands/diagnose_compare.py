@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.views.terminal import print_json, print_lines, screen
 
 _MOST_BYTES = 2**26
@@ -16,7 +16,7 @@ _MOST_BYTES = 2**26
 class BadDiagnosis(CommwatchError):
     """A file that holds no diagnosis; the message names the file, the key and what would be right."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 def run_compare(files: Sequence[str], *, as_json: bool) -> int:
@@ -55,4 +55,4 @@ def run_compare(files: Sequence[str], *, as_json: bool) -> int:
         print_json(told)
     else:
         print_lines(comparison_lines(told, width=screen()[1] or WIDTH))
-    return int(told.is_worse)
+    return ExitCode.FOUND if told.is_worse else ExitCode.OK

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.lines import printable
 from commwatch.views.terminal import print_json, print_lines
 
@@ -27,7 +27,7 @@ _STYLES = {"network": "red", "gpu": "red", "nvlink": "red", "host": "red"}
 class LogUnreadable(CommwatchError):
     """A log that was named cannot be read."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class LogRead(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ def run_log(names: Sequence[str], *, as_json: bool) -> int:
         print_json(answer)
     else:
         print_lines(log_lines(answer))
-    return {"clear": 0, "trouble": 1, "unknown": 3}[answer.verdict]
+    return {"clear": ExitCode.OK, "trouble": ExitCode.FOUND, "unknown": ExitCode.NOT_KNOWN}[answer.verdict]
 
 
 def answer_from(names: Sequence[str]) -> LogAnswer:

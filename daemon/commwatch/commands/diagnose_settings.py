@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.jobs.settings.records import BETWEEN_NODES, WITHIN_NODE, SettingRemark
 from commwatch.lines import HEADING, WIDTH, Line, printable
 from commwatch.probes.by_hand.trial import SettingTrial, known_trials
@@ -46,7 +46,7 @@ Kind = Literal["environment", "nccl.conf", "processes"]
 class SettingsUnreadable(CommwatchError):
     """A file or process that was named cannot be read, or is none of these."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class ToldRemark(SettingRemark, frozen=True):
@@ -106,7 +106,8 @@ def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
         print_json(answer)
     else:
         print_lines(answer_lines(answer))
-    return int(any(note.severity != "note" for file in files for note in file.notes))
+    harms = any(note.severity != "note" for file in files for note in file.notes)
+    return ExitCode.FOUND if harms else ExitCode.OK
 
 
 def _told(notes: Sequence[SettingRemark], trials: Sequence[SettingTrial]) -> tuple[ToldRemark, ...]:

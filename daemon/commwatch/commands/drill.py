@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.units import parse_duration
 from commwatch.views.terminal import json_option, print_json, print_table
 
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
     from commwatch.drill.drill import Drill
     from commwatch.drill.pace import Pace
     from commwatch.drill.stage import Given
-
-_EXIT_CODES = (
-    "Exit code 0: all passed; 1: a drill did not, or an alert fired beside them; 2: wrong use; 3: the drill could not "
-    "be held (a program is missing or did not start, a server does not answer); 128 + N: ended by signal N."
-)
 
 
 def add_parser(
@@ -35,7 +31,7 @@ def add_parser(
         parents=parents,
         help="rehearse faults on simulated nodes until they page, and until the page is resolved",
         description="Starts simulated nodes, Prometheus and Alertmanager with the shipped rules, and a receiver of "
-        "pages; injects faults, and waits for the page and for its end. docs/drill.md says more. " + _EXIT_CODES,
+        "pages; injects faults, and waits for the page and for its end. docs/drill.md says more.",
         epilog="example: commwatch drill --fast nvlink_down gpu_lost",
     )
     parser.add_argument("drills", nargs="*", metavar="DRILL", help="names or shell patterns (default: all)")
@@ -100,14 +96,14 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
     if problem := _misuse(args):
         print(f"commwatch drill: {problem}", file=sys.stderr)
-        return 2
+        return ExitCode.WRONG_USE
     drills = choose(load_drills(), args.drills)
     pace = FAST if args.fast else SHIPPED
     if args.alertmanager:
         pace = replace(pace, paging_factor=1, is_given=bool(args.prometheus))
     if args.list:
         _print_catalogue(drills, alerts_of(rules_at(pace)), as_json=args.json)
-        return 0
+        return ExitCode.OK
     given = Given(args.prometheus, args.alertmanager, args.targets, args.receiver or "")
     with heeded_signals():
         return _play(drills, pace, given, args)
@@ -194,7 +190,7 @@ def _play(drills: list[Drill], pace: Pace, given: Given, args: argparse.Namespac
         print(summary(outcomes, rehearsal.strays, pace, seconds))
     if args.report:
         args.report.write_text(markdown(outcomes, absent, rehearsal.strays, pace, versions), encoding="utf-8")
-    return 0 if is_passed(outcomes, rehearsal.strays) else 1
+    return ExitCode.OK if is_passed(outcomes, rehearsal.strays) else ExitCode.FOUND
 
 
 def _progress(begun: float) -> Callable[[str], None]:

@@ -6,6 +6,7 @@ import argparse
 import time
 
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import json_option, print_json, print_lines
 
@@ -21,8 +22,7 @@ def add_parser(
         description="Estimates what a training step sends, how long it takes between the hierarchical bound and a flat "
         "ring, how well more GPUs and nodes scale, whether the model state fits, and which layout to choose; prints "
         "all it assumes. Bandwidths within the node are the last ones of the daemon unless they are given; those "
-        "between nodes must be given. Nothing is measured. A B is 10^9, a GB/s 10^9 bytes/s, a Gbit/s 10^9 bits/s. "
-        "Exit code 0: estimated; 2: wrong use.",
+        "between nodes must be given. Nothing is measured. A B is 10^9, a GB/s 10^9 bytes/s, a Gbit/s 10^9 bits/s.",
         epilog="example: commwatch estimate --parameters 1.5B --strategy zero3 --nodes 2 --gpus-per-node 2 --step-time "
         "1.03s --network 9Gbit/s",
     )
@@ -84,4 +84,4 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_json(found)
     else:
         print_lines(answer_lines(found))
-    return 0
+    return ExitCode.OK

@@ -22,9 +22,8 @@ def add_parser(
         parents=parents,
         allow_abbrev=False,
         help="a yes or no for schedulers, in one line",
-        description="A verdict from the daemon's last findings, and with --require its last results, within 5 s. Exit "
-        "code 0: OK; 1: Warning or Critical; 2: Unknown. With --slurm 1 only for a fresh fault of the drain list "
-        "(docs/healthcheck.md), else 0.",
+        description="A verdict from the daemon's last findings, and with --require its last results, within 5 s. The "
+        "drain list is in docs/healthcheck.md.",
         epilog="example: commwatch healthcheck; as HealthCheckProgram of Slurm: commwatch healthcheck --slurm --drain; "
         "in a job: commwatch healthcheck --require 7b",
     )

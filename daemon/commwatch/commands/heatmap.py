@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from commwatch.commands.probe import ignore_scheduler_option, parse_gpus
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.probes.by_hand.pair_matrix import pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import json_option, print_json, print_lines, screen
@@ -17,20 +17,19 @@ if TYPE_CHECKING:
     from commwatch.node.topology.pair_matrix import PairMatrix, Quantity
     from commwatch.views.heatmap.grid import View
 
-DRAWN, NOTHING, WRONG_USE, NOT_MEASURED = 0, 1, 2, 3
 QUANTITIES = ("bandwidth", "latency", "both-ways")
 
 
 class NoMatrix(CommwatchError):
     """No pair matrix is known."""
 
-    exit_code = NOTHING
+    exit_code = ExitCode.FOUND
 
 
 class WrongUse(CommwatchError):
     """Options that do not go together."""
 
-    exit_code = WRONG_USE
+    exit_code = ExitCode.WRONG_USE
 
 
 class NotMeasured(CommwatchError):
@@ -50,8 +49,7 @@ def add_parser(
         parents=parents,
         help="bandwidth and latency of every pair of GPUs, as a picture",
         description="Draws the daemon's last pair matrix: bandwidth or latency from each GPU (row) to each other one "
-        "(column), with suspects. Exit code 0: drawn; 1: no matrix, a failed one, or two that cannot be compared; 2: "
-        "wrong use or a bad file; 3: --fresh was skipped or gave way.",
+        "(column), with suspects.",
         epilog="example: commwatch heatmap --output pairs.svg; what changed since: commwatch heatmap --json > "
         "before.json, later commwatch heatmap --fresh --compare before.json",
     )
@@ -96,7 +94,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
     low_ratio = thresholds.probe_bandwidth_utilization_low_ratio
     _draw(args, view_of(matrix, quantity, relative=args.relative, low_ratio=low_ratio))
-    return DRAWN
+    return ExitCode.OK
 
 
 def _check_use(args: argparse.Namespace) -> None:
@@ -135,7 +133,7 @@ def _fresh(args: argparse.Namespace, config: Config) -> PairMatrix:
     (answer,) = run_cycles(config, {name: probe}, gpus=parse_gpus(args.gpus), ignore_scheduler=args.ignore_scheduler)
     if answer.pairs is None:
         reason = "; ".join(notes_of(answer)) or "it gave no pairs"
-        raise NotMeasured(f"heatmap: {reason}", answer.exit_code or NOTHING)
+        raise NotMeasured(f"heatmap: {reason}", answer.exit_code or ExitCode.FOUND)
     return answer.pairs
 
 
@@ -146,7 +144,7 @@ def _compare(args: argparse.Namespace, before: PairMatrix, now: PairMatrix, quan
     if args.json:
         print_json(comparison)
     _draw(args, view_of_comparison(comparison, before, now))
-    return NOTHING if comparison.not_comparable else DRAWN
+    return ExitCode.FOUND if comparison.not_comparable else ExitCode.OK
 
 
 def _draw(args: argparse.Namespace, view: View) -> None:

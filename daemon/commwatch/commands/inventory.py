@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.node.inventory_state import origin_words
 from commwatch.state.control import ask_daemon, of_the_only_daemon
 from commwatch.state.directory import state_path
@@ -21,9 +22,7 @@ def add_parser(
         parents=parents,
         help="show what the node should have and has; accept a change",
         description="Shows the parts that the daemon expects and the parts that are here. What was learned is lowered "
-        "only by `commwatch inventory accept`, which gives up everything that is not here now and says what. "
-        "Exit code 0: all expected parts are here; 1: something is missing; 3: an expected part was not read; "
-        "4: no daemon runs with this state directory.",
+        "only by `commwatch inventory accept`, which gives up everything that is not here now and says what.",
         epilog="example: commwatch inventory; after a card was taken out for good: commwatch inventory accept",
     )
     parser.add_argument("action", nargs="?", choices=("show", "accept"), default="show", help="default: show")
@@ -47,9 +46,9 @@ def run(args: argparse.Namespace, config: Config) -> int:
         for line in answer.get("given_up", ()):
             print(f"given up: {line}")
     if answer["missing"]:
-        return 1
+        return ExitCode.FOUND
     unread = any(counts["expected"] is not None and counts["present"] is None for counts in answer["kinds"].values())
-    return 3 if unread else 0
+    return ExitCode.NOT_KNOWN if unread else ExitCode.OK
 
 
 def _row(kind: str, counts: dict[str, Any]) -> tuple[str, str, str, str, str]:

@@ -9,7 +9,7 @@ import time
 import msgspec
 
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.state.control import DaemonAbsent, ask_daemon
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
@@ -28,9 +28,8 @@ def add_parser(
         parents=parents,
         help="stop probing and let go of the GPUs for a while",
         description="Stops probes and driver workers within 2 s, so that a GPU can be reset, a driver upgraded or MIG "
-        "changed. Alerts are silenced. The daemon resumes by itself. Exit code 0: nothing is held any more; "
-        "1: a process still holds a device, or the daemon did not take the pause; 2: wrong use; 4: no daemon runs with "
-        "this state directory (the pause is written for one that starts).",
+        "changed. Alerts are silenced. The daemon resumes by itself. Where no daemon runs "
+        "with this state directory, the pause is written for one that starts.",
         epilog="example: commwatch pause --for 30m --reason driver-upgrade",
     )
     parser.add_argument("--for", dest="duration", default="15m", metavar="TIME", help="how long (default 15m)")
@@ -50,7 +49,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         maintenance = Maintenance(args.reason, now + seconds, now)
     except ValueError as error:
         print(f"commwatch pause: {error}", file=sys.stderr)
-        return 2
+        return ExitCode.WRONG_USE
     MaintenanceFile(state).write(maintenance)
     try:
         answer = ask_daemon(state, "maintenance")
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
             )
         if not answer["held"]:
             print("paused, but a worker does not answer; it may be inside the driver")
-    return 0 if answer["released"] else 1
+    return ExitCode.OK if answer["released"] else ExitCode.FOUND
 
 
 def _no_daemon(args: argparse.Namespace, maintenance: Maintenance, why: str, seconds: float) -> int:
@@ -83,4 +82,4 @@ def _no_daemon(args: argparse.Namespace, maintenance: Maintenance, why: str, sec
         print_json({**msgspec.to_builtins(maintenance), "daemon": False, "paused": None, "released": None, "held": {}})
     else:
         print(f"{why}; one that starts within {format_seconds(seconds)} will be paused")
-    return DaemonAbsent.exit_code
+    return ExitCode.NO_DAEMON

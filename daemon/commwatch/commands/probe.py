@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.config.settings import Config, Probe
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.probes.by_hand.pair_matrix import _of_measure, pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import json_option, print_json
@@ -19,28 +19,23 @@ if TYPE_CHECKING:
     from commwatch.probes.by_hand.cycles import Shaped
     from commwatch.probes.plan import CyclePlan
 
-_EXIT_CODES = (
-    "Exit code 0: good; 1: failed, low or slow; 2: wrong use; 3: skipped or gave way. Without NAME, probes that need "
-    "more GPUs than there are do not count."
-)
-
 
 class UnknownProbe(CommwatchError):
     """A name that the configuration does not define."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class WrongUse(CommwatchError):
     """Options that do not go together."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class BadGpus(CommwatchError):
     """A list of GPUs that is none."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 def add_parser(
@@ -52,7 +47,8 @@ def add_parser(
         parents=parents,
         help="measure now, on a free node",
         description="Runs the configured probes once, on a free node only, and prints each step on its slowest "
-        f"rank. The daemon's results stay as they are. {_EXIT_CODES}",
+        "rank. The daemon's results stay as they are. Without NAME, probes that need more GPUs than there are do not "
+        "count.",
         epilog="example: commwatch probe all_reduce host_copies; which pair of GPUs is slow: commwatch probe --pairs; "
         "the curve over sizes: commwatch probe --sweep 8B:1GiB:2 --output curve.svg; what a setting gains: "
         "commwatch probe --with NCCL_ALGO=Ring",
@@ -128,7 +124,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 def _try(args: argparse.Namespace, config: Config, probes: dict[str, Probe], gpus: tuple[int, ...]) -> int:
     """What settings gain: the probes without and with them."""
     from commwatch.config.simulated import node_name
-    from commwatch.probes.by_hand.answer import BAD, GOOD, exit_code_of
+    from commwatch.probes.by_hand.answer import exit_code_of
     from commwatch.probes.by_hand.cycles import run_cycles
     from commwatch.probes.by_hand.trial import (
         TrialDocument,
@@ -161,7 +157,7 @@ def _try(args: argparse.Namespace, config: Config, probes: dict[str, Probe], gpu
     else:
         print_trial(document)
     # That something is low with a setting is an answer.
-    return GOOD if trial.gains else exit_code_of(answers) or BAD
+    return ExitCode.OK if trial.gains else exit_code_of(answers) or ExitCode.FOUND
 
 
 def _sizes(args: argparse.Namespace) -> Shaped | None:

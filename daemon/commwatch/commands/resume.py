@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.state.control import DaemonAbsent, ask_daemon
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import MaintenanceFile
@@ -19,7 +20,7 @@ def add_parser(
         "resume",
         parents=parents,
         help="end a pause before its time",
-        description="Ends a pause. Exit code 0 also where nothing was paused; 4: no daemon runs here.",
+        description="Ends a pause.",
         epilog="example: commwatch resume",
     )
     json_option(parser)
@@ -41,4 +42,4 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print("resumed" if was_paused else "nothing was paused")
         if not daemon:
             print(f"no commwatch daemon runs with the state directory {state}")
-    return 0 if daemon else DaemonAbsent.exit_code
+    return ExitCode.OK if daemon else ExitCode.NO_DAEMON

@@ -7,7 +7,7 @@ import sys
 
 from commwatch.commands.site_options import read_site, site_options, write_files
 from commwatch.config.settings import Config
-from commwatch.errors import UsageError
+from commwatch.errors import ExitCode, UsageError
 
 
 def add_parser(
@@ -19,8 +19,7 @@ def add_parser(
         parents=parents,
         help="write the alert rules for Prometheus, with what your site changes",
         description="Writes the alert rules as files into a folder, or as one document to standard output: for "
-        "Prometheus, or as a PrometheusRule for its operator. Exit code 0; 1: --check, and a file is not current; "
-        "2: the site's file or thresholds are wrong.",
+        "Prometheus, or as a PrometheusRule for its operator.",
         epilog="example: commwatch rules --site /etc/commwatch/rules.yml --output /etc/prometheus/commwatch",
     )
     site_options(parser)
@@ -53,4 +52,4 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.output is not None:
         return write_files(args.output, files, "*.yaml", check=args.check)
     sys.stdout.write(one_document(files) if args.operator is None else prometheus_rule(files, args.operator))
-    return 0
+    return ExitCode.OK

@@ -18,7 +18,7 @@ def add_parser(
         parents=parents,
         help="run the daemon",
         description="Runs the daemon in the foreground. TERM and INT stop it, HUP makes it read its "
-        "configuration again. Exit code 0: stopped; 2: configuration, state directory or listen address is unusable.",
+        "configuration again.",
         epilog="example: commwatch run --simulate h100x8 --web.listen-address 127.0.0.1:28029",
     )
     parser.set_defaults(run=run)

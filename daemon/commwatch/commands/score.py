@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.findings.api_documents import ScoreDocument
 from commwatch.findings.score.records import Loss, Part
 from commwatch.state.control import ask_daemon, document_of, of_the_only_daemon
@@ -14,8 +15,6 @@ from commwatch.views.terminal import json_option, print_json, print_table
 
 DEADLINE_SECONDS = 1.5
 """With the start of Python it answers within 2 s."""
-NOT_MEASURED = 3
-"""Exit code where there is no score."""
 _SHOWN_FROM = 0.0005
 """Losses below it print as 0.000."""
 _NEXT_BELOW = 0.9
@@ -32,8 +31,7 @@ def add_parser(
         parents=parents,
         help="how well the GPUs communicate, from 0 to 1, and what reduced it",
         description="Prints the daemon's communication score: bandwidth, latency, balance and stability with weight "
-        "and value, and what reduced it. Exit code 0: excellent or good; "
-        "1: needs work, or the daemon does not answer; 3: not measured; 4: no daemon runs with this state directory.",
+        "and value, and what reduced it.",
         epilog="example: commwatch score --json",
     )
     json_option(parser)
@@ -54,8 +52,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
     else:
         _print(document)
     if document.score.ratio is None:
-        return NOT_MEASURED
-    return 1 if document.score.word == "needs work" else 0
+        return ExitCode.NOT_KNOWN
+    return ExitCode.FOUND if document.score.word == "needs work" else ExitCode.OK
 
 
 def _print(document: ScoreDocument) -> None:

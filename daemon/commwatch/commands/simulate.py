@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.views.terminal import json_option, print_json
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ def add_parser(
         parents=parents,
         help="list the nodes that can be simulated and the faults that can be injected",
         description="With --list prints every preset and every kind of fault with its settings and an example; with "
-        "the name of a preset, or a file of your own, that node and how to run it. docs/simulation.md says more. "
-        "Exit code 0; 2: there is no such node, or its file is wrong.",
+        "the name of a preset, or a file of your own, that node and how to run it. docs/simulation.md says more.",
         epilog="example: commwatch simulate --list; then commwatch run --simulate h100x8 --simulate.faults faults.yaml",
     )
     parser.add_argument("node", nargs="?", metavar="NODE", help="a preset, or a file of your own")
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     node = args.node or config.simulation.preset
     if bool(node) == args.list:
         print("commwatch simulate: name a node or give --list", file=sys.stderr)
-        return 2
+        return ExitCode.WRONG_USE
     if args.list:
         return _list(as_json=args.json)
     from commwatch.simulation.describe import describe_node
@@ -52,11 +52,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
     described = describe_node(find_preset(node))
     if args.json:
         print_json(asdict(described))
-        return 0
+        return ExitCode.OK
     _print_node(described)
     print(f"\nTo run it:\n  commwatch run --simulate {node}")
     print(f"With faults (commwatch simulate --list):\n  commwatch run --simulate {node} --simulate.faults faults.yaml")
-    return 0
+    return ExitCode.OK
 
 
 def _list(*, as_json: bool) -> int:
@@ -72,7 +72,7 @@ def _list(*, as_json: bool) -> int:
             "faults": [asdict(kind) for kind in kinds],
         }
         print_json(found)
-        return 0
+        return ExitCode.OK
     print("Nodes\n")
     for node in nodes:
         _print_node(node)
@@ -83,7 +83,7 @@ def _list(*, as_json: bool) -> int:
             print(f"\nFaults: {family}\n")
         _print_kind(kind)
     print("\nEvery fault also takes 'at', 'for' and 'until': its begin, its length, its end.")
-    return 0
+    return ExitCode.OK
 
 
 def _print_node(node: NodeDescription) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commwatch.errors import ExitCode
+
 if TYPE_CHECKING:
     from commwatch.config.thresholds import Thresholds
     from commwatch.generate.alert_rules import Site
@@ -56,11 +58,11 @@ def write_files(folder: Path, files: Mapping[str, str], pattern: str, *, check: 
     if check:
         for name in wrong:
             print(f"{folder / name} is not current", file=sys.stderr)
-        return 1 if wrong else 0
+        return ExitCode.FOUND if wrong else ExitCode.OK
     folder.mkdir(parents=True, exist_ok=True)
     for name in wrong:
         if name in files:
             (folder / name).write_text(files[name], encoding="utf-8")
         else:
             (folder / name).unlink()
-    return 0
+    return ExitCode.OK

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from commwatch.commands.profile_options import positive_duration
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ def add_parser(
         parents=parents,
         help="the node's state live in a terminal",
         description="Shows verdict, score, findings with next steps, GPUs, ports, probes, slow pairs and late "
-        "collectors of this node, or with --url of another. Keys: q quits, ? shows the others. Exit code 0: quit, or "
-        "printed; 1: the daemon returns an error; 2: wrong use; 4: with --once or --json no daemon answers; 130, 143: "
-        "ended by Ctrl-C, by SIGTERM.",
+        "collectors of this node, or with --url of another. Keys: q quits, ? shows the others.",
         epilog="example: commwatch top; of another node: commwatch top --url https://node7:28029 --ca-file ca.pem "
         "--user ops --password-file ops.password; in a script: commwatch top --once",
     )
@@ -80,7 +79,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
             return run_live(source, thresholds, args.interval, coloured=wants_colours(environment))
         else:
             run_plain(source, thresholds, args.interval, _print_page)
-    return 0
+    return ExitCode.OK
 
 
 def _source(args: argparse.Namespace, config: Config) -> Source:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.service.log import configure_logging
 from commwatch.units import format_seconds
 from commwatch.views.terminal import json_option, print_json, print_lines
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class OtherGpus(CommwatchError):
     """A file of measured values that are not of this machine."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 def add_parser(
@@ -35,8 +35,7 @@ def add_parser(
         parents=parents,
         help="how GPUs and NICs are connected, and what is uneven",
         description="Prints the matrix of GPUs and NICs (classes of `nvidia-smi topo -m`), the PCIe tree, expected and "
-        "measured bandwidth by path class, and what is uneven. Needs no daemon; without the driver NVLink is unknown. "
-        "Exit code 0; 1: sysfs does not answer; 2: wrong use.",
+        "measured bandwidth by path class, and what is uneven. Needs no daemon; without the driver NVLink is unknown.",
         epilog="example: commwatch topology --simulate rtx3090x4; as a picture: commwatch topology --dot | dot -Tsvg; "
         "beside what is measured now: commwatch probe --pairs --json | commwatch topology --pairs -",
     )
@@ -55,10 +54,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """Read and print."""
     if args.json and args.dot:
         print("commwatch topology: choose one of --json and --dot", file=sys.stderr)
-        return 2
+        return ExitCode.WRONG_USE
     if args.pairs and args.dot:
         print("commwatch topology: the graph of --dot has no measured values; leave --pairs out", file=sys.stderr)
-        return 2
+        return ExitCode.WRONG_USE
     from commwatch.workers.by_hand import read_topology
 
     configure_logging(config.log)
@@ -70,12 +69,12 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
         simulated = bool(config.simulation.preset)
         print_json(document(topology, simulated=simulated, problems=problems, measured=measured))
-        return 0
+        return ExitCode.OK
     if args.dot:
         from commwatch.node.topology.dot import dot
 
         sys.stdout.write(dot(topology))
-        return 0
+        return ExitCode.OK
     from commwatch.node.topology.text import node_lines
 
     if config.simulation.preset:
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print_lines(node_lines(topology, number, measured))
     for problem in problems:
         print(f"not read: {problem}")
-    return 0
+    return ExitCode.OK
 
 
 def _read_pairs(file: str | None) -> PairMatrix | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
 from commwatch.probes.cycle.lock import LOCK_FILE, held_elsewhere
 from commwatch.probes.gate.hold import HoldError, HoldFile
 from commwatch.state.directory import state_path
@@ -22,7 +23,6 @@ from commwatch.views.terminal import json_option, print_json
 LONGEST_HOLD_SECONDS = 86400.0
 LONGEST_WAIT_SECONDS = 600.0
 _LOOK_SECONDS = 0.05
-RELEASED, HELD, WRONG_USE = 0, 1, 2
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -42,8 +42,7 @@ def add_parser(
         help="end a running probe, and start none while a job starts",
         description="For the prologue of a job: ends a running probe, starts none for a while, and waits until no "
         "probe process is left. Works without a daemon, and for probes started by hand. A longer hold of somebody else "
-        "stays. Exit code 0: no probe holds a GPU; 1: one still does after --wait; 2: wrong use, or the hold cannot be "
-        "written. In Slurm's prologue, where other codes drain the node, end the line with || true.",
+        "stays. In Slurm's prologue, where each code but 0 drains the node, end the line with || true.",
         epilog="example: commwatch yield --wait 5s --hold 10m",
     )
     parser.add_argument("--wait", default="5s", metavar="TIME", help="how long to wait for the end (default 5s)")
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         wait, seconds = _duration(args.wait, LONGEST_WAIT_SECONDS), _duration(args.hold, LONGEST_HOLD_SECONDS)
     except ValueError as error:
         print(f"commwatch yield: {error}", file=sys.stderr)
-        return WRONG_USE
+        return ExitCode.WRONG_USE
     started, now = time.monotonic(), time.time()
     hold = file.hold(seconds, now)
     lock = state / LOCK_FILE
@@ -79,7 +78,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
                     "held_by": holders})  # fmt: skip
     else:
         _tell(held, waited, hold.left(now), holders)
-    return HELD if held else RELEASED
+    return ExitCode.FOUND if held else ExitCode.OK
 
 
 def _duration(text: str, longest: float) -> float:
@@ -95,7 +94,7 @@ def _end(args: argparse.Namespace, file: HoldFile) -> int:
         print_json({"was_held": ended})
     else:
         print("the hold has ended" if ended else "nothing was held")
-    return RELEASED
+    return ExitCode.OK
 
 
 def _held(lock: Path) -> bool:

@@ -14,7 +14,7 @@ from commwatch.config.settings import Config
 from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
 from commwatch.diagnosis.marks.profiles import ALL_PROFILES, Asked
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
@@ -35,7 +35,7 @@ _Document = TypeVar("_Document", bound=msgspec.Struct)
 class NothingKnown(CommwatchError):
     """The daemon is there and does not say what it knows: neither a fault of the node nor its health."""
 
-    exit_code = 3
+    exit_code = ExitCode.NOT_KNOWN
 
 
 class Rise(NamedTuple):

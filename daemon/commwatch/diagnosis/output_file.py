@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -18,13 +18,13 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class BadOutput(CommwatchError):
     """A file that cannot be written as it was named."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class NotWritten(CommwatchError):
     """A file that could not be written, for what came in between."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 def check_output(option: str, file: Path, endings: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from commwatch.config.settings import Config, Probe, Size
 from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.known import Stress
 from commwatch.diagnosis.stress import rises_between
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import SnapshotDocument
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
@@ -49,7 +49,7 @@ SETTLED_SECONDS = 11.0
 class BadStress(CommwatchError):
     """A time for a stress run that is none, or not within its bounds."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 def stress_seconds(text: str | None) -> float | None:

@@ -11,6 +11,7 @@ import msgspec
 from commwatch.config.yaml_file import read_shipped
 from commwatch.drill.drill import Drill
 from commwatch.drill.programs import DrillError
+from commwatch.errors import ExitCode
 
 FILE = Path(__file__).resolve().parents[1] / "data/drills.yaml"
 
@@ -51,7 +52,7 @@ def choose(drills: Mapping[str, Drill], names: Sequence[str]) -> list[Drill]:
 class UnknownDrill(DrillError):
     """A name that no drill has."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 def without_alert(drill: Drill, alerts: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from commwatch.drill.ending import pause
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 
 _STOP_SECONDS = 10.0
 
@@ -19,7 +19,7 @@ _STOP_SECONDS = 10.0
 class DrillError(CommwatchError):
     """The drill cannot be held: a program is missing or does not start, or a server does not answer."""
 
-    exit_code = 3
+    exit_code = ExitCode.NOT_KNOWN
 
 
 class Program:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from commwatch.errors import ExitCode
 from commwatch.findings.verdict import Because, Fault, Report, Verdict, Word, and_more, verdict_of
 from commwatch.units import format_seconds
 
@@ -97,8 +98,9 @@ def exit_code_of(word: Word, *, slurm: bool, fail_closed: bool, drains: bool = F
         drains: whether one is open and fresh.
     """
     if word == "Unknown":
-        return 1 if fail_closed else 0 if slurm else 2
-    return int(drains if slurm else word != "OK")
+        # 2 as node-problem-detector has it, though 2 is wrong use elsewhere: here wrong use is unknown too.
+        return ExitCode.FOUND if fail_closed else ExitCode.OK if slurm else ExitCode.WRONG_USE
+    return ExitCode.FOUND if (drains if slurm else word != "OK") else ExitCode.OK
 
 
 def unknown(because: Because, reason: str, *, slurm: bool, fail_closed: bool) -> Health:

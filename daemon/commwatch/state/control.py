@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.state.directory import state_path
 
 log = structlog.get_logger("commwatch.control")
@@ -32,7 +32,7 @@ Handler = Callable[[], Awaitable[dict[str, Any] | msgspec.Struct]]
 class DaemonAbsent(CommwatchError):
     """No daemon answers in this state directory."""
 
-    exit_code = 4
+    exit_code = ExitCode.NO_DAEMON
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from commwatch.errors import CommwatchError
+from commwatch.errors import StateError
 from commwatch.state.directory import write_atomically
 from commwatch.state.records import Timestamp, decode
 
@@ -69,7 +69,7 @@ class MaintenanceFile:
         """Put a pause into force.
 
         Raises:
-            CommwatchError: the file cannot be written.
+            StateError: the file cannot be written.
         """
         try:
             write_atomically(self.path, msgspec.json.encode(maintenance))
@@ -80,7 +80,7 @@ class MaintenanceFile:
         """End the pause; False where there was none.
 
         Raises:
-            CommwatchError: the file cannot be removed.
+            StateError: the file cannot be removed.
         """
         try:
             self.path.unlink()
@@ -91,10 +91,10 @@ class MaintenanceFile:
         return True
 
 
-def _failure(path: Path, error: OSError) -> CommwatchError:
+def _failure(path: Path, error: OSError) -> StateError:
     hint = ""
     if error.errno in (errno.EACCES, errno.EPERM):
         hint = "; run this as root or as the daemon's user"
     elif error.errno in (errno.ENOENT, errno.ENOTDIR):
         hint = "; name the right one of the daemon with --path.state, and --simulate for a simulated node"
-    return CommwatchError(f"{path}: {error.strerror}{hint}")
+    return StateError(f"{path}: {error.strerror}{hint}")

@@ -41,7 +41,7 @@ from commwatch.diagnosis.estimate.model.training import (
     Precision,
     Training,
 )
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.node.inventory_state import InventoryState
 from commwatch.probes.by_hand.pair_history import last_matrix
 from commwatch.probes.results.history import ProbeHistory
@@ -75,7 +75,7 @@ _Value = TypeVar("_Value")
 class BadArgument(CommwatchError):
     """An option that cannot be used; the message names it and says what would be right."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
     def __init__(self, option: str, problem: str) -> None:
         super().__init__(f"estimate: {option}: {problem}")

@@ -12,13 +12,13 @@ from commwatch.diagnosis.estimate.model.training import STRATEGIES, StrategyName
 from commwatch.diagnosis.marks.mark import Mark
 from commwatch.diagnosis.marks.profiles import PROFILES, Profile
 from commwatch.diagnosis.marks.table import ALL_REDUCE_7B
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 
 
 class UnknownProfile(CommwatchError):
     """Neither one of ours nor a file."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class _Own(Section, frozen=True, kw_only=True):

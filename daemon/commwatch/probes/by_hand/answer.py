@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from commwatch.errors import ExitCode
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.plan import (
     Backend,
@@ -31,9 +32,6 @@ from commwatch.probes.results.slow_cells import slow_cells
 
 SCHEMA_VERSION = 1
 """Grows when something is taken away or changes its meaning; additions leave it as it is."""
-
-GOOD, BAD, NOT_MEASURED = 0, 1, 3
-"""Exit codes; 2 is wrong use."""
 
 UNEVEN_RATIO = 0.9
 """Below this share of the slowest rank's time the fastest one is told: smaller differences are noise."""
@@ -118,8 +116,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def exit_code(self) -> int:
         """0 good or only below a model, 1 failed, low or slow, 3 skipped or gave way."""
         if self.verdict in ("good", "below model"):
-            return GOOD
-        return NOT_MEASURED if self.verdict in ("skipped", "gave way") else BAD
+            return ExitCode.OK
+        return ExitCode.NOT_KNOWN if self.verdict in ("skipped", "gave way") else ExitCode.FOUND
 
     @property
     def has_no_place_here(self) -> bool:
@@ -263,9 +261,12 @@ def _cycle_verdict(result: CycleResult, verdicts: Collection[Verdict]) -> CycleV
     return next((one for one in order if one in verdicts), "good")
 
 
+_BY_WEIGHT = (ExitCode.OK, ExitCode.NOT_KNOWN, ExitCode.FOUND)
+
+
 def exit_code_of(answers: Iterable[Answer]) -> int:
     """The most telling of all exit codes: a failure before what was not measured."""
-    return max((one.exit_code for one in answers), key=(GOOD, NOT_MEASURED, BAD).index, default=GOOD)
+    return max((one.exit_code for one in answers), key=_BY_WEIGHT.index, default=ExitCode.OK)
 
 
 def notes_of(answer: Answer) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from commwatch.config.settings import Config, Probe
 from commwatch.config.simulated import node_name
 from commwatch.config.thresholds import Thresholds, load_thresholds
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.probes.by_hand.answer import Answer, Member, answer_of
@@ -50,7 +50,7 @@ class Follower(Protocol):
 class NoSuchGpu(CommwatchError):
     """A GPU that the node does not have."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class Interrupted(CommwatchError):

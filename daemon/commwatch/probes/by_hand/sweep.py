@@ -8,7 +8,7 @@ from typing import get_args
 import msgspec
 
 from commwatch.config.settings import Probe
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.probes.by_hand.answer import Answer, StepRow
 from commwatch.probes.plan import Collective, CyclePlan
 from commwatch.probes.workload import step_of
@@ -24,7 +24,7 @@ _MEASURE_DEADLINES = 4
 class BadSweep(CommwatchError):
     """Sizes that are none, or a probe that has no curve over them."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 def sweep_sizes(text: str) -> tuple[int, ...]:

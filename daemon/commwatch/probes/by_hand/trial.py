@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from commwatch.config.settings import Config, Probe
-from commwatch.errors import CommwatchError, StateError
+from commwatch.errors import CommwatchError, ExitCode, StateError
 from commwatch.jobs.settings.variables import known_variables
 from commwatch.probes.by_hand.answer import SCHEMA_VERSION, Answer
 from commwatch.probes.cycle.environment import OWN_NCCL_SETTINGS
@@ -31,13 +31,13 @@ _SETTING = re.compile(r"(NCCL_[A-Z0-9_]+)=(\S{1,200})")
 class BadSetting(CommwatchError):
     """What is no setting that a probe can have."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class NothingToSet(CommwatchError):
     """The probes of this node run without NCCL."""
 
-    exit_code = 3
+    exit_code = ExitCode.NOT_KNOWN
 
 
 class SettingGain(msgspec.Struct, frozen=True, kw_only=True):

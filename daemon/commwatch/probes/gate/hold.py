@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.state.directory import write_atomically
 from commwatch.state.records import Timestamp, decode
 
@@ -24,7 +24,7 @@ FILE_NAME = "hold.json"
 class HoldError(CommwatchError):
     """The hold cannot be written."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class Hold(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, get_args
 
 import msgspec
 
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.node.topology.pair_matrix import FORMAT, PairCell, PairEndpoint, PairMatrix, Suspect
 from commwatch.probes.plan import Backend
 
@@ -24,7 +24,7 @@ _LATEST_TIME = 4e9
 class BadMatrix(CommwatchError):
     """A file that holds no pair matrix; the message names the file, the key and what would be right."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
     def __init__(self, file: str, key: str, problem: str) -> None:
         super().__init__(f"{file}: {key}: {problem}" if key else f"{file}: {problem}")

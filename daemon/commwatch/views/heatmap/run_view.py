@@ -7,7 +7,7 @@ from itertools import permutations
 
 from commwatch.cluster.locate import Named, Verdict
 from commwatch.cluster.run_file import Run
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.probes.rounds import Pair
 from commwatch.views.heatmap.grid import View
 from commwatch.views.heatmap.matrix_view import scale_of, suspect_letter, unit_of
@@ -18,7 +18,7 @@ MOST_NODES = 256
 class TooManyNodes(CommwatchError):
     """A run of which no picture could be read."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 def view_of_run(run: Run, verdict: Verdict, lines: Sequence[str]) -> View:

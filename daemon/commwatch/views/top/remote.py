@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import FindingsDocument, ProbesDocument, SnapshotDocument
 from commwatch.state.control import DaemonAbsent
 from commwatch.views.top.frame import Documents
@@ -31,7 +31,7 @@ _Document = TypeVar("_Document", bound=msgspec.Struct)
 class WrongUse(CommwatchError):
     """The endpoint cannot be asked with these options."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class Refused(CommwatchError):

@@ -1,0 +1,151 @@
+"""What the exit code of each command means: the one table that the help of the commands and docs/exit-codes.md show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from commwatch.errors import ExitCode
+
+OK, FOUND, WRONG_USE, NOT_KNOWN, NO_DAEMON, RUN_BROKEN = ExitCode
+
+Meanings = Mapping[ExitCode, str]
+
+GENERAL: Meanings = {
+    OK: "nothing is wrong",
+    FOUND: "something is wrong, slow or missing, or what was asked for failed",
+    WRONG_USE: "wrong use of the command line, or a configuration that cannot be used; of `healthcheck` also Unknown",
+    NOT_KNOWN: "nothing could be measured or judged",
+    NO_DAEMON: "no daemon runs with this state directory",
+    RUN_BROKEN: "a run over several nodes could not begin or did not last",
+}
+"""What a code means of all commands."""
+
+_NO_DAEMON: Meanings = {NO_DAEMON: GENERAL[NO_DAEMON]}
+_BROKEN = "the run is broken: bad input, no run key or another one than member 0's, the store was lost, a signal"
+_UNREACHED = "of a member that did not get to the store: it says why itself"
+_BAD_SITE: Meanings = {
+    FOUND: "with --check: a file is not current",
+    WRONG_USE: "wrong use, or the site's file or thresholds are wrong",
+}
+
+COMMANDS: Mapping[str, Meanings] = {
+    "top": {
+        OK: "quit, or printed",
+        FOUND: "the daemon returns an error or refuses access",
+        WRONG_USE: "wrong use: an option, a file, the address",
+        NO_DAEMON: "with --once or --json: no daemon answers",
+    },
+    "score": {
+        OK: "excellent or good",
+        FOUND: "needs work, or the daemon does not answer",
+        NOT_KNOWN: "not measured",
+        **_NO_DAEMON,
+    },
+    "topology": {OK: "printed", FOUND: "neither sysfs nor the driver answers"},
+    "heatmap": {
+        OK: "drawn",
+        FOUND: "no matrix, a failed one, or two that cannot be compared",
+        WRONG_USE: "wrong use, or a file that cannot be read or written",
+        NOT_KNOWN: "--fresh was skipped or gave way",
+    },
+    "inventory": {
+        OK: "all expected parts are here",
+        FOUND: "something is missing, or the daemon does not answer",
+        NOT_KNOWN: "an expected part was not read",
+        **_NO_DAEMON,
+    },
+    "diagnose": {
+        OK: "OK; --log: the job works or ended well; --settings: at most notes; --compare: nothing got worse",
+        FOUND: "Warning or Critical; --log: trouble; --settings: a setting harms, may harm or does nothing; --compare: "
+        "something got worse",
+        WRONG_USE: "wrong use, or a file or process that cannot be read or written",
+        NOT_KNOWN: "Unknown, or the daemon does not answer; --log: no line tells of either",
+        **_NO_DAEMON,
+    },
+    "probe": {
+        OK: "good; with --with: measured, whatever the gain",
+        FOUND: "failed, low or slow",
+        NOT_KNOWN: "skipped or gave way; with --with: also on nodes that probe without NCCL",
+    },
+    "cluster check": {
+        OK: "nothing is wrong",
+        FOUND: f"something is named, or a member did not come or left; {_UNREACHED}",
+        NOT_KNOWN: "fewer than two nodes came",
+        RUN_BROKEN: _BROKEN,
+    },
+    "cluster probe": {
+        OK: "no part is at fault",
+        FOUND: f"something is named, or a pair is left open; {_UNREACHED}",
+        WRONG_USE: "wrong use, or a file that cannot be written",
+        NOT_KNOWN: "fewer than two nodes were measured",
+        RUN_BROKEN: _BROKEN,
+    },
+    "cluster plan": {
+        OK: "printed",
+        NOT_KNOWN: "fewer than two nodes",
+        RUN_BROKEN: "the members or groups cannot be used",
+    },
+    "cluster locate": {
+        OK: "no part is at fault",
+        FOUND: "something is named, or a pair is left open",
+        NOT_KNOWN: "fewer than two nodes",
+        RUN_BROKEN: "the run or the groups cannot be used; one line says where and why",
+    },
+    "estimate": {OK: "estimated"},
+    "run": {
+        OK: "stopped",
+        WRONG_USE: "wrong use, or the configuration, the state directory or a listen address cannot be used",
+    },
+    "check-config": {OK: "all is well", FOUND: "with --runtime: something cannot be reached"},
+    "healthcheck": {
+        OK: "OK; with --slurm: no fresh fault of the drain list, or Unknown",
+        FOUND: "Warning or Critical; with --slurm: a fresh fault of the drain list; with --fail-closed: also Unknown",
+        WRONG_USE: "Unknown, wrong use included",
+    },
+    "pause": {
+        OK: "nothing is held any more",
+        FOUND: "a process still holds a device, or the daemon did not take the pause",
+        WRONG_USE: "wrong use, or the pause cannot be written",
+        NO_DAEMON: "no daemon runs with this state directory; the pause is written for one that starts",
+    },
+    "resume": {
+        OK: "resumed, or nothing was paused",
+        FOUND: "the daemon does not answer",
+        WRONG_USE: "wrong use, or the pause cannot be removed",
+        **_NO_DAEMON,
+    },
+    "yield": {
+        OK: "no probe holds a GPU",
+        FOUND: "one still does after --wait",
+        WRONG_USE: "wrong use, or the hold cannot be written",
+    },
+    "rules": {OK: "written, printed or current", **_BAD_SITE},
+    "dashboards": {OK: "written or current", **_BAD_SITE},
+    "assets": {OK: "printed or copied", WRONG_USE: "wrong use, or the folder is there already"},
+    "simulate": {OK: "printed", WRONG_USE: "wrong use, or there is no such node, or its file is wrong"},
+    "drill": {
+        OK: "all passed",
+        FOUND: "a drill did not pass, was not over within --within, or an alert fired beside them",
+        WRONG_USE: "wrong use: an unknown drill or option, your own Alertmanager without --i-will-page",
+        NOT_KNOWN: "the drill could not be held: a program is missing or did not start, or a server does not answer",
+    },
+}  # fmt: skip
+"""What the codes of each command mean, by its words after ``commwatch``; ``meanings_of`` adds what holds of all."""
+
+SIGNALLED = "128 + N: ended by signal N, as 130 by Ctrl-C and 143 by SIGTERM."
+UNWRITTEN = "Any command exits with 1 where its output cannot be written."
+
+
+def meanings_of(command: str) -> Meanings:
+    """The codes of a command in their order, with what they mean.
+
+    Args:
+        command: its words after ``commwatch``, such as ``cluster check``.
+    """
+    return dict(sorted({WRONG_USE: "wrong use, or a wrong configuration", **COMMANDS[command]}.items()))
+
+
+def help_of(command: str) -> str:
+    """A paragraph for the help of a command."""
+    codes = "; ".join(f"{code}: {meaning}" for code, meaning in meanings_of(command).items())
+    return f"Exit code {codes}."
