@@ -32,6 +32,8 @@ class Request:
     """Path of the target, without query, as it was sent."""
     headers: Mapping[str, str]
     """Values by lower-case name; values of a repeated header are joined by a comma."""
+    query: str = ""
+    """What follows the first ``?`` of the target, as it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,13 @@ def request_of(event: h11.Request) -> Request:
     for raw_name, raw_value in event.headers:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return Request(_path(event.target), headers)
+    target, _, query = event.target.decode("latin-1").partition("?")
+    return Request(_path(target), headers, query)
 
 
-def _path(target: bytes) -> str:
-    """The path of a request target, also of one in absolute form."""
-    text = target.decode("latin-1").partition("?")[0]
-    scheme, separator, rest = text.partition("://")
+def _path(target: str) -> str:
+    """The path of a request target without its query, also of one in absolute form."""
+    scheme, separator, rest = target.partition("://")
     if separator and scheme.lower() in ("http", "https"):
         return "/" + rest.partition("/")[2]
-    return text
+    return target

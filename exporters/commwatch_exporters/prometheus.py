@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 
 from prometheus_client.process_collector import ProcessCollector
 
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from commwatch_exporters.page_parts import Part, PartCache, join, join_gzip
+from commwatch_exporters.selection import PROCESS
 from commwatch_exporters.snapshot import Block, Layout, Snapshot, format_number
 
 _log = logging.getLogger("commwatch.web")
@@ -24,8 +25,21 @@ class Format(enum.Enum):
     OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-def render(snapshot: Snapshot, page_format: Format, *, gzip: bool = False) -> bytes:
-    """The whole page, plain or as one gzip member; made once for a snapshot, format and encoding."""
+def render(
+    snapshot: Snapshot, page_format: Format, *, gzip: bool = False, families: Collection[str] | None = None
+) -> bytes:
+    """The page, plain or as one gzip member; the whole one is made once for a snapshot, format and encoding.
+
+    Args:
+        snapshot: what is shown.
+        page_format: in which format.
+        gzip: compress it.
+        families: only these, ``selection.PROCESS`` for those of this process. Such a page is joined for each request,
+            from the same parts: what is kept must not grow with what clients think of.
+    """
+    if families is not None:
+        some = _parts(snapshot, page_format, families)
+        return join_gzip(some) if gzip else join(some)
     page = snapshot.renderings.get((page_format, gzip))
     if page is None:
         parts = _parts(snapshot, page_format)
@@ -50,18 +64,21 @@ def process_metrics(page_format: Format) -> str:
     return "".join(lines)
 
 
-def family_parts(snapshot: Snapshot, page_format: Format) -> list[Part]:
-    """Headers and lines of all families but those of this process."""
+def family_parts(snapshot: Snapshot, page_format: Format, families: Collection[str] | None = None) -> list[Part]:
+    """Headers and lines of all families, or of some, but those of this process."""
     parts = []
     for family, part in _families.parts(snapshot).items():
+        if families is not None and family not in families:
+            continue
         parts.append(_HEADERS[page_format][family])
         parts.append(part)
     return parts
 
 
-def _parts(snapshot: Snapshot, page_format: Format) -> list[Part]:
-    parts = family_parts(snapshot, page_format)
-    parts.append(_process_part(page_format, round(time.monotonic() / _PROCESS_SECONDS)))
+def _parts(snapshot: Snapshot, page_format: Format, families: Collection[str] | None = None) -> list[Part]:
+    parts = family_parts(snapshot, page_format, families)
+    if families is None or PROCESS in families:
+        parts.append(_process_part(page_format, round(time.monotonic() / _PROCESS_SECONDS)))
     if page_format is Format.OPENMETRICS:
         parts.append(_END_PART)
     return parts

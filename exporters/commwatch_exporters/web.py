@@ -14,6 +14,7 @@ from commwatch_exporters.negotiation import accepts_gzip, choose_format
 from commwatch_exporters.node_page.records import STILL_PATH, Status
 from commwatch_exporters.node_page.served import ServedPage
 from commwatch_exporters.prometheus import render
+from commwatch_exporters.selection import SelectionError, selected
 from commwatch_exporters.snapshot import Snapshot
 
 __all__ = ["Endpoint", "EndpointError", "Limits", "Status"]
@@ -61,7 +62,11 @@ class Endpoint(HttpServer):
     def _metrics(self, request: Request) -> Response:
         page_format = choose_format(request.headers.get("accept", ""))
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
-        page = render(self._snapshot(), page_format, gzip=gzip)
+        try:
+            families = selected(request.query) if request.query else None
+        except SelectionError as error:
+            return Response(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
+        page = render(self._snapshot(), page_format, gzip=gzip, families=families)
         return Response(HTTPStatus.OK, page, page_format.value, (_VARY, _GZIP) if gzip else (_VARY,))
 
     def _readyz(self, _: Request) -> Response:
