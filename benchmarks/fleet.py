@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.daemon import ROOT, wait_for_snapshot
 
 INTERVAL_SECONDS = 15
-_PORTS = {"daemon": 28940, "names": 28941, "prometheus": 28942}
+PORTS = {"daemon": 28940, "names": 28941, "prometheus": 28942}
 
 
 class Names:
@@ -70,7 +70,7 @@ def start_prometheus(folder: Path, nodes: int, rules: str) -> subprocess.Popen[b
         check=True, env=environment(),
     )  # fmt: skip
     targets = [
-        {"targets": [f"127.0.0.1:{_PORTS['names']}"], "labels": {"instance": f"node{number}", "cluster": "example"}}
+        {"targets": [f"127.0.0.1:{PORTS['names']}"], "labels": {"instance": f"node{number}", "cluster": "example"}}
         for number in range(nodes)
     ]
     settings = {
@@ -82,21 +82,22 @@ def start_prometheus(folder: Path, nodes: int, rules: str) -> subprocess.Popen[b
     with (folder / "log").open("wb") as log:
         return subprocess.Popen(
             ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
-             f"--web.listen-address=127.0.0.1:{_PORTS['prometheus']}"],
+             f"--web.listen-address=127.0.0.1:{PORTS['prometheus']}"],
             stdout=log, stderr=log,
         )  # fmt: skip
 
 
 async def watch(nodes: int, seconds: int) -> dict[str, float]:
-    """Serve the names, and read from Prometheus what that costs it."""
+    """Serve the names, and read from Prometheus what that costs it; of its memory the highest, of the rest the last."""
     names = Names()
-    names.take(await asyncio.to_thread(fetched, _PORTS["daemon"]))
-    server = await asyncio.start_server(names.serve, "127.0.0.1", _PORTS["names"])
-    begun, found, before = time.monotonic(), "", ""
+    names.take(await asyncio.to_thread(fetched, PORTS["daemon"]))
+    server = await asyncio.start_server(names.serve, "127.0.0.1", PORTS["names"])
+    begun, found, before, most = time.monotonic(), "", "", 0.0
     while time.monotonic() - begun < seconds:
         await asyncio.sleep(INTERVAL_SECONDS)
-        names.take(await asyncio.to_thread(fetched, _PORTS["daemon"]))
-        before, found = found, (await asyncio.to_thread(fetched, _PORTS["prometheus"])).decode()
+        names.take(await asyncio.to_thread(fetched, PORTS["daemon"]))
+        before, found = found, (await asyncio.to_thread(fetched, PORTS["prometheus"])).decode()
+        most = max(most, total(found, "process_resident_memory_bytes"))
     server.close()
     cpu = total(found, "process_cpu_seconds_total") - total(before, "process_cpu_seconds_total")
     series = total(found, "prometheus_tsdb_head_series")
@@ -109,7 +110,7 @@ async def watch(nodes: int, seconds: int) -> dict[str, float]:
         "samples_per_second": series / INTERVAL_SECONDS,
         "rule_seconds_per_interval": total(found, "prometheus_rule_group_last_duration_seconds"),
         "cpu_cores": cpu / INTERVAL_SECONDS,
-        "memory_mebibytes": total(found, "process_resident_memory_bytes") / 2**20,
+        "memory_mebibytes": most / 2**20,
         "missed_evaluations": total(found, "prometheus_rule_group_iterations_missed_total"),
     }
 
@@ -134,11 +135,11 @@ def main() -> None:
         daemon = subprocess.Popen(
             [sys.executable, "-m", "commwatch", "run", "--simulate", given.preset, "--path.state", folder / "state",
              "--config.file", folder / "commwatch.yaml", "--log.level", "error",
-             "--web.listen-address", f"127.0.0.1:{_PORTS['daemon']}"],
+             "--web.listen-address", f"127.0.0.1:{PORTS['daemon']}"],
             env=environment(),
         )  # fmt: skip
         try:
-            wait_for_snapshot(_PORTS["daemon"], time.monotonic() + 30)
+            wait_for_snapshot(PORTS["daemon"], time.monotonic() + 30)
             time.sleep(60)  # the first probes
             prometheus = start_prometheus(folder, given.nodes, given.set)
             try:

@@ -1,0 +1,175 @@
+"""How large a Prometheus a fleet needs: series, bytes and samples by nodes, and the memory of a real Prometheus.
+
+A simulated daemon of each preset gives its whole page (``metrics.profile: all``); the pages of the other profiles are
+what they leave of it. With ``--prometheus`` a real Prometheus scrapes one of these pages under two numbers of names,
+with our rules; memory of other fleets is the straight line through the two.
+
+Examples:
+    python -m benchmarks.sizing
+    python -m benchmarks.sizing --presets h100x8ndr --prometheus 100 --seconds 2100 --profile core
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from benchmarks.daemon import wait_for_snapshot
+from benchmarks.fleet import INTERVAL_SECONDS, PORTS, environment, fetched, start_prometheus, watch
+
+from commwatch.config.metric_profile import unexported
+from commwatch.config.settings import Metrics
+from commwatch.simulation.presets import PRESETS
+from commwatch_exporters.catalogue import OPT_IN, family_of
+from commwatch_exporters.page_parts import Part, join_gzip
+
+PROFILES = ("core", "standard", "all")
+FLEETS = (100, 500, 2_000)
+_NAME = re.compile(r"(?:# (?:HELP|TYPE) )?(\w+)")
+
+
+@dataclass(frozen=True)
+class Page:
+    """What one scrape of a node brings."""
+
+    series: int
+    plain_bytes: int
+    gzip_bytes: int
+
+
+def pages(text: str) -> Mapping[str, Page]:
+    """The pages of all profiles, from the page of the profile ``all``."""
+    families = {name: "".join(lines) for name, lines in groupby(text.splitlines(keepends=True), _family)}
+    left_out = {
+        "core": unexported(Metrics(profile="core")) | OPT_IN, "standard": OPT_IN, "all": frozenset[str](),
+    }  # fmt: skip
+    return {
+        profile: _page([part for name, part in families.items() if name not in left_out[profile]])
+        for profile in PROFILES
+    }
+
+
+def _family(line: str) -> str:
+    found = _NAME.match(line)
+    name = found[1] if found else ""
+    return family_of(name).name if name.startswith("commwatch_") else name
+
+
+def _page(parts: list[str]) -> Page:
+    series = sum(not line.startswith("#") for part in parts for line in part.splitlines())
+    encoded = [Part(part.encode()) for part in parts]
+    return Page(series, sum(len(part.plain) for part in encoded), len(join_gzip(encoded)))
+
+
+def measured_pages(preset: str, seconds: float) -> Mapping[str, Page]:
+    """The pages of a simulated node after its first probes."""
+    with daemon(preset, "all", seconds):
+        return pages(fetched(PORTS["daemon"]).decode())
+
+
+class daemon:  # noqa: N801 - used as a function in a with statement
+    """A daemon of a simulated node for the time of a block, which begins after so many seconds."""
+
+    def __init__(self, preset: str, profile: str, seconds: float) -> None:
+        self._preset, self._profile, self._seconds = preset, profile, seconds
+
+    def __enter__(self) -> None:
+        """Start it and wait."""
+        self._folder = tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name)
+        (folder / "commwatch.yaml").write_text(f"metrics: {{profile: {self._profile}}}\n")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "commwatch", "run", "--simulate", self._preset, "--path.state", folder / "state",
+             "--config.file", folder / "commwatch.yaml", "--log.level", "error",
+             "--web.listen-address", f"127.0.0.1:{PORTS['daemon']}"],
+            env=environment(),
+        )  # fmt: skip
+        wait_for_snapshot(PORTS["daemon"], time.monotonic() + 30)
+        time.sleep(self._seconds)
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait()
+        self._folder.cleanup()
+
+
+def memory(nodes: int, rules: str, seconds: int) -> Mapping[str, float]:
+    """What a Prometheus needs that scrapes the daemon that runs now under so many names."""
+    with tempfile.TemporaryDirectory() as name:
+        prometheus = start_prometheus(Path(name), nodes, rules)
+        try:
+            return asyncio.run(watch(nodes, seconds))
+        finally:
+            prometheus.terminate()
+            prometheus.wait()
+
+
+def node_rows(found: Mapping[str, Mapping[str, Page]]) -> Iterator[str]:
+    """A table of what a scrape of one node brings."""
+    yield "| preset | profile | series | page | with gzip |"
+    yield "| --- | --- | ---: | ---: | ---: |"
+    for preset, by_profile in found.items():
+        for profile, page in by_profile.items():
+            sizes = f"{page.plain_bytes / 1e3:,.0f} kB | {page.gzip_bytes / 1e3:,.0f} kB"
+            yield f"| {preset} | {profile} | {page.series:,} | {sizes} |"
+
+
+def fleet_rows(found: Mapping[str, Mapping[str, Page]], line: tuple[float, float] | None) -> Iterator[str]:
+    """A table of what fleets bring; memory by a line: bytes of none, and of each series."""
+    yield "| preset | profile | nodes | series | samples/s | network, gzip | memory of Prometheus |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    for preset, by_profile in found.items():
+        for profile, page in by_profile.items():
+            for nodes in FLEETS:
+                series = nodes * page.series
+                needs = "" if line is None else f"{(line[0] + line[1] * series) / 2**30:,.1f} GiB"
+                rate = nodes * page.gzip_bytes / INTERVAL_SECONDS / 1e6
+                yield (
+                    f"| {preset} | {profile} | {nodes:,} | {series:,} | {series / INTERVAL_SECONDS:,.0f} "
+                    f"| {rate:,.2f} MB/s | {needs} |"
+                )
+
+
+def main() -> None:
+    """Measure and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--presets", nargs="+", default=list(PRESETS), choices=list(PRESETS), help="default: all")
+    parser.add_argument("--warm", type=float, default=180.0, help="seconds before a page is taken (default 180)")
+    parser.add_argument("--prometheus", type=int, default=0, metavar="NODES", help="measure Prometheus with so many")
+    parser.add_argument("--profile", default="core", choices=PROFILES, help="that Prometheus scrapes (default core)")
+    parser.add_argument("--set", default="core", choices=["core", "extended"], help="its alerts (default core)")
+    parser.add_argument("--seconds", type=int, default=2100, help="how long each of the two runs takes (default 2100)")
+    given = parser.parse_args()
+    found = {preset: measured_pages(preset, given.warm) for preset in given.presets}
+    print("\n".join(node_rows(found)), end="\n\n", flush=True)
+    line = None
+    if given.prometheus:
+        with daemon(given.presets[0], given.profile, given.warm):
+            few, many = (
+                memory(nodes, given.set, given.seconds) for nodes in (max(1, given.prometheus // 4), given.prometheus)
+            )
+        for one in (few, many):
+            print("\n".join(f"{key:28} {value:14,.2f}" for key, value in one.items()), end="\n\n")
+        line = line_through(few, many)
+    print("\n".join(fleet_rows(found, line)))
+
+
+def line_through(few: Mapping[str, float], many: Mapping[str, float]) -> tuple[float, float]:
+    """Bytes of memory with no series, and for each series more, from two runs of ``watch``."""
+    rise = (many["memory_mebibytes"] - few["memory_mebibytes"]) * 2**20
+    each = rise / (many["head_series"] - few["head_series"])
+    return few["memory_mebibytes"] * 2**20 - each * few["head_series"], each
+
+
+if __name__ == "__main__":
+    main()
