@@ -82,6 +82,11 @@ class HttpServer:
         self._all_closed = asyncio.Event()
         self._reported: set[tuple[str, type[Exception]]] = set()
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """All that is served."""
+        return frozenset(self._routes)
+
     def let_in(self, access: Access) -> None:
         """Have clients come in otherwise: new ones as to TLS, all as to the rest, from their next request on."""
         self._access = access

@@ -18,6 +18,7 @@ from commwatch.findings.verdict import Verdict
 from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collector
 from commwatch.service.engine import Engine
+from commwatch.workers.sources import SOURCES
 from commwatch_exporters.node.model import Driver, Gpu, Inventory, Node
 from commwatch_exporters.node_page.records import (
     CollectorStatus,
@@ -156,7 +157,11 @@ def _pairs(engine: Engine, now: float) -> PairsStatus | None:
 
 
 def _collector(collector: Collector, now: float) -> CollectorStatus:
-    errors = [f"{one.device} {one.detail}".strip() for one in sorted(collector.failing, key=lambda one: one.device)]
+    failing = sorted(collector.failing, key=lambda one: one.device)
+    if SOURCES[collector.source].of_jobs:
+        errors = [f"{one.reason} (the log of the daemon names it)" for one in failing]
+    else:
+        errors = [f"{one.device} {one.detail}".strip() for one in failing]
     return CollectorStatus(
         name=collector.name,
         success=not collector.failing if collector.attempted else None,

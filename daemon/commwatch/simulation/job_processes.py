@@ -8,7 +8,7 @@ from commwatch.simulation.hardware import Hardware
 
 FIRST_JOB_PROCESS = 4_100_000
 """Process id of the job on the first GPU of the preset, before it is started again."""
-COMMAND = "python3 train.py"
+COMMAND = "python3 /home/user/train.py --data=/scratch/user/corpus"
 NCCL_LIBRARY = "/usr/lib/x86_64-linux-gnu/libnccl.so.2.27.7"
 """What the processes have loaded."""
 USER_ID = 1000
@@ -34,7 +34,7 @@ def job_environment(hardware: Hardware, place: int, time: float) -> Mapping[str,
         "LOCAL_WORLD_SIZE": str(gpus),
         "MASTER_ADDR": "node1",
         "MASTER_PORT": "29500",
-        "TORCHELASTIC_RUN_ID": "simulated",
+        "TORCHELASTIC_RUN_ID": "run-of-user",
         "NCCL_DEBUG": "WARN",
     }
     for fault in hardware.timeline.active(place, time):

@@ -68,6 +68,8 @@ class SourceRow:
     needs_gpus: bool = False
     """Read only where there are or should be GPUs."""
     reads_procfs: bool = False
+    of_jobs: bool = False
+    """Reads what belongs to the users of the node: to the endpoint, which is open, go no words that it was told."""
     components: tuple[str, ...] = ()
     """Kinds of the components whose counters it reads."""
 
@@ -185,6 +187,7 @@ _ROWS: Final = (
         "commwatch.jobs.logs.source:make_source",
         (CollectorRow("nccl_logs", "nccl_logs"),),
         absent="commwatch.sources.presence:logs_absent",
+        of_jobs=True,
     ),
     SourceRow(
         "nccl_settings",
@@ -194,6 +197,7 @@ _ROWS: Final = (
         absent="commwatch.sources.presence:driver_absent",
         needs_gpus=True,
         reads_procfs=True,
+        of_jobs=True,
     ),
 )
 

@@ -1,0 +1,169 @@
+"""What the endpoint shows to whoever reaches it, as SECURITY.md decides, and who may change anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commwatch.config.settings import Config
+from commwatch.service.api import Answers
+from commwatch.state.control import SOCKET_NAME, ask_daemon
+from commwatch_exporters.snapshot import Snapshot
+from commwatch_exporters.web import Endpoint, Status
+from support.daemon import Daemon, running
+from support.rehearsed_daemon import rehearsed
+
+PRIVATE = {
+    "command line": ("train.py", "corpus", "python3 "),
+    "user": ("/home/user", "alice", "user@", "run-of-user"),
+    "value of a setting": ("eth-of-alice", "65537"),
+    "path of a job": ("secret-folder", "epoch7.log", "checkpoint", "/scratch"),
+    "text of a log": ("Traceback", "corrupted shared memory"),
+    "peer of a job": ("10.20.30.40", "other-host-of-alice"),
+    "process": ("4100000", "4100001"),
+}
+"""What the job of the node below has, which is for nobody else."""
+FAULTS = """
+- {fault: job, at: 0s}
+- {fault: nccl_setting, at: 0s, variable: NCCL_BUFFSIZE, value: '65537'}
+- {fault: nccl_setting, at: 0s, variable: NCCL_SOCKET_IFNAME, value: eth-of-alice}
+- {fault: nccl_setting, at: 0s, variable: NCCL_ALICE, value: '/scratch/alice'}
+- {fault: xid, gpu: 1, xid: 31, at: 0s}
+"""
+LOG = (
+    "node1:77:88 [0] NCCL INFO alice@node1 opens /scratch/alice/checkpoint\n"
+    "node1:77:88 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.20.30.40<4791> with "
+    "status=12 opcode=0 len=0 vendor err 129 (Send) hca mlx5_0\n"
+    "node1:77:88 [0] NCCL WARN Connect to other-host-of-alice<4000> failed : Connection refused\n"
+    "[rank0]: Traceback (most recent call last): File /home/user/train.py\n"
+    "[rank0]: RuntimeError: corrupted shared memory of /scratch/alice/checkpoint\n"
+)
+
+
+class Seen:
+    """Every page of a daemon, as a stranger sees it."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.pages = {path: daemon.get(path) for path in paths()}
+        (self.state,) = daemon.state.glob("simulated-*")
+        self.operations = str(_error_of(self.state)).partition("known: ")[2].split(", ")
+
+
+def paths() -> list[str]:
+    """All that the endpoint serves."""
+    answers = Answers(Config, lambda: None, lambda: Snapshot(()), lambda: None)  # type: ignore[arg-type, return-value]  # none is asked
+    endpoint = Endpoint(
+        snapshot=lambda: Snapshot(()), ready=lambda: (True, ()), status=lambda: Status("1"), documents=answers.pages()
+    )
+    return sorted(endpoint.paths)
+
+
+def _error_of(state: Path) -> Exception:
+    with pytest.raises(Exception, match="unknown operation") as raised:
+        ask_daemon(state, "no-such-operation")
+    return raised.value
+
+
+@pytest.fixture(scope="module")
+def seen() -> Iterator[Seen]:
+    """A node with a job, its log, a log that cannot be read, an Xid; and a state directory that others can reach."""
+    # pytest's own folders are closed to all others, whatever the daemon does.
+    folder = Path(tempfile.mkdtemp())
+    try:
+        folder.chmod(0o755)
+        logs = folder / "secret-folder"
+        logs.mkdir()
+        (logs / "epoch7.log").touch()
+        (logs / "circle.log").symlink_to("circle.log")
+        faults, config = folder / "faults.yaml", folder / "commwatch.yaml"
+        faults.write_text(FAULTS)
+        names = ", ".join(f"{logs}/{name}" for name in ("epoch7.log", "circle.log"))
+        config.write_text(
+            f"probes: {{enabled: false}}\nsources: {{nccl_logs: {{paths: [{names}], interval: 500ms}}, "
+            "kernel_log: {interval: 500ms}}\n"
+        )
+        arguments = ("--config.file", str(config), "--simulate", "a10x2", "--simulate.faults", str(faults))
+        with running(folder, *arguments) as daemon:
+            (logs / "epoch7.log").write_text(LOG)  # what stood there before is old
+            daemon.until(lambda: (daemon.value("nccl_setting_read_processes") or 0) == 2)
+            daemon.until(lambda: sum(daemon.series("nccl_log_errors_total").values()) >= 1)
+            daemon.until(lambda: daemon.series("gpu_xid_events_total"))
+            daemon.until(lambda: "(the log of the daemon names it)" in daemon.get("/")[1])
+            assert "circle.log" in daemon.log_file.read_text()
+            yield Seen(daemon)
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_every_page_is_there(seen: Seen) -> None:
+    """The walk below goes through all of them, and none is empty."""
+    assert {"/", "/still", "/metrics", "/api/v1/findings", "/api/v1/snapshot"} <= set(seen.pages)
+    assert {status for status, _ in seen.pages.values()} == {200}
+    assert "commwatch_nccl_setting_processes" in seen.pages["/metrics"][1]
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+def test_nothing_of_a_user_is_on_any_page(seen: Seen, kind: str) -> None:
+    """Neither page nor API nor metric has a command line, a user, a value of a setting, a path or a line of a log."""
+    found = {(path, word) for path, (_, body) in seen.pages.items() for word in PRIVATE[kind] if word in body}
+
+    assert found == set()
+
+
+def test_nothing_of_a_user_is_in_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the evidence either, after the minutes that a finding takes."""
+    log = "".join(f"2026-01-01 10:0{minute}:00 {line}\n" for minute in range(1, 5) for line in LOG.splitlines())
+    with rehearsed("a10x2", tmp_path, monkeypatch, FAULTS, log) as node:
+        node.until(6)
+        codes = {one.code for one in node.verdict.findings}
+        answers = Answers(lambda: node.config, lambda: node.verdict, node.snapshot, lambda: None)
+        shown = "".join(give().decode() for give in answers.pages().values())
+
+    assert {"nccl_errors", "nccl_setting_harmful"} <= codes
+    assert {word for words in PRIVATE.values() for word in words if word in shown} == set()
+
+
+def test_no_page_changes_anything(seen: Seen) -> None:
+    """What the control socket has and the endpoint has not is what changes something, and a look at the settings."""
+    read = {path.rpartition("/")[2] for path in seen.pages}
+    assert set(seen.operations) - read == {"inventory", "inventory-accept", "maintenance", "score", "settings"}
+
+
+def _may_ask(state: Path, user: int, group: int) -> bool:
+    """Whether a process of a user can reach the control socket; each in a child, as there is no way back to root."""
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        try:
+            os.setgroups([])
+            os.setgid(group)
+            os.setuid(user)
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(str(state / SOCKET_NAME))
+        except PermissionError:
+            os._exit(1)
+        except BaseException:
+            os._exit(2)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 1)
+    return code == 0
+
+
+STRANGER, OTHER_GROUP = 65534, 65534
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_the_control_socket_is_for_the_user_of_the_daemon_and_its_group(seen: Seen) -> None:
+    """Nobody else reaches it: not through its folder, nor where that was opened to all."""
+    owner = seen.state.stat()
+    seen.state.parent.chmod(0o755)
+    assert _may_ask(seen.state, STRANGER, owner.st_gid)
+    assert not _may_ask(seen.state, STRANGER, OTHER_GROUP)
+    seen.state.chmod(0o755)
+    assert not _may_ask(seen.state, STRANGER, OTHER_GROUP)
