@@ -137,6 +137,7 @@ def test_two_simulated_nodes_are_measured_and_saved_and_the_run_can_be_judged_ag
     assert (answer["schema"], answer["backend"], answer["named"]) == ("commwatch-cluster-verdict/1", "simulated", [])
     assert [one["state"] for one in answer["members"]] == ["probed", "probed"]
     assert answer["occupied_seconds"] > 0
+    assert answer["daemon"] == "no_daemon"
     assert nothing == ""
     assert main(["cluster", "locate", str(file)]) == 0
     assert "NVIDIA H200" in capsys.readouterr().out

@@ -12,7 +12,8 @@ import pytest
 from commwatch import __version__
 from commwatch.cluster.channel import Channel, ChannelError, Gone, join
 from commwatch.cluster.connections import bound
-from commwatch.cluster.messages import Contact, Ended, Join, Prober, RailOffer, RailReport, Ready, Refused, Turn, Void
+from commwatch.cluster.messages import Contact, Join, Prober, RailOffer, RailReport, Ready, Refused, Turn, Void
+from commwatch.cluster.node_report import Ended
 from commwatch.cluster.probe_store import ProbeResult, ProbeStore, Wanted, key_of_turn
 from commwatch.cluster.store import Deadlines
 from commwatch.probes import plan

@@ -116,7 +116,9 @@ class Verdict(msgspec.Struct, frozen=True):
     """Members with a bad cell that no leaf explains, and on which rails: no witnesses there."""
 
 
-class _Cell(NamedTuple):
+class Cell(NamedTuple):
+    """What went from one node to another one on a rail."""
+
     source: int
     destination: int
     rail: Rail
@@ -139,12 +141,12 @@ class _End(NamedTuple):
 class _Accused:
     """What the cells of one fault say."""
 
-    leaves: dict[tuple[tuple[str, ...], Rail], dict[Direction, list[_Cell]]] = field(
+    leaves: dict[tuple[tuple[str, ...], Rail], dict[Direction, list[Cell]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     """Bad cells by leaves, rail and direction; ``both`` is the leaf switch, ``out`` and ``in`` are uplinks."""
-    ends: dict[_End, Sequence[_Cell]] = field(default_factory=dict)
-    open: list[_Cell] = field(default_factory=list)
+    ends: dict[_End, Sequence[Cell]] = field(default_factory=dict)
+    open: list[Cell] = field(default_factory=list)
     paths: int = 0
     suspects: dict[_End, int] = field(default_factory=dict)
     """Witnesses that they need."""
@@ -215,7 +217,7 @@ _KINDS: Final[tuple[Kind, ...]] = ("network", "leaf", "uplink", "node", "nic", "
 # --- cells ---
 
 
-def _cells(run: Run, classes: Sequence[_Class]) -> Iterator[tuple[Fault, list[_Cell]]]:
+def _cells(run: Run, classes: Sequence[_Class]) -> Iterator[tuple[Fault, list[Cell]]]:
     """The cells by what may be wrong with them, what explains other faults first."""
     if any(one.failed for one in run.measured):
         yield "failed", [cell for one in run.measured for cell in _both_ways(one, bool(one.failed), None, one.failed)]
@@ -228,10 +230,15 @@ def _cells(run: Run, classes: Sequence[_Class]) -> Iterator[tuple[Fault, list[_C
         yield "latency", list(_latency_cells(run, classes, [one.adapter_latency for one in run.measured]))
 
 
-def _both_ways(one: Measured, bad: bool, ratio: float | None, reason: str = "") -> tuple[_Cell, _Cell]:
+def cells_of(run: Run) -> Iterator[tuple[Fault, Sequence[Cell]]]:
+    """The cells of a run by what may be wrong with them; those of bandwidth and latency have their ratio."""
+    return _cells(run, _classes(run))
+
+
+def _both_ways(one: Measured, bad: bool, ratio: float | None, reason: str = "") -> tuple[Cell, Cell]:
     return (
-        _Cell(one.first, one.second, one.rail, bad, ratio, reason, id(one)),
-        _Cell(one.second, one.first, one.rail, bad, ratio, reason, id(one)),
+        Cell(one.first, one.second, one.rail, bad, ratio, reason, id(one)),
+        Cell(one.second, one.first, one.rail, bad, ratio, reason, id(one)),
     )
 
 
@@ -263,7 +270,7 @@ def _rate(run: Run, one: Measured) -> float | None:
     return min(of[one.rail] for of in rates) if all(one.rail < len(of) for of in rates) else None
 
 
-def _bandwidth_cells(run: Run, classes: Sequence[_Class]) -> Iterator[_Cell]:
+def _bandwidth_cells(run: Run, classes: Sequence[_Class]) -> Iterator[Cell]:
     values: dict[tuple[_Class, bool], list[float]] = defaultdict(list)
     for one, of in zip(run.measured, classes, strict=True):
         if _is_usual(run, one):
@@ -274,16 +281,16 @@ def _bandwidth_cells(run: Run, classes: Sequence[_Class]) -> Iterator[_Cell]:
         directed, together = usual.get((of, True)), usual.get((of, False))
         if directed is not None and one.forward is not None:
             ratio = one.forward / directed
-            yield _Cell(one.first, one.second, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
+            yield Cell(one.first, one.second, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
         if directed is not None and one.backward is not None:
             ratio = one.backward / directed
-            yield _Cell(one.second, one.first, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
+            yield Cell(one.second, one.first, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
         if together is not None and one.both is not None:
             ratio = one.both / together
             yield from _both_ways(one, ratio < SLOW_SHARE, ratio)
 
 
-def _latency_cells(run: Run, classes: Sequence[_Class], latencies: Sequence[float | None]) -> Iterator[_Cell]:
+def _latency_cells(run: Run, classes: Sequence[_Class], latencies: Sequence[float | None]) -> Iterator[Cell]:
     values: dict[_Class, list[float]] = defaultdict(list)
     for one, of, latency in zip(run.measured, classes, latencies, strict=True):
         if latency is not None and _is_usual(run, one):
@@ -312,17 +319,17 @@ def _usual(values: Sequence[float], share: float = SLOW_SHARE) -> float | None:
 # --- who is at fault ---
 
 
-def _accuse(cells: Sequence[_Cell], leaves: Sequence[str]) -> _Accused:
+def _accuse(cells: Sequence[Cell], leaves: Sequence[str]) -> _Accused:
     """Leaves first, then ends, from what leaves do not explain."""
     accused = _Accused()
     if not any(one.is_bad for one in cells):
         return accused
-    explained: set[_Cell] = set()
+    explained: set[Cell] = set()
     if len(set(leaves)) > 1:
         _accuse_leaves(cells, leaves, accused, explained)
     left = [one for one in cells if not (one.is_bad and one in explained)]
     bad = [one for one in left if one.is_bad]
-    of_end: dict[tuple[int, Rail, bool], list[_Cell]] = {end: [] for one in bad for end in _ends(one)}
+    of_end: dict[tuple[int, Rail, bool], list[Cell]] = {end: [] for one in bad for end in _ends(one)}
     for one in left:  # a plain tuple equals an end, and is made faster
         if (sent := of_end.get((one.source, one.rail, True))) is not None:
             sent.append(one)
@@ -339,7 +346,7 @@ def _accuse(cells: Sequence[_Cell], leaves: Sequence[str]) -> _Accused:
     return accused
 
 
-def _accuse_ends(of_end: Mapping[tuple[int, Rail, bool], Sequence[_Cell]], accused: _Accused) -> None:
+def _accuse_ends(of_end: Mapping[tuple[int, Rail, bool], Sequence[Cell]], accused: _Accused) -> None:
     """Find the ends of which all cells are bad, those with too few to say so, and how many more these need."""
     for key, of in of_end.items():
         if not _all_bad(of):
@@ -352,34 +359,34 @@ def _accuse_ends(of_end: Mapping[tuple[int, Rail, bool], Sequence[_Cell]], accus
             accused.suspects[end] = ENOUGH_CELLS - len(of)
 
 
-def _all_bad(cells: Sequence[_Cell]) -> bool:
+def _all_bad(cells: Sequence[Cell]) -> bool:
     return all(one.is_bad for one in cells)
 
 
-def _is_clean(cells: Sequence[_Cell], but: _Cell) -> bool:
+def _is_clean(cells: Sequence[Cell], but: Cell) -> bool:
     """Whether an end has other cells, all good."""
     return len(cells) > 1 and not any(one.is_bad for one in cells if one is not but)
 
 
-def _ends(cell: _Cell) -> tuple[_End, _End]:
+def _ends(cell: Cell) -> tuple[_End, _End]:
     return _End(cell.source, cell.rail, True), _End(cell.destination, cell.rail, False)
 
 
-def _other(cell: _Cell, end: _End) -> _End:
+def _other(cell: Cell, end: _End) -> _End:
     sending, receiving = _ends(cell)
     return receiving if end.sends else sending
 
 
-def _parts(cell: _Cell, leaves: Sequence[str]) -> set[tuple[int | str, Rail]]:
+def _parts(cell: Cell, leaves: Sequence[str]) -> set[tuple[int | str, Rail]]:
     """Nodes and leaves of a cell, with its rail."""
     ends = (cell.source, cell.destination)
     return {(part, cell.rail) for end in ends for part in (end, leaves[end])}
 
 
-def _accuse_leaves(cells: Iterable[_Cell], leaves: Sequence[str], accused: _Accused, explained: set[_Cell]) -> None:
+def _accuse_leaves(cells: Iterable[Cell], leaves: Sequence[str], accused: _Accused, explained: set[Cell]) -> None:
     """Find leaf switches and uplinks, and put aside the bad cells that they explain."""
-    inner: dict[tuple[str, Rail], list[_Cell]] = defaultdict(list)
-    outer: dict[tuple[str, Rail, bool], list[_Cell]] = defaultdict(list)
+    inner: dict[tuple[str, Rail], list[Cell]] = defaultdict(list)
+    outer: dict[tuple[str, Rail, bool], list[Cell]] = defaultdict(list)
     for one in cells:
         here, there = leaves[one.source], leaves[one.destination]
         if here == there != NO_LEAF:
@@ -423,23 +430,23 @@ def _accuse_leaves(cells: Iterable[_Cell], leaves: Sequence[str], accused: _Accu
         uplinks = {key: of for key, of in uplinks.items() if key != best}
 
 
-def _mostly_bad(cells: Sequence[_Cell], share: float = MOST) -> bool:
+def _mostly_bad(cells: Sequence[Cell], share: float = MOST) -> bool:
     return len(cells) >= LEAF_CELLS and _bad_share(cells) >= share
 
 
-def _bad_nodes(cells: Sequence[_Cell], *, sends: bool) -> int:
+def _bad_nodes(cells: Sequence[Cell], *, sends: bool) -> int:
     """How many nodes sent, or received, what is bad."""
     return len({one.source if sends else one.destination for one in cells if one.is_bad})
 
 
-def _bad_share(cells: Sequence[_Cell]) -> float:
+def _bad_share(cells: Sequence[Cell]) -> float:
     return sum(one.is_bad for one in cells) / len(cells) if cells else 0.0
 
 
 # --- names ---
 
 
-def _named(kind: Kind, fault: Fault, elements: tuple[str, ...], direction: Direction, cells: Sequence[_Cell]) -> Named:
+def _named(kind: Kind, fault: Fault, elements: tuple[str, ...], direction: Direction, cells: Sequence[Cell]) -> Named:
     ratios = [one.ratio for one in cells if one.ratio is not None]
     reasons = sorted({one.reason for one in cells if one.reason})
     ratio = median(ratios) if ratios else None
@@ -449,10 +456,10 @@ def _named(kind: Kind, fault: Fault, elements: tuple[str, ...], direction: Direc
 
 
 def _named_leaves(
-    fault: Fault, leaves: Mapping[tuple[tuple[str, ...], Rail], Mapping[Direction, list[_Cell]]]
+    fault: Fault, leaves: Mapping[tuple[tuple[str, ...], Rail], Mapping[Direction, list[Cell]]]
 ) -> Iterator[Named]:
     """Leaf switches and uplinks, each with its rails; an uplink that is bad out and in is one."""
-    found: dict[tuple[Kind, tuple[str, ...], Direction], list[_Cell]] = defaultdict(list)
+    found: dict[tuple[Kind, tuple[str, ...], Direction], list[Cell]] = defaultdict(list)
     for (elements, _), by_direction in leaves.items():
         kind: Kind = "leaf" if "both" in by_direction else "uplink"
         direction: Direction = "both" if len(by_direction) == 2 else next(iter(by_direction))
@@ -463,7 +470,7 @@ def _named_leaves(
 
 
 def _named_nodes(
-    fault: Fault, ends: Mapping[_End, Sequence[_Cell]], names: Sequence[str], rails: Mapping[int, set[Rail]]
+    fault: Fault, ends: Mapping[_End, Sequence[Cell]], names: Sequence[str], rails: Mapping[int, set[Rail]]
 ) -> Iterator[Named]:
     """NICs, or the node where most of its rails are at fault."""
     of_member: dict[int, list[_End]] = defaultdict(list)
@@ -486,8 +493,8 @@ def _direction(ends: Sequence[_End]) -> Direction:
     return "in" if 3 * sending < len(ends) else "both"
 
 
-def _opened(fault: Fault, cells: Iterable[_Cell], names: Sequence[str]) -> Iterator[Named]:
-    of_pair: dict[tuple[int, int], list[_Cell]] = defaultdict(list)
+def _opened(fault: Fault, cells: Iterable[Cell], names: Sequence[str]) -> Iterator[Named]:
+    of_pair: dict[tuple[int, int], list[Cell]] = defaultdict(list)
     for one in cells:
         of_pair[min(one.source, one.destination), max(one.source, one.destination)].append(one)
     for (first, second), of in sorted(of_pair.items()):

@@ -229,12 +229,6 @@ class Void(msgspec.Struct, frozen=True, kw_only=True, tag="void"):
     number: int
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
-    """The run is over."""
-
-    exit_code: int
-
-
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """The member cannot take part."""
 

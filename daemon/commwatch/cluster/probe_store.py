@@ -21,7 +21,8 @@ from commwatch import __version__
 from commwatch.cluster import adapter_latency
 from commwatch.cluster.channel import Channel, Gone, Malformed
 from commwatch.cluster.locate import Verdict, locate
-from commwatch.cluster.messages import Ended, Join, Prober, RailReport, Ready, Turn, Void
+from commwatch.cluster.messages import Join, Prober, RailReport, Ready, Turn, Void
+from commwatch.cluster.node_report import Ended, Findings, NodeReport, RunOutcome, findings_of, skip_of
 from commwatch.cluster.run_file import SCHEMA, LeafSource, Measured, Member, Run
 from commwatch.cluster.schedule import NO_LEAF, Pair, first_round, second_round, witness_round
 from commwatch.cluster.store import DEADLINES, Deadlines, Store, within
@@ -44,6 +45,15 @@ _WORDS: Final = ("refused", "filtered", "no_route")
 """What says more of a failed pair than that it took too long."""
 
 State: TypeAlias = Literal["probed", "busy", "absent", "lost", "gave way"]
+
+
+_OUTCOMES: Final[Mapping[State, RunOutcome]] = {
+    "probed": "completed",
+    "busy": "busy",
+    "absent": "lost",
+    "lost": "lost",
+    "gave way": "gave_way",
+}
 
 
 class ProbedMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,9 +182,31 @@ class ProbeStore(Store[ProbeResult]):
             hdr_rails=self._hdr_rails(),
             no_adapter_latency=self._why_no_adapter_latency(),
         )  # fmt: skip
-        for rank in sorted(self._channels):
-            await self._say(rank, Ended(exit_code=result.exit_code))
+        found = findings_of(run, result.verdict, [self._devices(rank) for rank in ranks])
+        for place, rank in enumerate(ranks):
+            report = self._report(rank, place, result, found, leaves[rank])
+            await self._say(rank, Ended(exit_code=result.exit_code, report=report))
         return result
+
+    def _devices(self, rank: int) -> tuple[str, ...]:
+        return tuple(one.name for one in self._probers[rank].rails)
+
+    def _report(self, rank: int, place: int, result: ProbeResult, found: Findings, leaf: str) -> NodeReport:
+        """What the run says of one member; its clock is its own."""
+        state, detail = self._out.get(rank, ("probed", ""))
+        outcome: RunOutcome = _OUTCOMES[state]
+        if outcome == "completed" and result.verdict.nodes < 2:
+            outcome = "too_few"
+        report = NodeReport(
+            run=self._nonce, finished_at=0.0, outcome=outcome, skip=skip_of(detail) if state == "busy" else "",
+            backend=result.backend, nodes=result.verdict.nodes, occupied_seconds=self._occupied.get(rank, 0.0),
+            leaf=leaf, leaf_source=result.run.leaf_source,
+        )  # fmt: skip
+        if outcome != "completed":
+            return report
+        return msgspec.structs.replace(
+            report, rails=found.rails.get(place, ()), suspicions=found.suspicions.get(place, ()), network=found.network
+        )
 
     def _one_backend(self) -> plan.Backend:
         """That of most; whoever has another one cannot be measured with them."""

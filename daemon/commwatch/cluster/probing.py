@@ -6,10 +6,11 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -20,7 +21,8 @@ from commwatch.cluster.connections import bound, within
 from commwatch.cluster.environment import BrokenRun
 from commwatch.cluster.facts import addresses_of
 from commwatch.cluster.member import Progress, Run, answer_of, contact_name, host, joined, strangers_of, waiting
-from commwatch.cluster.messages import Contact, Ended, Outcome, Prober, RailReport, Ready, Refused, Turn, Void, word_of
+from commwatch.cluster.messages import Contact, Outcome, Prober, RailReport, Ready, Refused, Turn, Void, word_of
+from commwatch.cluster.node_report import Ended, NodeReport
 from commwatch.cluster.probe_store import ProbeResult, ProbeStore, Wanted, key_of_turn
 from commwatch.cluster.rails import Network, Rail, chosen_backend, rails_of, read_network
 from commwatch.cluster.run_file import leaf_of_slurm
@@ -53,8 +55,25 @@ class Asked:
     """Of the run; member 0's counts."""
 
 
-async def probe(run: Run, asked: Asked, config: Config, progress: Progress) -> ProbeResult | int:
+Take: TypeAlias = Callable[[NodeReport], None]
+"""Told what the run says of this node."""
+
+
+def _nobody(report: NodeReport) -> None:
+    """Where nobody wants the report."""
+
+
+async def probe(
+    run: Run, asked: Asked, config: Config, progress: Progress, take: Take = _nobody
+) -> ProbeResult | int:  # fmt: skip
     """Take part in a probe, and host its store as member 0.
+
+    Args:
+        run: as the member was started.
+        asked: what was asked for.
+        config: of the node.
+        progress: says what is waited for.
+        take: told what the run says of this node, once the member has come to the store.
 
     Returns:
         The exit code; as member 0 all that was found.
@@ -77,11 +96,11 @@ async def probe(run: Run, asked: Asked, config: Config, progress: Progress) -> P
                 low=0, high=0,
             )  # fmt: skip
             if run.place.rank:
-                return await _take_part(run, contact, bench, progress)
+                return await _take_part(run, contact, bench, progress, take)
             store = ProbeStore(run.key, run.place.size, run.place.names, asked.wanted, run.deadlines)
 
             async def take_part(here: Run, taken: list[Outcome]) -> int:
-                return await _take_part(here, contact, bench, progress, store)
+                return await _take_part(here, contact, bench, progress, take, store)
 
             own = {one.address for one in network.interfaces}
             masters = await within(lambda: addresses_of(run.place.host), _READ_SECONDS) or ()
@@ -102,24 +121,30 @@ async def _network(run: Run) -> Network:
 
 
 async def _take_part(
-    run: Run, contact: Contact, bench: Bench, progress: Progress, store: ProbeStore | None = None
+    run: Run, contact: Contact, bench: Bench, progress: Progress, take: Take, store: ProbeStore | None = None
 ) -> int:  # fmt: skip
     async with progress.step(lambda: waiting(run.place, store.here() if store is not None else 0)):
         channel, _ = await joined(run, contact, bench.prober)
+    begun = time.monotonic()
+    report = NodeReport(run=secrets.token_hex(16), finished_at=0.0, outcome="broken", backend=bench.prober.backend)
     try:
         async with progress.step(lambda: bench.words):
-            return await _turns(channel, bench, run.key)
+            ended = await _turns(channel, bench, run.key)
+        report = ended.report
+        return ended.exit_code
     except Gone as error:
         raise BrokenRun("cluster: the store was lost: member 0 has ended; the run says nothing") from error
     except ChannelError as error:
         raise BrokenRun(f"cluster: the store: {error}") from error
     finally:
+        seconds = round(time.monotonic() - begun, 3)
+        take(msgspec.structs.replace(report, finished_at=time.time(), engine=run.place.engine, seconds=seconds))
         bench.close()
         channel.close()
 
 
-async def _turns(channel: Channel, bench: Bench, key: bytes) -> int:
-    """Measure whenever the store says so; the exit code of the run."""
+async def _turns(channel: Channel, bench: Bench, key: bytes) -> Ended:
+    """Measure whenever the store says so, until its last word."""
 
     def listening() -> asyncio.Future[object]:
         kinds = Turn | Void | Ended | Refused
@@ -134,7 +159,7 @@ async def _turns(channel: Channel, bench: Bench, key: bytes) -> int:
             if isinstance(answer, Refused):
                 raise BrokenRun(f"cluster: {answer.reason}")
             if isinstance(answer, Ended):
-                return answer.exit_code
+                return answer
             assert isinstance(answer, Turn)  # noqa: S101 - by the types that were asked for
             said = listening()
             ready = await bench.measure(answer, key_of_turn(key, answer), said)

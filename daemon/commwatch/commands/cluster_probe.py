@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from commwatch.commands.cluster_locate import document_of, draw, lines_of
 from commwatch.commands.cluster_members import (
@@ -26,6 +27,7 @@ from commwatch.views.terminal import json_option, print_json
 
 if TYPE_CHECKING:
     from commwatch.cluster.member import Progress, Run
+    from commwatch.cluster.node_report import NodeReport
     from commwatch.cluster.probe_store import ProbeResult
 
 _NO_PART = {
@@ -109,10 +111,19 @@ def run(args: argparse.Namespace, config: Config) -> int:
         ),
     )
 
-    async def work(started: Run, progress: Progress) -> ProbeResult | int:
-        return await probe(started, asked, config, progress)
+    reports: list[NodeReport] = []
 
-    _, result = take_part(args, config, work)
+    async def work(started: Run, progress: Progress) -> ProbeResult | int:
+        return await probe(started, asked, config, progress, reports.append)
+
+    daemon = Handed("no_daemon")
+    try:
+        _, result = take_part(args, config, work)
+    finally:
+        if reports:
+            daemon = _hand_over(config, reports[-1])
+            if daemon.outcome == "refused":
+                print(f"commwatch cluster: {printable(daemon.words)}", file=sys.stderr)
     if result is None:
         return ExitCode.FOUND
     if isinstance(result, int):
@@ -122,13 +133,38 @@ def run(args: argparse.Namespace, config: Config) -> int:
             stream.write(encode_run(result.run))
     if args.json:
         kept = ("backend", "members", "seconds", "occupied_seconds", "no_adapter_latency", "strangers")
-        print_json({**document_of(result.verdict), **{name: getattr(result, name) for name in kept}})
+        print_json(
+            {**document_of(result.verdict), **{name: getattr(result, name) for name in kept}, "daemon": daemon.outcome}
+        )
     else:
-        for line in probe_lines(result):
+        for line in (*probe_lines(result), daemon.words):
             print(printable(line))
     if args.output is not None:
         draw(args.output, result.run, result.verdict)
     return result.exit_code
+
+
+class Handed(NamedTuple):
+    """What became of the report of this node."""
+
+    outcome: Literal["taken", "refused", "no_daemon"]
+    words: str = ""
+
+
+def _hand_over(config: Config, report: NodeReport) -> Handed:
+    """Give the daemon of this node what the run says of it; that there is none is no error."""
+    from commwatch.errors import CommwatchError
+    from commwatch.state.control import DaemonAbsent, hand_to_daemon
+    from commwatch.state.directory import state_path
+
+    state = state_path(config)
+    try:
+        hand_to_daemon(state, "cluster-report", report)
+    except DaemonAbsent:
+        return Handed("no_daemon", f"daemon of this node: none in {state}; nothing was handed over")
+    except CommwatchError as error:
+        return Handed("refused", f"daemon of this node: did not take the result: {error}")
+    return Handed("taken", "daemon of this node: has taken the result")
 
 
 def probe_lines(result: ProbeResult) -> Iterator[str]:

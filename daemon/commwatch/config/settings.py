@@ -381,6 +381,24 @@ class Probes(Section, frozen=True):
             raise ValueError(f"definitions: {' and '.join(pairs)} both measure pairs; a node has one pair matrix")
 
 
+class Cluster(Section, frozen=True):
+    """What commwatch cluster probe hands to the daemon of each of its nodes."""
+
+    users: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}\$?$")], ...] = ()
+    """Names or numbers of users whose results count, beside root and the daemon's own; the group of the state directory
+    must let them reach the control socket."""
+    interval: Duration = DAY
+    """How often a run is meant to be made; a result says nothing any more after three of them."""
+
+    def __post_init__(self) -> None:
+        if self.interval < SHORTEST_CLUSTER_INTERVAL_SECONDS:
+            raise ValueError(f"interval must be at least {SHORTEST_CLUSTER_INTERVAL_SECONDS:g}s")
+
+
+SHORTEST_CLUSTER_INTERVAL_SECONDS = 60.0
+"""A run takes seconds, and stops what else could run."""
+
+
 class Config(Section, frozen=True):
     """Everything that can be set. Every setting has a working default."""
 
@@ -394,5 +412,6 @@ class Config(Section, frozen=True):
     metrics: Metrics = field(default_factory=Metrics)
     inventory: Inventory = field(default_factory=Inventory)
     probes: Probes = field(default_factory=Probes)
+    cluster: Cluster = field(default_factory=Cluster)
     thresholds: str = ""
     """File of thresholds that replace the shipped ones (alerts/thresholds.yaml); the file need not be complete."""

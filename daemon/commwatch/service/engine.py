@@ -23,6 +23,7 @@ from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
 from commwatch.node.wrap_tracker import Wraps
 from commwatch.probes.node import ReadNode
+from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
@@ -96,6 +97,8 @@ class Engine:
                 stuck_elsewhere=self._stuck_workers,
             ),
         )
+
+        self.between_nodes = BetweenNodes(config.cluster, state, self.store)
 
     # --- what is built ---
 
@@ -236,6 +239,7 @@ class Engine:
         self.collection.schedule()
         self.job_settings.begin()
         self.probing.schedule()
+        self.between_nodes.refresh()
 
     async def pause(self, reason: str) -> None:
         """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""
@@ -279,6 +283,7 @@ class Engine:
         """Bring up to date what depends on the time alone."""
         self._instruments.worker_stuck("probe", self.probing.stuck_count)
         self.probing.refresh()
+        self.between_nodes.refresh()
 
     async def stop(self) -> None:
         """Stop everything that answers; a stuck process is left behind."""

@@ -21,6 +21,7 @@ from commwatch.diagnosis.health.counts import read_counts
 from commwatch.errors import CommwatchError, StateError
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.service.api import Answers
+from commwatch.service.between_nodes import OPERATION, Taken
 from commwatch.service.confinement import confine
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
@@ -33,7 +34,7 @@ from commwatch.service.timetable import Timetable
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.start import STATE_NAME, SimulationStart
-from commwatch.state.control import ControlServer
+from commwatch.state.control import ControlServer, Peer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.workers.wire import on_grid
@@ -107,7 +108,7 @@ class Service:
                 "inventory": self._control_inventory,
                 "inventory-accept": self._control_accept,
                 **self._answers.operations(),
-            })  # fmt: skip
+            }, {OPERATION: self._control_cluster_report})  # fmt: skip
             try:
                 await control.start()
                 await self._serve()
@@ -347,6 +348,9 @@ class Service:
 
     async def _control_accept(self) -> dict[str, Any]:
         return await self._engine.accept_inventory()
+
+    async def _control_cluster_report(self, document: bytes, peer: Peer) -> Taken:
+        return await self._engine.between_nodes.take(document, peer)
 
     def _readiness(self) -> tuple[bool, list[str]]:
         return self._ready, [] if self._ready else ["the first run of the collectors is not over"]

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import os
 import socket
+import struct
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -23,10 +25,31 @@ log = structlog.get_logger("commwatch.control")
 
 SOCKET_NAME = "control.sock"
 _LONGEST_LINE = 2**16
+_MOST_READ_AWAY = 2**24
+_TOO_LONG = f"a request has at most {_LONGEST_LINE} bytes"
 _Document = TypeVar("_Document", bound=msgspec.Struct)
 
 Handler = Callable[[], Awaitable[dict[str, Any] | msgspec.Struct]]
 """Gives what is answered as a JSON object."""
+
+
+class Peer(NamedTuple):
+    """The process at the other end, as the kernel knows it."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+Taker = Callable[[bytes, Peer], Awaitable[dict[str, Any] | msgspec.Struct]]
+"""Takes a JSON document of a process; gives what is answered."""
+
+
+class _Handed(msgspec.Struct, forbid_unknown_fields=True):
+    """A document that is handed to the daemon."""
+
+    operation: str
+    document: msgspec.Raw
 
 
 class DaemonAbsent(CommwatchError):
@@ -48,12 +71,16 @@ def _short_path(state: Path) -> Iterator[str]:
 class ControlServer:
     """Answers one request a connection: a JSON line with the operation's name in, a JSON line out.
 
-    Whoever may write the state directory may ask; the file system decides.
+    Whoever may write the state directory may ask; the file system decides. A document is handed in as an object with
+    ``operation`` and ``document``; whether it is taken of this process decides who takes it.
     """
 
-    def __init__(self, state: Path, operations: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, state: Path, operations: Mapping[str, Handler], takers: Mapping[str, Taker] = MappingProxyType({})
+    ) -> None:  # fmt: skip
         self._state = state
         self._operations = operations
+        self._takers = takers
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -73,26 +100,49 @@ class ControlServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            line = await asyncio.wait_for(reader.readline(), 5)
-            writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
+            try:
+                line = await asyncio.wait_for(reader.readline(), 5)
+            except ValueError as error:
+                # What is still on its way is read, as a close before would take the answer from the other side.
+                log.warning("a control request was not answered", error=repr(error))
+                writer.write(msgspec.json.encode({"error": _TOO_LONG}) + b"\n")
+                await asyncio.wait_for(_read_away(reader), 1)
+                return
+            writer.write(msgspec.json.encode(await self._answer(line, _peer_of(writer))) + b"\n")
             await writer.drain()
         except (OSError, ValueError, asyncio.TimeoutError) as error:
             log.warning("a control request was not answered", error=repr(error))
         finally:
             writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, Any] | msgspec.Struct:
+    async def _answer(self, line: bytes, peer: Peer) -> dict[str, Any] | msgspec.Struct:
         try:
-            name = msgspec.json.decode(line, type=str)
+            asked = msgspec.json.decode(line, type=str | _Handed)
         except (ValueError, RecursionError):
             return {"error": "expected the name of an operation as a JSON string"}
-        operation = self._operations.get(name)
-        if operation is None:
-            return {"error": f"unknown operation {name}; known: {', '.join(self._operations)}"}
         try:
-            return await operation()
+            if isinstance(asked, _Handed):
+                if taker := self._takers.get(asked.operation):
+                    return await taker(bytes(asked.document), peer)
+            elif operation := self._operations.get(asked):
+                return await operation()
         except CommwatchError as error:
             return {"error": str(error)}
+        name = asked.operation if isinstance(asked, _Handed) else asked
+        return {"error": f"unknown operation {name}; known: {', '.join((*self._operations, *self._takers))}"}
+
+
+def _peer_of(writer: asyncio.StreamWriter) -> Peer:
+    size = struct.calcsize("3i")
+    sock = writer.get_extra_info("socket")
+    return Peer(*struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)))
+
+
+async def _read_away(reader: asyncio.StreamReader) -> None:
+    """Read to the end, up to a limit."""
+    left = _MOST_READ_AWAY
+    while left > 0 and (part := await reader.read(_LONGEST_LINE)):
+        left -= len(part)
 
 
 def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, Any]:
@@ -107,11 +157,31 @@ def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, A
         DaemonAbsent: none answers there.
         CommwatchError: it answers with an error, or we may not ask.
     """
+    return _asked(state, msgspec.json.encode(operation), timeout)
+
+
+def hand_to_daemon(state: Path, operation: str, document: msgspec.Struct, timeout: float = 5.0) -> dict[str, Any]:
+    """Hand a document to the daemon of a state directory.
+
+    Args:
+        state: the directory.
+        operation: that takes it.
+        document: at most 64 KiB as JSON.
+        timeout: seconds for the whole answer.
+
+    Raises:
+        DaemonAbsent: none answers there.
+        CommwatchError: it does not take it, or we may not ask.
+    """
+    return _asked(state, msgspec.json.encode({"operation": operation, "document": document}), timeout)
+
+
+def _asked(state: Path, request: bytes, timeout: float) -> dict[str, Any]:
     try:
         with _short_path(state) as path, socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
             connection.connect(path)
-            connection.sendall(msgspec.json.encode(operation) + b"\n")
+            connection.sendall(request + b"\n")
             line = b"".join(_received(connection, time.monotonic() + timeout))
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         hint = "the --path.state of its daemon goes with --simulate NODE where that is simulated"

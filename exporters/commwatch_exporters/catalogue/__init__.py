@@ -7,6 +7,7 @@ from functools import cache
 from types import MappingProxyType
 
 from commwatch_exporters.catalogue import (
+    cluster,
     daemon,
     ethernet,
     fabric,
@@ -40,6 +41,7 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = MappingProxyType(
         "Utilisation": utilisation.ROWS,
         "Probe": probe.ROWS,
         "Pairs": pairs.ROWS,
+        "Between nodes": cluster.ROWS,
         "Jobs": jobs.ROWS,
         "Verdict": findings.ROWS,
         "Honesty": honesty.ROWS,

@@ -472,6 +472,48 @@ class ExpectedParts(Part):
     info = Number("inventory_info")
 
 
+class ClusterRail(Part):
+    """A rail of this node in the last run between nodes."""
+
+    IDENTITY = ("rail",)
+    BESIDE = ("device", "backend")
+    number = Word("rail")
+    device = Word()
+    backend = Word()
+    bandwidth_bytes_per_second = Keyed("cluster_rail_bandwidth_bytes_per_second")
+    peer_ratio = Keyed("cluster_rail_peer_ratio")
+    latency_seconds = Number("cluster_rail_latency_seconds")
+    pairs = Keyed("cluster_pairs")
+
+
+class ClusterSuspect(Part):
+    """A part of this node, or above it, that runs between nodes name."""
+
+    IDENTITY = ("kind", "element", "fault")
+    kind = Word()
+    element = Word()
+    fault = Word()
+    runs = Number("cluster_suspect_runs")
+    ratio = Number("cluster_suspect_ratio")
+
+
+class ClusterRuns(Part):
+    """The runs between nodes in which this node took part."""
+
+    info = Info("cluster_info")
+    leaf = Word()
+    engine = Word()
+    topology_source = Word()
+    backend = Word()
+    last_completion_timestamp_seconds = Number("cluster_last_completion_timestamp_seconds")
+    duration_seconds = Number("cluster_run_duration_seconds")
+    nodes = Number("cluster_run_nodes")
+    gpu_occupied_seconds = Number("cluster_gpu_occupied_seconds_total")
+    outcomes = Keyed("cluster_runs_total")
+    skips = Keyed("cluster_skips_total")
+    refused = Keyed("cluster_refused_reports_total")
+
+
 class Collector(Part):
     """A collector of the daemon."""
 

@@ -1,0 +1,161 @@
+"""What the daemon of a node knows of the runs between nodes: counts, the last result, and who is named how often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from commwatch.cluster.node_report import NodeReport, RunOutcome, Suspicion
+from commwatch.errors import CommwatchError
+from commwatch.probes.plan import SkipReason
+from commwatch.probes.results.streak import is_current
+from commwatch.state.records import Count, Timestamp
+from commwatch_exporters.snapshot import Value
+
+STATE_NAME: Final = "cluster"
+LONGEST_WAY_SECONDS: Final = 600.0
+"""Between the end of a run and its report; a member hands it in at once."""
+CLOCKS_APART_SECONDS: Final = 60.0
+_KNOWN_RUNS: Final = 64
+
+Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"
+"""Metric, label values, number."""
+Refusal: TypeAlias = Literal["stranger", "malformed", "stale", "replayed"]
+"""Why a report was not taken: ``stranger`` by the user that handed it in, ``stale`` by its time."""
+REFUSALS: Final[tuple[Refusal, ...]] = get_args(Refusal)
+
+
+class NotTaken(CommwatchError):
+    """A report does not count."""
+
+    def __init__(self, reason: Refusal, words: str) -> None:
+        super().__init__(f"{reason}: {words}")
+        self.reason: Refusal = reason
+
+
+class Named(msgspec.Struct, frozen=True):
+    """A suspicion, and in how many runs in a row it was there."""
+
+    suspicion: Suspicion
+    runs: Count
+
+
+class NodeHistory(msgspec.Struct):
+    """What outlives the daemon."""
+
+    last: NodeReport | None = None
+    """Of the runs that measured this node."""
+    named: tuple[Named, ...] = ()
+    """By that run."""
+    runs: dict[RunOutcome, Count] = {}
+    skips: dict[SkipReason, Count] = {}
+    occupied_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Of a GPU, of all runs."""
+    known: tuple[tuple[str, Timestamp], ...] = ()
+    """The latest reports: run and when it ended."""
+
+
+class NodeRecord:
+    """Takes reports, one after the other, and gives what is exported of them."""
+
+    def __init__(self, interval: float, history: NodeHistory | None = None) -> None:
+        """
+        Args:
+            interval: at which runs are meant to be made, seconds.
+            history: of an earlier daemon.
+        """
+        self._interval = interval
+        self.history = NodeHistory() if history is None else history
+        self._refused: dict[Refusal, int] = {}
+
+    def refuse(self, reason: Refusal) -> None:
+        """Count a report that was not taken."""
+        self._refused[reason] = self._refused.get(reason, 0) + 1
+
+    def take(self, report: NodeReport, now: float) -> None:
+        """Take a report.
+
+        Args:
+            report: of this node.
+            now: seconds since 1970.
+
+        Raises:
+            NotTaken: it is an old one, or one that was taken before; nothing has changed.
+        """
+        history = self.history
+        if any(run == report.run for run, _ in history.known):
+            raise NotTaken("replayed", f"run {report.run} is known")
+        age = now - report.finished_at
+        if age > LONGEST_WAY_SECONDS or age < -CLOCKS_APART_SECONDS:
+            raise NotTaken("stale", f"the run ended {abs(age):.0f} s {'ago' if age > 0 else 'ahead'}")
+        if history.last is not None and report.finished_at < history.last.finished_at <= now:
+            raise NotTaken("stale", "a later run is known")
+        history.known = (*history.known, (report.run, report.finished_at))[-_KNOWN_RUNS:]
+        history.runs[report.outcome] = history.runs.get(report.outcome, 0) + 1
+        if report.skip:
+            history.skips[report.skip] = history.skips.get(report.skip, 0) + 1
+        history.occupied_seconds += report.occupied_seconds
+        if report.outcome == "completed":
+            history.named = tuple(self._named(report, now))
+            history.last = report
+
+    def _named(self, report: NodeReport, now: float) -> Iterator[Named]:
+        """The suspicions of a run; those of a result that still counts go on."""
+        before = {_key(one.suspicion): one.runs for one in self.history.named} if self.current(now) else {}
+        seen = set()
+        for suspicion in report.suspicions:
+            if (key := _key(suspicion)) not in seen:
+                seen.add(key)
+                yield Named(suspicion, before.get(key, 0) + 1)
+
+    def current(self, now: float) -> NodeReport | None:
+        """The last result that measured this node; None where it is too old."""
+        last = self.history.last
+        return last if last is not None and is_current(last.finished_at, self._interval, now) else None
+
+    def readings(self, now: float) -> list[Reading]:
+        """What is exported; nothing before the first report. Each name is without ``commwatch_cluster_``."""
+        history = self.history
+        found: list[Reading] = [("refused_reports_total", (one,), count) for one, count in self._refused.items()]
+        if history.runs:
+            found += [("runs_total", (one,), history.runs.get(one, 0)) for one in get_args(RunOutcome)]
+            found += [("skips_total", (one,), count) for one, count in sorted(history.skips.items())]
+            found.append(("gpu_occupied_seconds_total", (), history.occupied_seconds))
+        if history.last is not None:
+            found.append(("last_completion_timestamp_seconds", (), history.last.finished_at))
+        last = self.current(now)
+        if last is not None:
+            found += _of_result(last)
+            found += _of_suspicions(history.named)
+        return [(f"commwatch_cluster_{name}", labels, value) for name, labels, value in found]
+
+
+def _key(suspicion: Suspicion) -> tuple[str, str, str]:
+    return (suspicion.kind, suspicion.element, suspicion.fault)
+
+
+def _of_result(last: NodeReport) -> Iterator[Reading]:
+    yield "run_duration_seconds", (), last.seconds
+    yield "run_nodes", (), last.nodes
+    yield "info", (last.leaf, last.engine, last.leaf_source, last.backend), 1
+    for one in last.rails:
+        rail = (str(one.rail), one.device)
+        values: Mapping[str, tuple[float | None, float | None]] = {
+            "sent": (one.sent, one.sent_ratio),
+            "received": (one.received, one.received_ratio),
+        }
+        for direction, (rate, ratio) in values.items():
+            yield "rail_bandwidth_bytes_per_second", (*rail, direction, last.backend), rate
+            yield "rail_peer_ratio", (*rail, direction, last.backend), ratio
+        yield "rail_latency_seconds", (*rail, last.backend), one.latency
+        for outcome, count in (("good", one.good), ("slow", one.slow), ("failed", one.failed)):
+            yield "pairs", (*rail, outcome), count
+
+
+def _of_suspicions(named: tuple[Named, ...]) -> Iterator[Reading]:
+    for one in named:
+        labels = _key(one.suspicion)
+        yield "suspect_runs", labels, one.runs
+        yield "suspect_ratio", labels, one.suspicion.ratio

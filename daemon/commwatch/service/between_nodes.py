@@ -1,0 +1,126 @@
+"""Takes what a run between nodes says of this node, from the member process on it, and shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from commwatch.cluster.node_record import STATE_NAME, NodeHistory, NodeRecord, NotTaken
+from commwatch.cluster.node_report import NodeReport
+from commwatch.config.settings import Cluster
+from commwatch.node.store import Store
+from commwatch.state.control import Peer
+from commwatch.state.directory import StateDirectory
+from commwatch.state.records import decode
+from commwatch_exporters.snapshot import Block, Layout
+
+log = structlog.get_logger("commwatch.cluster")
+
+OPERATION = "cluster-report"
+"""Of the control socket."""
+_LOOKUP_SECONDS = 3.0
+"""For the name of a user, which a directory service may have to say."""
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """The answer to whom a report was taken of."""
+
+    taken: bool = True
+
+
+class BetweenNodes:
+    """The runs between nodes in which this node took part."""
+
+    def __init__(
+        self, settings: Cluster, state: StateDirectory, store: Store, clock: Callable[[], float] = time.time
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            settings: whose reports count, and how long.
+            state: keeps what must survive a restart.
+            store: takes what is exported.
+            clock: seconds since 1970.
+        """
+        self._users = settings.users
+        self._state = state
+        self._store = store
+        self._clock = clock
+        self._record = NodeRecord(settings.interval, state.load(STATE_NAME, NodeHistory))
+        self._layout = Layout(())
+
+    async def take(self, document: bytes, peer: Peer) -> Taken:
+        """Take a report of this node.
+
+        Args:
+            document: its JSON.
+            peer: who hands it in.
+
+        Raises:
+            NotTaken: it does not count; nothing is exported of it.
+        """
+        try:
+            report = await self._checked(document, peer)
+            self._record.take(report, self._clock())
+        except NotTaken as error:
+            self._record.refuse(error.reason)
+            log.warning("a report of a run between nodes was not taken", error=str(error), pid=peer.pid, uid=peer.uid)
+            raise
+        finally:
+            self.refresh()
+        log.info("a run between nodes has ended", run=report.run, outcome=report.outcome, nodes=report.nodes,
+                 named=[f"{one.kind} {one.element}: {one.fault}" for one in report.suspicions])  # fmt: skip
+        await asyncio.to_thread(self.save)
+        return Taken()
+
+    async def _checked(self, document: bytes, peer: Peer) -> NodeReport:
+        if not await self._may(peer.uid):
+            raise NotTaken("stranger", f"user {peer.uid} may not hand in results; cluster.users names who may")
+        try:
+            return decode(document, NodeReport)
+        except (ValueError, RecursionError) as error:
+            raise NotTaken("malformed", f"{error}"[:300]) from error
+
+    async def _may(self, uid: int) -> bool:
+        if uid in (0, os.geteuid()) or str(uid) in self._users:
+            return True
+        names = [one for one in self._users if not one.isdecimal()]
+        if not names:
+            return False
+        try:
+            return uid in await asyncio.wait_for(asyncio.to_thread(_uids, names), _LOOKUP_SECONDS)
+        except asyncio.TimeoutError:
+            log.warning("the users of cluster.users could not be looked up", users=names)
+            return False
+
+    def refresh(self) -> None:
+        """Show what is known now: results age."""
+        readings = self._record.readings(self._clock())
+        series = tuple((metric, labels) for metric, labels, _ in readings)
+        if self._layout.series != series:
+            self._layout = Layout(series)
+        block = Block(self._layout, [value for _, _, value in readings], time.monotonic())
+        self._store.put("cluster", "", block, float("inf"))
+
+    def save(self) -> None:
+        """Write what must survive a restart; a failure is logged."""
+        try:
+            self._state.save(STATE_NAME, self._record.history)
+        except OSError as error:
+            log.error("what is known of runs between nodes cannot be saved", error=str(error))
+
+
+def _uids(names: Sequence[str]) -> frozenset[int]:
+    """Of those that exist."""
+    found = set()
+    for name in names:
+        try:
+            found.add(pwd.getpwnam(name).pw_uid)
+        except KeyError:
+            continue
+    return frozenset(found)
