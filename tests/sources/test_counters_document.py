@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -111,23 +112,23 @@ def naming(entry: Entry, words: Words) -> list[str]:
 
 
 def tables() -> str:
-    """The generated part of the document."""
+    """The generated part of the document: what follows each other and makes the same metric shares a line."""
     parts = []
     for title, entries in sections().items():
-        parts.append(f"\n### {title}\n\n| counter | read from | generations | unit | metric |\n")
-        parts.append("| --- | --- | --- | --- | --- |\n")
-        parts += [line(entry) for entry in dict.fromkeys(entries)]
+        parts.append(f"\n### {title}\n\n| counter | read from | on | metric |\n")
+        parts.append("| --- | --- | --- | --- |\n")
+        parts += [line(list(alike)) for _, alike in groupby(dict.fromkeys(entries), lambda one: one[2:])]
     return "".join(parts)
 
 
-def line(entry: Entry) -> str:
-    """One line of a table."""
-    metric = CATALOGUE[entry.metric]
-    unit = metric.unit.replace("_per_second", "/s") or ("count" if metric.type == "counter" else "code or number")
-    source = entry.source.replace("|", "\\|").replace("*", "\\*")
+def line(entries: Sequence[Entry]) -> str:
+    """One line of a table: the counters of one metric and generation."""
+    metric = CATALOGUE[entries[0].metric]
+    counters = ", ".join(f"`{entry.counter}`" for entry in entries)
+    sources = ", ".join(dict.fromkeys(entry.source for entry in entries)).replace("|", "\\|").replace("*", "\\*")
+    generations = entries[0].generations.removeprefix("all")
     opt_in = " (opt-in)" if metric.opt_in else ""
-    name = metric.name.removeprefix("commwatch_")
-    return f"| `{entry.counter}` | {source} | {entry.generations} | {unit} | `{name}`{opt_in} |\n"
+    return f"| {counters} | {sources} | {generations} | `{metric.name.removeprefix('commwatch_')}`{opt_in} |\n"
 
 
 def with_tables(document: str, text: str) -> str:
