@@ -16,34 +16,30 @@ _INTRODUCTION = """\
 <!-- Generated from the rules: change daemon/commwatch/findings/, then run `make docs`. -->
 # Findings
 
-What commwatch can find wrong on a node, one row for each code. The rules look every 10 s at the daemon's own metrics;
-each row names those that decide. A finding opens when it has been seen for some seconds and closes when it has been
-gone for some. What cannot be read now, because a part does not answer or during maintenance, neither opens nor closes:
-it closes only where all these metrics were read. It outlives a restart of the daemon. A finding that was neither seen
-nor could be seen for seven days closes.
+What commwatch can find wrong on a node, one row per code. Rules read the daemon's own metrics every 10 s; each row
+names those that decide. A finding opens after the first number of seconds in its row, and closes after
+the second. While a metric is unread or the node is in maintenance, it neither opens nor closes. It survives
+a restart, and closes after seven days unseen.
 
-A fault that explains a symptom stands under it as a cause, with a weight between 0 and 1 by which causes are ranked:
-a judgement, not a measurement. It then is no finding of its own, and the symptom is as severe as its most severe cause.
+A fault that explains a symptom is listed under it as a cause and is no finding of its own; the symptom is as severe as its
+most severe cause. Causes are ranked by a weight between 0 and 1, a judgement, not a measurement.
 
-A cause begins before its effect (a state by 90 s after it at most, a count by an hour), still goes on when the effect
-begins, and touches it: the link of an NVSwitch by the GPU that shows trouble of a link within 90 s, the time-outs of a
-job by the GPU whose rank alone did not complain, errors of an adapter by its name. Where time or place is not known, or
-where a fault rarely does such harm, it is *also seen*: named beside the symptom, and a finding of its own. That is a
-weight below 0.5, and below 0.8 for a probe over several GPUs, which says that something is wrong, and not where.
+A cause begins before its effect (a state up to 90 s later, a count up to an hour later), lasts until the effect begins, and
+touches it. Across parts: an NVSwitch's link and a GPU with link trouble within 90 s; a job's time-outs and the GPU whose
+rank alone did not report one; an adapter's errors by its name. If time or place is unknown, or the weight is
+below 0.5 (0.8 for a probe over several GPUs), the fault is *also seen*: named beside the symptom, and a finding of its own.
 
-Open findings are in `commwatch_finding`, at `/api/v1/findings` ([API](../api.md)), on the page of the node, and in the
-log when they open and close. Alerts come from the metrics, not from findings; where a row names a runbook, its alert
-looks at the same sign.
+Open findings are in `commwatch_finding`, at `/api/v1/findings` ([API](../api.md)), on the node's page, and in the
+log. Alerts come from metrics, not from findings; a linked runbook belongs to the matching alert.
 
 | role | what it means |
 | --- | --- |
 | fault | something is broken or set wrongly |
-| symptom | communication is slow or fails, and a fault may be why |
-| state | worth knowing, and neither |
+| symptom | communication is slow or fails, perhaps by a fault |
+| state | worth knowing |
 
-Severities: critical, someone must act now; warning, a ticket; info, no one is woken. Below them stand the seconds after
-which a finding opens and closes. Thresholds are keys of [`thresholds.yaml`](../../alerts/thresholds.yaml), which has
-their values and origins.
+Severities: critical, act now; warning, a ticket; info, no action. Thresholds are keys of
+[`thresholds.yaml`](../../alerts/thresholds.yaml).
 """
 
 _HEAD = """\
@@ -54,8 +50,7 @@ _HEAD = """\
 _EXPLANATIONS = """\
 ## What explains what
 
-What may explain a symptom, the strongest first. An open finding names those that were seen on its parts, with weight
-and reason.
+What may explain a symptom, strongest first. An open finding names those seen on its parts, with weight and reason.
 
 | symptom | what may explain it |
 | --- | --- |

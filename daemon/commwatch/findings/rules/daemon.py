@@ -188,10 +188,8 @@ DAEMON = RuleSet(
             title="A collector does not read everything it should",
             severity="warning",
             role="state",
-            meaning="For minutes a part of the node has not been read. What was not read is absent from the page, and "
-            "faults there are not seen.",
-            next_step="Read the reason in the evidence and the line in the log of commwatch. No permission: see the "
-            "rights in the documentation of the installation.",
+            meaning="Part of the node has not been read for minutes. Faults there are not seen.",
+            next_step="Check the reason in the evidence and commwatch's log. No permission: see docs/install.md.",
             alert="CommwatchCollectorFailing",
             opens_after=_STARTING_FOR,
         ),
@@ -200,21 +198,20 @@ DAEMON = RuleSet(
             title="Part of a device cannot be read",
             severity="warning",
             role="state",
-            meaning="For 5 min calls or files of this one device have failed, while others are read. What was not read "
-            "is absent from the page, and faults there are not seen. A GPU that fails so may fail jobs as well.",
-            next_step="Read the error in the log of commwatch and in the kernel log. A GPU: run nvidia-smi -q -i with "
-            "its address; drain the node and reset the GPU if it fails there too.",
+            meaning="For 5 min calls or files of this device have failed while others are read. Its faults are not "
+            "seen.",
+            next_step="Check commwatch's log and the kernel log. If nvidia-smi -q -i ADDRESS fails too, drain the "
+            "node and reset the GPU.",
             alert="CommwatchDeviceUnread",
             opens_after=_UNREAD_FOR,
         ),
         FindingCode(
             name="collector_stale",
-            title="A collector's data are old although it reports no failure",
+            title="Collector data is old without a failure",
             severity="warning",
             role="state",
-            meaning="A collector has not run for several of its intervals. Its numbers are not those of now.",
-            next_step="See whether the clock of the node was set, and whether the host is starved of CPU; then look at "
-            "the log of commwatch.",
+            meaning="A collector has not run for several of its intervals. Its values are old.",
+            next_step="Check whether the clock was set or the host is short of CPU; then commwatch's log.",
             alert="CommwatchDataStale",
             opens_after=_STARTING_FOR,
         ),
@@ -223,19 +220,18 @@ DAEMON = RuleSet(
             title="A process of the daemon hangs in a driver",
             severity="warning",
             role="state",
-            meaning="A call to a driver has not returned. The rest is read by another process; the device at fault is "
-            "left alone.",
-            next_step="See which GPU or adapter does not answer, and read the kernel log. Do not kill the process: it "
-            "ends when the driver lets go.",
+            meaning="A driver call has not returned. Only the device at fault is unread.",
+            next_step="Read the kernel log for the silent device. Do not kill the process: it ends when the driver "
+            "returns.",
             alert="CommwatchWorkerStuck",
         ),
         FindingCode(
             name="worker_restarting",
-            title="A process of the daemon fails again and again",
+            title="Daemon process restarts repeatedly",
             severity="warning",
             role="state",
-            meaning="It crashed or hung several times within an hour and was replaced each time. Readings have gaps.",
-            next_step="Read the log of commwatch at these times, and the kernel log for the driver.",
+            meaning="It crashed or hung several times within an hour and was replaced. Readings have gaps.",
+            next_step="Read commwatch's log and the kernel log at these times.",
             alert="CommwatchWorkerRestarting",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -245,18 +241,17 @@ DAEMON = RuleSet(
             title="The configuration on disk is not in force",
             severity="warning",
             role="state",
-            meaning="It was read and refused; the daemon goes on with the one before. A restart would fail.",
-            next_step="commwatch check-config says what is wrong.",
+            meaning="It was rejected; the daemon keeps the previous one. A restart would fail.",
+            next_step="Run commwatch check-config.",
             alert="CommwatchConfigReloadFailing",
         ),
         FindingCode(
             name="clock_stepped",
-            title="The clock of the node was set",
+            title="Clock of the node stepped",
             severity="info",
             role="state",
-            meaning="The wall clock stepped by more than two seconds. Times in logs and findings around it do not "
-            "compare with those of other nodes.",
-            next_step="See why the time service steps the clock in place of slewing it.",
+            meaning="The wall clock stepped by more than two seconds. Timestamps do not match other nodes.",
+            next_step="Find out why the time service steps the clock instead of slewing it.",
             alert="CommwatchClockStepped",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -266,20 +261,20 @@ DAEMON = RuleSet(
             title="A rule of commwatch fails",
             severity="warning",
             role="state",
-            meaning="A rule that looks for faults ended with an error. Whether its faults are there is not known.",
-            next_step="Report the error in the log of commwatch: it is a defect of commwatch.",
+            meaning="A rule that detects faults failed. Its faults are unknown.",
+            next_step="Report the error in commwatch's log: it is a defect of commwatch.",
             alert="CommwatchRuleFailing",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="counters_not_believed",
-            title="Counters cannot be trusted",
+            title="Unreliable counters",
             severity="info",
             role="state",
-            meaning="A counter that the device has is blank, or stands still while another counts the same traffic. "
-            "What is made of it, such as utilisation, is not known.",
-            next_step="Update the driver or firmware; on repetition report it to the vendor.",
+            meaning="A counter is blank, or stands still while another counts the same traffic. Derived values, such "
+            "as utilisation, are unknown.",
+            next_step="Update driver or firmware. Again: report it to the vendor.",
         ),
     ),
     rules=(

@@ -20,11 +20,11 @@ class _Code(NamedTuple):
     meaning: str
 
 
-_NOTHING_RUNS = "No program can use a GPU of this node, and commwatch sees none."
+_NOTHING_RUNS = "No program can use a GPU of this node."
 
 _CODES: Mapping[str, _Code] = {
     "library_mismatch": _Code("driver_mismatch", "The driver's library and kernel module differ",
-                              f"{_NOTHING_RUNS} What runs already goes on until it ends."),
+                              f"{_NOTHING_RUNS} Running jobs continue."),
     "no_driver": _Code("driver_not_loaded", "The NVIDIA driver is not loaded", _NOTHING_RUNS),
     "no_permission": _Code("driver_refused", "The NVIDIA driver refuses commwatch",
                            "No GPU of this node is watched. Jobs may still run."),

@@ -119,10 +119,9 @@ ETHERNET = RuleSet(
             title="Network interface has no link",
             severity="warning",
             role="fault",
-            meaning="An interface that had a link for the learning time has none. What goes over it alone is cut off: "
-            "jobs of several nodes that use it, storage, or the start of jobs.",
-            next_step="Look at cable, module and the port of the switch. Unplugged on purpose: commwatch inventory "
-            "accept.",
+            meaning="An interface that had a link has none. Traffic without another path stops: multi-node jobs, "
+            "storage, job starts.",
+            next_step="Check cable, module and switch port. Unplugged on purpose: commwatch inventory accept.",
             alert="CommwatchEthernetDown",
             opens_after=_DOWN_FOR,
         ),
@@ -131,18 +130,17 @@ ETHERNET = RuleSet(
             title="Network interface is gone",
             severity="info",
             role="state",
-            meaning="An interface that had a link for the learning time is not on the node any more. It may have been "
-            "handed to a container, or its adapter fell off the bus.",
-            next_step="Look for the adapter with lspci. Handed away or renamed on purpose: commwatch inventory accept.",
+            meaning="An interface that had a link is gone: moved to a container, or its adapter fell off the bus.",
+            next_step="Check lspci. Moved or renamed on purpose: commwatch inventory accept.",
             opens_after=_DOWN_FOR,
         ),
         FindingCode(
             name="ethernet_flapping",
-            title="Network interface loses its link again and again",
+            title="Network interface is flapping",
             severity="warning",
             role="fault",
-            meaning="The link was lost several times within an hour. Connections over it stall each time.",
-            next_step="Clean or swap cable and module; ask whether the switch or the driver was restarted.",
+            meaning="The link went down several times within an hour. Connections stall each time.",
+            next_step="Clean or swap cable and module; ask whether switch or driver was restarted.",
             alert="CommwatchEthernetFlapping",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -152,10 +150,9 @@ ETHERNET = RuleSet(
             title="Network interface runs below its speed",
             severity="warning",
             role="fault",
-            meaning="The link has come up with a lower speed than was stable here. A job runs at the speed of its "
-            "slowest node.",
-            next_step="Bring the link down and up; if it stays slow, swap cable and module, then try another port of "
-            "the switch. Changed on purpose: commwatch inventory accept.",
+            meaning="The link came up below the speed that was stable here. A job runs at its slowest node's speed.",
+            next_step="Set the link down and up; then swap cable, module, switch port. On purpose: commwatch "
+            "inventory accept.",
             alert="CommwatchEthernetSlow",
         ),
         FindingCode(
@@ -163,10 +160,9 @@ ETHERNET = RuleSet(
             title="Network interface receives damaged packets",
             severity="warning",
             role="fault",
-            meaning="More packets are damaged than the link was made for. They are lost: TCP slows down, RoCE sends "
-            "again.",
-            next_step="Clean or swap cable and module, then look whether the errors stay with the port, the cable or "
-            "the port of the switch.",
+            meaning="More packets are damaged than the link's specification allows. They are lost: TCP slows down, "
+            "RoCE retransmits.",
+            next_step="Clean or swap cable and module; see whether errors follow cable or switch port.",
             alert="CommwatchEthernetErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -176,22 +172,20 @@ ETHERNET = RuleSet(
             title="Cable module reports a fault",
             severity="warning",
             role="fault",
-            meaning="The module of the cable was too hot, shorted, or did not answer. Links on such modules lose "
-            "packets and fail.",
-            next_step="Look at the module's temperature (ethtool -m), reseat it, then swap it.",
+            meaning="The cable module was too hot, shorted, or did not answer. Such links lose packets and fail.",
+            next_step="Check the module's temperature (ethtool -m), reseat it, then swap it.",
             alert="CommwatchEthernetModuleFault",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="ethernet_pause_storm",
-            title="Adapter stopped the network for long",
+            title="Adapter sends a pause storm",
             severity="warning",
             role="fault",
-            meaning="The adapter sent pauses without an end because the host did not take its packets. All who share "
-            "the switch port's buffers wait; after a while the adapter drops packets instead.",
-            next_step="Look for a process that hangs, for a narrow or slow PCIe link of the adapter, and at the kernel "
-            "log.",
+            meaning="The host took no packets, so the adapter sent pauses without end. All behind the switch port "
+            "wait; then packets drop.",
+            next_step="Check for a hanging process, the adapter's PCIe link, and the kernel log.",
             alert="CommwatchEthernetPauseStorm",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -78,10 +78,8 @@ ETHERNET_TRAFFIC = RuleSet(
             title="Network interface keeps dropping packets",
             severity="info",
             role="symptom",
-            meaning="For minutes packets have come faster than the adapter or the host took them. TCP slows down; RoCE "
-            "sends again.",
-            next_step="Look at flow control on both ends, at the receive rings (ethtool -g), and at the PCIe link of "
-            "the adapter.",
+            meaning="For minutes packets came faster than adapter or host took them. TCP slows down, RoCE retransmits.",
+            next_step="Check flow control on both ends, receive rings (ethtool -g), and the adapter's PCIe link.",
             alert="CommwatchEthernetDropping",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
@@ -91,9 +89,8 @@ ETHERNET_TRAFFIC = RuleSet(
             title="The network stops this interface",
             severity="info",
             role="state",
-            meaning="The switch tells the interface to wait for more than a small share of the time: the way ahead is "
-            "congested, or another node does not keep up.",
-            next_step="Look for the node or the uplink that the pauses come from, at the switches.",
+            meaning="The switch stops the interface too often: congestion, or a slow node.",
+            next_step="Find the congesting node or uplink at the switches.",
             alert="CommwatchEthernetPaused",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
@@ -103,22 +100,20 @@ ETHERNET_TRAFFIC = RuleSet(
             title="This interface stops the network",
             severity="info",
             role="symptom",
-            meaning="The node tells the switch to wait for more than a small share of the time: it does not take "
-            "packets as fast as they come, and others wait for it.",
-            next_step="Look at the PCIe link of the adapter and at the memory of the host; see whether a process "
-            "hangs.",
+            meaning="The node stops the switch too often: it takes packets too slowly, and others wait.",
+            next_step="Check the adapter's PCIe link and host memory, and for a hanging process.",
             alert="CommwatchEthernetPaused",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="ethernet_over_allowance",
-            title="Cloud instance wants more network than it may use",
+            title="Cloud instance exceeds its network allowance",
             severity="info",
             role="state",
-            meaning="The cloud holds back or drops packets because the instance goes over its bandwidth, packet rate "
-            "or connections. The network of this node is that slow by contract.",
-            next_step="Take a larger instance type, or one with its own network for jobs (EFA).",
+            meaning="The cloud holds back or drops packets: the instance exceeds its bandwidth, packet rate or "
+            "connections.",
+            next_step="Use a larger instance type, or one with its own job network (EFA).",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
         ),

@@ -132,9 +132,8 @@ FABRIC = RuleSet(
             title="The fabric is unhealthy",
             severity="critical",
             role="fault",
-            meaning="The driver calls this GPU's place in the NVLink fabric unhealthy. Jobs over NVLink fail, hang, "
-            "or fall back to slower paths.",
-            next_step="Drain the node; read the logs of the fabric manager and the kernel for SXids; reset all GPUs "
+            meaning="NVLink jobs fail, hang, or take slower paths.",
+            next_step="Drain the node; check the fabric manager's log and the kernel log for SXids; reset all GPUs "
             "and NVSwitches together.",
             alert="CommwatchFabricUnhealthy",
         ),
@@ -143,8 +142,8 @@ FABRIC = RuleSet(
             title="The fabric has limited capacity",
             severity="warning",
             role="fault",
-            meaning="Part of the fabric's bandwidth is missing for this GPU. Collectives run slower than they should.",
-            next_step="Look which NVLinks are down here and on the other GPUs, and whether a switch is out of use.",
+            meaning="Part of the fabric's bandwidth is missing for this GPU. Collectives slow down.",
+            next_step="Check which NVLinks are down on all GPUs, and whether a switch is out of use.",
             alert="CommwatchFabricDegraded",
         ),
         FindingCode(
@@ -152,9 +151,8 @@ FABRIC = RuleSet(
             title="The fabric is being recovered",
             severity="warning",
             role="fault",
-            meaning="The fabric works on a route or on an access that timed out. Traffic of this GPU may stall until "
-            "it is done.",
-            next_step="Wait for a few minutes; if it lasts, read the fabric manager's log and drain the node.",
+            meaning="The fabric repairs a route or a timed-out access. Traffic of this GPU may stall.",
+            next_step="Wait a few minutes. If it lasts, read the fabric manager's log and drain the node.",
             alert="CommwatchFabricDegraded",
         ),
         FindingCode(
@@ -162,51 +160,48 @@ FABRIC = RuleSet(
             title="GPU has not joined the fabric",
             severity="critical",
             role="fault",
-            meaning="Until a GPU has joined, CUDA does not start on it (system not ready), or it does not reach others "
-            "over NVLink.",
-            next_step="See that the fabric manager runs, is of the driver's version, and read its log; then restart it "
-            "or reset the GPUs.",
+            meaning="CUDA does not start on this GPU (system not ready), or it does not reach others over NVLink.",
+            next_step="Check the fabric manager's log and version; restart it or reset the GPUs.",
             alert="CommwatchFabricNotJoined",
             opens_after=_JOIN_TAKES,
         ),
         FindingCode(
             name="fabric_misconfigured",
-            title="The fabric is configured wrongly for this GPU",
+            title="Fabric is misconfigured for this GPU",
             severity="warning",
             role="fault",
-            meaning="The fabric does not serve this GPU because of how it is set up, shown in the evidence.",
-            next_step="Correct it in the fabric manager, or with the software that assigns partitions.",
+            meaning="The fabric's configuration excludes this GPU, as the evidence shows.",
+            next_step="Correct it in the fabric manager or where partitions are assigned.",
             alert="CommwatchFabricMisconfigured",
         ),
         FindingCode(
             name="fabric_manager_down",
-            title="The fabric manager does not run or has lost GPUs",
+            title="Fabric manager is down or lost GPUs",
             severity="warning",
             role="fault",
-            meaning="Without it no GPU can join the fabric, so new jobs may not start after the next reset, and no "
-            "fault of a link is handled. Jobs may be ended when it stops.",
-            next_step="systemctl status nvidia-fabricmanager, and its log; it must be of the driver's exact version.",
+            meaning="No GPU can join the fabric, no link fault is handled, and jobs may end.",
+            next_step="Check systemctl status nvidia-fabricmanager, its log and version: exactly the driver's.",
             alert="CommwatchFabricServiceDown",
         ),
         FindingCode(
             name="fabric_service_down",
-            title="A service of the fabric does not run any more",
+            title="Fabric service is down",
             severity="warning",
             role="fault",
-            meaning="The service was seen running. Without nvidia-imex memory is not shared between nodes over NVLink; "
-            "without nvlsm the fabric has no subnet manager.",
-            next_step="See with systemctl status why it ended, and start it again.",
+            meaning="Without nvidia-imex nodes share no memory over NVLink; without nvlsm the fabric has no subnet "
+            "manager.",
+            next_step="Check with systemctl status why it ended, and restart it.",
             alert="CommwatchFabricServiceDown",
         ),
         FindingCode(
             name="nvlink_p2p_refused",
-            title="GPU does not reach others over NVLink",
+            title="Driver refuses NVLink to other GPUs",
             severity="warning",
             role="fault",
-            meaning="Its links show as there, and still the driver refuses NVLink between this GPU and others. NCCL "
-            "takes PCIe or host memory instead, many times slower.",
-            next_step="See that all GPUs have joined the fabric and are of one partition; restart the fabric manager, "
-            "then reset the GPUs.",
+            meaning="Links are active, but the driver refuses NVLink to other GPUs. NCCL uses PCIe or host memory, "
+            "many times slower.",
+            next_step="Check that all GPUs have joined the fabric in one partition; restart the fabric manager, then "
+            "reset the GPUs.",
             alert="CommwatchNvlinkP2pRefused",
         ),
     ),

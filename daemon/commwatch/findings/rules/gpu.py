@@ -86,10 +86,9 @@ GPU = RuleSet(
             title="GPU does not answer",
             severity="critical",
             role="fault",
-            meaning="Calls to the driver about this GPU do not return. A job on it hangs, and every rank that waits "
-            "for it hangs too.",
-            next_step="Drain the node and read the kernel log for Xid 119 and 79. Kill nothing that is inside the "
-            "driver; if the GPU stays silent, reboot.",
+            meaning="Driver calls for this GPU do not return. A job on it hangs with all its ranks.",
+            next_step="Drain the node. Check the kernel log for Xid 119 and 79. Kill no process inside the driver; "
+            "reboot if it stays silent.",
             alert="CommwatchGpuNotAnswering",
         ),
         FindingCode(
@@ -97,10 +96,9 @@ GPU = RuleSet(
             title="GPU is lost",
             severity="critical",
             role="fault",
-            meaning="The driver cannot reach the GPU over PCIe any more. Its job has failed; no reset from the node "
-            "brings it back.",
-            next_step="Drain the node, save the kernel log (nvidia-bug-report), then power cycle. Lost again: have the "
-            "card, its slot and its power looked at.",
+            meaning="The driver cannot reach the GPU over PCIe. Its job has failed; a reset does not help.",
+            next_step="Drain the node, save the kernel log (nvidia-bug-report), power cycle. Again: have card, slot "
+            "and power inspected.",
             alert="CommwatchGpuLost",
         ),
         FindingCode(
@@ -109,8 +107,8 @@ GPU = RuleSet(
             severity="critical",
             role="fault",
             meaning="The driver refuses the GPU until it is reset. No job can start on it.",
-            next_step="Drain the node and reset the GPU (nvidia-smi --gpu-reset); where NVSwitches are, reset all GPUs "
-            "together. Read the Xid that came before.",
+            next_step="Drain the node and reset the GPU (nvidia-smi --gpu-reset); with NVSwitch reset all GPUs "
+            "together. Check the preceding Xid.",
             alert="CommwatchGpuLost",
         ),
         FindingCode(
@@ -118,32 +116,28 @@ GPU = RuleSet(
             title="GPU is missing",
             severity="critical",
             role="fault",
-            meaning="A GPU that was here for the learning time is not on the driver's list. Jobs that ask for all GPUs "
-            "do not start, or run on fewer.",
-            next_step="Look whether its PCI address still shows on the bus (lspci). If it was taken out on purpose, "
-            "run commwatch inventory accept.",
+            meaning="A known GPU is not on the driver's list. Jobs do not start, or run on fewer.",
+            next_step="Check its PCI address with lspci. Removed on purpose: commwatch inventory accept.",
             alert="CommwatchGpuLost",
         ),
         FindingCode(
             name="gpu_recovery_needed",
-            title="The driver asks for a recovery of the GPU",
+            title="Driver requests a GPU recovery",
             severity="warning",
             role="fault",
-            meaning="The driver has met an error after which the GPU needs what it names. Until then the GPU, or its "
-            "traffic with others, may fail.",
-            next_step="Drain the node and do what the driver asks for, shown in the evidence; read the Xid that came "
-            "before.",
+            meaning="After an error the driver requests the action in the evidence. Until then the GPU or its peer "
+            "traffic may fail.",
+            next_step="Drain the node and do it; check the preceding Xid.",
             alert="CommwatchGpuRecoveryNeeded",
         ),
         FindingCode(
             name="gpu_slowed_down",
-            title="GPU is slowed down while it communicates",
+            title="GPU is slowed down while communicating",
             severity="warning",
             role="fault",
-            meaning="Heat, the board or a power brake holds the clocks down. Kernels that move data run slower, and "
-            "every collective waits for this GPU.",
-            next_step="Look at cooling and power of this GPU and its neighbours; a power brake comes from the chassis "
-            "or its power supplies.",
+            meaning="Heat, the board or a power brake reduces the clocks. Every collective waits for this GPU.",
+            next_step="Check cooling and power of this GPU and its neighbours. A power brake comes from chassis or "
+            "power supplies.",
             alert="CommwatchGpuSlowedDown",
         ),
     ),

@@ -69,48 +69,43 @@ INVENTORY = RuleSet(
     codes=(
         FindingCode(
             name="parts_never_seen",
-            title="Parts that configuration or board expect were never here",
+            title="Expected parts were never seen",
             severity="critical",
             role="fault",
-            meaning="The node has fewer GPUs, NVLinks or PCIe lanes than inventory.expected asks for, or fewer than "
-            "its board holds, and has had so since the daemon first looked: what was never "
-            "here cannot be named by its own finding.",
-            next_step="Run commwatch inventory and commwatch topology: look at the GPU with fewer links or lanes than "
-            "the others. If the node was built so, set inventory.expected to it.",
+            meaning="The node never had all GPUs, NVLinks or PCIe lanes that inventory.expected or its board requires.",
+            next_step="Run commwatch inventory and commwatch topology: find the GPU with fewer links or lanes. Built "
+            "so: set inventory.expected.",
             alert="CommwatchPartsNeverSeen",
         ),
         FindingCode(
             name="ports_never_seen",
-            title="Ports that the configuration expects were never up",
+            title="Expected ports were never up",
             severity="warning",
             role="fault",
-            meaning="Fewer RDMA or Ethernet ports than inventory.expected asks for have been up since the daemon first "
-            "looked: a cable, a switch port or a driver was missing from the start.",
-            next_step="Look for the port that is not active (rdma link, ip link), at its cable and at its switch port. "
-            "If the node was built so, correct inventory.expected.",
+            meaning="inventory.expected requires more RDMA or Ethernet ports than were ever up.",
+            next_step="Check the inactive port (rdma link, ip link), its cable, driver and switch port. Built so: "
+            "correct inventory.expected.",
             alert="CommwatchPortsNeverSeen",
         ),
         FindingCode(
             name="gpu_below_equals",
-            title="A GPU has less than its equals",
+            title="GPU has less than its equals",
             severity="warning",
             role="fault",
-            meaning="The GPU has fewer NVLinks, fewer PCIe lanes, a lower PCIe generation or fewer network adapters "
-            "behind its PCIe switch than the others of its model on this node, since the daemon first looked. "
-            "Collectives run at the speed of the weakest GPU.",
-            next_step="Compare with commwatch topology; reset the GPU, reboot, reseat card, riser or adapter. If the "
-            "node was built so: commwatch inventory accept.",
+            meaning="Since the first start the GPU has had fewer NVLinks, PCIe lanes or network adapters, or a lower "
+            "PCIe generation, than its equals. Collectives run at the weakest GPU's speed.",
+            next_step="Compare with commwatch topology; reset the GPU, reboot, reseat card, riser or adapter. Built "
+            "so: commwatch inventory accept.",
             alert="CommwatchStaticAsymmetry",
         ),
         FindingCode(
             name="port_below_equals",
-            title="An RDMA port is down, and all its equals are up",
+            title="RDMA port is down, its equals are up",
             severity="warning",
             role="fault",
-            meaning="The port was not active since the daemon first looked, and all others of its model, link layer "
-            "and kind of card are. NCCL leaves it out, and its GPU takes a longer way.",
-            next_step="Look at cable, module and the port of the switch. If the port is not used: commwatch inventory "
-            "accept.",
+            meaning="Since the first start the port has been down while all others of its model are up. NCCL leaves "
+            "it out.",
+            next_step="Check cable, module and switch port. Port not used: commwatch inventory accept.",
             alert="CommwatchStaticAsymmetry",
             opens_after=_PORT_FOR,
         ),

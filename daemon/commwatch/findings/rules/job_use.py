@@ -100,23 +100,22 @@ JOB_USE = RuleSet(
             title="A job leaves its GPUs half used",
             severity="info",
             role="state",
-            meaning="The same processes have been on the GPUs for an hour, and no kernel ran for most of it. The node "
-            "is not to blame, unless its links are near their limit. A service that waits for requests is used so too.",
-            next_step="Links near idle: look at data loading, the CPU and storage (nvidia-smi dmon, py-spy, a profile "
-            "of one step). Links near their limit: larger batches, gradient accumulation, or more overlap; commwatch "
-            "probe says what the links can give.",
+            meaning="For an hour a job's GPUs were mostly idle. Unless its links are near their limit, the node is "
+            "not at fault. An idle service looks the same.",
+            next_step="Links idle: check data loading, CPU and storage (nvidia-smi dmon, py-spy, a profile of one "
+            "step). Links near their limit (commwatch probe): larger batches, gradient accumulation, more "
+            "overlap.",
             opens_after=_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="job_uneven",
-            title="A job uses its GPUs unevenly",
+            title="Job uses its GPUs unevenly",
             severity="info",
             role="state",
-            meaning="Over an hour one GPU of a job computed far less than another. Ranks wait for each other in every "
-            "collective, so the busiest one sets the pace of all.",
-            next_step="Look how the work is divided: length of the samples, layers of a pipeline, experts; and whether "
-            "the least used rank does other work on the CPU, such as data loading or checkpoints.",
+            meaning="Over an hour one GPU of a job computed far less than another. The busiest one sets the pace.",
+            next_step="Check how work is divided (sample length, pipeline layers, experts), and whether the idle rank"
+            " does CPU work (data loading, checkpoints).",
             opens_after=_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
         ),

@@ -110,9 +110,9 @@ JOBS = RuleSet(
             title="Jobs report NCCL errors",
             severity="warning",
             role="symptom",
-            meaning="The logs of jobs on this node hold several errors of one kind within minutes, and the kind points "
-            "at the network, NVLink, a GPU or the host rather than at the job.",
-            next_step="Read the first such line with commwatch diagnose --log and look at the causes listed.",
+            meaning="Job logs hold several errors of one kind within minutes that points at network, NVLink, GPU or "
+            "host, not the job.",
+            next_step="Find the first error with commwatch diagnose --log; check the causes listed.",
             alert="CommwatchNcclErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -122,21 +122,20 @@ JOBS = RuleSet(
             title="Jobs gave up waiting",
             severity="info",
             role="symptom",
-            meaning="A process of a job waited for another one until a timeout, or its peer went away. That says "
-            "that something is wrong, and not where: the other end may be on another node.",
-            next_step="Look at the causes listed and at the nodes of the same job; commwatch diagnose --log says what "
-            "happened first.",
+            meaning="A process waited for a peer until a timeout, or its peer vanished. The fault may be on another "
+            "node.",
+            next_step="Check the causes listed and the job's other nodes; commwatch diagnose --log finds the first "
+            "event.",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="nccl_job_errors",
-            title="A job fails by its own settings or program",
+            title="Job fails by its settings or program",
             severity="info",
             role="symptom",
-            meaning="The logs of a job hold errors of its settings, its container or its program. The node is not to "
-            "blame.",
-            next_step="Tell the owner of the job; commwatch diagnose --log explains the line.",
+            meaning="A job's log holds errors of its settings, container or program. The node is not at fault.",
+            next_step="Notify the job's owner; commwatch diagnose --log explains the line.",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),

@@ -158,22 +158,20 @@ KERNEL = RuleSet(
             title="The driver reports that a path of the GPU has failed",
             severity="critical",
             role="fault",
-            meaning="The driver wrote an Xid of NVLink, C2C or PCIe. Jobs that used the path have failed or hang; NCCL "
-            "often reports it as a timeout on other ranks.",
-            next_step="Look up the Xid in the evidence (the log of commwatch says what it means and what to do), drain "
-            "the node, and reset the GPU or reboot as it says.",
+            meaning="The driver logged an Xid of NVLink, C2C or PCIe. Jobs on the path have failed or hang; other "
+            "ranks see NCCL timeouts.",
+            next_step="Drain the node; reset the GPU or reboot as commwatch's log says for this Xid.",
             alert="CommwatchXidFabric",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="xid_gpu",
-            title="The driver reports that the GPU has failed",
+            title="Driver reports a failed GPU",
             severity="warning",
             role="fault",
-            meaning="The GPU, its firmware or its memory met an error that ends jobs on it. Other ranks of the job see "
-            "a timeout.",
-            next_step="Look up the Xid in the evidence, drain the node and reset the GPU; on repetition run field "
+            meaning="The GPU, its firmware or its memory had an error that ends jobs. Other ranks time out.",
+            next_step="Look up the Xid in the evidence, drain the node and reset the GPU. Again: run field "
             "diagnostics.",
             alert="CommwatchXidGpu",
             opens_after=0.0,
@@ -181,12 +179,11 @@ KERNEL = RuleSet(
         ),
         FindingCode(
             name="xid_nonfatal",
-            title="The driver reports an NVLink error that was not fatal",
+            title="Driver reports a nonfatal NVLink error",
             severity="warning",
             role="fault",
-            meaning="A unit of NVLink 5 met an error and went on. Traffic may have stalled for a moment; such errors "
-            "can come before a failure of the link.",
-            next_step="Look at the errors and recoveries of this GPU's links, and watch whether it happens again.",
+            meaning="An NVLink 5 unit had an error and continued. The link may fail later.",
+            next_step="Check errors and recoveries of this GPU's links, and watch for more.",
             alert="CommwatchXidNonfatal",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
@@ -196,33 +193,32 @@ KERNEL = RuleSet(
             title="An NVSwitch reports that a link has failed",
             severity="critical",
             role="fault",
-            meaning="Traffic of a link or of the whole switch has stopped. Jobs that use NVLink fail or hang; the GPU "
-            "at the link shows Xid 74.",
-            next_step="Drain the node; reset the GPU at the link, or all GPUs and NVSwitches together; on repetition "
-            "open a case with the vendor.",
+            meaning="A link or the whole switch has stopped. NVLink jobs fail or hang; the link's GPU shows Xid 74.",
+            next_step="Drain the node; reset the link's GPU, or all GPUs and NVSwitches together. Again: call the "
+            "vendor.",
             alert="CommwatchSxidFatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="sxid_warning",
-            title="An NVSwitch reports what calls for a look",
+            title="NVSwitch reports a warning",
             severity="warning",
             role="fault",
-            meaning="The switch ran hot, refused a packet or did not answer in time, or met an error of a link that "
-            "was not fatal. Traffic of a link may stall.",
-            next_step="Look up the SXid in the evidence; check cooling and the partitions of the fabric manager.",
+            meaning="The switch ran hot, refused a packet, answered late, or had a nonfatal link error. A link may "
+            "stall.",
+            next_step="Look up the SXid in the evidence; check cooling and the fabric manager's partitions.",
             alert="CommwatchSxidWarning",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="kernel_log_lost",
-            title="Records of the kernel log were lost",
+            title="Kernel log records were lost",
             severity="info",
             role="state",
-            meaning="The kernel overwrote records before they were read; an Xid may be missing from the counts.",
-            next_step="Look for what floods the log (dmesg), or give the kernel a larger buffer (log_buf_len).",
+            meaning="The kernel overwrote unread records; Xids may be uncounted.",
+            next_step="Find what floods the log (dmesg), or enlarge the buffer (log_buf_len).",
             alert="CommwatchKernelLogLost",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -102,10 +102,10 @@ NVLINK = RuleSet(
             title="NVLink is down",
             severity="critical",
             role="fault",
-            meaning="A link that was active for the learning time is inactive. NCCL routes around it or fails; the GPU "
-            "sends over fewer links than its siblings, and every collective waits for it.",
-            next_step="Drain the node; look for Xid 74 and 145 to 150 in the kernel log; reset the GPU with the fabric "
-            "idle. If the link stays down, open a case with the vendor.",
+            meaning="A link that was active is inactive. NCCL routes around it or fails; collectives wait for this "
+            "GPU.",
+            next_step="Drain the node; check the kernel log for Xid 74 and 145 to 150; reset the GPU with the fabric "
+            "idle. Still down: call the vendor.",
             alert="CommwatchNvlinkDown",
         ),
         FindingCode(
@@ -113,41 +113,38 @@ NVLINK = RuleSet(
             title="GPU has NVLinks that have never been up",
             severity="info",
             role="state",
-            meaning="The GPU could have these links, and they were not active for the learning time: no bridge is "
-            "fitted, the fabric is not set up, or the GPU is alone in a virtual machine. Traffic goes another way.",
-            next_step="If the node should have NVLink, compare with a node of the same kind: bridges, fabric manager, "
-            "partitions. Else nothing need be done.",
+            meaning="Links the GPU could have were never active: no bridge, no fabric, or a GPU alone in a virtual "
+            "machine.",
+            next_step="Should the node have NVLink: compare bridges, fabric manager and partitions with an equal node.",
             opens_after=_BELOW_FOR,
         ),
         FindingCode(
             name="nvlink_reduced",
-            title="NVLinks are set to less than full bandwidth",
+            title="NVLinks are set below full bandwidth",
             severity="warning",
             role="fault",
-            meaning="The links of this GPU are set to a lower bandwidth, which saves power. Collectives over NVLink "
-            "reach no more than that.",
-            next_step="If it was not meant, have it set back to full bandwidth (nvidia-smi nvlink) while no job runs.",
+            meaning="The links of this GPU are set to a lower bandwidth to save power. It limits collectives.",
+            next_step="If not intended, set full bandwidth (nvidia-smi nvlink) while no job runs.",
             alert="CommwatchNvlinkReduced",
         ),
         FindingCode(
             name="nvlink_below_siblings",
-            title="An NVLink of the GPU carries less than its siblings",
+            title="NVLink carries less than its siblings",
             severity="warning",
             role="symptom",
-            meaning="Links that lead to the same place share the traffic evenly. One has carried much less for ten "
-            "minutes while a job uses the others, so the job runs at its pace.",
-            next_step="Look at the errors and recoveries of this link; reset the GPU when the node is free, and see "
-            "whether it is the same link again.",
+            meaning="For ten minutes a link has carried much less than others to the same peer. The job runs at its "
+            "speed.",
+            next_step="Check the link's errors and recoveries; reset the GPU when the node is free.",
             alert="CommwatchNvlinkBelowSiblings",
             opens_after=_BELOW_FOR,
         ),
         FindingCode(
             name="c2c_down",
-            title="Chip-to-chip link is not up",
+            title="Chip-to-chip link is down",
             severity="warning",
             role="fault",
-            meaning="A link between GPU and CPU is not up. Copies between them are slow or fail.",
-            next_step="Drain the node and look for Xid 121 and 173 in the kernel log; then power cycle.",
+            meaning="A link between GPU and CPU is down. Copies between them are slow or fail.",
+            next_step="Drain the node, check the kernel log for Xid 121 and 173, then power cycle.",
             alert="CommwatchC2cDown",
         ),
     ),

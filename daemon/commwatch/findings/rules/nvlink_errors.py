@@ -98,9 +98,8 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink recovery failed",
             severity="critical",
             role="fault",
-            meaning="The link lost its training and could not regain it. Jobs on this GPU fail or hang.",
-            next_step="Drain the node and reset the GPU with the fabric idle; a second failure on the same link is a "
-            "case for the vendor.",
+            meaning="The link lost its training and could not recover. Jobs on this GPU fail or hang.",
+            next_step="Drain the node and reset the GPU with the fabric idle. Again: call the vendor.",
             alert="CommwatchNvlinkRecoveryFailed",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -110,10 +109,8 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink retrains again and again",
             severity="warning",
             role="fault",
-            meaning="Each retraining stops the link for a moment, and every collective with it. A link that does so "
-            "often is about to fail.",
-            next_step="Note the link and its far end, and watch whether the same one goes on after a GPU reset; if so, "
-            "have the GPU or the baseboard looked at.",
+            meaning="Each retraining stops collectives for a moment. The link is about to fail.",
+            next_step="Note link and far end. Continues after a GPU reset: have GPU or baseboard inspected.",
             alert="CommwatchNvlinkRecovering",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -123,9 +120,9 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink has retrained",
             severity="info",
             role="state",
-            meaning="The link lost its training and regained it within the last hour. Once is no fault; every "
-            "collective waited for a moment.",
-            next_step="Nothing need be done unless it goes on; then it becomes a warning.",
+            meaning="The link lost its training and recovered within the last hour. Collectives waited for a moment; "
+            "once is no fault.",
+            next_step="No action. If it continues, it becomes a warning.",
             alert="CommwatchNvlinkRecovered",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -135,10 +132,8 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink sends packets again",
             severity="warning",
             role="fault",
-            meaning="Packets did not arrive whole and were sent again. A healthy link has no replays; one that has "
-            "them is slower, and may go on to retrain.",
-            next_step="Watch whether they go on, and whether it is always the same link; then reset the GPU when the "
-            "node is free, and have it looked at if they come back.",
+            meaning="Packets arrived damaged and were resent; a healthy link has no replays. It may start to retrain.",
+            next_step="Reset the GPU when the node is free; have it inspected if replays return on the same link.",
             alert="CommwatchNvlinkReplays",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -148,23 +143,20 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink loses or damages packets",
             severity="warning",
             role="fault",
-            meaning="A healthy link does none of what the evidence counts. Jobs may stall, or fail with an "
-            "NVLink error.",
-            next_step="Look for Xids of this GPU; reset it when the node is free, and have it looked at if the errors "
-            "come back on the same link.",
+            meaning="The link counts errors that a healthy one never has. Jobs may stall, or fail with an NVLink "
+            "error.",
+            next_step="Check this GPU's Xids; reset it when the node is free; have it inspected if they return.",
             alert="CommwatchNvlinkPacketErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="nvlink_remote_errors",
-            title="NVLink receives what was damaged further away",
+            title="NVLink receives packets damaged elsewhere",
             severity="warning",
             role="fault",
-            meaning="The far side marked packets as bad before it sent them on: the fault lies beyond this link, at "
-            "another GPU or in a switch.",
-            next_step="Look for errors of other GPUs' links and for SXids of the NVSwitches; this link is "
-            "not to blame.",
+            meaning="The far side marked packets as bad before forwarding them: another GPU or a switch is at fault.",
+            next_step="Check other GPUs' links for errors, and NVSwitches for SXids. This link is healthy.",
             alert="CommwatchNvlinkRemoteErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -174,10 +166,9 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink damages too many bits",
             severity="warning",
             role="fault",
-            meaning="The link has more bit errors than a healthy one. What they damage is sent again, which costs "
-            "bandwidth; the link may be about to fail.",
-            next_step="Note the link and its far end; reset the GPU when the node is free, and have GPU or baseboard "
-            "looked at if it goes on.",
+            meaning="The link has more bit errors than a healthy one. Bandwidth is lost, and the link may fail.",
+            next_step="Note the link and its far end; reset the GPU when the node is free; then have GPU or baseboard"
+            " inspected.",
             alert="CommwatchNvlinkBitErrors",
             closes_after=COUNT_CLOSES_AFTER,
         ),

@@ -182,24 +182,21 @@ PAIRS = RuleSet(
             title="A pair of GPUs is slow",
             severity="warning",
             role="symptom",
-            meaning="What one GPU sends to the other stays below what the way between them should give, or gave "
-            "before, while most pairs of the node are well. A ring runs at the speed of its weakest pair.",
-            next_step="Look at the causes listed and at commwatch heatmap; until it is repaired leave the two out of "
-            "jobs that communicate much.",
+            meaning="The pair is below its path's expected or former rate, most pairs are healthy. A ring runs at its"
+            " weakest pair's speed.",
+            next_step="Check the causes listed and commwatch heatmap; keep communication-heavy jobs off both GPUs.",
             alert="CommwatchPairSlow",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
         FindingCode(
             name="pairs_all_slow",
-            title="Most GPUs reach each other slowly",
+            title="Most pairs of GPUs are slow",
             severity="info",
             role="symptom",
-            meaning="Most pairs stay far below what the ways between them should give. Either something that they "
-            "share is slow, as where a virtual machine keeps GPUs from reaching each other directly, or the "
-            "expectation, mostly a model, does not fit this machine.",
-            next_step="Run nvidia-smi topo -p2p r to see whether the driver lets the GPUs reach each other; look for "
-            "IOMMU, access control (ACS) and virtualisation; ask commwatch estimate what the measured rates mean for a "
-            "job.",
+            meaning="Most pairs are far below their expected rate. A shared part is slow (virtualisation), or the "
+            "model does not fit this machine.",
+            next_step="Check peer access (nvidia-smi topo -p2p r), IOMMU, ACS and virtualisation; commwatch estimate "
+            "shows the effect on a job.",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
         FindingCode(
@@ -207,10 +204,10 @@ PAIRS = RuleSet(
             title="GPUs under one PCIe switch are slower than distant ones",
             severity="info",
             role="symptom",
-            meaning="The pair shares a PCIe switch and should be faster than pairs that go through the CPU, and was "
-            "measured to be slower. Jobs that choose their GPUs by the topology choose the worse ones.",
-            next_step="Train on GPUs of different switches until it is cleared. Look at lanes and generation of the "
-            "switch and its uplink, and at ACS and IOMMU, which send traffic within a switch through the CPU.",
+            meaning="The pair shares a PCIe switch but is slower than pairs across the CPU. Jobs placed by topology "
+            "get the worse GPUs.",
+            next_step="Train on GPUs of different switches. Check the switch's lanes, generation and uplink, ACS and "
+            "IOMMU.",
             alert="CommwatchPairNearerSlower",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
@@ -219,9 +216,9 @@ PAIRS = RuleSet(
             title="Slow pairs point at a part",
             severity="warning",
             role="symptom",
-            meaning="In three pair matrices in a row the same pairs were slow, and this part explains them best.",
-            next_step="commwatch heatmap says in words what to check at this part; causes that are listed are faults "
-            "that were seen there. Until it is repaired keep jobs that communicate much off the slow pairs.",
+            meaning="The same pairs were slow in three matrices in a row, and this part explains them best.",
+            next_step="commwatch heatmap shows what to check; listed causes are faults seen there. Keep "
+            "communication-heavy jobs off the slow pairs.",
             alert="CommwatchPartSuspect",
             opens_after=0.0,
         ),

@@ -109,10 +109,10 @@ PCIE_LINKS = RuleSet(
             title="PCIe link has lost lanes",
             severity="critical",
             role="fault",
-            meaning="The link runs on fewer lanes than were stable here. Copies to the host, and traffic to adapters "
-            "and to GPUs without NVLink, lose bandwidth in proportion. Width does not fall in idle.",
-            next_step="Drain the node and reboot, which trains the link again; if the lanes stay away, reseat card, "
-            "riser or cable. Moved on purpose: commwatch inventory accept.",
+            meaning="The link has fewer lanes than before, also under load. Traffic to host, adapters and GPUs "
+            "without NVLink slows in proportion.",
+            next_step="Drain and reboot the node. Lanes still missing: reseat card, riser or cable. Moved on purpose:"
+            " commwatch inventory accept.",
             alert="CommwatchPcieWidthDropped",
         ),
         FindingCode(
@@ -120,44 +120,42 @@ PCIE_LINKS = RuleSet(
             title="PCIe link is slow under load",
             severity="warning",
             role="fault",
-            meaning="The GPU works, and its link stays at a lower generation than both ends can do. Each generation "
-            "less halves the bandwidth.",
-            next_step="Look for correctable errors on this link: it may have fallen back because of them. Reseat the "
-            "card, and check the generation set in the firmware.",
+            meaning="Under load the link stays below the generation both ends support. Each generation halves the "
+            "bandwidth.",
+            next_step="Check for correctable errors; reseat the card; check the firmware's generation setting.",
             alert="CommwatchPcieGenerationLow",
             opens_after=_UNDER_LOAD_FOR,
         ),
         FindingCode(
             name="pcie_device_narrow",
-            title="PCIe link of an adapter or switch uses fewer lanes than both ends can",
+            title="PCIe link of adapter or switch is narrow",
             severity="warning",
             role="fault",
-            meaning="All that stands below this link shares fewer lanes: a network adapter does not reach its rate, or "
-            "the GPUs below a switch wait for each other.",
-            next_step="Reseat card, riser or cable; look whether the firmware splits the slot.",
+            meaning="Everything below this link shares fewer lanes: an adapter misses its rate, or GPUs below a "
+            "switch wait.",
+            next_step="Reseat card, riser or cable; check whether the firmware splits the slot.",
             alert="CommwatchPcieDeviceDegraded",
         ),
         FindingCode(
             name="pcie_device_slow",
-            title="PCIe link of an adapter or switch is slow",
+            title="PCIe link of adapter or switch is slow",
             severity="warning",
             role="fault",
-            meaning="The link runs at a lower generation than both ends can do. Each generation less halves the "
-            "bandwidth of all that stands below it.",
-            next_step="Look for correctable errors on this link, reseat the card, and check the generation set in the "
-            "firmware.",
+            meaning="The link runs below the generation both ends support. Each generation halves the bandwidth of "
+            "everything below.",
+            next_step="Check for correctable errors; reseat the card; check the firmware's generation setting.",
             alert="CommwatchPcieDeviceDegraded",
             opens_after=_UNDER_LOAD_FOR,
         ),
         FindingCode(
             name="pcie_below_maximum",
-            title="The slot gives the GPU less than it can use",
+            title="Slot gives the GPU less than its maximum",
             severity="info",
             role="state",
-            meaning="From the first start on, the link has had fewer lanes or a lower generation than the GPU can use. "
-            "It may be the slot, or a link that has never trained to its full width.",
-            next_step="Compare with the node's other GPUs and with the board's manual; a card in a slot that should be "
-            "wider wants to be reseated or moved. Else nothing need be done.",
+            meaning="Since the first start the link has had fewer lanes or a lower generation than the GPU supports: "
+            "narrow slot, or never trained fully.",
+            next_step="Compare the node's other GPUs and the board's manual. The slot is wider: reseat or move the "
+            "card.",
         ),
     ),
     rules=(

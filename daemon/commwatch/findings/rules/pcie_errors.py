@@ -111,10 +111,9 @@ PCIE_ERRORS = RuleSet(
             title="PCIe link sends too many packets again",
             severity="warning",
             role="fault",
-            meaning="More bits are damaged than the specification allows. Bandwidth is lost to what is sent again, and "
-            "such a link often falls back to fewer lanes or a lower generation.",
-            next_step="Reseat card, riser or cable; if the replays go on, swap the card with another slot to see which "
-            "of the two is at fault.",
+            meaning="More bits are damaged than the specification allows. Bandwidth is lost, and the link may lose "
+            "lanes or generation.",
+            next_step="Reseat card, riser or cable; then swap slots to separate card from slot.",
             alert="CommwatchPcieReplays",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -124,9 +123,8 @@ PCIE_ERRORS = RuleSet(
             title="PCIe link had to retrain",
             severity="warning",
             role="fault",
-            meaning="The same packet failed again and again until the link was retrained. Traffic stood still "
-            "meanwhile.",
-            next_step="As for replays: reseat, and find out whether card or slot is at fault.",
+            meaning="A packet failed repeatedly until the link retrained. Traffic stopped meanwhile.",
+            next_step="Reseat, and find out whether card or slot is at fault.",
             alert="CommwatchPcieRetrained",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -136,10 +134,8 @@ PCIE_ERRORS = RuleSet(
             title="Fatal PCIe error",
             severity="critical",
             role="fault",
-            meaning="A device or the port above it reported an error after which the link cannot be trusted. What used "
-            "it has failed or will.",
-            next_step="Drain the node, save the kernel log, and power cycle; on repetition have device and slot looked "
-            "at.",
+            meaning="A device or the port above it reported a fatal error. Its users have failed or will.",
+            next_step="Drain the node, save the kernel log, power cycle. Again: have device and slot inspected.",
             alert="CommwatchPcieFatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -149,10 +145,9 @@ PCIE_ERRORS = RuleSet(
             title="Uncorrected PCIe error",
             severity="warning",
             role="fault",
-            meaning="A packet was lost for good and the link went on. The transfer it belonged to failed or was done "
-            "again.",
-            next_step="Read the kind of error in commwatch_pcie_aer_named_errors_total and the kernel log. A single "
-            "unsupported request can come from software; others are hardware.",
+            meaning="A packet was lost and the link continued. Its transfer failed or was repeated.",
+            next_step="Check the kind of error in commwatch_pcie_aer_named_errors_total and the kernel log. A single "
+            "unsupported request can be software.",
             alert="CommwatchPcieNonfatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -162,9 +157,9 @@ PCIE_ERRORS = RuleSet(
             title="PCIe link corrects too many errors",
             severity="warning",
             role="fault",
-            meaning="More errors were corrected than the bit error ratio of the specification makes. Nothing was lost "
-            "but time; the link may be about to fall back.",
-            next_step="Reseat card, riser or cable; read the kind of error in commwatch_pcie_aer_named_errors_total.",
+            meaning="More errors were corrected than the specification explains. Only time is lost; the link may fall"
+            " back.",
+            next_step="Reseat card, riser or cable; check the kind of error in commwatch_pcie_aer_named_errors_total.",
             alert="CommwatchPcieCorrected",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -95,10 +95,9 @@ RDMA_PORTS = RuleSet(
             title="RDMA port is down",
             severity="critical",
             role="fault",
-            meaning="A port that was active for the learning time is not. Jobs that use it fail or wait until their "
-            "connections time out (about 30 s with NCCL's settings); new ones go over other ports with less bandwidth.",
-            next_step="Drain the node; look at cable, module and the port of the switch. A link that is up in state "
-            "initialising or armed waits for the subnet manager. Switched off on purpose: commwatch inventory accept.",
+            meaning="A port that was active is not. Its jobs fail, or time out after about 30 s (NCCL's settings).",
+            next_step="Drain the node; check cable, module and switch port. Initialising or armed: the subnet manager"
+            " is missing. On purpose: commwatch inventory accept.",
             alert="CommwatchRdmaPortDown",
             opens_after=_DOWN_FOR,
         ),
@@ -107,22 +106,20 @@ RDMA_PORTS = RuleSet(
             title="RDMA port is gone",
             severity="warning",
             role="fault",
-            meaning="A port that was active for the learning time is not on the node any more: its adapter fell off "
-            "the bus, its driver let it go, or it was handed to a container or a virtual machine.",
-            next_step="Look for the adapter with lspci and read the kernel log. Taken away or renamed on purpose: "
-            "commwatch inventory accept.",
+            meaning="An active port is gone: adapter off the bus, driver unloaded, or moved to a container or virtual"
+            " machine.",
+            next_step="Check lspci and the kernel log. Removed or renamed on purpose: commwatch inventory accept.",
             alert="CommwatchRdmaPortMissing",
             opens_after=_DOWN_FOR,
         ),
         FindingCode(
             name="rdma_port_flapping",
-            title="RDMA port went down and came back",
+            title="RDMA port is flapping",
             severity="warning",
             role="fault",
-            meaning="The link of the port was lost within the last hour and came up again. Each time connections break "
-            "off or wait, and jobs with them.",
-            next_step="Note how often. Look for errors on the port; clean or swap cable and module; ask whether the "
-            "switch was restarted at the time.",
+            meaning="The link went down and up within the last hour. Connections break or wait.",
+            next_step="Check the port for errors; clean or swap cable and module; ask whether the switch was "
+            "restarted.",
             alert="CommwatchRdmaPortFlapping",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -132,10 +129,9 @@ RDMA_PORTS = RuleSet(
             title="RDMA port runs below its speed",
             severity="warning",
             role="fault",
-            meaning="The link has come up with a lower rate or fewer lanes than were stable here. A job runs at the "
-            "speed of its slowest port.",
-            next_step="Bring the link down and up; if it stays slow, swap cable and module, then try another port of "
-            "the switch. Changed on purpose: commwatch inventory accept.",
+            meaning="The link came up below its stable rate or lanes. A job runs at its slowest port's speed.",
+            next_step="Set the link down and up; then swap cable, module, switch port. On purpose: commwatch "
+            "inventory accept.",
             alert="CommwatchRdmaPortSlow",
         ),
     ),

@@ -60,22 +60,20 @@ RDMA_ERRORS = RuleSet(
             title="RDMA link carries errors",
             severity="warning",
             role="fault",
-            meaning="The link of the port damages packets, recovers again and again, or its ends disagree on flow "
-            "control. What is damaged is sent again, and all that wait for it wait longer.",
-            next_step="Clean or swap cable and module, then look whether the errors stay with the port, the cable or "
-            "the port of the switch.",
+            meaning="The link damages packets, recovers repeatedly, or its ends disagree on flow control. Damaged "
+            "packets are resent late.",
+            next_step="Clean or swap cable and module; see whether errors follow cable or switch port.",
             alert="CommwatchRdmaErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="rdma_errors_upstream",
-            title="RDMA port receives packets that were damaged elsewhere",
+            title="RDMA port receives packets damaged elsewhere",
             severity="info",
             role="state",
-            meaning="Packets arrive that another link has marked as bad. The fault is in the network, not on this "
-            "node's link; traffic to this node is sent again.",
-            next_step="Look at the error counters of the switches on the way, and of the other nodes.",
+            meaning="Another link marked the packets as bad: the network is at fault, not this link.",
+            next_step="Check error counters of switches on the path and of other nodes.",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -84,33 +82,30 @@ RDMA_ERRORS = RuleSet(
             title="RDMA port refuses packets",
             severity="warning",
             role="fault",
-            meaning="Packets are dropped because of a partition or rate rule: a job or another node uses a partition "
-            "that this port is not in.",
-            next_step="Compare the partition keys of the port (/sys/class/infiniband/DEVICE/ports/PORT/pkeys) with "
-            "those of the other nodes, and ask the subnet manager.",
+            meaning="A partition or rate rule drops packets: the port is not in their partition.",
+            next_step="Compare the port's partition keys (/sys/class/infiniband/DEVICE/ports/PORT/pkeys) with other "
+            "nodes; check the subnet manager.",
             alert="CommwatchRdmaPacketsRefused",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="rdma_counter_saturated",
-            title="RDMA error counter is full",
+            title="RDMA error counter is saturated",
             severity="warning",
             role="state",
-            meaning="An error counter of the adapter is at its maximum. Errors did happen, and further "
-            "ones are not seen by anyone.",
-            next_step="Clear the counters of the port (InfiniBand: perfquery -R with the port's LID or adapter) and "
-            "see which of them rise again.",
+            meaning="An error counter is at its maximum. Errors happened; further ones are invisible.",
+            next_step="Clear the port's counters (InfiniBand: perfquery -R with the port's LID or adapter) and see "
+            "which rise.",
             alert="CommwatchRdmaCounterSaturated",
         ),
         FindingCode(
             name="rdma_side_counter_saturated",
-            title="RDMA counter of congestion or management packets is full",
+            title="RDMA congestion or management counter is saturated",
             severity="info",
             role="state",
-            meaning="A counter that rises on healthy ports too is at its maximum. Congestion on this port "
-            "is not seen until it is cleared.",
-            next_step="Clear the counters of the port (InfiniBand: perfquery -R with the port's LID or adapter).",
+            meaning="A counter that rises on healthy ports too is at its maximum. Congestion is invisible.",
+            next_step="Clear the port's counters (perfquery -R).",
         ),
     ),
     rules=(

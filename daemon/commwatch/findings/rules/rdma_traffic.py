@@ -95,10 +95,10 @@ RDMA_TRAFFIC = RuleSet(
             title="RDMA port keeps sending packets again",
             severity="warning",
             role="symptom",
-            meaning="For minutes answers have been missing or told of lost packets, or the other end was not ready. "
-            "Bandwidth is lost, latency has long tails, and after some retries connections are given up.",
-            next_step="Look at the causes listed. Without one, the loss is in the network or at the other end: read "
-            "the counters of the switch, check flow control (RoCE), and compare the ports of the other nodes.",
+            meaning="For minutes packets were lost or the other end was not ready. Bandwidth drops, latency has long "
+            "tails, and connections may break.",
+            next_step="Check the causes listed. None: read switch counters, check flow control (RoCE), compare other "
+            "nodes' ports.",
             alert="CommwatchRdmaRetransmitting",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
@@ -108,22 +108,20 @@ RDMA_TRAFFIC = RuleSet(
             title="RDMA port keeps dropping packets",
             severity="warning",
             role="symptom",
-            meaning="Packets were dropped for minutes. A network for RDMA is made not to drop any: what is lost is "
-            "sent again, with a pause first.",
-            next_step="See whether the link goes down or the network is congested; check flow control on both ends.",
+            meaning="Packets were dropped for minutes. RDMA networks should not drop: a lost packet is resent after a"
+            " pause.",
+            next_step="Check for link drops and congestion, and flow control on both ends.",
             alert="CommwatchRdmaDropping",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="rdma_connections_lost",
-            title="RDMA connections were given up",
+            title="RDMA connections were lost",
             severity="info",
             role="symptom",
-            meaning="After the last retry a connection of this port ended with an error, and so did the job that used "
-            "it. It also happens when the other end was stopped.",
-            next_step="See whether a job was stopped or another node failed at the time; else look at the causes "
-            "listed.",
+            meaning="A connection failed after its last retry, and its job with it, or the peer was stopped.",
+            next_step="Was a job stopped, or did another node fail? Else check the causes listed.",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -132,10 +130,9 @@ RDMA_TRAFFIC = RuleSet(
             title="RDMA port meets congestion",
             severity="info",
             role="symptom",
-            meaning="The network tells the port to slow down, or grants it less credit than before. It is no fault of "
-            "the node; collectives of several nodes take longer.",
-            next_step="Compare with the other nodes: one that is slow to receive, or several jobs on one uplink, "
-            "congest the others.",
+            meaning="The network slows the port or grants less credit than before. Multi-node collectives slow down; "
+            "this node is not at fault.",
+            next_step="Compare other nodes: find a slow receiver, or several jobs on one uplink.",
             alert="CommwatchRdmaCongested",
             opens_after=_CONGESTED_FOR,
             closes_after=COUNT_CLOSES_AFTER,

@@ -35,13 +35,12 @@ SETTINGS = RuleSet(
     codes=(
         FindingCode(
             name="nccl_setting_harmful",
-            title="An NCCL setting does harm",
+            title="NCCL setting is harmful",
             severity="warning",
             role="fault",
-            meaning="Processes on the GPUs run with a setting that takes away what this node has: a path between GPUs, "
-            "an adapter, the choice of an algorithm. docs/nccl-settings.md explains the remark.",
-            next_step="Have the owner of the job take the setting out, or the file that sets it; commwatch "
-            "diagnose says what is wrong with it, never its value.",
+            meaning="GPU processes run with a setting that disables a path between GPUs, an adapter or the choice of "
+            "algorithm (docs/nccl-settings.md).",
+            next_step="Have the job's owner remove it; commwatch diagnose explains it and never shows its value.",
             alert="CommwatchNcclSettingHarmful",
             opens_after=_OPENS_AFTER,
         ),
@@ -50,9 +49,9 @@ SETTINGS = RuleSet(
             title="An NCCL setting may do harm",
             severity="info",
             role="fault",
-            meaning="Processes on the GPUs run with a setting that costs speed or hides errors on most nodes, and that "
-            "somebody may have had a reason for. docs/nccl-settings.md explains the remark.",
-            next_step="Measure with and without it, or ask the owner of the job why it is set.",
+            meaning="GPU processes run with a setting that costs speed or hides errors on most nodes, perhaps on "
+            "purpose (docs/nccl-settings.md).",
+            next_step="Measure with and without it, or ask the job's owner.",
             opens_after=_OPENS_AFTER,
         ),
     ),
