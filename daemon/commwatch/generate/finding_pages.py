@@ -17,20 +17,21 @@ _INTRODUCTION = """\
 # Findings
 
 What commwatch can find wrong on a node, one row per code. Rules read the daemon's own metrics every 10 s; each row
-names those that decide. A finding opens after the first number of seconds in its row, and closes after
-the second. While a metric is unread or the node is in maintenance, it neither opens nor closes. It survives
-a restart, and closes after seven days unseen.
+names those that decide. A finding opens after the first number of seconds in its row, and closes after the second.
+While a metric is unread or the node is in maintenance, it neither opens nor closes. It survives a restart, and closes
+after seven days unseen.
 
-A fault that explains a symptom is listed under it as a cause and is no finding of its own; the symptom is as severe as its
-most severe cause. Causes are ranked by a weight between 0 and 1, a judgement, not a measurement.
+A fault that explains a symptom is listed under it as a cause and is no finding of its own; the symptom is as severe as
+its most severe cause. Causes are ranked by a weight between 0 and 1, a judgement, not a measurement.
 
-A cause begins before its effect (a state up to 90 s later, a count up to an hour later), lasts until the effect begins, and
-touches it. Across parts: an NVSwitch's link and a GPU with link trouble within 90 s; a job's time-outs and the GPU whose
-rank alone did not report one; an adapter's errors by its name. If time or place is unknown, or the weight is
-below 0.5 (0.8 for a probe over several GPUs), the fault is *also seen*: named beside the symptom, and a finding of its own.
+A cause begins before its effect (a state up to 90 s later, a count up to an hour later), lasts until the effect
+begins, and touches it. Across parts: an NVSwitch's link and a GPU with link trouble within 90 s; a job's time-outs and
+the GPU whose rank alone did not report one; an adapter's errors by its name. If time or place is unknown, or the
+weight is below 0.5 (0.8 for a probe over several GPUs), the fault is *also seen*: named beside the symptom, and a
+finding of its own.
 
-Open findings are in `commwatch_finding`, at `/api/v1/findings` ([API](../api.md)), on the node's page, and in the
-log. Alerts come from metrics, not from findings; a linked runbook belongs to the matching alert.
+Open findings are in `commwatch_finding`, at `/api/v1/findings` ([API](../api.md)), on the node's page, and in the log.
+Alerts come from metrics, not from findings; a linked runbook belongs to the matching alert.
 
 | role | what it means |
 | --- | --- |
