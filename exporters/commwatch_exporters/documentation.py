@@ -13,13 +13,14 @@ from commwatch_exporters.prometheus import PROCESS_COLLECTOR
 _INTRODUCTION = """\
 # Metrics
 
-Every metric of the page, as the catalogue has it. This file is generated: change
-`exporters/commwatch_exporters/catalogue/`, then run `make docs`.
+Every metric of the page. This file is generated: change `exporters/commwatch_exporters/catalogue/`, then run
+`make docs`.
 
-A value that was not read is absent: never 0, and never the last one that was read.
+A value that was not read is absent: never 0, never the last one. An info's value is always 1. Units are in the names.
 OpenMetrics shows counters without `_total` and infos without `_info` in their metadata; the series' names are the same.
-A metric marked as opt-in is exposed only where `metrics.opt_in` of the configuration names it.
+A metric marked opt-in is exposed only where `metrics.opt_in` of the configuration names it.
 A histogram has the series `_bucket` (with the label `le`), `_sum` and `_count`.
+"inventory" is the one kept in the state directory.
 """
 
 
@@ -31,16 +32,16 @@ def document(groups: Mapping[str, Iterable[Metric]]) -> str:
 
 def _section(title: str, metrics: Iterable[Metric]) -> str:
     rows = [
-        f"| `{metric.name}` | {metric.type} | {metric.unit} | {', '.join(f'`{label}`' for label in metric.labels)} "
+        f"| `{metric.name}` | {metric.type} | {', '.join(f'`{label}`' for label in metric.labels)} "
         f"| {_cell(metric.help)}{_opt_in(metric)} | {_cell(metric.origin)} |\n"
         for metric in metrics
     ]
-    head = "| name | type | unit | labels | what it says | origin |\n| --- | --- | --- | --- | --- | --- |\n"
+    head = "| name | type | labels | what it says | origin |\n| --- | --- | --- | --- | --- |\n"
     return f"## {title}\n\n{head}{''.join(rows)}"
 
 
 def _opt_in(metric: Metric) -> str:
-    return " Opt-in: only where `metrics.opt_in` names it." if metric.opt_in else ""
+    return " Opt-in." if metric.opt_in else ""
 
 
 def _process_section() -> str:

@@ -9,30 +9,27 @@ from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge
 
 ROWS: tuple[Metric, ...] = (
     counter("gpu_xid_events_total", f"{GPU} xid",
-            "Errors (Xids) of a GPU, each once, over restarts and reboots; those of the fabric begin with 0; a GPU of "
-            "which the index is not known has none.",
-            "kernel log and NVML nvmlEventSetWait_v2, event type 0x8"),
+            "Xids of a GPU, counted over restarts and reboots; those of the fabric start at 0.",
+            "kernel log, NVML nvmlEventSetWait_v2"),
     counter("gpu_xid_nonfatal_events_total", f"{GPU} xid",
-            "Those of them of which the driver said that they were not fatal, which it says of NVLink 5; a code has "
-            "a series once that has happened.",
+            "Xids that the driver marked nonfatal (NVLink 5), once seen.",
             "kernel log"),
-    gauge("gpu_last_xid_timestamp_seconds", GPU, "When the last Xid of a GPU happened, seconds since 1970.",
-          "kernel log and NVML nvmlEventSetWait_v2", "seconds"),
+    gauge("gpu_last_xid_timestamp_seconds", GPU, "Time of the GPU's last Xid.",
+          "kernel log, NVML nvmlEventSetWait_v2", "seconds"),
     counter("gpu_driver_events_total", f"{GPU} event",
-            "Events of a GPU without an Xid: gpu_unavailable, recovery_action (what it needs has changed).",
+            "GPU events without Xid: gpu_unavailable, recovery_action (changed).",
             "NVML nvmlEventSetWait_v2, event types 0x4000 and 0x8000"),
     counter("nvswitch_sxid_events_total", "device sxid",
-            "Errors (SXids) of an NVSwitch, over restarts and reboots; those of failing links begin with 0.",
+            "SXids of an NVSwitch, counted over restarts and reboots; those of failing links start at 0.",
             "kernel log"),
     counter("nvswitch_sxid_nonfatal_events_total", "device sxid",
-            "Those of them of which the driver said that they were not fatal; a code has a series once that has "
-            "happened.",
+            "SXids that the driver marked nonfatal, once seen.",
             "kernel log"),
     counter("kernel_log_gpu_messages_total", f"{GPU} message",
-            "Lines without a number that tell a fault: fallen_off_bus, gsp_errors_limited, nvlink_detection_failed; "
-            "both labels of the GPU are empty where the line names none.",
+            "Fault lines without a number: fallen_off_bus, gsp_errors_limited, nvlink_detection_failed; GPU labels "
+            "are empty where unnamed.",
             "kernel log"),
     counter("kernel_log_losses_total", "",
-            "How often records were overwritten before they were read; events may be missing.",
+            "Times unread records were overwritten.",
             "/dev/kmsg, EPIPE"),
 )

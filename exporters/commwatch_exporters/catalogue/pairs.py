@@ -11,16 +11,16 @@ _PAIR = "src dst backend"
 # fmt: off
 
 ROWS: tuple[Metric, ...] = (
-    gauge("pair_latency_seconds", _PAIR, "Half of a round trip of a small message, on the clock of the source.",
-          "commwatch probe pairs, last result", "seconds"),
-    gauge("pair_bandwidth_bytes_per_second", _PAIR, "What one GPU sent to another while nothing flowed back.",
-          "commwatch probe pairs, last result: bytes over the time of a call where they arrive", "bytes_per_second"),
+    gauge("pair_latency_seconds", _PAIR, "Half a round trip of a small message, by the source's clock.",
+          "last pair matrix", "seconds"),
+    gauge("pair_bandwidth_bytes_per_second", _PAIR, "Bandwidth from one GPU to another, nothing flowing back.",
+          "last pair matrix: bytes over time at the receiver", "bytes_per_second"),
     gauge("pair_both_ways_bandwidth_bytes_per_second", _PAIR,
-          "What one GPU sent to another while as much flowed back; one direction.",
-          "commwatch probe pairs, last result", "bytes_per_second"),
-    gauge("pair_expected_bandwidth_bytes_per_second", _PAIR, "What the way between the two should give, one direction.",
-          "configuration, or NCCL's planning rates of the links on the way", "bytes_per_second"),
+          "Bandwidth from one GPU to another while as much flows back.",
+          "last pair matrix", "bytes_per_second"),
+    gauge("pair_expected_bandwidth_bytes_per_second", _PAIR, "Expected bandwidth of the path, one direction.",
+          "configuration, or NCCL's planning rates of the links", "bytes_per_second"),
     gauge("suspect_ratio", "kind element",
-          "How sure it is that this part makes pairs slow, 0 to 1; only while three pair matrices in a row show it.",
-          "slow cells of the pair matrix and the topology"),
+          "Confidence that this part slows pairs, 0 to 1; after three matrices in a row.",
+          "slow cells and topology"),
 )

@@ -7,7 +7,7 @@ from commwatch_exporters.catalogue.metric import PORT, Metric, counter, gauge, i
 _PORTS = "sysfs /sys/class/infiniband/*/ports"
 _COUNTERS = f"{_PORTS}/*/counters"
 _HARDWARE = f"{_PORTS}/*/hw_counters"
-_STATE_SINCE = "rdma_port_state, counted from the start of the daemon"
+_STATE_SINCE = "rdma_port_state since daemon start"
 
 _BITS_4, _BITS_8, _BITS_16, _BITS_32 = 2**4 - 1, 2**8 - 1, 2**16 - 1, 2**32 - 1
 _WRAP = 2**32
@@ -34,7 +34,7 @@ def _wrapping(name: str, help_text: str, files: str, labels: str = PORT, opt_in:
 
 _PORT_ROWS: tuple[Metric, ...] = (
     info("rdma_port_info", f"{PORT} link_layer lid sm_lid firmware hca_type pci_bus_id netdev",
-         "Identity of an RDMA port; the value is always 1.",
+         "Identity of an RDMA port.",
          "sysfs /sys/class/infiniband/*: link_layer, lid, sm_lid, fw_ver, hca_type, device, gid_attrs/ndevs/0"),
     gauge("rdma_port_state", PORT, "Logical state: 0 no change, 1 down, 2 initialising, 3 armed, 4 active, 5 deferred.",
           f"{_PORTS}/*/state"),
@@ -42,27 +42,27 @@ _PORT_ROWS: tuple[Metric, ...] = (
           "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery, 7 test.",
           f"{_PORTS}/*/phys_state"),
     gauge("rdma_port_speed_bytes_per_second", PORT,
-          "Speed of the link, one direction; absent while it is down and where the kernel has no name for it.",
+          "Link speed, one direction; absent while down or unknown to the kernel.",
           f"{_PORTS}/*/rate, Gbit/s times 125000000", "bytes_per_second"),
-    gauge("rdma_port_width_lanes", PORT, "Lanes of the link; absent as the speed is.", f"{_PORTS}/*/rate", "lanes"),
-    gauge("rdma_port_expected", PORT, "1 for a port that should be active, because it was for a while.",
-          "inventory kept in the state directory"),
+    gauge("rdma_port_width_lanes", PORT, "Lanes of the link; absent like the speed.", f"{_PORTS}/*/rate", "lanes"),
+    gauge("rdma_port_expected", PORT, "1 for a port that should be active.",
+          "inventory"),
     gauge("rdma_port_speed_expected_bytes_per_second", PORT,
-          "Speed that an expected port should have, one direction: the fastest that was stable.",
-          "inventory kept in the state directory", "bytes_per_second"),
-    gauge("rdma_port_gids", PORT, "Entries of the port's GID table that are filled.", f"{_PORTS}/*/gids"),
+          "Fastest stable speed of an expected port, one direction.",
+          "inventory", "bytes_per_second"),
+    gauge("rdma_port_gids", PORT, "Filled entries of the port's GID table.", f"{_PORTS}/*/gids"),
     gauge("rdma_port_gid_index", f"{PORT} kind",
-          "Lowest index in the GID table of an entry of this kind: infiniband, roce_v1, roce_v2_ipv4, roce_v2_ipv6, "
-          "roce_v2_link_local; absent where the table has none.", f"{_PORTS}/*/{{gids,gid_attrs/types}}"),
-    counter("rdma_port_flaps_total", PORT, "Times the port was seen to leave the active state.", _STATE_SINCE),
-    counter("rdma_port_down_seconds_total", PORT, "Time in which the port was not active, after it had been.",
+          "Lowest GID index of this kind: infiniband, roce_v1, roce_v2_ipv4, roce_v2_ipv6, roce_v2_link_local.",
+          f"{_PORTS}/*/{{gids,gid_attrs/types}}"),
+    counter("rdma_port_flaps_total", PORT, "Times the port left the active state.", _STATE_SINCE),
+    counter("rdma_port_down_seconds_total", PORT, "Time the port was not active after it had been.",
             _STATE_SINCE, "seconds"),
 )
 
 _COUNTER_ROWS: tuple[Metric, ...] = (
-    counter("rdma_port_transmit_bytes_total", PORT, "Bytes sent; with RoCE those of RDMA alone.",
+    counter("rdma_port_transmit_bytes_total", PORT, "Bytes sent; RoCE: RDMA only.",
             f"{_COUNTERS}/port_xmit_data times 4", "bytes"),
-    counter("rdma_port_receive_bytes_total", PORT, "Bytes received; with RoCE those of RDMA alone.",
+    counter("rdma_port_receive_bytes_total", PORT, "Bytes received; RoCE: RDMA only.",
             f"{_COUNTERS}/port_rcv_data times 4", "bytes"),
     counter("rdma_port_transmit_packets_total", PORT, "Packets sent.", f"{_COUNTERS}/port_xmit_packets"),
     counter("rdma_port_receive_packets_total", PORT, "Packets received.", f"{_COUNTERS}/port_rcv_packets"),
@@ -76,60 +76,60 @@ _COUNTER_ROWS: tuple[Metric, ...] = (
             f"{_COUNTERS}/multicast_rcv_packets", opt_in=True),
     _sticky("symbol_errors_total", "Symbol errors of the physical link.", "symbol_error", _BITS_16).judged(
         in_an_hour("rdma_errors", "symbol errors", "rdma_symbol_errors_per_hour")),
-    _sticky("link_error_recovery_total", "Times the link recovered from an error by itself.", "link_error_recovery",
+    _sticky("link_error_recovery_total", "Times the link recovered from an error.", "link_error_recovery",
             _BITS_8).judged(
         in_an_hour("rdma_errors", "recoveries of the link", "rdma_link_recoveries_per_hour"),
         in_a_minute("rdma_errors", "recoveries of the link", "rdma_link_recoveries_per_minute")),
     _sticky("link_downed_total", "Times the link went down.", "link_downed", _BITS_8),
     _sticky("receive_errors_total", "Packets received with errors.", "port_rcv_errors", _BITS_16).judged(
         in_an_hour("rdma_errors", "packets received with errors", "rdma_packet_errors_per_hour")),
-    _sticky("receive_remote_physical_errors_total", "Packets that were marked bad before they came to this link.",
+    _sticky("receive_remote_physical_errors_total", "Packets marked bad before this link.",
             "port_rcv_remote_physical_errors", _BITS_16).judged(
         in_an_hour("rdma_errors_upstream", "packets that were marked bad before", "rdma_packet_errors_per_hour")),
-    _sticky("transmit_discards_total", "Packets dropped before sending, because of congestion or a link that is down.",
+    _sticky("transmit_discards_total", "Packets dropped before sending (congestion, link down).",
             "port_xmit_discards", _BITS_16).judged(
         sustained("rdma_dropping", "packets dropped before sending", "rdma_drops_per_minute", per_seconds=60.0)),
-    _sticky("transmit_constraint_errors_total", "Packets not sent because of a partition or rate rule.",
+    _sticky("transmit_constraint_errors_total", "Packets not sent by a partition or rate rule.",
             "port_xmit_constraint_errors", _BITS_8).judged(
         in_an_hour("rdma_packets_refused", "packets not sent", "rdma_packet_errors_per_hour")),
-    _sticky("receive_constraint_errors_total", "Packets received and dropped because of a partition or rate rule.",
+    _sticky("receive_constraint_errors_total", "Received packets dropped by a partition or rate rule.",
             "port_rcv_constraint_errors", _BITS_8).judged(
         in_an_hour("rdma_packets_refused", "packets received and dropped", "rdma_packet_errors_per_hour")),
-    _sticky("local_link_integrity_errors_total", "Times the errors of the link passed the port's own threshold.",
+    _sticky("local_link_integrity_errors_total", "Times link errors passed the port's threshold.",
             "local_link_integrity_errors", _BITS_4).judged(
         in_an_hour("rdma_errors", "times the link passed its own error threshold")),
-    _sticky("excessive_buffer_overrun_errors_total", "Times the other end sent more than flow control allows.",
+    _sticky("excessive_buffer_overrun_errors_total", "Times the peer sent more than flow control allows.",
             "excessive_buffer_overrun_errors", _BITS_4).judged(
         in_an_hour("rdma_errors", "buffer overruns")),
     _sticky("vl15_dropped_total", "Management packets dropped.", "VL15_dropped", _BITS_16),
-    _sticky("transmit_wait_ticks_total", "Ticks in which there was data and no credit to send it; how long a tick is "
-            "depends on the adapter.", "port_xmit_wait", _BITS_32),
+    _sticky("transmit_wait_ticks_total", "Ticks with data but no credit; a tick's length depends on the adapter.",
+            "port_xmit_wait", _BITS_32),
 )
 
 _HARDWARE_ROWS: tuple[Metric, ...] = (
     _wrapping("out_of_sequence_total", "Packets that came out of order.", "out_of_sequence"),
-    _wrapping("packet_sequence_errors_total", "Answers that told of a gap in the packets sent.",
+    _wrapping("packet_sequence_errors_total", "Answers that reported a gap in the packets sent.",
               "packet_seq_err, seq_err_naks_rcvd").judged(
         sustained("rdma_retransmitting", "answers that told of a gap", "rdma_sequence_errors_per_second")),
-    _wrapping("ack_timeouts_total", "Times no answer came in time and the packets were sent again.",
+    _wrapping("ack_timeouts_total", "Times packets were resent because no answer came.",
               "local_ack_timeout_err, to_retransmits").judged(
         sustained("rdma_retransmitting", "times no answer came", "rdma_ack_timeouts_per_minute", per_seconds=60.0)),
     _wrapping("rnr_retries_total", "Answers that the other end is not ready to receive.",
               "rnr_nak_retry_err, rnr_naks_rcvd").judged(
         sustained("rdma_retransmitting", "times the other end was not ready", "rdma_rnr_retries_per_minute",
                   per_seconds=60.0)),
-    _wrapping("retries_exceeded_total", "Connections given up after the last retry, by kernel name of the reason.",
+    _wrapping("retries_exceeded_total", "Connections given up after the last retry, by reason.",
               "req_transport_retries_exceeded, req_rnr_retries_exceeded, max_retry_exceeded", f"{PORT} kind").judged(
         in_an_hour("rdma_connections_lost", "connections given up")),
-    _wrapping("implied_nak_sequence_errors_total", "Answers that showed by their number that packets were lost.",
+    _wrapping("implied_nak_sequence_errors_total", "Answers whose number showed lost packets.",
               "implied_nak_seq_err").judged(
         sustained("rdma_retransmitting", "answers that showed a gap", "rdma_sequence_errors_per_second")),
     _wrapping("duplicate_requests_total", "Requests that came twice.", "duplicate_request"),
-    _wrapping("out_of_buffer_total", "Packets dropped because no receive buffer was ready.", "out_of_buffer"),
+    _wrapping("out_of_buffer_total", "Packets dropped for lack of receive buffers.", "out_of_buffer"),
     _wrapping("completion_errors_total",
-              "Work that ended with an error, by its kernel name; flush errors rise when a job ends in good order.",
+              "Failed work requests by kernel name; flush errors also rise at a normal job end.",
               "req_*_error, resp_*_error", f"{PORT} kind"),
-    _event("icrc_errors_total", "RoCE packets with a wrong check sum.", "rx_icrc_encapsulated").judged(
+    _event("icrc_errors_total", "RoCE packets with a wrong checksum.", "rx_icrc_encapsulated").judged(
         in_an_hour("rdma_errors", "RoCE packets with a wrong check sum", "rdma_packet_errors_per_hour")),
     _event("ecn_marked_total", "RoCE packets received with a congestion mark.",
            "np_ecn_marked_roce_packets, RxECNMrkd, rx_ecn_marked_pkts").judged(
@@ -149,36 +149,36 @@ _HARDWARE_ROWS: tuple[Metric, ...] = (
     _wrapping("receive_write_requests_total", "RDMA writes received.", "rx_write_requests", opt_in=True),
     _wrapping("receive_read_requests_total", "RDMA reads received.", "rx_read_requests", opt_in=True),
     _wrapping("receive_atomic_requests_total", "Atomic operations received.", "rx_atomic_requests", opt_in=True),
-    _wrapping("receive_dct_connects_total", "Connections received of the dynamically connected transport.",
+    _wrapping("receive_dct_connects_total", "Dynamically connected transport connections received.",
               "rx_dct_connect", opt_in=True),
-    _event("congestion_receive_ce_packets_total", "Packets received with a congestion mark, where this optional "
-           "counter is switched on.", "cc_rx_ce_pkts"),
-    _event("congestion_receive_cnp_packets_total", "Congestion notifications received, where this optional counter is "
-           "switched on.", "cc_rx_cnp_pkts"),
-    _event("congestion_transmit_cnp_packets_total", "Congestion notifications sent, where this optional counter is "
-           "switched on.", "cc_tx_cnp_pkts"),
+    _event("congestion_receive_ce_packets_total", "Packets received with a congestion mark (optional counter).",
+           "cc_rx_ce_pkts"),
+    _event("congestion_receive_cnp_packets_total", "Congestion notifications received (optional counter).",
+           "cc_rx_cnp_pkts"),
+    _event("congestion_transmit_cnp_packets_total", "Congestion notifications sent (optional counter).",
+           "cc_tx_cnp_pkts"),
 )
 
 _VOLUME_ROWS: tuple[Metric, ...] = (
-    counter("rdma_transmit_bytes_total", PORT, "Bytes sent, as adapters without port counters and optional counters "
-            "give them.", f"{_HARDWARE}/tx_bytes, rdma_tx_bytes", "bytes"),
-    counter("rdma_receive_bytes_total", PORT, "Bytes received, as adapters without port counters and optional counters "
-            "give them.", f"{_HARDWARE}/rx_bytes, rdma_rx_bytes", "bytes"),
-    _event("transmit_packets_total", "Packets sent, as the bytes.", "tx_pkts, rdma_tx_packets"),
-    _event("receive_packets_total", "Packets received, as the bytes.", "rx_pkts, rdma_rx_packets"),
+    counter("rdma_transmit_bytes_total", PORT, "Bytes sent (adapters without port counters).",
+            f"{_HARDWARE}/tx_bytes, rdma_tx_bytes", "bytes"),
+    counter("rdma_receive_bytes_total", PORT, "Bytes received (adapters without port counters).",
+            f"{_HARDWARE}/rx_bytes, rdma_rx_bytes", "bytes"),
+    _event("transmit_packets_total", "Packets sent.", "tx_pkts, rdma_tx_packets"),
+    _event("receive_packets_total", "Packets received.", "rx_pkts, rdma_rx_packets"),
     _event("receive_drops_total", "Packets received and dropped.", "rx_drops").judged(
         sustained("rdma_dropping", "packets received and dropped", "rdma_drops_per_minute", per_seconds=60.0)),
-    counter("rdma_retransmitted_bytes_total", PORT, "Bytes sent again.", f"{_HARDWARE}/retrans_bytes", "bytes"),
-    _event("retransmitted_packets_total", "Packets sent again.", "retrans_pkts"),
-    _event("retransmission_timeouts_total", "Times packets were sent again because no answer came in time.",
+    counter("rdma_retransmitted_bytes_total", PORT, "Bytes resent.", f"{_HARDWARE}/retrans_bytes", "bytes"),
+    _event("retransmitted_packets_total", "Packets resent.", "retrans_pkts"),
+    _event("retransmission_timeouts_total", "Times packets were resent because no answer came.",
            "retrans_timeout_events").judged(
         sustained("rdma_retransmitting", "times no answer came", "rdma_ack_timeouts_per_minute", per_seconds=60.0)),
-    _event("unresponsive_remote_total", "Times the other end did not answer at all.",
+    _event("unresponsive_remote_total", "Times the peer did not answer at all.",
            "unresponsive_remote_events").judged(
         in_an_hour("rdma_connections_lost", "times the other end did not answer at all")),
-    _event("impaired_connections_total", "Times a connection to another end became bad.",
+    _event("impaired_connections_total", "Times a connection became bad.",
            "impaired_remote_conn_events"),
-    counter("rdma_work_request_errors_total", f"{PORT} kind", "RDMA reads and writes that failed, by kernel name.",
+    counter("rdma_work_request_errors_total", f"{PORT} kind", "Failed RDMA reads and writes by kernel name.",
             f"{_HARDWARE}/rdma_read_wr_err, rdma_write_wr_err"),
     counter("rdma_read_bytes_total", PORT, "Bytes fetched by RDMA reads.", f"{_HARDWARE}/rdma_read_bytes", "bytes",
             opt_in=True),

@@ -26,36 +26,35 @@ def _rows(family: str, labels: str, how: str) -> Iterator[Metric]:
 
 
 ROWS: tuple[Metric, ...] = (
-    *_rows("nvlink", GPU, "sum of the link byte rates over nvlink_capacity_bytes_per_second"),
+    *_rows("nvlink", GPU, "link byte rates over nvlink_capacity_bytes_per_second"),
     gauge(
         "nvlink_slowest_link",
         f"{GPU} direction",
-        "Number of the link that fell furthest behind its siblings, the active links that lead to the same place, in "
-        "the last full minute; absent where a link has fewer than two.",
-        "increases of the link's and its siblings' byte counters",
+        "Link furthest behind its siblings (active links to the same peer, at least two) in the last full minute.",
+        "their byte counters",
     ),
     gauge(
         "nvlink_slowest_link_bytes_per_second",
         f"{GPU} direction",
-        "What that link carried, over the last full minute.",
-        "increase of its byte counter",
+        "Rate of the slowest link in the last full minute.",
+        "its byte counter",
         "bytes_per_second",
     ),
     gauge(
         "nvlink_sibling_bytes_per_second",
         f"{GPU} direction",
-        "Median of what its siblings carried, over the same minute.",
-        "increases of their byte counters",
+        "Median rate of its siblings in that minute.",
+        "their byte counters",
         "bytes_per_second",
     ),
-    *_rows("rdma_port", PORT, "byte rate over the expected speed of the port"),
-    *_rows("pcie", GPU, "rate of pcie_transmit_bytes_total, pcie_receive_bytes_total over the expected capacity"),
-    *_rows("ethernet", "device", "byte rate over the expected speed of the interface"),
+    *_rows("rdma_port", PORT, "byte rate over expected speed"),
+    *_rows("pcie", GPU, "byte rate over pcie_capacity_bytes_per_second"),
+    *_rows("ethernet", "device", "byte rate over expected speed"),
     gauge(
         "gpu_job_first",
         GPU,
-        "Lowest index among the GPUs of the job on this GPU, which has been there for an hour; absent before.",
-        "processes on the GPUs, and what their launchers say of the job",
+        "Lowest GPU index of the job that has been on this GPU for an hour.",
+        "GPU processes and their launchers",
     ),
     *(
         gauge(
