@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def raise_it(error: Exception) -> None:
 
 def main() -> None:
     plan = msgspec.json.decode(Path(sys.argv[3]).read_bytes(), type=RankPlan)
-    plan = msgspec.structs.replace(plan, rank=int(sys.argv[2]))
+    plan = replace(plan, rank=int(sys.argv[2]))
     group = TorchGroup(plan)
     if sys.argv[1] == "tampered":
         answer = tampered(group, plan)

@@ -183,7 +183,7 @@ def test_schedulers_are_asked_unless_told_otherwise(tmp_path: Path, monkeypatch:
 
     async def body(node: NodeByHand) -> None:
         asked = await node.facts(GLOO)
-        skip = decide("auto", GLOO, replace(asked, torch_installed=True))
+        skip = decide("auto", GLOO, replace(asked, no_torch=""))
         assert skip == ("scheduler_busy", "Slurm job 17 runs on this node")
         assert await node.watch(GLOO)(frozenset()) == Halt("scheduler_busy", "Slurm job 17 came to this node")
         ignoring = await node.facts(GLOO, ignore_scheduler=True)

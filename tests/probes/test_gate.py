@@ -73,7 +73,7 @@ def test_a_free_node_is_probed() -> None:
         ({"maintenance": "driver-upgrade"}, "maintenance"),
         ({"hold_seconds": 0.1}, "yielded"),
         ({"other_backend": "gloo"}, "backend_changed"),
-        ({"torch_installed": False}, "no_torch"),
+        ({"no_torch": "none here"}, "no_torch"),
         ({"gpus": ()}, "gpu_unknown"),
         ({"missing_gpus": (5,)}, "gpu_unknown"),
         ({"stuck": ("rank process 4711 on GPU-1",)}, "previous_stuck"),
@@ -241,7 +241,7 @@ def test_some_reasons_need_no_question() -> None:
     unasked = replace(FREE, gpus=(), scheduler=SchedulerFacts(slurmd=True))
 
     assert decide_before_asking("auto", plan(), unasked) is None
-    for changes in ({"hold_seconds": 1.0}, {"maintenance": "swap"}, {"torch_installed": False}):
+    for changes in ({"hold_seconds": 1.0}, {"maintenance": "swap"}, {"no_torch": "none here"}):
         facts = replace(unasked, **changes)
         assert decide_before_asking("auto", plan(), facts) == decide("auto", plan(), facts) is not None
 
@@ -253,13 +253,13 @@ def test_gloo_asks_nothing_of_gpus() -> None:
     assert reason(facts, backend="gloo") is None
     assert reason(replace(facts, gpus=(replace(FREE_GPU, busy=True),)), backend="gloo") is None
     assert reason(replace(facts, scheduler=replace(SLURM, slurm=BUSY)), backend="gloo") == "scheduler_busy"
-    assert reason(replace(facts, torch_installed=False), backend="gloo") == "no_torch"
+    assert reason(replace(facts, no_torch="none here"), backend="gloo") == "no_torch"
     assert reason(replace(facts, hold_seconds=60), backend="gloo") == "yielded"
 
 
 def test_a_simulated_probe_heeds_its_own_gpus_only() -> None:
     """A simulated node needs no torch and asks no scheduler, but its busy GPUs or a hold keep a probe back."""
-    facts = replace(FREE, torch_installed=False, scheduler=SchedulerFacts(kubelet=True), initial_pid_namespace=False)
+    facts = replace(FREE, no_torch="none here", scheduler=SchedulerFacts(kubelet=True), initial_pid_namespace=False)
 
     assert reason(facts, backend="simulated") is None
     assert reason(replace(facts, gpus=(replace(FREE_GPU, busy=True),)), backend="simulated") == "gpu_busy"

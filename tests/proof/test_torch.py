@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import sys
+import venv
 from pathlib import Path
 from typing import get_args
 
@@ -11,10 +13,13 @@ import pytest
 
 from commwatch.config import settings
 from commwatch.probes.cycle.launch import Launcher
-from commwatch.probes.plan import Collective, Failed, RankResult, Skipped
+from commwatch.probes.plan import Collective, Failed, Measured, RankResult, Skipped
 from commwatch.probes.workload import plan_cycle
 from probes.cycles import PROCFS, all_quiet
 from probes.test_torch import KIB, gloo_plan, run_ranks, torch_version
+
+TORCH_NEEDS = ("filelock", "fsspec", "functorch", "jinja2", "markupsafe", "mpmath", "networkx", "nvidia", "setuptools",
+               "sympy", "triton", "typing_extensions.py")  # fmt: skip
 
 pytestmark = [pytest.mark.torch, pytest.mark.skipif(not torch_version(), reason="torch is not installed")]
 
@@ -65,3 +70,27 @@ def test_a_wrong_sum_fails_the_cycle(tmp_path: Path) -> None:
     assert isinstance(result, Failed)
     assert (result.reason, result.phase, result.rank) == ("wrong_result", "measure", 1)
     assert f"all_reduce of {64 * KIB} bytes over 2 ranks" in result.detail
+
+
+def test_the_torch_of_a_site_serves(tmp_path: Path) -> None:
+    """A whole cycle on an interpreter that has torch and what torch needs, and nothing of commwatch's libraries."""
+    site = tmp_path / "site"
+    venv.create(site, with_pip=False)
+    [packages] = site.glob("lib/python*/site-packages")
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None
+    assert spec.origin is not None
+    ours = Path(spec.origin).parents[1]
+    for name in (*TORCH_NEEDS, *(one.name for one in ours.glob("torch*"))):
+        if (ours / name).exists():
+            (packages / name).symlink_to(ours / name)
+    cycles = tmp_path / "cycles"
+    cycles.mkdir()
+
+    launcher = Launcher(procfs=PROCFS, python=str(site / "bin/python"), temporary=cycles)
+    result = asyncio.run(launcher.run(gloo_plan("all_reduce"), all_quiet))
+
+    assert isinstance(result, Measured)
+    assert result.torch_version
+    assert not (packages / "msgspec").exists()
+    assert list(cycles.iterdir()) == []

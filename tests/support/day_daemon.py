@@ -202,7 +202,7 @@ class DayDaemon(RehearsedDaemon):
             return await node._view.look_twice(self._read_gpus, lambda: self.time, no_wait)
 
         def facts_here(*arguments: Any, **named: Any) -> GateFacts:
-            return replace(facts(*arguments, **named), torch_installed=True, initial_pid_namespace=True)
+            return replace(facts(*arguments, **named), no_torch="", initial_pid_namespace=True)
 
         async def run(plan: CyclePlan, *_: Any) -> CycleResult:
             return self.outcome(plan)

@@ -57,7 +57,7 @@ def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
 
         async def facts(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> GateFacts:
             return GateFacts(
-                torch_installed=True, initial_pid_namespace=True, scheduler=SchedulerFacts(ignored=True),
+                no_torch="", initial_pid_namespace=True, scheduler=SchedulerFacts(ignored=True),
                 gpus=self.view.facts(float("-inf")),
             )  # fmt: skip
 

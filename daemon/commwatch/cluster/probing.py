@@ -190,7 +190,9 @@ class Bench:
         """What it is at."""
         self._node, self._backend, self._rails, self._deadlines = node, backend, rails, deadlines
         self._timed_seconds = float(config.probes.kernel_time)
-        self._launchers = [Launcher(procfs=Path(config.paths.procfs), lock=lock) for _ in rails]
+        self._launchers = [
+            Launcher(procfs=Path(config.paths.procfs), python=config.probes.python, lock=lock) for _ in rails
+        ]
         self._listening: list[socket.socket] = []
 
     @classmethod
@@ -202,7 +204,9 @@ class Bench:
         Raises:
             BrokenRun: it has no such backend or rail.
         """
-        backend = chosen_backend(asked.backend, simulated=node.simulation is not None, gpus=len(node.gpus))
+        backend = chosen_backend(
+            asked.backend, simulated=node.simulation is not None, gpus=len(node.gpus), python=config.probes.python
+        )
         rails = rails_of(network, backend, asked.rails, node.gpus, node.topology())
         bench = cls(config, node, backend, rails, lock, asked.wanted.pair_deadlines[backend])
         models = {one.name for one in node.gpus} if any(one.gpu for one in rails) else set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -15,6 +14,7 @@ from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology import nearest_nics
 from commwatch.node.topology.model import Endpoint, Topology
+from commwatch.probes.cycle.interpreter import why_no_torch
 from commwatch.probes.plan import Backend
 
 BACKENDS: tuple[Backend, ...] = ("nccl", "gloo", "tcp", "simulated")
@@ -61,13 +61,14 @@ def read_network(sysfs: Path, procfs: Path, variables: Mapping[str, str], interf
     return Network(interfaces, nccl_choice(interfaces, {**variables, **given}), adapters)
 
 
-def chosen_backend(asked: str, *, simulated: bool, gpus: int) -> Backend:
+def chosen_backend(asked: str, *, simulated: bool, gpus: int, python: str = "") -> Backend:
     """The backend of this node.
 
     Args:
         asked: by the operator; ``auto`` is nccl where there are GPUs and torch, else tcp.
         simulated: the node does not exist.
         gpus: how many it has.
+        python: ``probes.python``.
 
     Raises:
         BrokenRun: there is no such backend, or not here.
@@ -81,7 +82,7 @@ def chosen_backend(asked: str, *, simulated: bool, gpus: int) -> Backend:
         raise BrokenRun(f"cluster: unknown backend {asked!r}; known: auto, {', '.join(BACKENDS)}")
     if simulated:
         return "simulated"
-    return "nccl" if gpus and importlib.util.find_spec("torch") is not None else "tcp"
+    return "nccl" if gpus and not why_no_torch(python) else "tcp"
 
 
 def rails_of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
 import os
 import time
 from collections.abc import Callable
@@ -17,12 +16,14 @@ from commwatch.config.web import read_web_config
 from commwatch.diagnosis.headline_alerts import headline_alerts
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import ProbesDocument, SnapshotDocument
+from commwatch.probes.cycle.interpreter import why_no_torch
 from commwatch.readings import SourceUnavailable
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Origin
 from commwatch.state.control import DaemonAbsent, ask_daemon, document_of
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.views.terminal import json_option, print_json, print_table
+from commwatch.workers.one_shot import NoAnswer, ask, clean_environment
 from commwatch.workers.sources import SOURCES, SourceRow
 from commwatch.workers.wire import WorkerPlan
 from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
@@ -31,6 +32,8 @@ from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Snapshot
 
 RUNTIME_DEADLINE_SECONDS = 20.0
+
+_ASK_PYTHON = "import sys, importlib.util as u; print(*sys.version_info[:2], int(u.find_spec('torch') is not None))"
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
     checks = [Check("configuration", "ok", f"thresholds {thresholds.digest}")]
     if config.web.config_file:
         checks += _web_checks(Path(config.web.config_file))
+    if config.probes.python and not args.runtime and (problem := why_no_torch(config.probes.python)):
+        checks.append(Check("probe", "failed", problem))
     if args.runtime:
         checks += [*_runtime_checks(config), *_alert_checks(config, thresholds)]
     if args.json:
@@ -105,13 +110,28 @@ def _runtime_checks(config: Config) -> list[Check]:
         if row.section(config.sources).enabled:
             checks.append(asyncio.run(_source(config, row)))
     if config.probes.enabled and config.probes.gate != "off":
-        found = importlib.util.find_spec("torch") is not None
-        checks.append(
-            Check("probe", "ok", "PyTorch is installed")
-            if found
-            else Check("probe", "absent", "PyTorch is not installed: pip install 'commwatch[probe]'")
-        )
+        checks.append(asyncio.run(_interpreter(config.probes.python)))
     return checks
+
+
+async def _interpreter(python: str) -> Check:
+    """Whether ranks find torch; another interpreter than ours is asked."""
+    if problem := why_no_torch(python):
+        return Check("probe", "failed" if python else "absent", problem)
+    if not python:
+        return Check("probe", "ok", "PyTorch is installed")
+    try:
+        answer = await ask((python, "-c", _ASK_PYTHON), clean_environment(os.environ), RUNTIME_DEADLINE_SECONDS)
+        major, minor, torch = map(int, answer.output.split())
+    except NoAnswer as error:
+        return Check("probe", "failed", f"probes.python: {python}: {error}")
+    except ValueError:
+        return Check("probe", "failed", f"probes.python: {python} is no Python: {answer.last_error}")
+    if (major, minor) < (3, 10):
+        return Check("probe", "failed", f"probes.python: {python} is Python {major}.{minor}; ranks need 3.10 or later")
+    if not torch:
+        return Check("probe", "failed", f"probes.python: {python} has no PyTorch")
+    return Check("probe", "ok", f"{python}: Python {major}.{minor} with PyTorch")
 
 
 def _alert_checks(config: Config, thresholds: Thresholds) -> list[Check]:

@@ -360,6 +360,8 @@ class Probes(Section, frozen=True):
     """Where the kubelet says which devices its pods have."""
     scheduler_deadline: Duration = Duration(5)
     """A scheduler that has not answered in this time is not known to be idle."""
+    python: Annotated[str, Meta(pattern=r"^(/.*)?$")] = ""
+    """Interpreter of ranks that need torch, from the root, such as /opt/site/bin/python; empty: the daemon's own."""
     start_delay: Duration = Duration(10)
     occupancy_limit: Annotated[float, Meta(gt=0, le=0.1)] = 0.01
     """Share of the GPUs' wall time in which probes may hold a context."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -115,7 +116,7 @@ def sustained(plan: CyclePlan, seconds: float) -> CyclePlan:
     """
     large = [step for step in plan.steps if step.purpose == "bandwidth" and plan.backend != "gloo"]
     slices = max(FEWEST_SLICES, math.ceil(seconds / SLICE_SECONDS))
-    steps: tuple[Step, ...] = tuple(msgspec.structs.replace(step, purpose="sustained") for step in large) * slices
+    steps: tuple[Step, ...] = tuple(replace(step, purpose="sustained") for step in large) * slices
     deadlines = msgspec.structs.replace(plan.deadlines, measure=seconds + plan.deadlines.measure)
     return msgspec.structs.replace(plan, steps=steps, timed_seconds=seconds, deadlines=deadlines)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from commwatch.node.gpus_now import GpuFacts, GpusNow, ProbeGpu
 from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.reach import GpuPaths
+from commwatch.probes.cycle.interpreter import why_no_torch
 from commwatch.probes.cycle.launch import StuckRank
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
 from commwatch.probes.gate.hold import HoldFile
@@ -172,7 +172,7 @@ class ProbeNode:
             maintenance=maintenance,
             hold_seconds=hold.left(time.time()) if hold else 0.0,
             other_backend=other_backend,
-            torch_installed=importlib.util.find_spec("torch") is not None,
+            no_torch=why_no_torch(self._settings.probes.python),
             missing_gpus=self._missing(self._settings.probes.definitions[name]),
             stuck=tuple(stuck),
             initial_pid_namespace=initial_pid_namespace(self._procfs),

@@ -1,4 +1,4 @@
-"""What a cycle and each of its ranks are told, and what they answer: the records between daemon and rank processes."""
+"""What a cycle is to do and what it gave; ``rank_plan`` has what crosses to its ranks."""
 
 from __future__ import annotations
 
@@ -8,24 +8,59 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Backend: TypeAlias = Literal["nccl", "gloo", "simulated", "tcp"]
-"""tcp: plain sockets without torch; between two nodes only."""
+from commwatch.probes.rank_plan import (
+    PHASES,
+    Backend,
+    ErrorEvent,
+    FailureReason,
+    GateEvent,
+    Meeting,
+    Operation,
+    Phase,
+    PhaseEvent,
+    Purpose,
+    RankEvent,
+    RankPlan,
+    RankResult,
+    ResultEvent,
+    SimulatedNodePlan,
+    SkipReason,
+    Step,
+)
+
+__all__ = [
+    "PHASES",
+    "Backend",
+    "Collective",
+    "CyclePlan",
+    "CycleResult",
+    "Deadlines",
+    "ErrorEvent",
+    "Failed",
+    "FailureReason",
+    "GateEvent",
+    "Measure",
+    "Measured",
+    "Meeting",
+    "NcclNotes",
+    "Operation",
+    "Phase",
+    "PhaseEvent",
+    "Purpose",
+    "RankEvent",
+    "RankPlan",
+    "RankResult",
+    "ResultEvent",
+    "SimulatedNodePlan",
+    "SkipReason",
+    "Skipped",
+    "Step",
+    "StepOutcome",
+    "YieldReason",
+    "Yielded",
+]
 
 Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
-Operation: TypeAlias = Literal[
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "broadcast",
-    "all_to_all",
-    "send_recv",
-    "host_to_device",
-    "device_to_host",
-    "matrix_product",
-    "overlapped",
-]
-"""One call that is timed: names of torch.distributed, both directions of a copy with pinned host memory, a product of
-matrices on each rank, and an all_reduce under such a product."""
 
 Measure: TypeAlias = Literal[
     "all_reduce",
@@ -40,50 +75,6 @@ Measure: TypeAlias = Literal[
 ]
 """What a probe measures."""
 
-Purpose: TypeAlias = Literal["latency", "bandwidth", "work", "sustained"]
-"""work: its time alone counts. sustained: as bandwidth, for as long as the step may take; such steps follow each other
-in a stress run."""
-
-Phase: TypeAlias = Literal["start", "rendezvous", "setup", "measure", "done"]
-
-PHASES: tuple[Phase, ...] = ("start", "rendezvous", "setup", "measure", "done")
-"""In the order in which a rank goes through them; ``setup`` ends with the first, discarded call."""
-
-FailureReason: TypeAlias = Literal[
-    "start",  # a rank process did not start, or did not get as far as the rendezvous
-    "rendezvous_timeout",
-    "setup_timeout",
-    "measure_timeout",
-    "crashed",  # a rank ended by itself or by a signal, or raised an error that is not NCCL's
-    "wrong_result",  # what arrived was not, bit by bit, what was sent or summed
-    "stuck",  # a rank sits in the kernel and was left alone
-    "nccl_error",
-    "internal",  # commwatch itself failed; its log has the error
-]
-"""Why a cycle that started gave no good result: the bounded reasons of ``commwatch_probe_failures_total``."""
-
-SkipReason: TypeAlias = Literal[
-    "disabled",
-    "maintenance",
-    "yielded",  # the node is held for a job (commwatch yield)
-    "no_torch",
-    "no_gpu_backend",  # nccl is wanted, but there is no GPU or torch has no NCCL
-    "single_gpu",  # one GPU has nobody to talk to
-    "backend_changed",  # the name already belongs to results of another backend
-    "previous_stuck",
-    "probe_running",  # another commwatch process runs a cycle
-    "scheduler_busy",
-    "scheduler_unknown",
-    "foreign_pid_namespace",
-    "gpu_unknown",
-    "gpu_busy",
-    "gpu_memory_used",
-    "compute_mode",
-    "mig",
-    "budget",
-]
-"""Why a cycle did not start: the bounded reasons of ``commwatch_probe_skips_total``."""
-
 YieldReason: TypeAlias = Literal[
     "process_appeared",  # a process that is not ours came to a GPU
     "scheduler_busy",  # the scheduler gave the node to a job
@@ -93,40 +84,6 @@ YieldReason: TypeAlias = Literal[
     "gpu_unknown",  # the GPUs could not be looked at any more
 ]
 """Why a cycle under way gave way: the bounded reasons of ``commwatch_probe_yields_total``."""
-
-
-class SimulatedNodePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The node that simulated ranks measure."""
-
-    preset: str
-    faults_file: str | None
-    started_at: float
-    """Seconds since 1970 at which the simulated node booted; the same in all processes."""
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is timed: an operation at a size. Steps follow each other, and the parent opens each of them."""
-
-    operation: Operation
-    purpose: Purpose
-    size_bytes: int
-    """S of nccl-tests: all_gather, reduce_scatter and all_to_all count the bytes of all ranks together."""
-    members: tuple[int, ...]
-    """Ranks that take part, rising; the others wait for the next step."""
-    pairs: tuple[tuple[int, int], ...] = ()
-    """Of send_recv: source and destination of each pair; disjoint, and measured at the same time."""
-    both_ways: bool = False
-    """Of send_recv for bandwidth: destination sends to source at the same time."""
-
-    @property
-    def clocks(self) -> tuple[int, ...]:
-        """Ranks whose clock gives the result.
-
-        Latency of send_recv is half a round trip on the source's clock; its bandwidth is timed where the bytes arrive.
-        """
-        if not self.pairs:
-            return self.members
-        return tuple(source if self.purpose == "latency" else destination for source, destination in self.pairs)
 
 
 class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,47 +98,6 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> float:
         """Of a cycle that uses up each of them."""
         return self.start + self.rendezvous + self.setup + self.measure
-
-
-class Meeting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a rank meets that of another node, and what it may use on the way."""
-
-    end: Literal[0, 1]
-    """Its number in the group of the two; 0 listens."""
-    address: str
-    """Of end 0, with its port."""
-    port: int
-    descriptor: int = -1
-    """Of end 0: its listening socket, which the rank inherits."""
-    own_address: str
-    interface: str
-    adapter: str = ""
-    """The RDMA device that NCCL takes; empty: sockets."""
-    key: str
-    """Hexadecimal; both ends have it, and nobody else."""
-
-
-class RankPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank process is told, on its standard input."""
-
-    backend: Backend
-    rank: int
-    ranks: int
-    device: int | None
-    """CUDA ordinal among the visible devices; None without GPUs."""
-    devices: tuple[str, ...] = ()
-    """UUIDs of the simulated GPUs, by rank; empty for other backends."""
-    rendezvous_file: str
-    steps: tuple[Step, ...]
-    timed_seconds: float
-    """Time that all timed calls of all steps may take together."""
-    collective_timeout: float
-    """Seconds after which torch gives up by itself; longer than the parent's deadlines, which decide."""
-    simulation: SimulatedNodePlan | None = None
-    settings: tuple[tuple[str, str], ...] = ()
-    """As of the cycle; real ranks have them in their environment."""
-    meeting: Meeting | None = None
-    """With the rank of another node; None: all ranks are on this one."""
 
 
 class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,49 +167,6 @@ class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def _size(steps: Sequence[Step], purpose: Purpose) -> int:
     return next((step.size_bytes for step in steps if step.purpose == purpose), 0)
-
-
-class RankResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank measured."""
-
-    timings: tuple[tuple[float, ...], ...]
-    """For each step of the plan: seconds of one call, a number for each timing; empty where it did not take part."""
-    first_call_seconds: float
-    torch_version: str = ""
-    nccl_version: str = ""
-    """Version of the NCCL library that is loaded; empty for other backends."""
-
-
-class PhaseEvent(msgspec.Struct, frozen=True, tag="phase"):
-    """A rank entered a phase."""
-
-    phase: Phase
-
-
-class GateEvent(msgspec.Struct, frozen=True, tag="gate"):
-    """A rank has met the others (gate 0), or is through with the steps before step ``gate - 1``, and waits to go on.
-
-    The parent looks at the node once more and then writes one byte to the rank's standard input.
-    """
-
-    gate: int
-
-
-class ResultEvent(msgspec.Struct, frozen=True, tag="result"):
-    """A rank has measured, and what it received was exact."""
-
-    result: RankResult
-
-
-class ErrorEvent(msgspec.Struct, frozen=True, tag="error"):
-    """A rank cannot go on."""
-
-    reason: FailureReason | SkipReason
-    detail: str
-
-
-RankEvent: TypeAlias = PhaseEvent | GateEvent | ResultEvent | ErrorEvent
-"""One line of a rank's standard output."""
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,11 +17,10 @@ from commwatch.probes.plan import (
     SimulatedNodePlan,
     Step,
 )
+from commwatch.probes.rank_plan import ELEMENT_BYTES
 from commwatch.probes.rounds import Pair, circle_rounds, split_round
 
 MIB = 2**20
-ELEMENT_BYTES = 4
-"""Buffers hold 32-bit floats, as those of nccl-tests do."""
 
 _SMALL_BYTES = 8
 _BANDWIDTH_BYTES = {"gloo": 4 * MIB, "tcp": 4 * MIB}

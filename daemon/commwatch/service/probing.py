@@ -83,7 +83,11 @@ class Probing:
         self._scheduler = scheduler
         self._is_simulated = simulation is not None
         self._node = ProbeNode(settings, store, state.path, simulation, read)
-        self._launcher = Launcher(procfs=Path(settings.paths.procfs), lock=ProbeLock(state.path / LOCK_FILE))
+        self._launcher = Launcher(
+            procfs=Path(settings.paths.procfs),
+            python=settings.probes.python,
+            lock=ProbeLock(state.path / LOCK_FILE),
+        )
         self._records: dict[str, AnyRecord] = {}
         self._schedules: dict[str, ProbeSchedule] = {}
         self._layouts: dict[str, Layout] = {}

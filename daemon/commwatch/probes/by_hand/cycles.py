@@ -109,7 +109,9 @@ class _Hand:
         self._ending: list[asyncio.Task[bool]] = []
         state = state_path(config)
         self._state = state
-        self._launcher = Launcher(procfs=Path(config.paths.procfs), lock=ProbeLock(state / LOCK_FILE))
+        self._launcher = Launcher(
+            procfs=Path(config.paths.procfs), python=config.probes.python, lock=ProbeLock(state / LOCK_FILE)
+        )
 
     async def run(self, probes: Mapping[str, Probe], gpus: Sequence[int]) -> tuple[Answer, ...]:
         loop, here = asyncio.get_running_loop(), asyncio.current_task()

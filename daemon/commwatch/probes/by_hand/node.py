@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +16,7 @@ from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import COLLECTORS, DriverFacts
 from commwatch.node.topology.sysfs import SysfsFacts
+from commwatch.probes.cycle.interpreter import why_no_torch
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.node_watch import NodeWatch, job_cgroup_root
@@ -174,7 +174,7 @@ class NodeByHand:
             enabled=self._config.probes.enabled,
             maintenance=maintenance.reason if maintenance else "",
             hold_seconds=hold.left(now) if hold else 0.0,
-            torch_installed=importlib.util.find_spec("torch") is not None,
+            no_torch=why_no_torch(self._config.probes.python),
             scheduler=self._scheduler,
             initial_pid_namespace=initial_pid_namespace(self._procfs),
             gpus=gpus,

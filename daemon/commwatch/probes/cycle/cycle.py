@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from commwatch.probes.cycle.environment import given_nccl_settings, rank_environment
 from commwatch.probes.cycle.folder import PrivateFolder
+from commwatch.probes.cycle.interpreter import WITH_TORCH, command_elsewhere
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.outcome import Problem, Timeout, failed, failure_of, measured, stuck_problem
 from commwatch.probes.cycle.process import ASK_SECONDS, RankProcess
@@ -45,8 +46,10 @@ class Surroundings:
 
     procfs: Path
     """Where processes show their state."""
+    python: str
+    """Another interpreter for ranks that need torch; empty: our own."""
     rank_command: Sequence[str]
-    """Command line of a rank process."""
+    """Command line of a rank process on our own interpreter."""
     temporary: Path | None
     """Where the private folders are made; None: the system's place for temporary files."""
     lock: ProbeLock | None
@@ -147,9 +150,12 @@ class Cycle:
             meeting = self._plan.meeting
             inherited = [] if lock is None else [lock.fileno()]
             inherited += [meeting.descriptor] if meeting is not None and meeting.descriptor >= 0 else []
+            procfs, command = self._surroundings.procfs, self._surroundings.rank_command
+            elsewhere = bool(self._surroundings.python) and self._plan.backend in WITH_TORCH
+            if elsewhere:
+                command = command_elsewhere(self._surroundings.python)
             for rank in range(self._plan.ranks):
-                environment = rank_environment(self._plan, rank, folder.path, os.environ)
-                command, procfs = self._surroundings.rank_command, self._surroundings.procfs
+                environment = rank_environment(self._plan, rank, folder.path, os.environ, elsewhere=elsewhere)
                 self._ranks.append(RankProcess.start(command, rank, environment, procfs, inherited))
             rank = None
             # Only now: from here on there is who removes it, should we be killed.

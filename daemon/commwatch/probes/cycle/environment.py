@@ -44,7 +44,9 @@ _ONE_RAIL = {
 }
 
 
-def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str, str]) -> dict[str, str]:
+def rank_environment(
+    plan: CyclePlan, rank: int, folder: Path, own: Mapping[str, str], *, elsewhere: bool = False
+) -> dict[str, str]:
     """The whole environment of one rank.
 
     NCCL still reads /etc/nccl.conf, as the jobs of this node do.
@@ -54,18 +56,20 @@ def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str,
         rank: which of its ranks.
         folder: the cycle's private folder; home and temporary folder of the rank.
         own: the daemon's environment; a few names are taken from it.
+        elsewhere: it runs on another interpreter than the daemon, and finds its packages there.
     """
     environment = {name: own[name] for name in _INHERITED if name in own}
     environment |= {
         "HOME": str(folder),
         "TMPDIR": str(folder),
-        # The rank finds the packages where the daemon finds them, and nowhere else.
-        "PYTHONPATH": ":".join(path for path in sys.path if path),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
         PARENT_VARIABLE: str(os.getpid()),
         FOLDER_VARIABLE: str(folder),
     }
+    if not elsewhere:
+        # The rank finds the packages where the daemon finds them, and nowhere else.
+        environment["PYTHONPATH"] = ":".join(filter(None, sys.path))
     if plan.backend == "gloo":
         environment["GLOO_SOCKET_IFNAME"] = "lo" if plan.meeting is None else plan.meeting.interface
     if plan.backend == "nccl":

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from commwatch.probes.cycle.cycle import Cycle, Progress, Surroundings
+from commwatch.probes.cycle.interpreter import OWN_COMMAND
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.outcome import device_of
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.gate.watch import Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, YieldReason
 
-__all__ = ["RANK_COMMAND", "EmptyPlanError", "Launcher", "Progress", "StuckRank"]
-
-RANK_COMMAND = (sys.executable, "-m", "commwatch.probes.cycle.rank")
+__all__ = ["EmptyPlanError", "Launcher", "Progress", "StuckRank"]
 
 
 class StuckRank(NamedTuple):
@@ -39,7 +37,8 @@ class Launcher:
         self,
         *,
         procfs: Path = Path("/proc"),
-        rank_command: Sequence[str] = RANK_COMMAND,
+        python: str = "",
+        rank_command: Sequence[str] = OWN_COMMAND,
         temporary: Path | None = None,
         lock: ProbeLock | None = None,
     ) -> None:
@@ -47,11 +46,12 @@ class Launcher:
 
         Args:
             procfs: where processes show their state.
-            rank_command: command line of a rank process.
+            python: another interpreter for ranks that need torch (``probes.python``).
+            rank_command: command line of a rank process on our own.
             temporary: folder for the private folders of the cycles; the system's by default.
             lock: held while any rank lives, so that no other process of commwatch runs a cycle.
         """
-        self._surroundings = Surroundings(procfs, tuple(rank_command), temporary, lock)
+        self._surroundings = Surroundings(procfs, python, tuple(rank_command), temporary, lock)
         self._cycle: Cycle | None = None
         self._stuck: list[tuple[RankProcess, str]] = []
         """Each with its GPU."""

@@ -14,7 +14,7 @@ from commwatch.probes.cycle.sampling import (
     relative_error,
     step_seconds,
 )
-from commwatch.probes.plan import FailureReason, Phase, RankPlan, RankResult, SkipReason, Step
+from commwatch.probes.rank_plan import FailureReason, Phase, RankPlan, RankResult, SkipReason, Step
 
 
 class RankError(Exception):

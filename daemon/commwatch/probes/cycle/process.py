@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from commwatch.probes.cycle.priority import go_on, let_others_go_first
 from commwatch.probes.cycle.rank import EXIT_SECONDS
-from commwatch.probes.plan import (
+from commwatch.probes.rank_plan import (
+    EVENTS,
     ErrorEvent,
     GateEvent,
     Phase,
@@ -38,8 +40,6 @@ _LEFTOVER_SECONDS = 0.1
 _POLL_SECONDS = 0.02
 _LINE_BYTES = 2**20
 _TAIL_BYTES = 1000
-
-_decoder = msgspec.json.Decoder(RankEvent)
 
 
 class RankProcess:
@@ -151,7 +151,7 @@ class RankProcess:
         if self.result is not None or self.error is not None:
             return  # the first word on how it went is the one that counts
         try:
-            event = _decoder.decode(line)
+            event = read_event(line)
         except msgspec.DecodeError:
             self._garbled()
             return
@@ -255,3 +255,16 @@ class RankProcess:
         if not self._listened_to:
             for pipe in filter(None, (self._process.stdin, self._process.stdout)):
                 pipe.close()
+
+
+def read_event(line: bytes) -> RankEvent:
+    """What a rank wrote.
+
+    Raises:
+        msgspec.DecodeError: it is no event.
+    """
+    told = msgspec.json.decode(line, type=dict[str, Any])
+    kind = EVENTS.get(told.pop("type", ""))
+    if kind is None:
+        raise msgspec.ValidationError("no type of an event")
+    return msgspec.convert(told, type=kind)

@@ -11,11 +11,20 @@ from contextlib import suppress
 from importlib import import_module
 from typing import BinaryIO, NoReturn
 
-import msgspec
-
 from commwatch.probes.cycle.guard import start_guard
 from commwatch.probes.cycle.measure import Group, RankError, measure
-from commwatch.probes.plan import ErrorEvent, GateEvent, Phase, PhaseEvent, RankEvent, RankPlan, ResultEvent
+from commwatch.probes.rank_plan import (
+    INSTALL_TORCH,
+    ErrorEvent,
+    GateEvent,
+    Phase,
+    PhaseEvent,
+    RankEvent,
+    RankPlan,
+    ResultEvent,
+    event_line,
+    read_plan,
+)
 
 ABORT_SECONDS = 0.25
 """How long a rank that was asked to end may take to abort its communicator."""
@@ -45,12 +54,12 @@ class Rank:
     def emit(self, event: RankEvent) -> None:
         """Tell the parent; without one, the end of its pipe ends this process."""
         with suppress(BrokenPipeError):
-            self._events_out.write(msgspec.json.encode(event) + b"\n")
+            self._events_out.write(event_line(event))
             self._events_out.flush()
 
     def run(self, make_group: GroupFactory) -> int:
         """Read the plan, measure, report; the exit status."""
-        plan = msgspec.json.decode(self._plan_in.readline(), type=RankPlan)
+        plan = read_plan(self._plan_in.readline())
         threading.Thread(target=self._heed_parent, daemon=True).start()
         try:
             # Made by the parent before it sent the plan. What libraries write where they stand belongs there.
@@ -119,7 +128,7 @@ def make_group(plan: RankPlan) -> Group:
     try:
         import_module("torch")
     except ModuleNotFoundError as error:
-        raise RankError("no_torch", f"{error}; install commwatch[probe]") from error
+        raise RankError("no_torch", f"{sys.executable}: {error}; {INSTALL_TORCH}") from error
     from commwatch.probes.cycle.rank_torch import TorchGroup
 
     return TorchGroup(plan)

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from commwatch.probes.plan import RankPlan, Step
-from commwatch.probes.workload import ELEMENT_BYTES
+from commwatch.probes.rank_plan import ELEMENT_BYTES, RankPlan, Step
 
 _PERIOD = 251
 """Of the numbers in a buffer: a prime, so that elements that moved by a chunk do not fit their place."""

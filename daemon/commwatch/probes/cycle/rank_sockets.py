@@ -14,7 +14,7 @@ from contextlib import suppress
 from statistics import median
 
 from commwatch.probes.cycle.measure import RankError
-from commwatch.probes.plan import Meeting, RankPlan, Step
+from commwatch.probes.rank_plan import Meeting, RankPlan, Step
 
 STREAMS = 4
 """Connections that carry large messages together: one alone takes one way of several, and one queue of the adapter."""

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from commwatch.probes.cycle.measure import RankError, in_short
 from commwatch.probes.cycle.numa import near_cpus
 from commwatch.probes.cycle.rank_calls import COPIES, Buffers, Call, make_call
-from commwatch.probes.plan import RankPlan, Step
+from commwatch.probes.rank_plan import RankPlan, Step
 
 _HOLD_CYCLES = 100_000
 _LONGEST_HOLD_CYCLES = 800_000

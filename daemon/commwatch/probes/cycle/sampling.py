@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
-from commwatch.probes.plan import Purpose, Step
+from commwatch.probes.rank_plan import Purpose, Step
 
 STEADY = 0.02
 """Standard error of the time of a call, as a part of it, below which a step needs no further timing."""

@@ -47,7 +47,8 @@ class GateFacts:
     """For how long the node is still held for a job (``commwatch yield``); 0 where it is not."""
     other_backend: str = ""
     """Backend of the results that the probe's name already stands for, where it is another one."""
-    torch_installed: bool = True
+    no_torch: str = ""
+    """Why ranks cannot import torch, as far as it is known; empty if they can."""
     missing_gpus: tuple[int, ...] = ()
     """NVML indexes of the GPUs that the probe names and the driver does not have."""
     stuck: tuple[str, ...] = ()
@@ -121,8 +122,8 @@ def _cannot_run(plan: CyclePlan, facts: GateFacts) -> Skip | None:
         return Skip("backend_changed", detail)
     if backend == "gloo" and plan.measure == "host_copies":
         return Skip("no_gpu_backend", "there is no GPU whose copies from and to the host could be measured")
-    if backend in ("nccl", "gloo") and not facts.torch_installed:
-        return Skip("no_torch", "torch is not installed; install commwatch[probe]")
+    if backend in ("nccl", "gloo") and facts.no_torch:
+        return Skip("no_torch", facts.no_torch)
     if not plan.on_host and facts.missing_gpus:
         missing = ", ".join(map(str, facts.missing_gpus))
         return Skip("gpu_unknown", f"the probe names GPU {missing}, which the driver does not have")
