@@ -89,11 +89,15 @@ def test_the_daemon_audits_a_job_that_runs_as_it_starts(tmp_path: Path) -> None:
     faults = tmp_path / "faults.yaml"
     faults.write_text("- {fault: job, at: 0s}\n- {fault: nccl_setting, at: 0s, variable: NCCL_ALGO, value: Tree}\n")
     config = tmp_path / "commwatch.yaml"
-    config.write_text("probes: {enabled: false}\n")
+    config.write_text("probes: {enabled: false}\njobs: {identity: true}\n")
     arguments = ("--config.file", str(config), "--simulate", "a10x2", "--simulate.faults", str(faults))
     with running(tmp_path, *arguments) as daemon:
         forced = {"variable": "NCCL_ALGO", "remark": "algorithm_forced", "severity": "harmful"}
         assert daemon.until(lambda: daemon.value("nccl_setting_processes", **forced)) == 2
         assert daemon.value("nccl_setting_read_processes") == 2
+        owned = daemon.until(lambda: daemon.series("gpu_job_info"))
+        assert {(one["gpu"], one["scheduler"], one["job_id"]) for one in map(dict, owned)} == {
+            (gpu, "slurm", "4711") for gpu in "01"
+        }
         assert daemon.value("collector_success", collector="nccl_settings") == 1
         assert len(daemon.children()) == len(READERS) - len({"jobs", "settings"})

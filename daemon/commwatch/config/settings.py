@@ -279,6 +279,13 @@ class Metrics(Section, frozen=True):
                 raise ValueError(f"opt_in: {name} is no metric that can be asked for; {hint}")
 
 
+class Jobs(Section, frozen=True):
+    """What is said of the jobs on the GPUs."""
+
+    identity: bool = False
+    """Name the Slurm job or the Kubernetes pod on each GPU in a label, for all who may read the metrics."""
+
+
 class Inventory(Section, frozen=True):
     """What the node should have."""
 
@@ -412,8 +419,13 @@ class Config(Section, frozen=True):
     simulation: Simulation = field(default_factory=Simulation)
     sources: Sources = field(default_factory=Sources)
     metrics: Metrics = field(default_factory=Metrics)
+    jobs: Jobs = field(default_factory=Jobs)
     inventory: Inventory = field(default_factory=Inventory)
     probes: Probes = field(default_factory=Probes)
     cluster: Cluster = field(default_factory=Cluster)
     thresholds: str = ""
     """File of thresholds that replace the shipped ones (alerts/thresholds.yaml); the file need not be complete."""
+
+    def __post_init__(self) -> None:
+        if self.jobs.identity and not self.sources.nccl_settings.enabled:
+            raise ValueError("jobs: identity needs the source nccl_settings, which looks at the processes: enable it")

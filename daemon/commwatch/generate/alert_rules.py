@@ -29,11 +29,21 @@ _PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
 _DURATION_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 _BUSY = "max(max_over_time(commwatch_gpu_busy{cluster='%s',job='%s',instance='%s'}[5m]))"
+_JOBS = "group by (scheduler, job_id) (last_over_time(commwatch_gpu_job_info{cluster='%s',job='%s',instance='%s'}[5m]))"
+_JOBS_ON_NODE = (
+    f'{{{{ with query (printf "{_JOBS}" $labels.cluster $labels.job $labels.instance) }}}}'
+    ' Processes on its GPUs: {{ range $place, $one := sortByLabel "job_id" . }}{{ if lt $place 4 }}'
+    "{{ if $place }}, {{ end }}"
+    '{{ if eq $one.Labels.scheduler "kubernetes" }}pod{{ else }}Slurm job{{ end }} {{ $one.Labels.job_id }}'
+    "{{ end }}{{ end }}"
+    "{{ if gt (len .) 4 }} and {{ len (slice . 4) }} more{{ end }}.{{ end }}"
+)
+"""Which jobs, the first four; nothing where the daemons do not name them (``jobs.identity``)."""
 _JOB_ON_NODE = (
     f'{{{{ with query (printf "{_BUSY}" $labels.cluster $labels.job $labels.instance) }}}}'
     "{{ if gt (. | first | value) 0.0 }}A job was on the node in the last 5 min."
     "{{ else }}No job was on the node in the last 5 min.{{ end }}"
-    "{{ else }}Whether a job is on the node is not known.{{ end }}"
+    f"{{{{ else }}}}Whether a job is on the node is not known.{{{{ end }}}}{_JOBS_ON_NODE}"
 )
 _ON_DUTY = "* on (cluster, job, instance) group_left (simulated) instance:commwatch_on_duty:info"
 """Hushes an alert in maintenance and hands on the label of simulated nodes."""

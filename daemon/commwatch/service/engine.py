@@ -16,6 +16,7 @@ from commwatch.config.settings import Config, Paths, SourceSection, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
+from commwatch.jobs.identity import JobIdentity
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
@@ -66,7 +67,11 @@ class Engine:
         self._roots: SimulationPlan | Paths = simulation or config.paths
         """Where the node shows itself."""
         self._first_runs: set[asyncio.Task[None]] = set()
-        self.job_settings = JobSettings(self.store, self._own_ranks, partial(scheduler.run_in, SETTINGS))
+        wants_identity = config.jobs.identity
+        self.job_settings = JobSettings(
+            self.store, self._own_ranks, partial(scheduler.run_in, SETTINGS), identity=wants_identity
+        )
+        self._job_identity = JobIdentity(self.store) if wants_identity else None
         self._readers = self._build_readers()
         self.pipeline = Pipeline(
             config, state, self.store, instruments, self._suspects, self._roots.sysfs, self._roots.procfs
@@ -159,6 +164,8 @@ class Engine:
     def _after(self, outcome: Outcome) -> None:
         self.pipeline.after(outcome)
         self.job_settings.after(outcome)
+        if self._job_identity is not None:
+            self._job_identity.after(outcome)
 
     def _own_ranks(self) -> list[int]:
         return self.probing.pids()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from commwatch.findings.finding import Component
+from commwatch.jobs import identity
 from commwatch.jobs.logs import tracker
 from commwatch.node import anomaly_tracker, job_use, unread_tracker
 from commwatch.node.gpus_now import PROCESS_COLLECTOR
@@ -36,6 +37,7 @@ FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     LINK_SHARES: ("nvml_nvlink",),
     "pcie_use": ("nvml_gpm",),
     job_use.GROUP: (job_use.COLLECTOR, PROCESS_COLLECTOR),
+    identity.GROUP: (PROCESS_COLLECTOR, "nccl_settings"),
     "ethernet_use": ("network",),
     "rdma_use": ("rdma",),
     "rdma_port_flaps": ("rdma",),

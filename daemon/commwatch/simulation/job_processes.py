@@ -12,6 +12,8 @@ COMMAND = "python3 /home/user/train.py --data=/scratch/user/corpus"
 NCCL_LIBRARY = "/usr/lib/x86_64-linux-gnu/libnccl.so.2.27.7"
 """What the processes have loaded."""
 USER_ID = 1000
+CGROUP = "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0"
+"""As of a step of Slurm on cgroup v2."""
 _GPUS_MAX = 128
 """Between the process ids of a process and of the one that follows it."""
 _RESTARTS_MAX = 700

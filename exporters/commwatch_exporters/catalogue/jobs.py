@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.catalogue.metric import Metric, counter, gauge
+from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, info
 
 # The rows are a table to be read: one look tells name, labels, help and origin.
 # fmt: off
@@ -31,4 +31,7 @@ ROWS: tuple[Metric, ...] = (
     gauge("nccl_setting_unread_processes", "",
           "GPU processes whose settings could not be read.",
           "environment and NCCL files; docs/nccl-settings.md"),
+    info("gpu_job_info", f"{GPU} scheduler job_id",
+         "Slurm job or Kubernetes pod of a process on the GPU.",
+         "/proc/PID/cgroup of GPU processes; with jobs.identity only"),
 )

@@ -37,6 +37,7 @@ class JobSettings:
         own: our own processes that may be on a GPU.
         run_in: has the collector run in so many seconds.
         monotonic: seconds.
+        identity: have each audit say whose the processes are.
     """
 
     def __init__(
@@ -45,12 +46,15 @@ class JobSettings:
         own: Callable[[], Iterable[int]],
         run_in: Callable[[float], None],
         monotonic: Callable[[], float] = time.monotonic,
+        *,
+        identity: bool = False,
     ) -> None:
         self._store = store
         self._gpus = GpusNow(store)
         self._own = own
         self._run_in = run_in
         self._monotonic = monotonic
+        self._identity = identity
         self._last: dict[str, tuple[int, ...]] = {}
         """Processes by GPU. Those of one that has stopped answering may well go on, so it keeps what was read last."""
         self._ordered: frozenset[int] | None = None
@@ -78,7 +82,9 @@ class JobSettings:
     def order(self) -> bytes:
         """JSON of the ``AuditOrder`` of now."""
         self._begin()
-        return msgspec.json.encode(AuditOrder(tuple(sorted(self._ordered or ())), stored_driver(self._store)))
+        return msgspec.json.encode(
+            AuditOrder(tuple(sorted(self._ordered or ())), stored_driver(self._store), self._identity)
+        )
 
     def nothing(self) -> Collected | None:
         """What an audit gives while no process is on a GPU; None while there is one."""

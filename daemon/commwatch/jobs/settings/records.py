@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from commwatch.jobs.settings.owner import OwnedProcesses
 from commwatch.node.topology.nvlink import DriverFacts
 
 SettingSeverity: TypeAlias = Literal["harmful", "suspicious", "useless", "note"]
@@ -64,6 +65,8 @@ class AuditOrder(msgspec.Struct, frozen=True, array_like=True):
     """Processes on the GPUs."""
     driver: DriverFacts = DriverFacts(note="nothing was read of the driver")
     """GPUs and NVLinks, as the collectors of the driver read them."""
+    identity: bool = False
+    """Whether it is also wanted whose the processes are."""
 
 
 class UnreadProcess(msgspec.Struct, frozen=True):
@@ -114,3 +117,5 @@ class AuditRecord(msgspec.Struct, frozen=True):
     """Further remarks, none more severe than those that are here."""
     jobs: tuple[tuple[int, ...], ...] = ()
     """The processes of each job that a launcher names."""
+    owners: tuple[OwnedProcesses, ...] = ()
+    """Whose they are, by their cgroups; empty where that is not wanted."""

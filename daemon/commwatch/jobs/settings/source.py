@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from commwatch.jobs.settings.audit import audit_processes, read_facts, shortened
 from commwatch.jobs.settings.facts import NodeFacts
 from commwatch.jobs.settings.judge import remark_counts
+from commwatch.jobs.settings.owner import read_owners
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord, UnreadProcess
 from commwatch.jobs.settings.variables import known_variables
 from commwatch.readings import Absence, Batch, DeviceReadings
@@ -68,7 +69,8 @@ class NcclSettingsSource(Source):
         audit = audit_processes(wanted, node, self._procfs, self._report)
         silent = [UnreadProcess(pid, "no_answer") for pid in self._order.pids if str(pid) in self._leave_out]
         unread = (*silent, *audit.unread)
-        return replace(audit, unread=unread, unread_count=len(unread))
+        owners = read_owners(wanted, self._procfs) if self._order.identity else ()
+        return replace(audit, unread=unread, unread_count=len(unread), owners=owners)
 
 
 def make_source(origin: Origin) -> NcclSettingsSource:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from commwatch.simulation.hardware import Hardware
-from commwatch.simulation.job_processes import COMMAND, NCCL_LIBRARY, USER_ID, job_environment, job_process
+from commwatch.simulation.job_processes import CGROUP, COMMAND, NCCL_LIBRARY, USER_ID, job_environment, job_process
 from commwatch.simulation.presets import Preset
 from commwatch.simulation.tree.writer import TreeWriter
 
@@ -108,6 +108,7 @@ def _put_job(writer: TreeWriter, process: int, environment: Mapping[str, str]) -
     """What the kernel shows of a process beside its name: environment, user, libraries and the files that it sees."""
     writer.put(f"{process}/environ", "".join(f"{name}={value}\0" for name, value in environment.items()), end="")
     writer.put(f"{process}/status", f"Name:\tpython3\nUid:\t{USER_ID}\t{USER_ID}\t{USER_ID}\t{USER_ID}")
+    writer.put(f"{process}/cgroup", CGROUP)
     writer.put(f"{process}/maps", f"7f0000000000-7f0010000000 r-xp 00000000 08:01 4242 {NCCL_LIBRARY}")
     writer.put(f"{process}/root/etc/passwd", f"user:x:{USER_ID}:{USER_ID}::{environment['HOME']}:/bin/bash")
 

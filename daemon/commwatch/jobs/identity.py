@@ -1,0 +1,61 @@
+"""Which job or pod is on each GPU, where the configuration asks for it: a label of the page names it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from commwatch.jobs.settings.owner import Owner
+from commwatch.jobs.settings.plan import SOURCE
+from commwatch.jobs.settings.records import AuditRecord
+from commwatch.node.gpus_now import PROCESS_COLLECTOR
+from commwatch.node.run import Outcome
+from commwatch.node.store import Store
+from commwatch_exporters.snapshot import Block, Layout
+
+GROUP: Final = "job_identity"
+MOST_OWNERS: Final = 8
+"""Of one GPU: more share none in earnest, and each is a series."""
+_METRIC: Final = "commwatch_gpu_job_info"
+
+
+class JobIdentity:
+    """Keeps the owners that the last audit found, and puts those of each GPU's processes into the store.
+
+    Args:
+        store: knows the processes on the GPUs.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._owners: dict[int, Owner] = {}
+        """By process."""
+        self._lifetime = 0.0
+        """Seconds for which a list of processes counts."""
+
+    def after(self, outcome: Outcome) -> None:
+        """Take what one run of a collector gave."""
+        collector = outcome.collector
+        if collector.name == SOURCE and outcome.collected.audit is not None:
+            record = msgspec.json.decode(outcome.collected.audit, type=AuditRecord)
+            self._owners = {pid: one.owner for one in record.owners for pid in one.pids}
+        elif collector.name == PROCESS_COLLECTOR:
+            self._lifetime = collector.lifetime
+        else:
+            return
+        for device in self._store.group(GROUP).keys() - self._store.occupants.keys():
+            self._store.drop(GROUP, device)
+        for device, pids in self._store.occupants.items():
+            self._put(device, pids)
+
+    def _put(self, device: str, pids: tuple[int, ...]) -> None:
+        listed = self._store.get(PROCESS_COLLECTOR, device)
+        owners = sorted({self._owners[pid] for pid in pids if pid in self._owners})[:MOST_OWNERS]
+        if listed is None or not owners:
+            self._store.drop(GROUP, device)
+            return
+        labels = listed.layout.series[0][1][:2]
+        layout = Layout((_METRIC, (*labels, owner.scheduler, owner.job)) for owner in owners)
+        block = Block(layout, [1] * len(owners), listed.time)
+        self._store.put(GROUP, device, block, listed.time + self._lifetime)
