@@ -48,6 +48,7 @@ prove:
 	$(BIN)/pytest $(IN_PARALLEL) --numprocesses 2 tests/proof
 	$(BIN)/python -m benchmarks.hostile --seconds 60
 	$(BIN)/python -m benchmarks.probe_soak
+	$(BIN)/python -m benchmarks.fuzz --seconds 60
 	$(MAKE) drill soak
 
 mutants: $(BIN)/.dev  ## make 80 small mistakes in the code, one at a time, and count those that the tests find

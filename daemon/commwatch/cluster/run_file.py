@@ -91,7 +91,7 @@ def read_run(file: Path) -> Run:
     """
     try:
         run = msgspec.json.decode(_content(file), type=Run)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:  # msgspec's own errors, text that is not UTF-8, endless nesting
         raise _unreadable(file, str(error)) from error
     if run.schema != SCHEMA:
         raise _unreadable(file, f"schema {run.schema!r}; this version reads {SCHEMA!r}")
@@ -219,7 +219,7 @@ class _Nodes(msgspec.Struct):
 def _groups_of_kubernetes(file: Path, content: bytes) -> dict[str, str]:
     try:
         nodes = msgspec.json.decode(content, type=_Nodes).items
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:  # msgspec's own errors, text that is not UTF-8, endless nesting
         raise _unreadable(file, str(error)) from error
     leaves = {one.metadata.name: leaf for one in nodes if (leaf := leaf_of_labels(one.metadata.labels))}
     if not leaves:

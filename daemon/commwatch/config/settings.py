@@ -78,12 +78,12 @@ class Web(Section, frozen=True):
 
     listen_addresses: tuple[str, ...] = (":28029",)
     """HOST:PORT each; an empty host means every address of the node. None: no port is opened."""
-    telemetry_path: Annotated[str, Meta(pattern=r"^/[A-Za-z0-9/_.-]+$")] = "/metrics"
+    telemetry_path: Annotated[str, Meta(pattern=r"^/[A-Za-z0-9/_.-]+\Z")] = "/metrics"
     config_file: str = ""
     """File with TLS, users and limits, in the format of exporter-toolkit (docs/endpoint.md); empty: plain HTTP."""
     systemd_socket: bool = False
     """Listen on what systemd hands over (commwatch.socket), not on ``listen_addresses``."""
-    documentation: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>]*[^\s\"'<>/])?$")] = ""
+    documentation: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>]*[^\s\"'<>/])?\Z")] = ""
     """Where the files of docs/ can be read, as a URL without a slash at its end: the node's page links to them."""
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class Web(Section, frozen=True):
 class Textfile(Section, frozen=True):
     """The metrics as a file, for node_exporter's textfile collector."""
 
-    path: Annotated[str, Meta(pattern=r"^(/.*\.prom)?$")] = ""
+    path: Annotated[str, Meta(pattern=r"^(/.*\.prom)?\Z")] = ""
     """From the root, and ending in .prom, as node_exporter reads no other; empty: no file is written."""
     interval: Duration = Duration(15)
 
@@ -132,7 +132,7 @@ class Log(Section, frozen=True):
 class Process(Section, frozen=True):
     """What the daemon and its readers take of the node's processor."""
 
-    cpus: Annotated[str, Meta(pattern=r"^(\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*)?$")] = ""
+    cpus: Annotated[str, Meta(pattern=r"^(\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*)?\Z")] = ""
     """Cores such as 0-1,64: those that no job uses. Ranks of probes keep all that the daemon was started with."""
     nice: Annotated[int, Meta(ge=0, le=19)] = 0
     """Added to the nice value that the daemon was started with."""
@@ -141,7 +141,7 @@ class Process(Section, frozen=True):
 class Simulation(Section, frozen=True):
     """A node that does not exist, in place of the real one."""
 
-    preset: Annotated[str, Meta(pattern=r"^([a-z0-9]*|.*/.*|.*\.ya?ml)$")] = ""
+    preset: Annotated[str, Meta(pattern=r"^([a-z0-9]*|.*/.*|.*\.ya?ml)\Z")] = ""
     """A preset such as h100x8 (commwatch simulate --list), or a file of one's own; empty for the real node."""
     faults: str = ""
     """File of faults (docs/simulation.md); read again when it changes."""
@@ -379,7 +379,7 @@ class Probes(Section, frozen=True):
     rendezvous_deadline: Duration = Duration(30)
     setup_deadline: Duration = Duration(60)
     measure_deadline: Duration = Duration(30)
-    definitions: dict[Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}$")], Probe] = field(
+    definitions: dict[Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}\Z")], Probe] = field(
         default_factory=lambda: dict(DEFAULT_PROBES)
     )
     """Where any is given, the default ones are gone."""

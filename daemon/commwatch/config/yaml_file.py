@@ -102,6 +102,8 @@ def _composed(path: Path, loader: Any) -> yaml.Node | None:
         raise ConfigError(str(path), line, "", f"is not valid YAML: {_in_short(error)}") from error
     except yaml.YAMLError as error:
         raise ConfigError(str(path), None, "", f"is not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(str(path), None, "", "is nested too deeply; no setting is") from error
 
 
 def _document(node: yaml.Node | None, path: Path, *, texts_only: bool = False) -> YamlDocument:

@@ -30,6 +30,11 @@ _ETHERNET, _INFINIBAND = 0x020000, 0x020700
 _MELLANOX, _CONNECTX = 0x15B3, 0x1021
 _BACKGROUND_BYTES_PER_SECOND = 3.0e6
 
+_NAME = r"^(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,15}\Z"
+"""Of an interface, and of its folder in sysfs: neither this one nor the one above."""
+_RDMA_NAME = r"^(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,63}\Z"
+_BOND_NAME = r"^(?!\.{1,2}\Z)[A-Za-z0-9_.-]{0,15}\Z"
+
 
 class GpuChange(Section, frozen=True):
     """What differs in every GPU."""
@@ -55,15 +60,15 @@ class Adapter(Section, frozen=True):
 
     speed: Annotated[int, Meta(ge=1, le=1600)]
     """Gbit/s."""
-    interface: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,15}$")] | None = None
+    interface: Annotated[str, Meta(pattern=_NAME)] | None = None
     """Network interface; none on InfiniBand."""
-    rdma: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,63}$")] | None = None
+    rdma: Annotated[str, Meta(pattern=_RDMA_NAME)] | None = None
     """RDMA device; none for an adapter without."""
     near_gpu: Annotated[int, Meta(ge=0)] | None = None
     """Below the PCIe switch of this GPU, or on its host bridge where it has none."""
     numa: Annotated[int, Meta(ge=-1, le=255)] = 0
     """For an adapter without ``near_gpu``: on a root port of this NUMA node."""
-    bond: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,15}$")] = ""
+    bond: Annotated[str, Meta(pattern=_BOND_NAME)] = ""
     pcie_generation: Annotated[int, Meta(ge=1, le=6)] = 5
     pcie_width: Literal[1, 2, 4, 8, 16] = 16
 
@@ -84,7 +89,7 @@ class NodeFile(Section, frozen=True):
     """NUMA node of each GPU."""
     nics: tuple[Adapter, ...] | None = None
     """In place of all adapters of the preset."""
-    driver_version: Annotated[str, Meta(pattern=r"^\d{3}(\.\d+){1,2}$")] | None = None
+    driver_version: Annotated[str, Meta(pattern=r"^\d{3}(\.\d+){1,2}\Z")] | None = None
 
 
 def read_node(path: Path) -> Preset:

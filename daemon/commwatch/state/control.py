@@ -196,7 +196,7 @@ def _asked(state: Path, request: bytes, timeout: float) -> dict[str, Any]:
         raise CommwatchError(f"the daemon of {state} closed the connection: {error.strerror}") from error
     try:
         answer = msgspec.json.decode(line, type=dict[str, Any])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CommwatchError(f"the daemon of {state} closed the connection without an answer") from error
     if "error" in answer:
         raise CommwatchError(f"the daemon says: {answer['error']}")

@@ -130,7 +130,7 @@ async def _ask(module: str, kind: type[_Facts], sysfs: str, procfs: str, deadlin
         return msgspec.json.decode(answer.output, type=kind)
     except NoAnswer as error:
         raise CommwatchError(f"{sysfs}: {error}; look at dmesg for the PCI bus") from error
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise CommwatchError(f"{sysfs} could not be read: exit code {answer.code}") from error
 
 

@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
+import structlog
 
 from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, take_frames
 from commwatch_exporters.snapshot import Block, Layout, Series
+
+log = structlog.get_logger("commwatch.workers")
 
 Layouts: TypeAlias = "dict[tuple[str, str], Layout]"
 """The layout of the last block by collector and device."""
@@ -162,6 +165,7 @@ class Worker(asyncio.BufferedProtocol):
         else:
             if not asked.answer.done():
                 asked.answer.set_result(collected)
+        self._asked.popleft()  # not before: of an answer that cannot be used, whoever waits learns by the end
         self._time_first()
         self._hear()
 
@@ -309,14 +313,28 @@ class Worker(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take what the worker sent."""
         self._buffer += memoryview(self._part)[:nbytes]
-        for message in take_frames(self._buffer):
-            reply = _REPLIES.decode(message)
-            if not reply.number:
-                self._take_unasked(reply)
-            elif self._asked and reply.number == self._asked[0].number:
-                self._take_answer(self._asked.popleft(), reply)
+        try:
+            for message in take_frames(self._buffer):
+                self._take_reply(_REPLIES.decode(message))
+        except (ValueError, KeyError, RecursionError) as error:
+            # Memory that is damaged, or files of another version under a daemon that runs: it counts as ended.
+            log.error("a worker says what no worker says, and is given up", pid=self.process.pid, error=repr(error))
+            self.give_up()
+            return
         if self._samples and self._on_samples is not None:
             asyncio.get_running_loop().call_soon(self._on_samples)
+
+    def _take_reply(self, reply: Reply) -> None:
+        """Give an answer to whoever asked.
+
+        Raises:
+            ValueError: its values are not those of its series, or of no metric.
+            KeyError: its series never came.
+        """
+        if not reply.number:
+            self._take_unasked(reply)
+        elif self._asked and reply.number == self._asked[0].number:
+            self._take_answer(self._asked[0], reply)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The process closed its end, or we did."""

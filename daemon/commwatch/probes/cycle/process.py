@@ -152,7 +152,7 @@ class RankProcess:
             return  # the first word on how it went is the one that counts
         try:
             event = read_event(line)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):  # also text that is not UTF-8, and endless nesting
             self._garbled()
             return
         if isinstance(event, PhaseEvent):
@@ -264,7 +264,8 @@ def read_event(line: bytes) -> RankEvent:
         msgspec.DecodeError: it is no event.
     """
     told = msgspec.json.decode(line, type=dict[str, Any])
-    kind = EVENTS.get(told.pop("type", ""))
+    name = told.pop("type", "")
+    kind = EVENTS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise msgspec.ValidationError("no type of an event")
     return msgspec.convert(told, type=kind)

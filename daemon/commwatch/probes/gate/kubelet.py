@@ -73,7 +73,7 @@ async def ask_kubelet(path: Path, deadline: float) -> SchedulerAnswer:
         return SchedulerAnswer("unknown", f"the kubelet cannot be asked: {error}")
     try:
         return judge(msgspec.json.decode(answer.output, type=Report))
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return SchedulerAnswer("unknown", f"the kubelet cannot be asked: {answer.last_error}")
 
 

@@ -42,6 +42,8 @@ def parse_faults(text: str, file: str, preset: Preset, started_at: float, writte
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         raise ConfigError(file, mark.line + 1 if mark is not None else None, "", problem) from None
+    except RecursionError:
+        raise ConfigError(file, None, "", "is nested too deeply; expected a list of faults") from None
     if root is None:
         return ()
     if not isinstance(root, yaml.SequenceNode):
