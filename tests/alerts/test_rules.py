@@ -56,6 +56,7 @@ SEVERITIES = {
         "EthernetDown", "EthernetFlapping", "EthernetSlow", "EthernetErrors", "EthernetModuleFault",
         "EthernetPauseStorm", "PortsNeverSeen", "ProbeFailing", "PartSuspect", "PairSlow", "NcclErrors",
         "NcclSettingHarmful", "StaticAsymmetry",
+        "RailSlowBetweenNodes", "NodeSlowBetweenNodes", "LeafSlow", "PeersUnreachable",
         "WorkerStuck", "WorkerRestarting", "ConfigReloadFailing", "RuleFailing",
         "InventoryBelowPeers", "ProbeBandwidthBelowPeers", "ProbeLatencyAbovePeers", "SoftwareFaultOnManyNodes",
     },
@@ -63,7 +64,7 @@ SEVERITIES = {
         "NvlinkUtilizationLow", "MaintenanceLong",
         "KernelLogLost", "NvlinkRecovered", "RdmaCongested", "PortAtLimit",
         "EthernetDropping", "EthernetPaused", "ProbeStep", "ProbeSwing", "ProbeDrift", "ProbeStarved",
-        "PairNearerSlower",
+        "PairNearerSlower", "ClusterProbeStale",
         "ScoreLow", "ClockStepped", "SoftwareVersionsDiffer", "ThresholdsDiffer", "Watchdog",
     },
 }  # fmt: skip

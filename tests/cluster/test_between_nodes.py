@@ -20,6 +20,7 @@ from commwatch.cluster.locate import locate
 from commwatch.cluster.messages import MOST_RAILS
 from commwatch.cluster.node_record import NodeRecord, NotTaken
 from commwatch.cluster.node_report import (
+    OPERATION,
     Ended,
     NetworkRates,
     NodeReport,
@@ -32,7 +33,7 @@ from commwatch.cluster.run_file import SCHEMA, Measured, Member, Run
 from commwatch.config.settings import Cluster, Duration
 from commwatch.errors import CommwatchError
 from commwatch.node.store import Store
-from commwatch.service.between_nodes import OPERATION, BetweenNodes
+from commwatch.service.between_nodes import BetweenNodes
 from commwatch.state.control import SOCKET_NAME, ControlServer, Peer, hand_to_daemon
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.catalogue import CATALOGUE
@@ -196,7 +197,7 @@ def test_a_report_is_exported_by_rail_and_direction(daemon: Daemon) -> None:
     assert one.peer_ratio == {"sent": 0.5, "received": 0.98}
     assert one.latency_seconds == 3e-6
     assert node.part(ClusterRail, "0").pairs == {"good": 3, "slow": 1, "failed": 0}
-    assert [(part.kind, part.element, part.fault, runs) for part, runs in node.each(ClusterSuspect.runs)] == [
+    assert [(part.kind, part.element, part.symptom, runs) for part, runs in node.each(ClusterSuspect.runs)] == [
         ("nic", "mlx5_1", "bandwidth", 1)
     ]
     runs = node.part(ClusterRuns)

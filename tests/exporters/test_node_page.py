@@ -437,3 +437,40 @@ def test_texts_have_contrast_on_their_grounds(colours: str) -> None:
     for one, ground in [*pairs, ("notefg", "note")]:
         light, dark = sorted((_luminance(shades[one]), _luminance(shades[ground])), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (one, ground)
+
+
+# --- between nodes ---
+
+RUN: dict[Series, Value] = {
+    ("commwatch_cluster_last_completion_timestamp_seconds", ()): 1_790_000_000.0,
+    ("commwatch_cluster_run_nodes", ()): 16,
+    ("commwatch_cluster_rail_bandwidth_bytes_per_second", ("0", "mlx5_0", "sent", "nccl")): 50e9,
+    ("commwatch_cluster_rail_peer_ratio", ("0", "mlx5_0", "sent", "nccl")): 1.0,
+    ("commwatch_cluster_rail_latency_seconds", ("0", "mlx5_0", "nccl")): 3e-6,
+    ("commwatch_cluster_pairs", ("0", "mlx5_0", "good")): 3,
+    ("commwatch_cluster_rail_bandwidth_bytes_per_second", ("1", "mlx5_1", "sent", "nccl")): 25e9,
+    ("commwatch_cluster_rail_peer_ratio", ("1", "mlx5_1", "sent", "nccl")): 0.5,
+    ("commwatch_cluster_pairs", ("1", "mlx5_1", "slow")): 3,
+    ("commwatch_cluster_suspect_runs", ("nic", "mlx5_1", "bandwidth")): 2,
+}
+
+
+def test_the_rails_stand_with_what_they_are_held_against() -> None:
+    """As the last run between nodes measured them; a rail that it names is marked."""
+    text = render_node_page(Node(snapshot_of(RUN)), Status("1"), "/metrics")
+
+    assert "Between nodes, 16 measured" in text
+    rows = re.findall(r'<tr><th scope="row">(mlx5_\d)</th>(.*?)</tr>', text)
+    assert [name for name, _ in rows] == ["mlx5_0", "mlx5_1"]
+    well, slow = (re.sub(r"<[^>]+>", " ", cells).split() for _, cells in rows)
+    assert well[:3] == ["400", "Gbit/s", "100%"]
+    assert slow[:3] == ["200", "Gbit/s", "50%"]
+    assert "3 µs" in " ".join(well)
+    assert " ".join(slow).endswith("named: 3 slow !")
+
+
+def test_a_run_that_is_too_old_is_said_and_without_one_nothing_is() -> None:
+    """Most nodes are in no cluster that is measured."""
+    last = {series: value for series, value in RUN.items() if "last_completion" in series[0]}
+    assert "too old to say anything" in render_node_page(Node(snapshot_of(last)), Status("1"), "/metrics")
+    assert "Between nodes" not in render_node_page(Node(snapshot_of({})), Status("1"), "/metrics")

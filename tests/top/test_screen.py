@@ -224,3 +224,25 @@ def test_a_paused_daemon_is_unknown_as_healthcheck_says() -> None:
     text = page(View("n", shipped(), made(maintenance="driver upgrade")))
 
     assert "Unknown: the daemon is paused (driver upgrade)" in text
+
+
+def test_the_rails_between_nodes_are_shown_once_a_run_has_measured_the_node() -> None:
+    """Beside what is usual, with what the run named; too old a run says so, and without one nothing is said."""
+    last = ("cluster_last_completion_timestamp_seconds", (), 1_790_000_000.0)
+    series = (
+        last,
+        ("cluster_rail_bandwidth_bytes_per_second", ("1", "mlx5_1", "sent", "nccl"), 25e9),
+        ("cluster_rail_peer_ratio", ("1", "mlx5_1", "sent", "nccl"), 0.5),
+        ("cluster_rail_latency_seconds", ("1", "mlx5_1", "nccl"), 3e-6),
+        ("cluster_pairs", ("1", "mlx5_1", "slow"), 3.0),
+        ("cluster_suspect_runs", ("nic", "mlx5_1", "bandwidth"), 2.0),
+        ("cluster_suspect_ratio", ("nic", "mlx5_1", "bandwidth"), 0.5),
+    )
+    now = 1_790_003_600.0
+
+    text = page(View("n", shipped(), made(*series, now=now)))
+    assert "Between nodes  last run 60 min ago" in text
+    assert re.search(r"mlx5_1 +25 GB/s +50 % +- +- +3 µs +3 slow", text)
+    assert "nic mlx5_1: bandwidth, 50 % of the usual, in 2 runs in a row" in text
+    assert "too old to say anything" in page(View("n", shipped(), made(last, now=now)))
+    assert "Between nodes" not in page(View("n", shipped(), made(now=now)))

@@ -14,6 +14,8 @@ from commwatch.cluster.run_file import LeafSource, Measured, Run
 from commwatch.probes.plan import SkipReason
 from commwatch.state.records import Count, Timestamp
 
+OPERATION: Final = "cluster-report"
+"""Of the control socket of a daemon, which takes a report."""
 MOST_SUSPICIONS: Final = 32
 """Of one node; a node is named with its rails together."""
 

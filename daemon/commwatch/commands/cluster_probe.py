@@ -153,13 +153,14 @@ class Handed(NamedTuple):
 
 def _hand_over(config: Config, report: NodeReport) -> Handed:
     """Give the daemon of this node what the run says of it; that there is none is no error."""
+    from commwatch.cluster.node_report import OPERATION
     from commwatch.errors import CommwatchError
     from commwatch.state.control import DaemonAbsent, hand_to_daemon
     from commwatch.state.directory import state_path
 
     state = state_path(config)
     try:
-        hand_to_daemon(state, "cluster-report", report)
+        hand_to_daemon(state, OPERATION, report)
     except DaemonAbsent:
         return Handed("no_daemon", f"daemon of this node: none in {state}; nothing was handed over")
     except CommwatchError as error:

@@ -51,6 +51,8 @@ class Thresholds:
     suspect_confidence_min: float
     pair_nearer_low_ratio: float
     pair_slow_for_seconds: float
+    cluster_suspect_runs: int
+    cluster_stale_after_seconds: float
     stress_bandwidth_fall_max_ratio: float
     nccl_log_errors_min: int
     nccl_log_errors_window_seconds: float

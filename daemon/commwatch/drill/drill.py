@@ -36,6 +36,9 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Findings of the daemon that say the same."""
     also: tuple[str, ...] = ()
     """Alerts that may come beside them: other signs of the same fault on the same node."""
+    between_nodes: tuple[dict[str, str], ...] = ()
+    """Parts of the node that two runs between nodes name, with ``kind``, ``element`` and ``symptom``; at the end of the
+    fault a run names none."""
     under: tuple[dict[str, str], ...] = ()
     """What holds from the start of the node to its end, such as a job."""
     first_day: bool = False
@@ -73,7 +76,10 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def fault_texts(self) -> tuple[str, ...]:
         """What goes wrong, as people read it."""
-        return ("the daemon is stopped",) if self.stopped else tuple(entry_text(one) for one in self.faults)
+        if self.stopped:
+            return ("the daemon is stopped",)
+        named = (f"named between nodes ({', '.join(one.values())})" for one in self.between_nodes)
+        return (*(entry_text(one) for one in self.faults), *named)
 
 
 def entry_text(entry: dict[str, str]) -> str:

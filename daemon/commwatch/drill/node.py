@@ -5,26 +5,33 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import secrets
 import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
 import yaml
 
 import commwatch
 import commwatch_exporters
+from commwatch.cluster.node_report import OPERATION, NodeReport
+from commwatch.config.simulated import node_name
 from commwatch.drill.drill import Drill
 from commwatch.drill.pace import Pace, collector_intervals
 from commwatch.drill.programs import Program
+from commwatch.state.control import hand_to_daemon
 from commwatch.state.directory import write_atomically
 
 INSTANCES = "drill-"
 """With which the names of all nodes of drills begin."""
 _ANSWER_SECONDS = 5.0
 _PROBE_DELAY_SECONDS = 1.0
+_RUNS_THAT_NAME = 2
 _READY = r'"msg": "ready"[^\n]*(\n|$)'
 _ADDRESS = r'"msg": "serving"[^\n]*"addresses": \["([^"]+)"'
 
@@ -76,6 +83,27 @@ def fault_file(entries: Entries, since: float | None, until: float | None = None
 def _date(seconds: float) -> str:
     text = datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
+
+
+def report_of(named: Entries, now: float) -> NodeReport:
+    """What a run between nodes says of a node of a drill.
+
+    Args:
+        named: the parts that it names.
+        now: seconds since 1970.
+
+    Raises:
+        msgspec.ValidationError: a part cannot be.
+    """
+    suspicions = [{"element": one["kind"], **one, "fault": one["symptom"], "direction": "both"} for one in named]
+    for one in suspicions:
+        del one["symptom"]
+    document = {
+        "run": secrets.token_hex(16), "finished_at": now, "outcome": "completed", "engine": "drill",
+        "backend": "simulated", "nodes": 4, "rails": [{"rail": 0, "device": "gpu0"}],
+        "suspicions": [{**one, "ratio": None} for one in suspicions],
+    }  # fmt: skip
+    return msgspec.convert(document, NodeReport)
 
 
 class Node:
@@ -130,8 +158,15 @@ class Node:
         """Let the faults of the drill begin."""
         if self._drill.stopped:
             self._program.ask_to_end()
-        else:
-            self._write(fault_file(self._drill.faults, at, always=self._drill.under))
+            return
+        self._write(fault_file(self._drill.faults, at, always=self._drill.under))
+        for _ in range(_RUNS_THAT_NAME if self._drill.between_nodes else 0):
+            self._hand_in(self._drill.between_nodes)
+
+    def _hand_in(self, named: Entries) -> None:
+        """Hand in what a run between nodes says of the node, as a member on it does."""
+        preset = node_name(self._drill.preset)
+        hand_to_daemon(self._folder / "state" / f"simulated-{preset}", OPERATION, report_of(named, time.time()))
 
     def finish(self, since: float, at: float) -> None:
         """Let the faults of the drill end; a daemon that was stopped starts again, at another address."""
@@ -141,6 +176,8 @@ class Node:
         else:
             began_at = None if self._drill.first_day else since
             self._write(fault_file(self._drill.faults, began_at, at, self._drill.under))
+            if self._drill.between_nodes:
+                self._hand_in(())
 
     def findings(self) -> list[str]:
         """The codes of the findings that are open now and of their causes; none where the daemon does not answer."""

@@ -23,7 +23,7 @@ class Explanation(NamedTuple):
 Explanations: TypeAlias = Mapping[tuple[str, str], Explanation]
 """By code of the symptom and code of the fault."""
 
-Kind: TypeAlias = Literal["slow", "late", "failing", "wrong", "logged", "link"]
+Kind: TypeAlias = Literal["slow", "late", "failing", "wrong", "logged", "link", "between"]
 
 SYMPTOMS: Mapping[Kind, tuple[str, ...]] = {
     "slow": ("probe_bandwidth_low", "probe_step", "probe_swing", "probe_drift", "probe_imbalance", "pair_slow",
@@ -33,6 +33,7 @@ SYMPTOMS: Mapping[Kind, tuple[str, ...]] = {
     "wrong": ("probe_wrong_result",),
     "logged": ("nccl_errors", "nccl_timeouts"),
     "link": ("nvlink_below_siblings",),
+    "between": ("cluster_nic_slow", "cluster_node_slow", "cluster_peers_unreachable"),
 }  # fmt: skip
 """Symptoms that a fault causes in the same way. Probes do not leave the node, jobs do."""
 
@@ -110,13 +111,13 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("c2c_down", "", {"slow": 0.7, "late": 0.3, "failing": 0.4, "logged": 0.4},
            "What goes between this GPU and its CPU takes another way, or none."),
     # PCIe
-    _Fault("pcie_width_dropped", "pcie", {"slow": 0.9, "late": 0.3, "failing": 0.3, "logged": 0.5},
+    _Fault("pcie_width_dropped", "pcie", {"slow": 0.9, "late": 0.3, "failing": 0.3, "logged": 0.5, "between": 0.8},
            "A link with fewer lanes carries that much less."),
-    _Fault("pcie_generation_low", "pcie", {"slow": 0.85, "late": 0.3, "failing": 0.2, "logged": 0.4},
+    _Fault("pcie_generation_low", "pcie", {"slow": 0.85, "late": 0.3, "failing": 0.2, "logged": 0.4, "between": 0.75},
            "Each generation less halves what the link carries."),
-    _Fault("pcie_device_narrow", "pcie", {"slow": 0.85, "late": 0.3, "failing": 0.2, "logged": 0.45},
+    _Fault("pcie_device_narrow", "pcie", {"slow": 0.85, "late": 0.3, "failing": 0.2, "logged": 0.45, "between": 0.8},
            "All below this link shares fewer lanes."),
-    _Fault("pcie_device_slow", "pcie", {"slow": 0.8, "late": 0.3, "failing": 0.2, "logged": 0.4},
+    _Fault("pcie_device_slow", "pcie", {"slow": 0.8, "late": 0.3, "failing": 0.2, "logged": 0.4, "between": 0.75},
            "Each generation less halves what the link carries for all below it."),
     _Fault("pcie_below_maximum", "pcie", {"slow": 0.55}, "The link never had what the GPU can use."),
     _Fault("pcie_fatal", "pcie", {"slow": 0.4, "late": 0.4, "failing": 0.75, "wrong": 0.5, "logged": 0.9},
@@ -129,23 +130,31 @@ _FAULTS: tuple[_Fault, ...] = (
            "Packets with errors are sent again."),
     _Fault("pcie_corrected", "pcie", {"slow": 0.3, "late": 0.3, "wrong": 0.1, "logged": 0.2},
            "Errors are corrected, which takes time."),
-    # the network, of jobs only
-    _Fault("rdma_port_down", "", {"logged": 0.9}, "What went through this port goes nowhere, or through another one."),
-    _Fault("port_below_equals", "", {"logged": 0.3}, "The GPU beside the port has to use another one."),
-    _Fault("rdma_port_flapping", "", {"logged": 0.85}, "Each time the port goes down its connections fail."),
-    _Fault("rdma_errors", "", {"logged": 0.7}, "Packets are lost or damaged on this port, and connections give up."),
-    _Fault("rdma_retransmitting", "", {"logged": 0.6}, "What is sent again comes late, until the connection gives up."),
-    _Fault("rdma_congested", "", {"logged": 0.3}, "Traffic waits before or behind this port."),
-    _Fault("rdma_port_missing", "", {"logged": 0.85}, "What went through this port goes nowhere, or through another."),
-    _Fault("rdma_port_slow", "", {"logged": 0.35}, "The port runs below its speed."),
-    _Fault("rdma_packets_refused", "", {"logged": 0.6}, "Packets that a partition refuses never arrive."),
-    _Fault("rdma_dropping", "", {"logged": 0.5}, "What is dropped is sent again, until the connection gives up."),
-    _Fault("rdma_connections_lost", "", {"logged": 0.75}, "The call ends with its connection."),
-    _Fault("ethernet_errors", "", {"logged": 0.4}, "Packets are lost or damaged on this interface."),
-    _Fault("ethernet_slow", "", {"logged": 0.35}, "The interface runs below its speed."),
-    _Fault("ethernet_down", "", {"logged": 0.5}, "What goes over this interface alone is cut off."),
-    _Fault("ethernet_flapping", "", {"logged": 0.4}, "Connections stall each time the link is lost."),
-    _Fault("ethernet_pause_storm", "", {"logged": 0.4}, "All who share the switch's buffers wait for this adapter."),
+    # the network, of jobs and of runs between nodes
+    _Fault("rdma_port_down", "", {"logged": 0.9, "between": 0.9},
+           "What went through this port goes nowhere, or through another one."),
+    _Fault("port_below_equals", "", {"logged": 0.3, "between": 0.4}, "The GPU beside the port has to use another one."),
+    _Fault("rdma_port_flapping", "", {"logged": 0.85, "between": 0.7},
+           "Each time the port goes down its connections fail."),
+    _Fault("rdma_errors", "", {"logged": 0.7, "between": 0.7},
+           "Packets are lost or damaged on this port, and connections give up."),
+    _Fault("rdma_retransmitting", "", {"logged": 0.6, "between": 0.6},
+           "What is sent again comes late, until the connection gives up."),
+    _Fault("rdma_congested", "", {"logged": 0.3, "between": 0.5}, "Traffic waits before or behind this port."),
+    _Fault("rdma_port_missing", "", {"logged": 0.85, "between": 0.9},
+           "What went through this port goes nowhere, or through another."),
+    _Fault("rdma_port_slow", "", {"logged": 0.35, "between": 0.85}, "The port runs below its speed."),
+    _Fault("rdma_packets_refused", "", {"logged": 0.6, "between": 0.5},
+           "Packets that a partition refuses never arrive."),
+    _Fault("rdma_dropping", "", {"logged": 0.5, "between": 0.5},
+           "What is dropped is sent again, until the connection gives up."),
+    _Fault("rdma_connections_lost", "", {"logged": 0.75, "between": 0.5}, "The call ends with its connection."),
+    _Fault("ethernet_errors", "", {"logged": 0.4, "between": 0.7}, "Packets are lost or damaged on this interface."),
+    _Fault("ethernet_slow", "", {"logged": 0.35, "between": 0.85}, "The interface runs below its speed."),
+    _Fault("ethernet_down", "", {"logged": 0.5, "between": 0.9}, "What goes over this interface alone is cut off."),
+    _Fault("ethernet_flapping", "", {"logged": 0.4, "between": 0.6}, "Connections stall each time the link is lost."),
+    _Fault("ethernet_pause_storm", "", {"logged": 0.4, "between": 0.5},
+           "All who share the switch's buffers wait for this adapter."),
     # settings, of jobs only
     # Below a degraded link, which harms whatever runs there: the setting harms the jobs that have it.
     _Fault("nccl_setting_harmful", "", {"logged": 0.38},

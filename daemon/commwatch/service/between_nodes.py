@@ -22,8 +22,6 @@ from commwatch_exporters.snapshot import Block, Layout
 
 log = structlog.get_logger("commwatch.cluster")
 
-OPERATION = "cluster-report"
-"""Of the control socket."""
 _LOOKUP_SECONDS = 3.0
 """For the name of a user, which a directory service may have to say."""
 

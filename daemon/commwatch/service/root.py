@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from commwatch.cluster.node_report import OPERATION
 from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan, absolute, node_name
 from commwatch.config.thresholds import Thresholds, load_thresholds
@@ -21,7 +22,7 @@ from commwatch.diagnosis.health.counts import read_counts
 from commwatch.errors import CommwatchError, StateError
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.service.api import Answers
-from commwatch.service.between_nodes import OPERATION, Taken
+from commwatch.service.between_nodes import Taken
 from commwatch.service.confinement import confine
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments

@@ -9,7 +9,7 @@ from commwatch_exporters.catalogue.metric import Metric, counter, gauge, info
 _ORIGIN: Final = "the last run of commwatch cluster probe that measured this node"
 _RAIL: Final = "rail device"
 """Number of the rail, the same on all nodes, and what it is on this one."""
-_SUSPECT: Final = "kind element fault"
+_SUSPECT: Final = "kind element symptom"
 
 # The rows are a table to be read: one look tells name, labels, help and origin.
 # fmt: off
@@ -27,7 +27,7 @@ ROWS: tuple[Metric, ...] = (
           _ORIGIN),
     gauge("cluster_suspect_runs", _SUSPECT,
           "Runs in a row that named this part of the node, or this leaf or uplink above it; absent where none did.",
-          "commwatch cluster probe; kind: nic, node, leaf, uplink, pair, network; fault: bandwidth, latency, failed, "
+          "commwatch cluster probe; kind: nic, node, leaf, uplink, pair, network; symptom: bandwidth, latency, failed, "
           "transport"),
     gauge("cluster_suspect_ratio", _SUSPECT,
           "Share of the usual bandwidth that the part has, or of latency how many times the usual one; absent where "

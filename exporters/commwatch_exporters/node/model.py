@@ -489,10 +489,10 @@ class ClusterRail(Part):
 class ClusterSuspect(Part):
     """A part of this node, or above it, that runs between nodes name."""
 
-    IDENTITY = ("kind", "element", "fault")
+    IDENTITY = ("kind", "element", "symptom")
     kind = Word()
     element = Word()
-    fault = Word()
+    symptom = Word()
     runs = Number("cluster_suspect_runs")
     ratio = Number("cluster_suspect_ratio")
 

@@ -23,7 +23,7 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "reason": ("hw_slowdown", "wrong_result", "budget"), "aspect": ("generation", "width"),
     "capability": ("nvlink",), "service": ("nvidia-fabricmanager",), "direction": ("transmit",),
     "source": ("nvml", "rdma"), "counter": ("rdma_port_symbol_errors_total",), "backend": ("nccl",),
-    "collector": ("rdma", "network", "nvml_gpu"), "kind": ("rdma_port", "ethernet_port", "shorted"),
+    "collector": ("rdma", "network", "nvml_gpu"), "kind": ("rdma_port", "ethernet_port", "shorted", "nic", "leaf"),
     "category": ("ib_retry", "timeout", "shm"), "element": ("GPU0",), "collective": ("all_reduce", "host_copies"),
     "expected_source": ("model",),
 }  # fmt: skip

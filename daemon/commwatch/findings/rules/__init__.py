@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from commwatch.findings.rules.cluster import CLUSTER
 from commwatch.findings.rules.daemon import DAEMON
 from commwatch.findings.rules.driver import DRIVER
 from commwatch.findings.rules.ethernet import ETHERNET
@@ -41,6 +42,7 @@ RULE_SETS: tuple[RuleSet, ...] = (
     ETHERNET_TRAFFIC,
     PROBE,
     PAIRS,
+    CLUSTER,
     JOBS,
     JOB_USE,
     SETTINGS,

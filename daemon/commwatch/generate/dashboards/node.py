@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from commwatch.generate.dashboards.node_cluster import BETWEEN_NODES
 from commwatch.generate.dashboards.node_fabric import FABRIC
 from commwatch.generate.dashboards.node_links import NVLINK, PCIE
 from commwatch.generate.dashboards.node_network import NETWORK
@@ -265,5 +266,5 @@ NODE = Dashboard(
     title="commwatch / Node",
     description="One node: verdict, links, PCIe, network, probes, and GPUs on one time axis.",
     variables=(CLUSTER, JOB, INSTANCE, GPUS),
-    rows=(_VERDICT, NVLINK, PROBES, _GPUS, FABRIC, PCIE, NETWORK, _JOBS, _OURSELVES),
+    rows=(_VERDICT, NVLINK, PROBES, BETWEEN_NODES, _GPUS, FABRIC, PCIE, NETWORK, _JOBS, _OURSELVES),
 )

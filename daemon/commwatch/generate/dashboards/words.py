@@ -25,6 +25,7 @@ NEEDS_DAEMON = "Needs a commwatch daemon that this Prometheus scrapes."
 NEEDS_RULES = "Needs the rules of alerts/rules in this Prometheus."
 NEEDS_SCORE = "Needs results of probes: they run while the node is free; docs/score.md."
 NEEDS_PROBES = "Needs results of probes: they run while the node is free; docs/probes.md."
+NEEDS_CLUSTER = "Needs runs of commwatch cluster probe that measured this node; docs/cluster.md."
 NEEDS_PAIRS = (
     "Needs the pair probe, first within an hour and then once a day on a free node with two GPUs, and the rules of "
     "alerts/rules."
@@ -100,7 +101,7 @@ ALERT_TABLE_LINKS = {"alertname": "@runbooks@/${__value.raw}.md", "instance": NO
 _ABOUT = (
     "fault", "software", "gpu_model", "collector", "worker", "rule", "service", "check", "component", "counter",
     "reason", "direction", "aspect", "role", "kind", "element", "src", "dst", "backend", "sign", "what", "xid", "sxid",
-    "message", "category", "variable", "remark", "digest", "expected_source",
+    "message", "category", "variable", "remark", "digest", "expected_source", "symptom",
 )  # fmt: skip
 """Labels of alerts that have no column of their own."""
 FIRING = f"""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from commwatch.lines import Line, folded, printable
+from commwatch.views.top.cluster_lines import cluster_lines
 from commwatch.views.top.collector_lines import collector_lines
 from commwatch.views.top.frame import View
 from commwatch.views.top.gpu_lines import gpu_lines
@@ -97,6 +98,7 @@ def _body(view: View, width: int, now: float) -> Iterator[Line]:
     yield from interface_lines(node, first, width)
     yield from probe_lines(documents.probes, node, width, now)
     yield from pair_lines(node, view.thresholds, width)
+    yield from cluster_lines(node, width, now)
     yield from collector_lines(node, width, now)
 
 

@@ -1,0 +1,168 @@
+"""Between nodes: parts of this node, or above it, that runs of commwatch cluster probe name again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, ways_of
+from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch_exporters.node.model import ClusterRail, ClusterRuns, ClusterSuspect, Gpu, Interface, RdmaPort
+
+_SYMPTOMS = {
+    "bandwidth": "less bandwidth than others",
+    "latency": "more latency than others",
+    "failed": "reaches nobody",
+    "transport": "over sockets where others are not",
+}
+"""By label: a page may hold symptoms of another version."""
+
+
+def suspects(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Parts that several runs in a row named."""
+    least = thresholds.cluster_suspect_runs
+    for part, runs in facts.each(ClusterSuspect.runs):
+        if runs < least or (code := _code(part)) is None:
+            continue
+        evidence = [Evidence("runs in a row that name it", runs, "", least, "cluster_suspect_runs")]
+        if part.ratio is not None:
+            of = "latency" if part.symptom == "latency" else "bandwidth"
+            evidence.append(Evidence(f"over the usual {of}", part.ratio, "ratio"))
+        yield Sighting(code, _component(facts, part), tuple(evidence), _SYMPTOMS.get(part.symptom, part.symptom))
+
+
+def _code(part: ClusterSuspect) -> str | None:
+    """The code of a suspect; None of a kind of another version."""
+    if part.kind in ("leaf", "uplink"):
+        return "cluster_leaf_slow"
+    if part.kind in ("pair", "network"):
+        return "cluster_network_slow"
+    if part.kind in ("nic", "node"):
+        return "cluster_peers_unreachable" if part.symptom == "failed" else f"cluster_{part.kind}_slow"
+    return None
+
+
+def _component(facts: Facts, part: ClusterSuspect) -> Component:
+    names = {part.element} if part.kind == "nic" else {one.device for one, _, _ in facts.each_keyed(ClusterRail.pairs)}
+    shown = part.kind if part.kind == part.element else f"{part.kind} {part.element}"
+    key = f"between_nodes/{part.kind}/{part.element}/{part.symptom}"
+    return Component("part", key, shown, _parts(facts, facts.derived(ways_of), names))
+
+
+def _parts(facts: Facts, ways: GpuWays, names: set[str]) -> frozenset[str]:
+    """The devices with their interfaces and PCIe links."""
+    ports = [port for port, _ in facts.each(RdmaPort.info) if port.device in names]
+    own = names | {port.interface for port in ports if port.interface}
+    addresses = {port.address for port in ports if port.address}
+    addresses |= {one.address for one, _ in facts.each(Interface.info) if one.name in own and one.address}
+    return frozenset(own).union(*(ways.to_host(address) for address in addresses))
+
+
+def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """A node that has taken part in runs, has been free for an hour, and has not been measured for long."""
+    if any(busy for _, busy in facts.each(Gpu.busy)):
+        return
+    limit = thresholds.cluster_stale_after_seconds
+    for _, last in facts.each(ClusterRuns.last_completion_timestamp_seconds):
+        if (age := facts.now - last) >= limit:
+            evidence = Evidence("since the last run", age, "seconds", limit, "cluster_stale_after_seconds")
+            yield Sighting("cluster_probe_stale", Component("node", ""), (evidence,))
+
+
+_RUN = "commwatch cluster probe"
+
+CLUSTER = RuleSet(
+    name="Between nodes",
+    codes=(
+        FindingCode(
+            name="cluster_nic_slow",
+            title="A rail of this node is slow between nodes",
+            severity="warning",
+            role="symptom",
+            meaning="Two runs between nodes in a row measured less over this rail, with each of its partners, than "
+            "over the same rail of equal nodes. All nodes of a job wait for the slowest rail.",
+            next_step=f"Look at the causes listed, at cable, module and switch port of the rail; {_RUN} again shows "
+            "whether it is cured.",
+            alert="CommwatchRailSlowBetweenNodes",
+            opens_after=0.0,
+        ),
+        FindingCode(
+            name="cluster_node_slow",
+            title="This node is slow between nodes",
+            severity="warning",
+            role="symptom",
+            meaning="Two runs between nodes in a row measured less over most rails of this node than over those of "
+            "equal nodes. All nodes of a job wait for it.",
+            next_step="Leave the node out of jobs over several nodes. Compare its settings, firmware, PCIe links and "
+            "clocks with those of an equal node: what all rails share is the cause.",
+            alert="CommwatchNodeSlowBetweenNodes",
+            opens_after=0.0,
+        ),
+        FindingCode(
+            name="cluster_leaf_slow",
+            title="The leaf switch of this node, or its uplink, is slow",
+            severity="warning",
+            role="fault",
+            meaning="Two runs between nodes in a row were slow, or failed, between most nodes of this leaf, or between "
+            "them and other leaves. The cause is in the network and not on this node.",
+            next_step="Look at the switch and its uplinks: ports that are down, errors, load of other jobs. Keep large "
+            "jobs within other leaves.",
+            alert="CommwatchLeafSlow",
+            opens_after=0.0,
+        ),
+        FindingCode(
+            name="cluster_peers_unreachable",
+            title="This node does not reach other nodes",
+            severity="warning",
+            role="symptom",
+            meaning="In two runs between nodes in a row all measurements of this node, or of one of its rails, failed, "
+            "while its partners reached others.",
+            next_step="Run commwatch cluster check on this node and another one: it names port, direction and the "
+            "command that cures it.",
+            alert="CommwatchPeersUnreachable",
+            opens_after=0.0,
+        ),
+        FindingCode(
+            name="cluster_network_slow",
+            title="The network is below what it should carry",
+            severity="info",
+            role="state",
+            meaning="No node was worse than the others in two runs in a row, and all were below the rate of their "
+            "ports or what was expected; of two nodes nothing tells which of them it is.",
+            next_step=f"Measure more nodes with {_RUN}; compare the network's settings (MTU, routing, congestion "
+            "control) with what its rate needs.",
+            opens_after=0.0,
+        ),
+        FindingCode(
+            name="cluster_probe_stale",
+            title="This node has not been measured with others for long",
+            severity="info",
+            role="state",
+            meaning="It took part in runs between nodes, has been free, and the last run that measured it is a week "
+            "old. What is shown of its rails is absent.",
+            next_step="Look whether the job or timer that starts the runs still does, and at the reasons in "
+            "commwatch_cluster_skips_total.",
+            alert="CommwatchClusterProbeStale",
+            opens_after=3600.0,
+        ),
+    ),
+    rules=(
+        Rule(
+            suspects,
+            ("cluster_nic_slow", "cluster_node_slow", "cluster_leaf_slow", "cluster_peers_unreachable",
+             "cluster_network_slow"),
+            reads=(ClusterSuspect.runs,),
+            details=(ClusterSuspect.ratio, ClusterRail.pairs, RdmaPort.info, Interface.info, *WAYS),
+            thresholds=("cluster_suspect_runs",),
+        ),
+        Rule(
+            stale,
+            ("cluster_probe_stale",),
+            reads=(ClusterRuns.last_completion_timestamp_seconds, Gpu.busy),
+            thresholds=("cluster_stale_after_seconds",),
+        ),
+    ),
+)  # fmt: skip

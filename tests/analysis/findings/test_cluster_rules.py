@@ -1,0 +1,91 @@
+"""What runs between nodes say of a node as findings: at their edge, with their parts, and what explains them."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.findings.causes import join
+from commwatch.findings.finding import Component, Finding, Sighting
+from commwatch.findings.rules.cluster import CLUSTER
+from support.facts import NOW, Numbers, codes_of, facts_of, seen_by, shipped
+from support.machines import merged
+
+LIMITS = shipped()
+LEAST = LIMITS.cluster_suspect_runs
+STALE = LIMITS.cluster_stale_after_seconds
+RUNS, RATIO = "commwatch_cluster_suspect_runs", "commwatch_cluster_suspect_ratio"
+
+
+def seen(*numbers: Numbers) -> list[Sighting]:
+    facts = facts_of(merged(*numbers))
+    return [one for rule in CLUSTER.rules for one in seen_by(rule.look, facts)]
+
+
+def suspect(kind: str, element: str, symptom: str = "bandwidth", runs: float = LEAST, ratio: float = 0.5) -> Numbers:
+    labels = (kind, element, symptom)
+    return {RUNS: {labels: runs}, RATIO: {labels: ratio}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "element", "symptom", "code"),
+    [
+        ("nic", "mlx5_1", "bandwidth", "cluster_nic_slow"),
+        ("nic", "mlx5_1", "latency", "cluster_nic_slow"),
+        ("nic", "mlx5_1", "transport", "cluster_nic_slow"),
+        ("nic", "mlx5_1", "failed", "cluster_peers_unreachable"),
+        ("node", "node", "bandwidth", "cluster_node_slow"),
+        ("node", "node", "failed", "cluster_peers_unreachable"),
+        ("leaf", "leaf7", "bandwidth", "cluster_leaf_slow"),
+        ("uplink", "leaf7", "failed", "cluster_leaf_slow"),
+        ("pair", "pair", "bandwidth", "cluster_network_slow"),
+        ("network", "network", "bandwidth", "cluster_network_slow"),
+    ],
+)
+def test_a_part_that_two_runs_in_a_row_name_is_a_finding(kind: str, element: str, symptom: str, code: str) -> None:
+    """Named by one run it is none, nor is a kind of another version."""
+    assert seen(suspect(kind, element, symptom, LEAST - 1)) == []
+    assert seen(suspect("spine", element, symptom)) == []
+    [found] = seen(suspect(kind, element, symptom))
+    assert (found.code, found.component.identity) == (code, f"part/between_nodes/{kind}/{element}/{symptom}")
+    assert [one.value for one in found.evidence] == [LEAST, 0.5]
+
+
+def test_what_could_not_be_measured_has_no_ratio() -> None:
+    """The number of runs is evidence enough."""
+    [found] = seen({RUNS: {("nic", "mlx5_1", "failed"): 3.0}})
+    assert [(one.value, one.threshold) for one in found.evidence] == [(3.0, LEAST)]
+
+
+def test_a_rail_stands_on_its_device_and_a_node_on_all_rails() -> None:
+    """With the interface beside it."""
+    pairs: Numbers = {
+        "commwatch_cluster_pairs": {("0", "mlx5_0", "good"): 3.0, ("1", "mlx5_1", "slow"): 3.0},
+    }
+    [rail] = seen(suspect("nic", "mlx5_1"), pairs)
+    [node] = seen(suspect("node", "node"), pairs)
+    assert rail.component.parts == {"mlx5_1"}
+    assert node.component.parts == {"mlx5_0", "mlx5_1"}
+    assert (rail.component.name, node.component.name) == ("nic mlx5_1", "node")
+
+
+def test_a_fault_of_the_port_explains_the_slow_rail() -> None:
+    """A port below its speed carries less to every partner."""
+    [rail] = seen(suspect("nic", "mlx5_1"))
+    port = Component("rdma_port", "mlx5_1/1", "", frozenset({"mlx5_1"}))
+    found = [
+        Finding(rail.code, rail.component, "warning", NOW, rail.evidence),
+        Finding("rdma_port_slow", port, "warning", NOW, ()),
+    ]
+    [told] = [one for one in join(found) if one.code == "cluster_nic_slow"]
+    assert [cause.code for cause in told.causes] == ["rdma_port_slow"]
+
+
+def test_a_free_node_that_no_run_has_measured_for_a_week_is_said() -> None:
+    """At a week, and not where a job is on it, nor where it never took part."""
+    last = "commwatch_cluster_last_completion_timestamp_seconds"
+    idle: Numbers = {"commwatch_gpu_busy": {("0", "0000:17:00.0"): 0.0}}
+    busy: Numbers = {"commwatch_gpu_busy": {("0", "0000:17:00.0"): 1.0}}
+    assert seen(idle) == []
+    assert seen(idle, {last: {(): NOW - STALE + 1}}) == []
+    assert codes_of(seen(idle, {last: {(): NOW - STALE}})) == [("cluster_probe_stale", "node")]
+    assert seen(busy, {last: {(): NOW - STALE}}) == []
