@@ -12,6 +12,7 @@ import pytest
 from commwatch.findings.api_documents import ProbeRecord
 from commwatch.lines import Line, plain
 from commwatch.views.top.frame import Documents, View
+from commwatch.views.top.live import Looking
 from commwatch.views.top.screen import Place, page_lines, screen
 from support.facts import shipped
 from top.documents import BUSY, faulty, healthy, made
@@ -55,7 +56,7 @@ def held_against(lines: list[str], name: str, request: pytest.FixtureRequest) ->
     assert text == file.read_text(encoding="utf-8"), f"if this is meant: pytest {Path(__file__).name} --update-golden"
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (160, 40)])
 def test_a_screen_is_as_recorded(view: View, width: int, height: int, request: pytest.FixtureRequest) -> None:
     """Plain, so that all it says is said without colour."""
     held_against(shown(view, width, height), f"{width}x{height}", request)
@@ -125,6 +126,24 @@ def test_no_answer_is_said_above_the_last_one(view: View) -> None:
     assert lines[4:-1] == shown(view, 80, 24)[2:-3]
 
 
+def test_the_clock_counts_whole_seconds_however_long_answers_take() -> None:
+    """It neither stands still nor goes back where an answer comes late; a clock that was set is followed."""
+    clock = [100.0]
+    looking = Looking("n", shipped(), lambda: clock[0])
+    told = made()
+
+    def clock_after(seconds: float, daemon_time: float) -> float:
+        clock[0] += seconds
+        snapshot = msgspec.structs.replace(told.snapshot, time=daemon_time)
+        looking.answered(Documents(told.findings, told.probes, snapshot))
+        return looking.moment()[1]
+
+    assert clock_after(0.0, 5000.0) == 5000.0
+    assert clock_after(2.0, 5001.7) == 5002.0  # it was under way for 0.3 s
+    assert clock_after(2.0, 5004.2) == 5004.0
+    assert clock_after(2.0, 9000.0) == 9000.0
+
+
 def test_before_the_first_answer_only_the_trouble_is_shown() -> None:
     """Nothing is made up."""
     found = screen(View("node17", shipped(), trouble="refused"), Place(), (80, 24), 0.0)
@@ -152,6 +171,33 @@ def test_what_was_not_read_is_a_dash() -> None:
     assert "score: not measured" in text
     assert "no GPU is read" in text
     assert "no matrix is young enough" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "heads"),
+    [
+        (80, ()), (99, ()), (100, ("Slot",)), (108, ("Slot", "Temp")), (120, ("Slot", "Power", "Temp")),
+        (132, ("Slot", "Power", "Memory", "Temp")), (250, ("Slot", "Power", "Memory", "Temp")),
+    ],
+)  # fmt: skip
+def test_a_wider_terminal_shows_more_of_each_gpu(width: int, heads: tuple[str, ...]) -> None:
+    """Slot, temperature, power and memory, with their limits; one that was not read is a dash, a limit is left out."""
+    gpu = ("0", "0000:17:00.0")
+    text = page(
+        View("n", shipped(), made(
+            ("gpu_state", gpu, 0.0), ("gpu_power_watts", gpu, 411.6), ("gpu_power_limit_watts", gpu, 700.0),
+            ("gpu_memory_used_bytes", gpu, 61 * 2.0**30), ("gpu_memory_size_bytes", gpu, 80 * 2.0**30),
+            ("gpu_state", ("1", "0000:18:00.0"), 0.0), ("gpu_power_watts", ("1", "0000:18:00.0"), 70.0),
+        )),
+        width,
+    )  # fmt: skip
+    shown_heads = re.search(r"^GPU .*$", text, re.MULTILINE)
+    first, second = re.findall(r"^[01] .*$", text, re.MULTILINE)
+
+    assert shown_heads is not None
+    assert tuple(head for head in shown_heads[0].split() if head in ("Slot", "Power", "Memory", "Temp")) == heads
+    assert ("412/700 W" in first) == ("70 W" in second) == ("Power" in heads)
+    assert ("61/80 GiB" in first) == ("Memory" in heads)
 
 
 def test_errors_are_the_sum_of_all_counters_that_the_rules_hold_against_limits() -> None:

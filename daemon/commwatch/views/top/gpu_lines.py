@@ -9,12 +9,12 @@ from commwatch.lines import Line, Segment
 from commwatch.node.pcie import is_narrow
 from commwatch.views.top.frame import sums
 from commwatch.views.top.table import section, table
-from commwatch.views.top.words import ABSENT, BAD, DOUBTFUL, both_ways, errors
+from commwatch.views.top.words import ABSENT, BAD, DOUBTFUL, both_ways, errors, of_all
 from commwatch_exporters.node.model import Gpu, Node, NvLink
 from commwatch_exporters.state_words import GPU_STATES, word_of
 
-_WIDE = 100
-"""Columns from which on there is room for the slot."""
+_SLOT, _TEMPERATURE, _POWER, _MEMORY = 100, 108, 120, 132
+"""Columns of the terminal from which on there is room for each."""
 _IDLE = "gpu_idle"
 """A reason for low clocks that is none for concern."""
 
@@ -33,13 +33,17 @@ def gpu_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
         yield [("no GPU is read at present", "")]
         return
     now, before = (sums(one, NVLINK_ERRORS, lambda link: link.gpu) for one in (node, first))
-    heads = ["GPU", "State", "Work", "NVLinks", "tx/rx", "Errors", "PCIe", "tx/rx", "Clocks"]
+    heads = ["GPU", "Slot", "State", "Work", "Power", "Memory", "Temp", "NVLinks", "tx/rx", "Errors", "PCIe", "tx/rx",
+             "Clocks"]  # fmt: skip
     rows = [
         [
             (gpu.index, ""),
             (gpu.address, ""),
             _state(gpu.state),
             _work(gpu),
+            (of_all(gpu.power_watts, gpu.power_limit_watts, "W"), ""),
+            (of_all(gpu.memory_used_bytes, gpu.memory_size_bytes, "GiB", 2**30), ""),
+            (ABSENT if gpu.temperature_celsius is None else f"{gpu.temperature_celsius:.0f} °C", ""),
             _links(gpu),
             (both_ways(gpu.nvlink_transmit_utilization_ratio, gpu.nvlink_receive_utilization_ratio), ""),
             _errors(now.get(gpu), before.get(gpu)),
@@ -49,12 +53,9 @@ def gpu_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
         ]
         for gpu in gpus
     ]
-    if width >= _WIDE:
-        heads.insert(1, "Slot")
-    else:
-        for row in rows:
-            del row[1]
-    yield from table(heads, rows, width)
+    needs = {"Slot": _SLOT, "Power": _POWER, "Memory": _MEMORY, "Temp": _TEMPERATURE}
+    kept = [place for place, head in enumerate(heads) if width >= needs.get(head, 0)]
+    yield from table([heads[place] for place in kept], [[row[place] for place in kept] for row in rows], width)
 
 
 def _state(state: float | None) -> Segment:

@@ -20,8 +20,11 @@ from commwatch.views.top.remote import Refused
 from commwatch.views.top.screen import Place, screen
 from commwatch.views.top.terminal import Terminal
 
-_REDRAW_SECONDS = 1.0
-"""Ages go on while nothing else happens."""
+_PAST_SECONDS = 0.01
+"""So long after a whole second it is drawn: a timer may come a moment early."""
+_CLOCK_SECONDS = 1.0
+"""An answer that was under way so much longer than another one does not move the clock that is shown: it would stand
+still or go back for a second."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -48,10 +51,15 @@ class Looking:
         self.view = View(source, thresholds)
         self._monotonic = monotonic
         self._answered_at = monotonic()
+        self._ahead: float | None = None
+        """Seconds between the daemon's clock and ``monotonic``; None before the first answer."""
 
     def answered(self, documents: Documents) -> None:
         """Take an answer."""
         self._answered_at = self._monotonic()
+        ahead = documents.snapshot.time - self._answered_at
+        if self._ahead is None or abs(ahead - self._ahead) >= _CLOCK_SECONDS:
+            self._ahead = ahead
         first = self.view.first or documents.snapshot
         self.view = replace(self.view, documents=documents, first=first, trouble="")
 
@@ -62,8 +70,7 @@ class Looking:
     def moment(self) -> tuple[View, float]:
         """The view of now, and the time by the daemon's clock, in seconds since 1970."""
         passed = self._monotonic() - self._answered_at
-        documents = self.view.documents
-        now = time.time() if documents is None else documents.snapshot.time + passed
+        now = time.time() if self._ahead is None else self._ahead + self._monotonic()
         return replace(self.view, trouble_seconds=passed), now
 
 
@@ -124,8 +131,10 @@ class Live:
             # A thread that nobody waits for: the end must not hang on a daemon that does not answer.
             threading.Thread(target=self._ask, name="ask", daemon=True).start()
         self._draw()
+        # At the next whole second of the clock that is shown: drawn each second from now it would skip one at times.
+        redraw = 1.0 - self._looking.moment()[1] % 1.0 + _PAST_SECONDS
         left = self._ask_due - now
-        self._loop.call_later(left if 0 < left < _REDRAW_SECONDS else _REDRAW_SECONDS, self._tick)
+        self._loop.call_later(left if 0 < left < redraw else redraw, self._tick)
 
     def _ask(self) -> None:
         """In the thread."""

@@ -53,6 +53,14 @@ def both_ways(transmit: float | None, receive: float | None) -> str:
     return "/".join(ABSENT if one is None else f"{100 * one:.0f}" for one in (transmit, receive))
 
 
+def of_all(part: float | None, whole: float | None, unit: str, size: float = 1.0) -> str:
+    """A number and its limit, whole and in one unit: ``412/700 W``; ``412 W`` where the limit is not known."""
+    if part is None:
+        return ABSENT
+    limit = "" if whole is None else f"/{whole / size:.0f}"
+    return f"{part / size:.0f}{limit} {unit}"
+
+
 def gigabits(bytes_per_second: float | None) -> str:
     """The speed of a port: ``400 Gbit/s``."""
     return ABSENT if bytes_per_second is None else f"{bytes_per_second * 8 / 1e9:g} Gbit/s"
