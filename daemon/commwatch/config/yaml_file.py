@@ -15,6 +15,8 @@ from commwatch.config.settings import Config, decode_quantity
 from commwatch.errors import ConfigError
 
 _Kind = TypeVar("_Kind")
+_MOST_LEVELS = 32
+"""Of values within values; no setting of ours has ten."""
 Steps = tuple["str | int", ...]
 """The way to a value: keys and list positions."""
 
@@ -51,6 +53,24 @@ class YamlDocument:
         return ConfigError(self.file, self.lines.get(here), dotted(steps), problem)
 
 
+class UserLoader(yaml.SafeLoader):
+    """Takes what users write; each level of nesting costs PyYAML a call, and each bracket a look at those around it."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - named so by PyYAML
+        """An opening bracket or brace."""
+        self._check_level(self.flow_level)
+        super().fetch_flow_collection_start(TokenClass)
+
+    def add_indent(self, column: int) -> bool:
+        """A line that is indented deeper."""
+        self._check_level(len(self.indents))
+        return bool(super().add_indent(column))
+
+    def _check_level(self, level: int) -> None:
+        if level >= _MOST_LEVELS:
+            raise yaml.scanner.ScannerError(None, None, "nested too deeply; no setting is", self.get_mark())
+
+
 def dotted(steps: Steps) -> str:
     """The way to a value as users write it: ``probes.definitions.all_reduce``, ``web.listen_addresses[0]``."""
     text = ""
@@ -65,7 +85,7 @@ def read_yaml(path: Path, *, may_be_empty: bool = False) -> YamlDocument:
     Raises:
         ConfigError: it cannot be read, is empty, is not YAML, names a key or a node twice, or is no mapping.
     """
-    node = _composed(path, yaml.SafeLoader)
+    node = _composed(path, UserLoader)
     if node is None and not may_be_empty:
         raise ConfigError(str(path), None, "", "is empty; write at least one setting, or leave the file out")
     return _document(None if node is None else _without_aliases(node, str(path)), path)
@@ -102,8 +122,6 @@ def _composed(path: Path, loader: Any) -> yaml.Node | None:
         raise ConfigError(str(path), line, "", f"is not valid YAML: {_in_short(error)}") from error
     except yaml.YAMLError as error:
         raise ConfigError(str(path), None, "", f"is not valid YAML: {error}") from error
-    except RecursionError as error:
-        raise ConfigError(str(path), None, "", "is nested too deeply; no setting is") from error
 
 
 def _document(node: yaml.Node | None, path: Path, *, texts_only: bool = False) -> YamlDocument:

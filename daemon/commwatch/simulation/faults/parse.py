@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import yaml
 
+from commwatch.config.yaml_file import UserLoader
 from commwatch.errors import ConfigError
 from commwatch.simulation.faults.fault import TARGET_KEYS, Fault, Kind, Target
 from commwatch.simulation.faults.kinds import KINDS
@@ -37,13 +38,11 @@ def parse_faults(text: str, file: str, preset: Preset, started_at: float, writte
         ConfigError: the text cannot be used; it names file, line and key.
     """
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=UserLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         raise ConfigError(file, mark.line + 1 if mark is not None else None, "", problem) from None
-    except RecursionError:
-        raise ConfigError(file, None, "", "is nested too deeply; expected a list of faults") from None
     if root is None:
         return ()
     if not isinstance(root, yaml.SequenceNode):
