@@ -16,6 +16,8 @@ import msgspec
 import pytest
 
 from commwatch.commands import estimate
+from commwatch.cluster.node_record import NodeHistory
+from commwatch.cluster.node_report import NetworkRates, NodeReport
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
@@ -404,3 +406,55 @@ _GOOD = "--parameters 1.5B --step-time 1s --gpus 2"
 def test_bad_input_is_one_clear_line(config: Config, arguments: str, message: str) -> None:
     """With the option, and what would be right; exit code 2."""
     assert error_of(config, arguments).startswith(f"estimate: {message}")
+
+
+# --- the network of the last run between nodes ---
+
+
+def between_nodes(config: Config, age: float, network: NetworkRates | None) -> None:
+    """What the daemon keeps of a run that ended so many seconds ago."""
+    last = NodeReport(
+        run="0" * 32, finished_at=time.time() - age, outcome="completed", backend="tcp", nodes=4, network=network
+    )
+    Path(config.paths.state, "cluster.json").write_bytes(msgspec.json.encode(NodeHistory(last=last)))
+
+
+MEASURED_CASE = CASE.replace("8.74Gbit/s 9.28Gbit/s", "measured")
+
+
+def test_the_network_may_be_that_of_the_last_run_between_nodes(config: Config, capsys: Output) -> None:
+    """The same rates give the same answer as given by hand; the output says who measured them, and when."""
+    by_hand = document(config, CASE.replace("8.74Gbit/s 9.28Gbit/s", "1.09GB/s 1.16GB/s"), capsys)
+    between_nodes(config, HOUR, NetworkRates(usual=1.13e9, low=1.0925e9, high=1.16e9))
+
+    measured = document(config, MEASURED_CASE, capsys)
+    assert measured["step_seconds"] == by_hand["step_seconds"]
+    told = text(config, MEASURED_CASE, capsys)
+    assert "= 1.09 GB/s to 1.16 GB/s, measured " in told
+    assert "ago between 4 nodes over tcp" in told
+
+
+@pytest.mark.parametrize(
+    ("age", "network", "words"),
+    [
+        (None, None, "no run between nodes is known in "),
+        (HOUR, None, "no run between nodes is known in "),
+        (4 * 24 * HOUR, NetworkRates(usual=1e9, low=1e9, high=1e9), "the last run between nodes is "),
+    ],
+)
+def test_without_a_current_run_nothing_is_measured(
+    config: Config, age: float | None, network: NetworkRates | None, words: str
+) -> None:
+    """One line says so, and where such a result comes from."""
+    if age is not None:
+        between_nodes(config, age, network)
+    told = error_of(config, MEASURED_CASE)
+    assert told.startswith("estimate: --network measured: ")
+    assert words in told
+    assert "commwatch cluster probe hands its result" in told
+
+
+def test_a_damaged_record_of_runs_is_named(config: Config) -> None:
+    """With its file."""
+    Path(config.paths.state, "cluster.json").write_text("{", encoding="utf-8")
+    assert "cluster.json cannot be read" in error_of(config, MEASURED_CASE)

@@ -64,7 +64,8 @@ def add_parser(
     rates = parser.add_argument_group("bandwidths; of several values the range takes the slowest and the fastest")
     rates.add_argument(
         "--network", metavar="9Gbit/s", nargs="+", default=[],
-        help="measured between two nodes: all NICs of a node together, one direction (default: line rate of the NICs)",
+        help="measured between two nodes: all NICs of a node together, one direction; measured: by the last commwatch "
+        "cluster probe of this node (default: line rate of the NICs)",
     )  # fmt: skip
     rates.add_argument(
         "--intra-node", metavar="20GB/s", nargs="+", default=[], help="bus bandwidth of collectives within a node"

@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TypeVar, get_args
 
+from commwatch.cluster.node_record import STATE_NAME, NodeHistory
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
 from commwatch.diagnosis.estimate.model.choice import doubling
@@ -61,6 +62,8 @@ MESSAGE_SECONDS = 4.7e-3
 SLOWEST_TCP_RATE = 4.2e9 / 8
 """Bytes per second between two nodes over Ethernet without RDMA, whose line rate one stream does not fill: the least
 that the same half implies, a tenth lower. Clouds limit a stream to 5 Gbit/s."""
+MEASURED = "measured"
+"""In place of a rate: that of the last run between nodes."""
 _MOST_SHOWN_NODES = 8
 _FLOPS = re.compile(r"(\d{1,9}(?:\.\d+)?) ?([TP])FLOP(?:S|/s)", re.ASCII)
 _FLOPS_UNITS = {"T": 1e12, "P": 1e15}
@@ -147,7 +150,7 @@ def read_request(args: argparse.Namespace, config: Config, now: float) -> Reques
         activations=_activations(args, tokens),
     )
     in_node, in_node_basis = _in_node(args, gpus, known)
-    network = _span("--network", args.network, "9Gbit/s") if args.network else known.network
+    network, network_basis = _network(args, known, config, now)
     memory_bytes, memory_basis = _memory(args, figures)
     return Request(
         training=training,
@@ -156,7 +159,7 @@ def read_request(args: argparse.Namespace, config: Config, now: float) -> Reques
         most_nodes=max(nodes, _MOST_SHOWN_NODES) if network else 1,
         memory_bytes=memory_bytes,
         memory_basis=memory_basis,
-        rates=(*_network_words(network, given=bool(args.network)), *in_node_basis),
+        rates=(*_network_words(network, network_basis), *in_node_basis),
         not_used=known.left_out,
         assumptions=(compute_basis,),
         observed_seconds=_seconds("--observed-step", args.observed_step) if args.observed_step else None,
@@ -253,7 +256,36 @@ def _hop_seconds(network: Span | None) -> Span:
     return Span(5e-6, 50e-6 if network is not None and network.high < _TCP_RATE else 15e-6)
 
 
-def _network_words(network: Span | None, *, given: bool) -> list[str]:
+def _network(args: argparse.Namespace, known: _KnownNode, config: Config, now: float) -> tuple[Span | None, str]:
+    """What a node carries to another one, and where that comes from."""
+    if args.network == [MEASURED]:
+        return _measured_network(config, now)
+    if args.network:
+        return _span("--network", args.network, "9Gbit/s"), "given"
+    return known.network, "line rate of this node's NICs, less at the slow end; --network says better"
+
+
+def _measured_network(config: Config, now: float) -> tuple[Span, str]:
+    """That of the last run between nodes that was handed to this node's daemon."""
+    file = state_path(config) / f"{STATE_NAME}.json"
+    hand = "commwatch cluster probe hands its result to the daemon of each node"
+    try:
+        last = decode(file.read_bytes(), NodeHistory).last
+    except FileNotFoundError:
+        last = None
+    except (OSError, ValueError, RecursionError) as error:
+        problem = f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise BadArgument("--network measured", problem) from error
+    if last is None or last.network is None:
+        raise BadArgument("--network measured", f"no run between nodes is known in {state_path(config)}; {hand}")
+    ago = format_seconds(max(0.0, now - last.finished_at))
+    if not is_current(last.finished_at, config.cluster.interval, now):
+        raise BadArgument("--network measured", f"the last run between nodes is {ago} old; {hand}")
+    low, high = sorted(float(f"{rate:.3g}") for rate in (last.network.low, last.network.high))
+    return Span(low, high), f"measured {ago} ago between {last.nodes} nodes over {last.backend}"
+
+
+def _network_words(network: Span | None, basis: str) -> list[str]:
     if network is None:
         return []
     if network.low == network.high:
@@ -261,7 +293,6 @@ def _network_words(network: Span | None, *, given: bool) -> list[str]:
     else:
         low, high = (format_bits(rate).split(" = ") for rate in (network.low, network.high))
         shown = f"{low[0]} to {high[0]} = {low[1]} to {high[1]}"
-    basis = "given" if given else "line rate of this node's NICs, less at the slow end; --network says better"
     return [f"network: {shown}, {basis}: all NICs of a node together, one direction, every node alike"]
 
 
