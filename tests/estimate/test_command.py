@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.commands import estimate
 from commwatch.cluster.node_record import NodeHistory
 from commwatch.cluster.node_report import NetworkRates, NodeReport
+from commwatch.commands import estimate
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
