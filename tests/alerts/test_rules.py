@@ -64,7 +64,7 @@ SEVERITIES = {
         "NvlinkUtilizationLow", "MaintenanceLong",
         "KernelLogLost", "NvlinkRecovered", "RdmaCongested", "PortAtLimit",
         "EthernetDropping", "EthernetPaused", "ProbeStep", "ProbeSwing", "ProbeDrift", "ProbeStarved",
-        "PairNearerSlower", "ClusterProbeStale",
+        "PairNearerSlower", "ClusterProbeStale", "ProfileDiffers",
         "ScoreLow", "ClockStepped", "SoftwareVersionsDiffer", "ThresholdsDiffer", "Watchdog",
     },
 }  # fmt: skip

@@ -18,6 +18,7 @@ from commwatch.findings.finding import Finding, Sighting
 from commwatch.findings.health_report import report_of
 from commwatch.findings.history import CounterHistory, HistoryState
 from commwatch.findings.looking import Looking
+from commwatch.findings.profile import profile_readings
 from commwatch.findings.register import Change, Register, RegisterState
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.gpu_ways import gpus_of
@@ -63,7 +64,7 @@ def score_readings(facts: Facts, thresholds: Thresholds, findings: Sequence[Find
     return readings_of(score_of(facts, thresholds, findings))
 
 
-READINGS: tuple[Readings, ...] = (score_readings,)
+READINGS: tuple[Readings, ...] = (score_readings, profile_readings)
 
 
 class Judge:

@@ -32,6 +32,10 @@ ROWS: tuple[Metric, ...] = (
     gauge("cluster_suspect_ratio", _SUSPECT,
           "Share of the usual bandwidth that the part has, or of latency how many times the usual one; absent where "
           "nothing could be measured.", _ORIGIN, "ratio"),
+    info("profile_info", "scope value",
+         "What this node is, for comparison with equal nodes; the value is always 1. scope: driver, cuda, nccl, "
+         "nccl_settings, commwatch, gpus, rdma_ports, rdma_firmware; a value of more than 64 characters is a digest.",
+         "the node's own info metrics; of NCCL the last results of its probes"),
     info("cluster_info", "leaf engine topology_source backend",
          "How the last run was made, and the leaf of this node in it; the value is always 1.", _ORIGIN),
     counter("cluster_runs_total", "outcome",
