@@ -8,10 +8,10 @@ import pytest
 
 from commwatch.findings.profile import LONGEST_VALUE, profile_of, profile_readings, shortened
 from commwatch_exporters.node.model import Node
-from support.facts import facts_of, shipped
+from support.facts import Numbers, facts_of, shipped
 from support.whole_node import whole_node
 
-READ = {
+READ: Numbers = {
     "commwatch_software_info": {("570.124.06", "12.570", "12.8"): 1.0},
     "commwatch_probe_info": {
         ("all_reduce", "nccl", "all_reduce", "8", "67108864", "8", "2.26.2", "2.7", "a1b2", "model"): 1.0,
