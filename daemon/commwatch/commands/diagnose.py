@@ -75,7 +75,7 @@ def add_parser(
     scan.add_argument("--gpus", metavar="0,1,...", help="with these GPUs only, by their NVML indexes")
     ignore_scheduler_option(scan)
     scan.add_argument("--stress", metavar="TIME", help="then load all GPUs for 1s to 10m: does the bandwidth hold?")
-    parser.add_argument("-v", "--all", action="store_true", help="each check and finding separately")
+    parser.add_argument("-v", "--all", action="store_true", help="each check and finding separately, also what passed")
     file_options(parser)
     json_option(parser)
     parser.set_defaults(run=run)

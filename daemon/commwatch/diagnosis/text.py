@@ -23,7 +23,7 @@ _MOST_PARTS = 4
 _COLUMNS = (9, 200, 16, 18)
 """No wider than this at 80 columns; ``published mark`` takes two lines."""
 
-_NOT_IN_TABLE: tuple[CheckVerdict, ...] = ("not measured", "does not apply")
+_NOT_IN_TABLE: tuple[CheckVerdict, ...] = ("passed", "not measured", "does not apply")
 """Told beneath the table, or only counted."""
 
 
@@ -130,7 +130,7 @@ def _table(checks: Sequence[Check], width: int, every: bool) -> Iterator[Line]:
     if any(shown.values()):
         yield from row_lines(heading, widths)
     for branch, rows in branches:
-        if not every and all(row.verdict == "does not apply" for row in rows):
+        if not every and all(row.verdict in ("passed", "does not apply") for row in rows):
             continue
         yield []
         yield [(BRANCH_NAMES[branch], HEADING)]
@@ -146,11 +146,10 @@ def _table(checks: Sequence[Check], width: int, every: bool) -> Iterator[Line]:
                 [("  not measured: ", "bold"), (f"{names} ({reason})" if reason else names, "")], width, 4
             )
     if not every and any(
-        len(row.checks) > 1 or row.verdict == "does not apply" for _, rows in branches for row in rows
+        len(row.checks) > 1 or row.verdict in ("passed", "does not apply") for _, rows in branches for row in rows
     ):
         yield []
-        hint = "What agrees for many parts stands in one line; --all shows each check."
-        yield from folded([(hint, "dim")], width)
+        yield from folded([("--all shows each check, also what passed.", "dim")], width)
 
 
 def _unmeasured(rows: Sequence[TableRow]) -> dict[str, list[str]]:
