@@ -229,3 +229,11 @@ def test_variables_are_as_the_linter_wants_them(model: dict[str, Any]) -> None:
     assert by_name["cluster"]["allValue"] == ".*", "a site without clusters has series without the label"
     assert by_name["job"]["allValue"] == ".+"
     assert by_name["instance"]["allValue"] == (".+" if model["uid"] == "commwatch-fleet" else None)
+
+
+@pytest.mark.parametrize("uid", sorted(models()))
+def test_a_dashboard_opens_with_few_panels(uid: str) -> None:
+    """A node's with 16: each one that is open asks Prometheus at once. The others have 30 at most."""
+    opened = [panel for panel in models()[uid]["panels"] if panel["type"] != "row"]
+
+    assert len(opened) <= (16 if uid == "commwatch-node" else 30)

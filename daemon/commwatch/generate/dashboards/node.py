@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from commwatch.generate.dashboards.node_cluster import BETWEEN_NODES
 from commwatch.generate.dashboards.node_fabric import FABRIC
-from commwatch.generate.dashboards.node_links import NVLINK, PCIE
+from commwatch.generate.dashboards.node_links import LINK_TABLE, NVLINK, PCIE
 from commwatch.generate.dashboards.node_network import NETWORK
-from commwatch.generate.dashboards.node_probes import PROBES
+from commwatch.generate.dashboards.node_probes import PROBE_TABLE, PROBES
 from commwatch.generate.dashboards.panels import (
     CLUSTER,
     GPUS,
@@ -122,25 +122,28 @@ _VERDICT = PanelRow("Verdict", (
            unit="percentunit", maximum=1, scale=SCORE, no_data=NEEDS_SCORE, width=12),
 ))  # fmt: skip
 
+_GPU_TABLE = Table(
+    title="GPUs", description="Identity and state of each GPU that is or was here.",
+    labels=("gpu", "pci_bus_id", "name", "uuid", "serial"),
+    columns=(
+        Column("state", "max by (gpu, pci_bus_id) (commwatch_gpu_state{@gpu@})", names=GPU_STATE),
+        Column("job", "max by (gpu, pci_bus_id) (commwatch_gpu_busy{@gpu@})", names=BUSY),
+        Column("memory used", "max by (gpu, pci_bus_id) (commwatch_gpu_memory_used_bytes{@gpu@})", unit="bytes"),
+        Column("temperature", "max by (gpu, pci_bus_id) (commwatch_gpu_temperature_celsius{@gpu@})",
+               unit="celsius"),
+        Column("power", "max by (gpu, pci_bus_id) (commwatch_gpu_power_watts{@gpu@})", unit="watt"),
+        Column("driver asks for", "max by (gpu, pci_bus_id) (commwatch_gpu_recovery_action{@gpu@})",
+               names=RECOVERY),
+        Column("Xids within a day",
+               "sum by (gpu, pci_bus_id) (round(increase(commwatch_gpu_xid_events_total{@gpu@}[1d])))"),
+        Column("", "max by (gpu, pci_bus_id, name, uuid, serial) (commwatch_gpu_info{@gpu@})"),
+    ),
+    links={"gpu": GPU_LINK},
+    alerts=("CommwatchGpuLost", "CommwatchGpuNotAnswering", "CommwatchGpuRecoveryNeeded", "CommwatchXidFabric"),
+    no_data="Needs the NVIDIA driver.",
+)  # fmt: skip
+
 _GPUS = PanelRow("GPUs, clocks and Xids", (
-    Table(title="GPUs", description="Identity and state of each GPU that is or was here.",
-          labels=("gpu", "pci_bus_id", "name", "uuid", "serial"),
-          columns=(
-              Column("state", "max by (gpu, pci_bus_id) (commwatch_gpu_state{@gpu@})", names=GPU_STATE),
-              Column("job", "max by (gpu, pci_bus_id) (commwatch_gpu_busy{@gpu@})", names=BUSY),
-              Column("memory used", "max by (gpu, pci_bus_id) (commwatch_gpu_memory_used_bytes{@gpu@})", unit="bytes"),
-              Column("temperature", "max by (gpu, pci_bus_id) (commwatch_gpu_temperature_celsius{@gpu@})",
-                     unit="celsius"),
-              Column("power", "max by (gpu, pci_bus_id) (commwatch_gpu_power_watts{@gpu@})", unit="watt"),
-              Column("driver asks for", "max by (gpu, pci_bus_id) (commwatch_gpu_recovery_action{@gpu@})",
-                     names=RECOVERY),
-              Column("Xids within a day",
-                     "sum by (gpu, pci_bus_id) (round(increase(commwatch_gpu_xid_events_total{@gpu@}[1d])))"),
-              Column("", "max by (gpu, pci_bus_id, name, uuid, serial) (commwatch_gpu_info{@gpu@})"),
-          ),
-          links={"gpu": GPU_LINK},
-          alerts=("CommwatchGpuLost", "CommwatchGpuNotAnswering", "CommwatchGpuRecoveryNeeded", "CommwatchXidFabric"),
-          no_data="Needs the NVIDIA driver."),
     States(title="Driver that cannot be used",
            description="When no GPU could be read through the NVIDIA driver, and why.",
            queries=(Query("max by (reason) (commwatch_driver_unusable{@node@} == 1)", "{{reason}}",
@@ -171,7 +174,7 @@ _GPUS = PanelRow("GPUs, clocks and Xids", (
     Series(title="Clock", description="Clock of each GPU's multiprocessors.",
            queries=(Query("max by (gpu) (commwatch_gpu_sm_clock_hertz{@gpu@})", "GPU {{gpu}}"),), unit="hertz",
            no_data="Needs the NVIDIA driver."),
-))  # fmt: skip
+), collapsed=True)  # fmt: skip
 
 _JOBS = PanelRow("Jobs", (
     Series(title="Errors in the logs of jobs",
@@ -261,10 +264,12 @@ _OURSELVES = PanelRow("commwatch on this node", (
            no_data=NEEDS_DAEMON),
 ), collapsed=True)  # fmt: skip
 
+_PARTS = PanelRow("GPUs, links and probes", (_GPU_TABLE, LINK_TABLE, PROBE_TABLE))
+
 NODE = Dashboard(
     uid="commwatch-node",
     title="commwatch / Node",
     description="One node: verdict, links, PCIe, network, probes, and GPUs on one time axis.",
     variables=(CLUSTER, JOB, INSTANCE, GPUS),
-    rows=(_VERDICT, NVLINK, PROBES, BETWEEN_NODES, _GPUS, FABRIC, PCIE, NETWORK, _JOBS, _OURSELVES),
+    rows=(_VERDICT, _PARTS, NVLINK, PROBES, BETWEEN_NODES, _GPUS, FABRIC, PCIE, NETWORK, _JOBS, _OURSELVES),
 )

@@ -43,37 +43,40 @@ _BEHIND = (
     " @nvlink_sibling_in_use_ratio@ * gpu:commwatch_nvlink_link_capacity_bytes_per_second:mean{@gpu@}))"
 )
 
+LINK_TABLE = Table(
+    title="Links",
+    description="Each NVLink: state, use of its nominal rate, errors and recoveries. A click on a link leads"
+                " to it.",
+    labels=("gpu", "link", "remote_type", "remote_pci_bus_id", "remote_link"),
+    columns=(
+        Column("state", f"max by ({_LINK}) (commwatch_nvlink_link_state{{@gpu@}})", names=LINK_STATE),
+        Column("expected", f"max by ({_LINK}) (commwatch_nvlink_link_expected{{@gpu@}})", names=EXPECTED),
+        Column("sends",
+               f"sum by ({_LINK}) (rate(commwatch_nvlink_transmit_bytes_total{{@gpu@}}[$__rate_interval]))",
+               unit="Bps"),
+        Column("receives",
+               f"sum by ({_LINK}) (rate(commwatch_nvlink_receive_bytes_total{{@gpu@}}[$__rate_interval]))",
+               unit="Bps"),
+        Column("use",
+               f"max by ({_LINK}) (rate(commwatch_nvlink_transmit_bytes_total{{@gpu@}}[$__rate_interval])"
+               " / on (cluster, job, instance, gpu, pci_bus_id) group_left ()"
+               " gpu:commwatch_nvlink_link_capacity_bytes_per_second:mean{@gpu@})", unit="percentunit"),
+        Column("CRC errors per second",
+               highest_rate(_LINK, "@gpu@", CRC_ERRORS),
+               due="up to NVLink 4",
+               scale=high_is_bad("nvlink_crc_errors_per_second", "warning", "CommwatchNvlinkBitErrors")),
+        Column("errors within an hour", added("1h", _LINK, LINK_ERRORS),
+               scale=high_is_bad("nvlink_packet_errors_per_hour", "warning", "CommwatchNvlinkPacketErrors")),
+        Column("recoveries within an hour", added("1h", _LINK, RECOVERIES),
+               scale=high_is_bad("nvlink_recoveries_per_hour", "warning", "CommwatchNvlinkRecovering")),
+        Column("",
+               f"max by ({_LINK}, remote_type, remote_pci_bus_id, remote_link) (commwatch_nvlink_info{{@gpu@}})"),
+    ),
+    links={"link": LINK_LINK}, alerts=("CommwatchNvlinkDown", "CommwatchNvlinkReplays"), no_data=NEEDS_NVLINK,
+    height=11,
+)  # fmt: skip
+
 NVLINK = PanelRow("NVLink", (
-    Table(title="Links",
-          description="Each NVLink: state, use of its nominal rate, errors and recoveries. A click on a link leads"
-                      " to it.",
-          labels=("gpu", "link", "remote_type", "remote_pci_bus_id", "remote_link"),
-          columns=(
-              Column("state", f"max by ({_LINK}) (commwatch_nvlink_link_state{{@gpu@}})", names=LINK_STATE),
-              Column("expected", f"max by ({_LINK}) (commwatch_nvlink_link_expected{{@gpu@}})", names=EXPECTED),
-              Column("sends",
-                     f"sum by ({_LINK}) (rate(commwatch_nvlink_transmit_bytes_total{{@gpu@}}[$__rate_interval]))",
-                     unit="Bps"),
-              Column("receives",
-                     f"sum by ({_LINK}) (rate(commwatch_nvlink_receive_bytes_total{{@gpu@}}[$__rate_interval]))",
-                     unit="Bps"),
-              Column("use",
-                     f"max by ({_LINK}) (rate(commwatch_nvlink_transmit_bytes_total{{@gpu@}}[$__rate_interval])"
-                     " / on (cluster, job, instance, gpu, pci_bus_id) group_left ()"
-                     " gpu:commwatch_nvlink_link_capacity_bytes_per_second:mean{@gpu@})", unit="percentunit"),
-              Column("CRC errors per second",
-                     highest_rate(_LINK, "@gpu@", CRC_ERRORS),
-                     due="up to NVLink 4",
-                     scale=high_is_bad("nvlink_crc_errors_per_second", "warning", "CommwatchNvlinkBitErrors")),
-              Column("errors within an hour", added("1h", _LINK, LINK_ERRORS),
-                     scale=high_is_bad("nvlink_packet_errors_per_hour", "warning", "CommwatchNvlinkPacketErrors")),
-              Column("recoveries within an hour", added("1h", _LINK, RECOVERIES),
-                     scale=high_is_bad("nvlink_recoveries_per_hour", "warning", "CommwatchNvlinkRecovering")),
-              Column("",
-                     f"max by ({_LINK}, remote_type, remote_pci_bus_id, remote_link) (commwatch_nvlink_info{{@gpu@}})"),
-          ),
-          links={"link": LINK_LINK}, alerts=("CommwatchNvlinkDown", "CommwatchNvlinkReplays"), no_data=NEEDS_NVLINK,
-          height=11),
     Series(title="NVLink use, sent", description="Share of the expected NVLink capacity of a GPU that it sent with.",
            queries=(Query("max by (gpu) (commwatch_nvlink_transmit_utilization_ratio{@gpu@})", "GPU {{gpu}}"),),
            unit="percentunit", maximum=1, no_data=NEEDS_NVLINK, alerts=("CommwatchNvlinkUtilizationLow",)),
@@ -110,7 +113,7 @@ NVLINK = PanelRow("NVLink", (
            queries=(Query(f"max by (gpu) ({added('1h', _LINK, RECOVERIES)})", "GPU {{gpu}}"),),
            scale=high_is_bad("nvlink_recoveries_per_hour", "warning", "CommwatchNvlinkRecovering"),
            alerts=("CommwatchNvlinkRecoveriesRising",), no_data=NEEDS_NVLINK, width=6),
-))  # fmt: skip
+), collapsed=True)  # fmt: skip
 
 _GPU = "gpu, pci_bus_id"
 PCIE = PanelRow("PCIe", (

@@ -7,33 +7,36 @@ from commwatch.generate.dashboards.words import NEEDS_PROBES
 
 _PROBE = "probe, backend"
 
+PROBE_TABLE = Table(
+    title="Probes",
+    description="The last result of each probe, what it is held against, and how often it was bad in a row.",
+    labels=("probe", "backend", "collective", "ranks", "expected_source", "nccl_version"),
+    columns=(
+        Column("last result",
+               f"1000 * max by ({_PROBE}) (commwatch_probe_last_completion_timestamp_seconds{{@node@}})",
+               unit="dateTimeFromNow"),
+        Column("latency", f"max by ({_PROBE}) (commwatch_probe_last_latency_seconds{{@node@}})", unit="s"),
+        Column("baseline", f"max by ({_PROBE}) (commwatch_probe_baseline_latency_seconds{{@node@}})", unit="s"),
+        Column("spikes in a row", f"max by ({_PROBE}) (commwatch_probe_latency_spike_streak{{@node@}})",
+               scale=high_is_bad("probe_latency_spike_streak", "warning", "CommwatchProbeLatencyStreak")),
+        Column("bus bandwidth",
+               f"max by ({_PROBE}) (commwatch_probe_last_bus_bandwidth_bytes_per_second{{@node@}})", unit="Bps"),
+        Column("of expected", f"max by ({_PROBE}) (commwatch_probe_bandwidth_utilization_ratio{{@node@}})",
+               unit="percentunit",
+               scale=low_is_bad("probe_bandwidth_utilization_low_ratio", "warning", "")),
+        Column("low in a row", f"max by ({_PROBE}) (commwatch_probe_low_bandwidth_streak{{@node@}})",
+               due="elsewhere",
+               scale=high_is_bad("probe_low_bandwidth_streak", "warning", "CommwatchProbeBandwidthLow")),
+        Column("balance", f"min by ({_PROBE}) (commwatch_probe_rank_balance_ratio{{@node@}})",
+               unit="percentunit"),
+        Column("",
+               f"max by ({_PROBE}, collective, ranks, expected_source, nccl_version)"
+               f" (commwatch_probe_info{{@node@}})"),
+    ),
+    alerts=("CommwatchProbeStarved",), no_data=NEEDS_PROBES,
+)  # fmt: skip
+
 PROBES = PanelRow("Probes", (
-    Table(title="Probes",
-          description="The last result of each probe, what it is held against, and how often it was bad in a row.",
-          labels=("probe", "backend", "collective", "ranks", "expected_source", "nccl_version"),
-          columns=(
-              Column("last result",
-                     f"1000 * max by ({_PROBE}) (commwatch_probe_last_completion_timestamp_seconds{{@node@}})",
-                     unit="dateTimeFromNow"),
-              Column("latency", f"max by ({_PROBE}) (commwatch_probe_last_latency_seconds{{@node@}})", unit="s"),
-              Column("baseline", f"max by ({_PROBE}) (commwatch_probe_baseline_latency_seconds{{@node@}})", unit="s"),
-              Column("spikes in a row", f"max by ({_PROBE}) (commwatch_probe_latency_spike_streak{{@node@}})",
-                     scale=high_is_bad("probe_latency_spike_streak", "warning", "CommwatchProbeLatencyStreak")),
-              Column("bus bandwidth",
-                     f"max by ({_PROBE}) (commwatch_probe_last_bus_bandwidth_bytes_per_second{{@node@}})", unit="Bps"),
-              Column("of expected", f"max by ({_PROBE}) (commwatch_probe_bandwidth_utilization_ratio{{@node@}})",
-                     unit="percentunit",
-                     scale=low_is_bad("probe_bandwidth_utilization_low_ratio", "warning", "")),
-              Column("low in a row", f"max by ({_PROBE}) (commwatch_probe_low_bandwidth_streak{{@node@}})",
-                     due="elsewhere",
-                     scale=high_is_bad("probe_low_bandwidth_streak", "warning", "CommwatchProbeBandwidthLow")),
-              Column("balance", f"min by ({_PROBE}) (commwatch_probe_rank_balance_ratio{{@node@}})",
-                     unit="percentunit"),
-              Column("",
-                     f"max by ({_PROBE}, collective, ranks, expected_source, nccl_version)"
-                     f" (commwatch_probe_info{{@node@}})"),
-          ),
-          alerts=("CommwatchProbeStarved",), no_data=NEEDS_PROBES),
     Series(title="Latency against its baseline",
            description="Latency of the last result over the median of the good ones before.",
            queries=(Query(f"max by ({_PROBE}) (commwatch_probe_last_latency_seconds{{@node@}}"
@@ -86,4 +89,4 @@ PROBES = PanelRow("Probes", (
            queries=(Query("sum(increase(commwatch_probe_gpu_occupied_seconds_total{@node@}[6h])) / 21600"
                           " / sum(commwatch_present{@node@, kind=\"gpu\"})", "of all GPUs"),),
            unit="percentunit", no_data=NEEDS_PROBES),
-))  # fmt: skip
+), collapsed=True)  # fmt: skip
