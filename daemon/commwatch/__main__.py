@@ -6,9 +6,7 @@ import argparse
 import importlib
 import io
 import os
-import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +33,9 @@ class _Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """The help; below it what the exit codes mean."""
+        import shutil  # these only here: the daemon shows no help
+        import textwrap
+
         from commwatch.config.exit_codes import COMMANDS as WITH_CODES
         from commwatch.config.exit_codes import help_of
 
