@@ -195,6 +195,11 @@ _JOBS = PanelRow("Jobs", (
                           due="with a fault"),),
           alerts=("CommwatchNcclSettingHarmful",), width=8, height=8,
           no_data="None is remarked on. It needs a job on the node."),
+    States(title="Which job", description="The Slurm job or the Kubernetes pod on each GPU, by number or UID.",
+           queries=(Query("max by (gpu, scheduler, job_id) (commwatch_gpu_job_info{@gpu@})",
+                          "GPU {{gpu}} {{scheduler}} {{job_id}}", due="elsewhere"),),
+           names={1: ("on the GPU", "blue")},
+           no_data="Needs daemons that name jobs (jobs.identity), which they do not by default."),
 ), collapsed=True)  # fmt: skip
 
 _OURSELVES = PanelRow("commwatch on this node", (
