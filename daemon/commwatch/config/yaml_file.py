@@ -179,7 +179,8 @@ def _plain(node: yaml.Node, steps: Steps, lines: dict[Steps, int], file: str) ->
         return yaml.constructor.SafeConstructor().construct_object(node)
     except yaml.MarkedYAMLError as error:
         raise ConfigError(file, node.start_mark.line + 1, dotted(steps), _in_short(error)) from error
-    except (ValueError, KeyError, AttributeError) as error:  # by PyYAML, where a form or a tag promises something else
+    # By PyYAML, where a form or a tag promises something else.
+    except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
         kind = node.tag.rpartition(":")[2]
         problem = f"looks like a YAML {kind} and is none; write it in quotes, or correct it"
         raise ConfigError(file, node.start_mark.line + 1, dotted(steps), problem) from error

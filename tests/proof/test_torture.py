@@ -1,0 +1,573 @@
+"""What a daemon goes through on bad days: each case asserts what is left of it, and prints its figures.
+
+``docs/torture.md`` has the figures. ``COMMWATCH_TORTURE=0.1`` in the environment plays a tenth of what counts or lasts.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from commwatch.simulation.presets import PRESETS
+from commwatch.state.records import LARGEST_NUMBER
+from commwatch_exporters.prometheus import Format, render
+from support.daemon import Daemon, children_of, running
+from support.day_daemon import Boot, DayDaemon
+from support.rehearsed_daemon import BOOTED_AT
+from support.torture import cpu_seconds, footing, scraped, told
+from support.waiting import until
+
+SHARE = float(os.environ.get("COMMWATCH_TORTURE", "1"))
+NODE = "a10x2"
+SEED = 21
+FAST = """
+inventory: {learn_after: 1500ms}
+probes:
+  {occupancy_limit: 0.1, start_delay: 500ms, gate: idle, definitions: {often: {measure: all_reduce, interval: 10s}}}
+sources:
+  nvml: {deadline: 1s, gpu_interval: 1s, nvlink_interval: 1s, pcie_interval: 1s, processes_interval: 1s}
+  network: {interval: 500ms}
+  pci: {interval: 1s}
+  services: {interval: 1s}
+"""
+
+
+def times(count: int) -> int:
+    """How often, on this day."""
+    return max(2, round(count * SHARE))
+
+
+@contextmanager
+def tortured(folder: Path, *arguments: str, config: str = FAST, state: Path | None = None) -> Iterator[Daemon]:
+    """A daemon on a simulated node with fast collectors and a probe as often as it may."""
+    file = folder / "commwatch.yaml"
+    file.write_text(config)
+    simulated = () if "--no-node" in arguments else ("--simulate", NODE)
+    rest = [one for one in arguments if one != "--no-node"]
+    with running(folder, "--config.file", str(file), *simulated, *rest, state=state) as daemon:
+        daemon.until(lambda: is_well(daemon))
+        yield daemon
+
+
+def is_well(daemon: Daemon) -> bool:
+    """Whether each collector's last run read everything."""
+    return set(daemon.series("collector_success").values()) == {1}
+
+
+def workers_of(daemon: Daemon) -> list[int]:
+    """The processes that read."""
+    return _with_word(daemon, b"commwatch.workers.child")
+
+
+def ranks_of(daemon: Daemon) -> list[int]:
+    """The processes that probe."""
+    return _with_word(daemon, b"commwatch.probes.cycle.rank")
+
+
+def _with_word(daemon: Daemon, word: bytes) -> list[int]:
+    found = []
+    for children in Path(f"/proc/{daemon.process.pid}/task").glob("*/children"):
+        for pid in children.read_text().split():
+            try:
+                if word in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
+            except OSError:  # it has ended meanwhile
+                continue
+    return found
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone, or only its parent has not taken notice."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def all_ended(pids: list[int]) -> bool:
+    """Whether none of these processes is there."""
+    return all(map(ended, pids))
+
+
+# --- kills ---
+
+
+def test_workers_and_ranks_are_killed_at_random_moments(tmp_path: Path) -> None:
+    """140 SIGKILLs: scrapes go on, everything is read again, probes measure again, and nothing is left behind."""
+    chance = random.Random(SEED)  # noqa: S311 - no secret
+    with tortured(tmp_path) as daemon, scraped(daemon) as scrapes:
+        daemon.until(lambda: (daemon.value("probe_attempts_total", probe="often", backend="simulated") or 0) > 0)
+        before, killed = footing(daemon), {"worker": 0, "rank": 0}
+        wanted = {"worker": times(80), "rank": times(60)}
+        while killed != wanted:
+            time.sleep(chance.uniform(0.0, 0.3))
+            kind = "rank" if killed["rank"] < wanted["rank"] and ranks_of(daemon) else "worker"
+            if killed[kind] >= wanted[kind] and kind == "worker":
+                continue
+            for pid in chance.sample(found := ranks_of(daemon) if kind == "rank" else workers_of(daemon), bool(found)):
+                os.kill(pid, signal.SIGKILL)
+                killed[kind] += 1
+        at_last = time.monotonic()
+        daemon.until(lambda: is_well(daemon), 180)
+        recovered = time.monotonic() - at_last
+        done = daemon.series("probe_attempts_total")
+        daemon.until(lambda: daemon.series("probe_attempts_total") != done)
+        after = daemon.until(lambda: (now := footing(daemon)).children <= before.children and now)
+        told(
+            f"{sum(killed.values())} kills of workers and ranks", killed, f"well again after {recovered:.0f} s",
+            scrapes.words, before, after,
+        )  # fmt: skip
+    assert after.descriptors <= before.descriptors + 4
+    assert not [entry for entry in daemon.log() if "Traceback" in str(entry)]
+
+
+def test_the_daemon_is_killed_at_random_moments(tmp_path: Path) -> None:
+    """60 SIGKILLs, from the first moment on: its processes end, no state is damaged, the next daemon starts on it."""
+    chance = random.Random(SEED)  # noqa: S311 - no secret
+    lasted, file = [], tmp_path / "commwatch.yaml"
+    file.write_text(FAST)
+    arguments = ("--config.file", str(file), "--simulate", NODE, "--path.state", str(tmp_path / "state"))
+    for _ in range(times(60)):
+        with (tmp_path / "killed.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "commwatch", "run", "--web.listen-address", "127.0.0.1:0", *arguments],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+        time.sleep(chance.uniform(0.0, 6.0))
+        left = children_of(process.pid)
+        process.kill()
+        process.wait()
+        started = time.monotonic()
+        until(partial(all_ended, left))
+        lasted.append(time.monotonic() - started)
+    with running(tmp_path, "--config.file", str(file), "--simulate", NODE) as daemon:
+        daemon.until(lambda: is_well(daemon))
+        damaged = list((tmp_path / "state").rglob("*damaged*"))
+        told(f"{len(lasted)} kills of the daemon", f"its processes ended within {max(lasted):.1f} s", footing(daemon))
+    assert damaged == []
+    log_text = (tmp_path / "killed.log").read_text()
+    assert "damaged" not in log_text
+    assert "Traceback" not in log_text
+
+
+# --- disks ---
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A file system of its own, for the state."""
+    place = folder / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "commwatch-torture", place]).returncode:
+        pytest.skip("needs root, and a machine on which tmpfs can be mounted")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def fill(file: Path) -> None:
+    """Take all the room that is left, to the last block."""
+    with file.open("wb", buffering=0) as stream, suppress(OSError):
+        while True:
+            stream.write(bytes(4096))
+
+
+@pytest.mark.parametrize("trouble", ["full", "read-only"])
+def test_a_disk_that_takes_nothing(tmp_path: Path, trouble: str) -> None:
+    """The page goes on, each failure to save is logged, and afterwards it saves again and starts on what it saved."""
+    with small_disk(tmp_path, "4m") as disk:
+        with tortured(tmp_path, state=disk / "state") as daemon, scraped(daemon) as scrapes:
+            state = daemon.state / f"simulated-{NODE}"
+            before = footing(daemon)
+            daemon.until((state / "inventory.json").exists)
+            if trouble == "full":
+                fill(disk / "filler")
+            else:
+                subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+            kept = {one.name: one.read_bytes() for one in state.glob("*.json")}
+            daemon.until(lambda: daemon.events("something cannot be saved; it is tried again later") or
+                         [one for one in daemon.log() if "cannot be saved" in one["msg"]])  # fmt: skip
+            during = footing(daemon)
+            assert is_well(daemon)
+            assert {name: (state / name).read_bytes() for name in kept} == kept
+            if trouble == "full":
+                (disk / "filler").unlink()
+            else:
+                subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+            logged = len(daemon.log())
+            daemon.until(lambda: any((state / name).read_bytes() != text for name, text in kept.items()), 180)
+            after = footing(daemon)
+            told(f"disk {trouble}", scrapes.words, f"{logged} log lines", before, during, after)
+        with tortured(tmp_path, state=disk / "state") as daemon:
+            assert not list(disk.rglob("*damaged*"))
+    assert during.series >= before.series - 5
+    assert after.descriptors <= before.descriptors + 4
+
+
+# --- reloads ---
+
+
+def is_reloaded(daemon: Daemon, good: bool) -> bool:
+    """Whether the last configuration was read, and was as good."""
+    return daemon.value("config_last_reload_successful") == good
+
+
+def test_reloads_with_every_second_configuration_broken(tmp_path: Path) -> None:
+    """A broken one changes nothing and is told; a good one is in force; nothing grows."""
+    file = tmp_path / "commwatch.yaml"
+    broken = ("probes: {unknown: 1}", "[" * 500, "sources: {nvml: {deadline: -1s}}", "\0", "", "a: b: c", "log: 7")
+    with tortured(tmp_path) as daemon, scraped(daemon) as scrapes:
+        before, count = footing(daemon), times(100)
+        for number in range(count):
+            good = number % 2 == 1
+            file.write_text(FAST if good else broken[number // 2 % len(broken)])
+            daemon.process.send_signal(signal.SIGHUP)
+            daemon.until(partial(is_reloaded, daemon, good))
+        daemon.until(lambda: is_well(daemon))
+        after = daemon.until(lambda: (now := footing(daemon)).series > before.series - 20 and now)
+        told(f"{count} reloads, every second one broken", scrapes.words, before, after)
+    assert len(daemon.events("the new configuration is not used; the old one stays in force")) == (count + 1) // 2
+    assert after.series == pytest.approx(before.series, abs=20)
+    assert after.descriptors <= before.descriptors + 4
+    assert after.memory_mib < before.memory_mib + 15
+
+
+# --- processes ---
+
+
+def test_five_thousand_processes(tmp_path: Path) -> None:
+    """The services are found among them; a scrape takes what it took before."""
+    with tortured(tmp_path) as daemon:
+        with scraped(daemon) as few:
+            time.sleep(5)
+        before = footing(daemon)
+        took_before = daemon.value("collector_duration_seconds", collector="services")
+        procfs = daemon.state / f"simulated-{NODE}" / "procfs"
+        count = times(5000)
+        for number in range(count):
+            folder = procfs / str(100_000 + number)
+            folder.mkdir()
+            (folder / "comm").write_text(f"python{number}\n")
+            (folder / "stat").write_text(f"{100_000 + number} (python{number}) S 1 1 1 0 -1 0\n")
+            (folder / "environ").write_text("NCCL_DEBUG=WARN\0")
+        mark = daemon.value("collector_last_success_timestamp_seconds", collector="services") or 0.0
+        daemon.until(
+            lambda: (daemon.value("collector_last_success_timestamp_seconds", collector="services") or 0) > mark + 3
+        )
+        with scraped(daemon) as many:
+            time.sleep(5)
+        after = footing(daemon)
+        took = daemon.value("collector_duration_seconds", collector="services")
+        assert is_well(daemon)
+        told(f"{count} processes", f"before: {few.words}", f"with them: {many.words}",
+             f"services collector {took_before} s, then {took} s", before, after)  # fmt: skip
+    assert after.series == pytest.approx(before.series, abs=5)
+    assert after.descriptors <= before.descriptors + 4
+
+
+# --- floods ---
+
+
+def test_a_flood_of_the_kernel_log(tmp_path: Path) -> None:
+    """100 MB through a pipe that keeps records apart, as fast as they are read: each Xid counts, memory stays."""
+    reading, writing = os.pipe2(os.O_DIRECT)
+    filling = b"6,%d,%d,-;usb 1-1: new high-speed USB device number %d using xhci_hcd, padded to what is usual\n"
+    xid = b"4,%d,%d,-;NVRM: Xid (PCI:0000:17:00): 31, pid=1, name=x, Ch 1\n"
+    size, every = times(100_000_000), 10_000
+    config = f"""
+probes: {{enabled: false}}
+sources: {{kernel_log: {{interval: 200ms, path: /proc/{os.getpid()}/fd/{reading}}}}}
+"""
+
+    def flood() -> None:
+        sent = number = 0
+        while sent < size:
+            record = xid % (number, number) if number % every == 0 else filling % (number, number, number)
+            sent += os.write(writing, record)
+            number += 1
+        sums.append(number)
+
+    sums: list[int] = []
+    try:
+        with tortured(tmp_path, "--no-node", config=config) as daemon:
+            with scraped(daemon) as calm:
+                time.sleep(5)
+            before, worker = footing(daemon), workers_of(daemon)
+            cpu, started = cpu_seconds(daemon.process.pid), time.monotonic()
+            worker_cpu = sum(map(cpu_seconds, worker))
+            flooder = threading.Thread(target=flood)
+            with scraped(daemon) as scrapes:
+                flooder.start()
+                until(lambda: not flooder.is_alive(), 1800)
+            seconds = time.monotonic() - started
+            daemon.until(lambda: is_well(daemon))
+            after = footing(daemon)
+            told(f"kernel log, {size / 1e6:.0f} MB in {sums[0]} records", f"{seconds:.0f} s",
+                 f"CPU: daemon {cpu_seconds(daemon.process.pid) - cpu:.1f} s, "
+                 f"readers {sum(map(cpu_seconds, worker)) - worker_cpu:.1f} s",
+                 f"calm: {calm.words}", f"flood: {scrapes.words}", before, after)  # fmt: skip
+            assert daemon.value("kernel_log_losses_total") == 0
+            assert workers_of(daemon) == worker, "a reader was replaced"
+    finally:
+        os.close(reading)
+        os.close(writing)
+    assert after.memory_mib < before.memory_mib + 15
+
+
+def test_a_job_that_logs_fifty_megabytes_a_second(tmp_path: Path) -> None:
+    """The reader keeps to its share of the CPU, what it passes over is counted, and a late error is found."""
+    log, rate, seconds = tmp_path / "job.log", 50_000_000, times(20)
+    log.touch()
+    interval = 1.0
+    config = f"""
+probes: {{enabled: false}}
+sources: {{nccl_logs: {{interval: {interval}s, paths: ["{log}"]}}}}
+"""
+    line = b"gpu7:41:77 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM and so on, as with NCCL_DEBUG=INFO\n"
+    error = b"gpu7:41:77 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.2.0.5<33092> "
+    error += b"with error 12, opcode 0, len 0, vendor err 129\n"
+    piece = line * (500_000 // len(line))
+    with tortured(tmp_path, config=config) as daemon:
+        daemon.until(lambda: daemon.value("nccl_log_files") == 1)
+        with scraped(daemon) as calm:
+            time.sleep(5)
+        before, workers = footing(daemon), workers_of(daemon)
+        cpu = {pid: cpu_seconds(pid) for pid in workers}
+        started, sent = time.monotonic(), 0
+        with scraped(daemon) as scrapes, log.open("ab", buffering=0) as stream:
+            while (elapsed := time.monotonic() - started) < seconds:
+                if sent < rate * elapsed:
+                    sent += stream.write(piece)
+                else:
+                    time.sleep(0.005)
+            stream.write(error)
+            wrote = time.monotonic() - started
+            busiest = max(cpu_seconds(pid) - cpu[pid] for pid in workers) / wrote
+            daemon.until(lambda: errors_of(daemon) >= 1, 600)
+        found = time.monotonic() - started - wrote
+        after = footing(daemon)
+        skipped = daemon.value("nccl_log_skipped_bytes_total") or 0
+        told(f"job log, {sent / wrote / 1e6:.0f} MB/s for {wrote:.0f} s", f"reader {100 * busiest:.0f} % of a core",
+             f"{skipped / 1e6:.0f} of {sent / 1e6:.0f} MB passed over and counted", f"error found after {found:.0f} s",
+             f"calm: {calm.words}", f"meanwhile: {scrapes.words}", before, after)  # fmt: skip
+        assert is_well(daemon)
+    # A run ends after 0.25 s of the clock: that is its most of the CPU too.
+    assert busiest < 0.5
+    assert skipped <= sent
+    assert after.memory_mib < before.memory_mib + 15
+
+
+def errors_of(daemon: Daemon) -> float:
+    """Lines of trouble in logs of jobs."""
+    return sum(daemon.series("nccl_log_errors_total").values())
+
+
+def has_errors(daemon: Daemon, count: int) -> bool:
+    """Whether so many were counted."""
+    return errors_of(daemon) == count
+
+
+def test_logs_that_are_none(tmp_path: Path) -> None:
+    """Pipes, devices, sockets, links in a ring, folders, a file of 1 TB of nothing: the one real log is read."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe.log")
+    for name, target in {"zero": "/dev/zero", "full": "/dev/full", "tty": "/dev/ptmx", "ring": "ring.log",
+                         "nowhere": "/nowhere", "mem": "/proc/self/mem", "up": ".."}.items():  # fmt: skip
+        (folder / f"{name}.log").symlink_to(target)
+    (folder / "folder.log").mkdir()
+    with (folder / "sparse.log").open("wb") as sparse:
+        sparse.truncate(10**12)
+    log, old = folder / "job.log", folder / "job.log.1"
+    log.touch()
+    config = f"probes: {{enabled: false}}\nsources: {{nccl_logs: {{interval: 500ms, paths: ['{folder}/*.log*']}}}}\n"
+    error = "gpu7:41:77 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion with error 12, opcode 0\n"
+    with tortured(tmp_path, config=config) as daemon, scraped(daemon) as scrapes:
+        daemon.until(lambda: (daemon.value("nccl_log_files") or 0) >= 2)
+        before, workers = footing(daemon), workers_of(daemon)
+        expected = 0
+        for step in ("write", "rename", "truncate", "copy", "remove"):
+            if step == "rename":
+                log.rename(old)
+            elif step == "copy":
+                shutil.copy(log, folder / "job.log.2")
+                log.write_text("")
+            elif step == "truncate":
+                log.write_text("")
+            elif step == "remove":
+                log.unlink()
+            with log.open("a") as stream:
+                stream.write(error * 3)
+            expected += 3
+            daemon.until(partial(has_errors, daemon, expected))
+        time.sleep(2)
+        after = footing(daemon)
+        found = f"{errors_of(daemon):.0f} of {expected} errors"
+        told("logs that are none, and rotated in four ways", scrapes.words, found, before, after)
+        assert errors_of(daemon) == expected
+        assert workers_of(daemon) == workers
+        assert is_well(daemon)
+    assert after.descriptors <= before.descriptors + 4
+
+
+# --- processes that stand still ---
+
+
+def test_a_worker_is_stopped(tmp_path: Path) -> None:
+    """Each worker in turn, for 30 s: the others read on, scrapes go on, and all is read after it goes on."""
+    with tortured(tmp_path) as daemon, scraped(daemon) as scrapes:
+        before, figures = footing(daemon), []
+        for pid in workers_of(daemon):
+            last = daemon.series("collector_last_success_timestamp_seconds")
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                daemon.until(lambda: not is_well(daemon))
+                time.sleep(30 * SHARE)
+                now = daemon.series("collector_last_success_timestamp_seconds")
+                went_on = sum(now[labels] > last[labels] + 1 for labels in now)
+                stuck = sum(daemon.series("worker_stuck").values())
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            started = time.monotonic()
+            daemon.until(lambda: is_well(daemon), 180)
+            figures.append(f"{went_on} of {len(now)} collectors went on, {stuck:.0f} stuck, "
+                           f"well {time.monotonic() - started:.0f} s after it went on")  # fmt: skip
+            assert went_on > 0
+        after = daemon.until(lambda: (now := footing(daemon)).children <= before.children + 1 and now)
+        told("each worker stopped for 30 s", *figures, scrapes.words, before, after)
+    assert after.descriptors <= before.descriptors + 4
+
+
+def test_a_driver_that_hangs(tmp_path: Path) -> None:
+    """Two GPUs hang at once: at most two processes are stuck, everything else is read, and it comes back."""
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("[]\n")
+    with tortured(tmp_path, "--simulate.faults", str(faults)) as daemon:
+        with scraped(daemon) as calm:
+            time.sleep(5)
+        before = footing(daemon)
+        with scraped(daemon) as scrapes:
+            hang = "- {{fault: driver_hang, gpu: {}, for: {:g}s}}\n"
+            faults.write_text("".join(hang.format(gpu, 30 * SHARE) for gpu in (0, 1)))
+            daemon.until(lambda: sum(daemon.series("worker_stuck").values()) >= 1)
+            most, end = 0.0, time.monotonic() + 20 * SHARE
+            while time.monotonic() < end:
+                most = max(most, sum(daemon.series("worker_stuck").values()))
+                time.sleep(0.2)
+            during = footing(daemon)
+            host = {labels[0][1]: value for labels, value in daemon.series("collector_success").items()}
+            daemon.until(lambda: is_well(daemon), 240)
+        after = daemon.until(lambda: (now := footing(daemon)).children <= before.children + 1 and now)
+        told("both GPUs hang in the driver", f"at most {most:.0f} stuck", f"calm: {calm.words}",
+             f"meanwhile: {scrapes.words}", before, during, after)  # fmt: skip
+    assert most <= 2
+    assert host["network"] == host["pci"] == host["services"] == 1
+    assert during.children <= before.children + 3
+    assert after.descriptors <= before.descriptors + 4
+
+
+# --- time ---
+
+
+@contextmanager
+def stepped(folder: Path, start: float = 0.0) -> Iterator[DayDaemon]:
+    """A daemon in this process whose clock the test moves."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pynvml, "nvmlLib", None)
+        patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+        daemon = DayDaemon(Boot(PRESETS[NODE], "", BOOTED_AT, 0.0), folder, patched, start)
+        try:
+            yield daemon
+        finally:
+            daemon.stop()
+
+
+def counters_of(daemon: DayDaemon) -> dict[str, float]:
+    """By series, but those of the daemon's own processes, which are real ones."""
+    page = render(daemon.snapshot(), Format.TEXT, gzip=False).decode()
+    samples = (line.rpartition(" ") for line in page.splitlines() if not line.startswith(("#", "commwatch_process")))
+    return {series: float(value) for series, _, value in samples if "_total" in series}
+
+
+def test_clock_steps(tmp_path: Path) -> None:
+    """An hour, a year, back to 1970 (the kernel takes no earlier time): no counter falls, the step is all that is found,
+    and a daemon starts on what was saved under each clock."""
+    steps = (3600.0, -7200.0, 3600.0, 365 * 86400.0, -365 * 86400.0, -BOOTED_AT, BOOTED_AT, 1.9, -1.9)
+    now, fallen, findings, failing = 0.0, 0, set[str](), set[str]()
+    for place, step in enumerate(steps):
+        with stepped(tmp_path, now) as daemon:
+            for _ in range(20):
+                now += 15
+                daemon.step_to(now)
+            before = counters_of(daemon)
+            daemon.step_clock(step)
+            for _ in range(20):
+                now += 15
+                daemon.step_to(now)
+            after = counters_of(daemon)
+            fallen += sum(after.get(series, value) < value for series, value in before.items())
+            findings |= {one.code for one in daemon.changes if one.event == "opened"}
+            failing |= daemon.verdict.failing_rules
+            values = [value or 0 for block in daemon.snapshot().blocks for value in block.values]
+            assert all(abs(one) <= LARGEST_NUMBER for one in values), place
+    outcome = f"{len(after)} counters, {fallen} fell; findings {sorted(findings)}, {len(failing)} rules failed"
+    told(f"{len(steps)} clock steps", outcome)
+    assert (fallen, findings, failing) == (0, {"clock_stepped"}, set())
+    assert not list(tmp_path.rglob("*damaged*"))
+
+
+def test_a_day_in_steps(tmp_path: Path) -> None:
+    """24 hours at a step a minute, with probes: what is held after two hours is what is held at the end."""
+
+    def held(daemon: DayDaemon) -> tuple[float, int, int]:
+        gc.collect()
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+        page = render(daemon.snapshot(), Format.TEXT, gzip=False)
+        return resident, len(os.listdir("/proc/self/fd")), sum(not line.startswith(b"#") for line in page.splitlines())
+
+    minutes = times(24 * 60)
+    with stepped(tmp_path) as daemon:
+        for minute in range(1, minutes + 1):
+            daemon.step_to(60.0 * minute)
+            if minute == minutes // 12:
+                before = held(daemon)
+        after = held(daemon)
+        probes = sum(value for series, value in counters_of(daemon).items() if "probe_attempts_total" in series)
+        state = sum(one.stat().st_size for one in daemon.state.path.rglob("*.json"))
+        told(f"{minutes / 60:.0f} h in steps of a minute", f"{probes:.0f} probes", f"state {state / 1e3:.0f} kB",
+             f"after {minutes // 12} min: MiB, descriptors, series {before}", f"at the end: {after}")  # fmt: skip
+        assert not daemon.verdict.failing_rules
+    assert after[0] < before[0] + 10
+    assert after[1] <= before[1] + 2
+    assert after[2] <= before[2] + 10
+
+
+def test_minutes_of_real_time(tmp_path: Path) -> None:
+    """Scraped ten times a second with a probe as often as it may: memory, descriptors and series stay."""
+    with tortured(tmp_path) as daemon:
+        with scraped(daemon) as scrapes:
+            time.sleep(60 * SHARE)
+            before = footing(daemon)
+            time.sleep(600 * SHARE)
+        after = footing(daemon)
+        probes = sum(daemon.series("probe_attempts_total").values())
+        told(f"{660 * SHARE / 60:.0f} minutes", scrapes.words, f"{probes:.0f} probes", before, after)
+    assert after.memory_mib < before.memory_mib + 3
+    assert after.descriptors <= before.descriptors + 4
+    assert after.series <= before.series + 10
