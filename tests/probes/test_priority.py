@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from commwatch.probes.cycle import process
 from commwatch.probes.cycle.priority import RANK_NICENESS, go_on, let_others_go_first
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.plan import PhaseEvent, RankEvent, RankPlan
+from commwatch.probes.rank_plan import event_line
 
 PLAN = RankPlan(
     backend="gloo", rank=0, ranks=1, device=None, rendezvous_file="", steps=(), timed_seconds=1.0,
@@ -26,7 +26,7 @@ ALL_CAPABILITIES, NO_CAPABILITIES = "000001ffffffffff", "0000000000000000"
 
 def says(*events: RankEvent) -> list[str]:
     """The command line of a process that reads its plan, says this, and stays until its input ends."""
-    lines = "".join(msgspec.json.encode(event).decode() + "\n" for event in events)
+    lines = b"".join(event_line(event) for event in events).decode()
     code = f"import sys; sys.stdin.readline(); sys.stdout.write({lines!r}); sys.stdout.flush(); sys.stdin.read()"
     return [sys.executable, "-c", code]
 
