@@ -506,7 +506,7 @@ def counters_of(daemon: DayDaemon) -> dict[str, float]:
 
 
 def test_clock_steps(tmp_path: Path) -> None:
-    """An hour, a year, back to 1970 (the kernel takes no earlier time): no counter falls, the step is all that is found,
+    """An hour, a year, back to 1970 (the kernel takes no earlier time): no counter falls, and only the step is found,
     and a daemon starts on what was saved under each clock."""
     steps = (3600.0, -7200.0, 3600.0, 365 * 86400.0, -365 * 86400.0, -BOOTED_AT, BOOTED_AT, 1.9, -1.9)
     now, fallen, findings, failing = 0.0, 0, set[str](), set[str]()
