@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,14 +20,16 @@ from benchmarks.fuzz.target import Check, Target
 from commwatch.cluster import verdict
 from commwatch.cluster.channel import MAGIC
 from commwatch.cluster.messages import Contact, Join, Prober, RailReport, Ready, Report, has_addresses
+from commwatch.cluster.node_report import OPERATION, NetworkRates, NodeReport, RailResult, Suspicion
 from commwatch.cluster.store import CheckStore, Deadlines
 from commwatch.cluster.verdict import line_of
 from commwatch.commands import diagnose_log
-from commwatch.config.settings import NetworkSection
+from commwatch.config.settings import Cluster, NetworkSection
 from commwatch.errors import CommwatchError
 from commwatch.jobs.logs.rules import SIDES
 from commwatch.jobs.logs.source import LOOK_SECONDS, NcclLogsSource
 from commwatch.lines import plain, printable
+from commwatch.node.store import Store
 from commwatch.node.topology.build import build_node
 from commwatch.node.topology.document import document
 from commwatch.node.topology.dot import dot
@@ -37,6 +40,7 @@ from commwatch.node.topology.text import node_lines
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.plan import ErrorEvent, GateEvent, RankResult, ResultEvent
 from commwatch.readings import Batch, SourceUnavailable
+from commwatch.service.between_nodes import BetweenNodes
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Source
 from commwatch.sources.kernel_log import KernelLogSource
@@ -46,6 +50,7 @@ from commwatch.sources.pci.source import PciSource
 from commwatch.sources.rdma.source import RdmaSource
 from commwatch.sources.services import ServicesSource
 from commwatch.state.control import ControlServer, ask_daemon
+from commwatch.state.directory import StateDirectory
 from commwatch.workers.wire import ProgressMark, Reply, Request, WireReadings, frame
 from commwatch.workers.worker import Worker
 from commwatch_exporters.http_connection import Connection
@@ -59,8 +64,8 @@ from support.pages import snapshot_of
 class _Wire(asyncio.Transport):
     """Takes what a connection writes."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, extra: dict[str, Any] | None = None) -> None:
+        super().__init__(extra)
         self.sent = b""
         self._is_closing = False
 
@@ -345,7 +350,10 @@ def _control(folder: Path) -> Iterator[Check]:
     async def give() -> dict[str, Any]:
         return {"x": 1}
 
-    server = ControlServer(folder, {"maintenance": give})
+    state = StateDirectory(folder / "state")
+    state.open()
+    part = BetweenNodes(Cluster(), state, Store())
+    server = ControlServer(folder, {"maintenance": give}, {OPERATION: part.take})
     path = folder / "control.sock"
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path))
@@ -366,7 +374,7 @@ def _control(folder: Path) -> Iterator[Check]:
     thread.start()
 
     async def ask(data: bytes) -> bytes:
-        reader, wire = asyncio.StreamReader(limit=2**16), _Wire()
+        reader, wire = asyncio.StreamReader(limit=2**16), _Wire({"socket": listening})
         reader.feed_data(data)
         reader.feed_eof()
         await server._serve(reader, cast(asyncio.StreamWriter, wire))
@@ -386,7 +394,19 @@ def _control(folder: Path) -> Iterator[Check]:
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
         thread.join()
+        loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
+        state.close()
+
+
+def _control_seeds() -> list[bytes]:
+    rail = RailResult(rail=0, device="mlx5_0", sent=5e10, received=4e10, sent_ratio=0.9, latency=2e-6, good=2, slow=1)
+    suspicion = Suspicion(kind="nic", element="mlx5_0", fault="bandwidth", direction="out", ratio=0.4)
+    report = NodeReport(run="0" * 32, finished_at=time.time(), outcome="completed", backend="nccl", nodes=4,
+                        rails=(rail,), suspicions=(suspicion,),
+                        network=NetworkRates(usual=5e10, low=4e10, high=6e10))  # fmt: skip
+    handed = msgspec.json.encode({"operation": OPERATION, "document": report}) + b"\n"
+    return [b'"maintenance"\n', b'{"error": "x"}\n', b'{"paused": null}', handed]
 
 
 class _Process:
@@ -538,7 +558,7 @@ STREAMS: Final = (
     Target(
         "sysfs", _sysfs, _attributes, (b"GT/s", b"ACTIVE", b"Gb/sec", b"up", b"0x", b"processor : 0\n"), most_bytes=8192
     ),
-    Target("control", _control, lambda: [b'"maintenance"\n', b'{"error": "x"}\n', b'{"paused": null}'], form="json"),
+    Target("control", _control, _control_seeds, form="json"),
     Target("frames", _frames, _replies, (b"commwatch_gpu_busy", b"index:0"), form="msgpack", head=1),
     Target("rank", _rank, _rank_events, form="json"),
     Target("cluster_store", _store, _messages, (b"10.0.0.1", b"filtered", b"mtu"), form="json"),

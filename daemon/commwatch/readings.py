@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta
 
 from commwatch_exporters.snapshot import Series, Value
+
+Word: TypeAlias = Annotated[str, Meta(max_length=256)]
+"""A name or key; over the wire no longer one is taken, nor a longer text or a number out of range below."""
+Text: TypeAlias = Annotated[str, Meta(max_length=4096)]
+_Time: TypeAlias = Annotated[float, Meta(ge=0, le=253_402_300_799)]
+"""Seconds since 1970, until the end of the year 9999."""
+
+LARGEST_VALUE = 1e30
+"""No reading is larger, up or down: neither NaN nor an infinite one is taken."""
 
 Reason: TypeAlias = Literal[
     "no_driver",  # the origin is not on this node
@@ -56,18 +67,18 @@ class HardwareEvent:
 
     kind: EventKind
     """``xid``: of a GPU; ``sxid``: of an NVSwitch; ``message``: a line of the kernel log that has no number."""
-    device: str
+    device: Word
     """PCI address as sysfs spells it; empty where the report names none."""
-    code: str
+    code: Word
     """Number of the Xid or SXid; for a message its bounded name."""
     origin: Literal["nvml", "kernel_log"]
-    time: float
+    time: _Time
     """Seconds since 1970."""
-    text: str = ""
+    text: Text = ""
     """What the report says, without what stands in the other fields."""
-    boot: str = ""
+    boot: Word = ""
     """Kernel log only: identity of the boot, which ``sequence`` belongs to."""
-    sequence: int = 0
+    sequence: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     """Kernel log only: number of the record, which grows throughout a boot."""
 
 
@@ -75,18 +86,18 @@ class HardwareEvent:
 class LogErrors:
     """Lines of one kind that a run found in the logs of jobs."""
 
-    category: str
+    category: Word
     """One of ``jobs.logs.rules.SIDES``."""
     certain: bool
     """See ``jobs.logs.lines.Finding``."""
-    count: int
-    file: str
+    count: Annotated[int, Meta(ge=1, le=2**31)]
+    file: Annotated[str, Meta(max_length=8192)]
     """Path of the log that held the first of them."""
-    text: str
+    text: Text
     """The first of them, shortened."""
-    hca: str = ""
+    hca: Word = ""
     """RDMA device that they name; empty: none."""
-    rank: int | None = None
+    rank: Annotated[int, Meta(ge=0, le=2**31)] | None = None
     """That wrote them, of time-outs; None where they name none."""
 
 

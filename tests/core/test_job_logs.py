@@ -111,3 +111,13 @@ def test_runs_of_other_sources_and_failed_runs_change_nothing(node: Node) -> Non
 
     assert node.total("errors", "ib_retry") == 0
     assert node.logs.resume == {"nccl_logs": b"here"}
+
+
+@pytest.mark.parametrize("told", [b"\xff", b"[", b'{"files": {"1:2": [-1]}}', b"[" * 100_000], ids=repr)
+def test_a_place_in_the_logs_that_is_none_is_not_kept(node: Node, told: bytes) -> None:
+    """Whatever a worker tells: the next one goes on from what is one, and so does the next daemon."""
+    node.run(resume=b'{"looked": 5.0}')
+    (event,) = node.run(resume=told)
+
+    assert event["event"].startswith("how far the logs of jobs were read is not known")
+    assert node.logs.resume == {"nccl_logs": b'{"looked": 5.0}'}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from commwatch.jobs.settings.plan import APART_SECONDS, OVERDUE_SECONDS, SOON_SECONDS, JobSettings
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord, SettingRemark
@@ -172,3 +173,28 @@ def test_what_was_said_is_kept_until_the_processes_are_not_known(node: Node) -> 
     planned = len(node.planned)
     node.read((7,))
     assert len(node.planned) == planned + 1
+
+
+@pytest.mark.parametrize(
+    "told", [b"\xff", b"[]", b'{"jobs": [["7"]]}', b'{"remarks": ' * 50_000], ids=lambda told: told[:20]
+)
+def test_an_audit_that_is_none_is_not_kept(node: Node, told: bytes) -> None:
+    """Whatever a worker tells, the last audit stands."""
+    node.read((7,))
+    node.audit(AuditRecord(1))
+    with capture_logs() as logged:
+        node.settings.after(Outcome(collector("nccl_settings"), Collected({}, [], 0.1, audit=told)))
+
+    assert [one["event"].partition(":")[0] for one in logged] == ["the audit of NCCL settings is not taken"]
+    assert node.settings.record() == AuditRecord(1)
+
+
+def test_the_words_of_an_audit_do_no_harm_on_a_terminal(node: Node) -> None:
+    """Nor does a job without processes."""
+    node.read((7,))
+    node.audit(AuditRecord(1, remarks=(msgspec.structs.replace(REMARK, words="a\x1b[2Jb\n"),), jobs=((), (7,))))
+    audit = node.settings.record()
+
+    assert audit is not None
+    assert [one.words for one in audit.remarks] == ["a?[2Jb?"]
+    assert node.store.jobs == {7: 7}

@@ -29,7 +29,7 @@ from nvml.library import (
 )  # fmt: skip
 
 _RANGES = {
-    DOUBLE: st.floats(allow_nan=False), UINT: st.integers(0, 2**32 - 2), ULONG: st.integers(0, 2**64 - 2),
+    DOUBLE: st.floats(-1e30, 1e30), UINT: st.integers(0, 2**32 - 2), ULONG: st.integers(0, 2**64 - 2),
     ULONGLONG: st.integers(0, 2**64 - 2), LONGLONG: st.integers(0, 2**63 - 1), INT: st.integers(0, 2**31 - 1),
     USHORT: st.integers(0, 2**16 - 1),
 }  # fmt: skip
@@ -56,7 +56,7 @@ def test_every_value_type_is_read_from_its_member_of_the_union(numbers: list[tup
     "answer",
     [
         packed(ULONGLONG, 2**64 - 1), packed(ULONG, 2**64 - 1), packed(UINT, 2**32 - 1), packed(INT, -1),
-        packed(LONGLONG, -1), packed(DOUBLE, float("nan")), (9, bytes(8)), UNKNOWN, 2, 3,
+        packed(LONGLONG, -1), packed(DOUBLE, float("nan")), packed(DOUBLE, float("inf")), (9, bytes(8)), UNKNOWN, 2, 3,
     ],
 )  # fmt: skip
 def test_no_sentinel_becomes_a_number(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:

@@ -162,8 +162,8 @@ class RehearsedDaemon(WholeNode):
         except SourceUnavailable as error:
             return error
         return Collected(
-            self._blocks(batch), batch.absences, 0.0, batch.events, batch.occupants, batch.log_errors, batch.resume,
-            batch.audit,
+            self._blocks(batch, collector.source), batch.absences, 0.0, batch.events, batch.occupants,
+            batch.log_errors, batch.resume, batch.audit,
         )  # fmt: skip
 
     # --- time ---

@@ -125,7 +125,9 @@ class WholeNode:
             return
         if batch.occupants is not None:
             self.store.occupants = batch.occupants
-        collected = Collected(self._blocks(batch), batch.absences, 0.0, batch.events, audit=batch.audit)
+        collected = Collected(
+            self._blocks(batch, collector.source), batch.absences, 0.0, batch.events, audit=batch.audit
+        )
         for device, block in collected.blocks.items():
             self.store.put(collector.name, device, block, float("inf"))
         self._after(Outcome(collector, collected, None, self.time))
@@ -134,11 +136,13 @@ class WholeNode:
         self._pipeline.after(outcome)
         self.job_settings.after(outcome)
 
-    def _blocks(self, batch: Batch) -> dict[str, Block]:
+    def _blocks(self, batch: Batch, source: str) -> dict[str, Block]:
         blocks = {}
+        bounds = SOURCES[source].reader.bounds
         for readings in (replace(one, time=self.time) for one in batch.readings):
             layout = self._layouts.get(readings.series)
             if layout is None:
+                assert bounds.checked(readings.series) is readings.series
                 layout = self._layouts[readings.series] = Layout(readings.series)
             blocks[readings.device] = Block(layout, readings.values, self.time)
         return blocks

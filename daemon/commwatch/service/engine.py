@@ -119,6 +119,7 @@ class Engine:
         deadline = max(section.deadline for section in sections.values())
         settings = ReaderSettings(
             name=row.name,
+            bounds=row.bounds,
             sources=tuple(sections),
             settings=section_json(self.config.sources),
             deadline=deadline,

@@ -19,6 +19,9 @@ from commwatch_exporters.snapshot import Series
 RECORDS_PER_RUN = 20_000
 """A run takes some 40 ms at most; a large log is read in several, long before any deadline."""
 
+EVENTS_PER_RUN = 2000
+"""So many reports fit into one answer of a worker; the rest comes with the next one."""
+
 _RECORD_BYTES = 16_384
 """More than any kernel's longest record (8,192 bytes): a buffer that is too small would never get past it."""
 
@@ -139,6 +142,8 @@ class KernelLogSource(Source):
                     event = self._event(record, offset, now)
                     if event is not None:
                         batch.events.append(event)
+                        if len(batch.events) == EVENTS_PER_RUN:
+                            break
         except OSError as error:
             raise _unavailable(error) from error
         batch.readings.append(DeviceReadings("", monotonic, _SERIES, (self._losses,)))

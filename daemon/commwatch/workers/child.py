@@ -19,6 +19,7 @@ from commwatch.config.settings import Sources, decode_quantity
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.base import Origin, Source
+from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES
 from commwatch.workers.sources import SOURCES, load
 from commwatch.workers.wire import (
     Inbox,
@@ -105,7 +106,7 @@ class _Answerer:
         try:
             batch = self.run(request.collector)
         except SourceUnavailable as error:
-            unavailable = (error.reason, error.detail)
+            unavailable = (error.reason, error.detail[:LONGEST_DETAIL])
         finally:
             self._mark.set("")
         sent = self._sent.setdefault(request.collector, {})
@@ -113,7 +114,9 @@ class _Answerer:
             WireReadings(one.device, one.time, _new_series(sent, one), list(one.values)) for one in batch.readings
         ]
         gone = _forget_gone(sent, readings)
-        absences = [WireAbsence(one.device, one.reason, one.detail) for one in batch.absences]
+        absences = [
+            WireAbsence(one.device, one.reason, one.detail[:LONGEST_DETAIL]) for one in batch.absences[:MOST_DEVICES]
+        ]
         duration = time.monotonic() - started
         return Reply(
             request.number, readings, absences, batch.events, unavailable, self._new_aliases, duration, gone,

@@ -14,6 +14,7 @@ import structlog
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.run import Collected
 from commwatch.readings import LOST_REASONS, Absence, Reason, SourceUnavailable
+from commwatch.workers.bounds import MOST_ALIASES, Bounds
 from commwatch.workers.stuck import StuckProcesses
 from commwatch.workers.wire import WorkerPlan
 from commwatch.workers.worker import Layouts, Worker, WorkerEnded, WorkerHung
@@ -57,6 +58,8 @@ class ReaderSettings:
     while a device is lost. For drivers: a handle of a lost device stays dead after the device has come back."""
     resume: Callable[[], dict[str, bytes]] = dict
     """``WorkerPlan.resume`` of the next process."""
+    bounds: Bounds = field(default_factory=Bounds)
+    """Of what its processes may say."""
     quiet: bool = False
     """Its processes write nothing to our standard error; see ``Worker.start``."""
 
@@ -256,7 +259,7 @@ class Reader:
         """Indexes move: what is said now of an index or of a device replaces all that was said before."""
         devices = set(new.values())
         kept = {alias: device for alias, device in self._aliases.items() if device not in devices}
-        self._aliases = {**kept, **new}
+        self._aliases = dict([*kept.items(), *new.items()][-MOST_ALIASES:])
 
     def _not_asked(self, slot: _Slot) -> Collected:
         if self._stuck or self._stuck_elsewhere():
@@ -278,7 +281,9 @@ class Reader:
             if not self._may_start(slot):
                 return None
             try:
-                worker = await Worker.start(self._plan(slot), quiet=self.settings.quiet, layouts=self._layouts)
+                worker = await Worker.start(
+                    self._plan(slot), quiet=self.settings.quiet, layouts=self._layouts, bounds=self.settings.bounds
+                )
             except OSError as error:
                 slot.backoff.start(self._monotonic())
                 log.error("a worker cannot be started", worker=self.settings.name, error=str(error))

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from commwatch.config.settings import Sources, SourceSection
 from commwatch.sources.base import Origin, Source
+from commwatch.workers.bounds import Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,8 @@ class ReaderRow:
     """The worker process behind some sources."""
 
     name: str
+    bounds: Bounds
+    """Of what its process may say; no other metric is taken from it."""
     holds_driver: bool = False
     """It keeps a driver's device files open: its collectors rest during maintenance, and what hangs in it counts
     among the stuck processes of the node."""
@@ -95,11 +98,18 @@ def load(name: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
-_NVML: Final = ReaderRow("nvml", holds_driver=True)
-_RDMA: Final = ReaderRow("rdma")
-_HOST: Final = ReaderRow("host")
-_JOBS: Final = ReaderRow("jobs")
-_SETTINGS: Final = ReaderRow("settings", needs_driver=True)
+def _bounds(*families: str, most_series: int) -> Bounds:
+    return Bounds(tuple(f"commwatch_{family}_" for family in families), most_series)
+
+
+# b200x8 with all metrics has 7,560 series of its driver.
+_OF_DRIVER: Final = _bounds("c2c", "counters", "fabric", "gpu", "nvlink", "pcie", "software", most_series=40_000)
+_OF_HOST: Final = _bounds("counters", "ethernet", "gpudirect", "kernel_log", "pcie", "service", most_series=20_000)
+_NVML: Final = ReaderRow("nvml", _OF_DRIVER, holds_driver=True)
+_RDMA: Final = ReaderRow("rdma", _bounds("counters", "ethernet", "rdma", most_series=20_000))
+_HOST: Final = ReaderRow("host", _OF_HOST)
+_JOBS: Final = ReaderRow("jobs", _bounds("nccl_log", most_series=8))
+_SETTINGS: Final = ReaderRow("settings", _bounds("nccl_setting", most_series=80), needs_driver=True)
 
 READERS: Final = (_NVML, _RDMA, _HOST, _JOBS, _SETTINGS)
 

@@ -8,12 +8,25 @@ import os
 import select
 import socket
 import struct
+from typing import Annotated, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from commwatch.config.simulated import SimulationPlan
-from commwatch.readings import HardwareEvent, LogErrors, Reason
-from commwatch_exporters.snapshot import Series, Value
+from commwatch.readings import LARGEST_VALUE, HardwareEvent, LogErrors, Reason, Text, Word
+from commwatch.workers.bounds import MOST_ALIASES, MOST_DEVICES
+from commwatch_exporters.snapshot import Series
+
+MOST_OF_ONE: int = 40_000
+"""Series, values, absences or events in one reply."""
+LONGEST_TEXT = 2**20
+"""Bytes of what a source goes on from, and of an audit."""
+
+WireValue: TypeAlias = int | Annotated[float, Meta(ge=-LARGEST_VALUE, le=LARGEST_VALUE)] | None
+"""A number that is finite: sources take what is none for not read."""
+_ProcessId: TypeAlias = Annotated[int, Meta(ge=0, le=2**31)]
+_Bytes: TypeAlias = Annotated[bytes, Meta(max_length=LONGEST_TEXT)]
 
 
 class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
@@ -45,18 +58,18 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
 class WireReadings(msgspec.Struct, array_like=True, frozen=True):
     """``DeviceReadings`` on the wire: the series of a collector and device travel only when they have changed."""
 
-    device: str
-    time: float
-    series: tuple[Series, ...] | None
-    values: list[Value]
+    device: Word
+    time: Annotated[float, Meta(ge=0, le=1e12)]
+    series: Annotated[tuple[Series, ...], Meta(max_length=MOST_OF_ONE)] | None
+    values: Annotated[list[WireValue], Meta(max_length=MOST_OF_ONE)]
 
 
 class WireAbsence(msgspec.Struct, array_like=True, frozen=True):
     """``Absence`` on the wire."""
 
-    device: str
+    device: Word
     reason: Reason
-    detail: str
+    detail: Text
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):
@@ -64,25 +77,27 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 
     number: int
     """0: nobody asked."""
-    readings: list[WireReadings]
-    absences: list[WireAbsence]
-    events: list[HardwareEvent]
-    unavailable: tuple[Reason, str] | None
+    readings: Annotated[list[WireReadings], Meta(max_length=MOST_DEVICES)]
+    absences: Annotated[list[WireAbsence], Meta(max_length=MOST_DEVICES)]
+    events: Annotated[list[HardwareEvent], Meta(max_length=MOST_OF_ONE)]
+    unavailable: tuple[Reason, Text] | None
     """Set where the source as a whole could not be read."""
-    aliases: dict[str, str]
+    aliases: Annotated[dict[Word, Word], Meta(max_length=MOST_ALIASES)]
     """``Source.aliases``, in the first reply after the source was opened, and whenever they have changed."""
-    duration: float
+    duration: Annotated[float, Meta(ge=0, le=1e9)]
     """Seconds that the run took in the worker."""
-    gone: list[str] = []
+    gone: Annotated[list[Word], Meta(max_length=MOST_DEVICES)] = []
     """Devices of this collector whose series are forgotten; they travel again if the device comes back."""
-    occupants: dict[str, tuple[int, ...]] | None = None
+    occupants: (
+        Annotated[dict[Word, Annotated[tuple[_ProcessId, ...], Meta(max_length=65536)]], Meta(max_length=256)] | None
+    ) = None
     """``Batch.occupants``."""
-    log_errors: list[LogErrors] = []
-    resume: bytes | None = None
+    log_errors: Annotated[list[LogErrors], Meta(max_length=1024)] = []
+    resume: _Bytes | None = None
     """``Batch.resume``."""
-    audit: bytes | None = None
+    audit: _Bytes | None = None
     """``Batch.audit``."""
-    collector: str = ""
+    collector: Word = ""
     """What a standing order ran."""
 
     @property
@@ -103,7 +118,8 @@ def on_grid(moment: float, interval: float) -> float:
 
 
 _LENGTH = struct.Struct("<I")
-_LARGEST_FRAME = 64 * 2**20
+_LARGEST_FRAME = 4 * 2**20
+"""The largest of b200x8 with all metrics has 340 kB."""
 _PART_BYTES = 64 * 2**10
 
 

@@ -19,6 +19,7 @@ import structlog
 
 from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
+from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES, MOST_WAITING, Bounds, shortened
 from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, take_frames
 from commwatch_exporters.snapshot import Block, Layout, Series
 
@@ -26,6 +27,8 @@ log = structlog.get_logger("commwatch.workers")
 
 Layouts: TypeAlias = "dict[tuple[str, str], Layout]"
 """The layout of the last block by collector and device."""
+
+log = structlog.get_logger("commwatch.workers")
 
 _LOOKS = 4
 _PART_BYTES = 64 * 2**10
@@ -45,6 +48,31 @@ class WorkerEnded(Exception):
 
 
 @dataclass(slots=True)
+class _Order:
+    """A collector that the process runs by itself."""
+
+    every: float
+    """Seconds between two runs."""
+    since: float
+    """Monotonic time of the order."""
+    replies: int = 0
+
+    def count(self, waiting: int) -> None:
+        """Count a reply.
+
+        Args:
+            waiting: replies that were not taken yet.
+
+        Raises:
+            ValueError: there are more than could have been ordered.
+        """
+        self.replies += 1
+        due = (time.monotonic() - self.since) / self.every
+        if waiting >= MOST_WAITING or self.replies > MOST_WAITING + 2 * due:
+            raise ValueError(f"{self.replies} replies where {due:.0f} were ordered")
+
+
+@dataclass(slots=True)
 class _Asked:
     """A request that is not answered yet."""
 
@@ -59,8 +87,13 @@ class _Asked:
 class Worker(asyncio.BufferedProtocol):
     """A worker process and the connection to it; requests are sent at once and answered one after another."""
 
-    def __init__(self, process: subprocess.Popen[bytes], mark: ProgressMark, layouts: Layouts) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], mark: ProgressMark, layouts: Layouts, bounds: Bounds | None = None
+    ) -> None:
         self.process = process
+        self._bounds = bounds or Bounds()
+        self._series = 0
+        """Of all layouts."""
         self.opened: set[str] = set()
         """Collectors that answered at least once."""
         self.aliases: dict[str, str] = {}
@@ -81,14 +114,16 @@ class Worker(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self.ended = False
         self._socket: socket.socket | None = None
-        self._orders: dict[str, float] = {}
-        """Seconds between two runs of each collector that the process repeats unasked."""
+        self._orders: dict[str, _Order] = {}
+        """By collector."""
         self._samples: dict[str, list[Collected]] = {}
         """What it gave so and was not taken yet."""
         self._on_samples: Callable[[], None] | None = None
 
     @classmethod
-    async def start(cls, plan: WorkerPlan, *, quiet: bool = False, layouts: Layouts | None = None) -> Worker:
+    async def start(
+        cls, plan: WorkerPlan, *, quiet: bool = False, layouts: Layouts | None = None, bounds: Bounds | None = None
+    ) -> Worker:
         """Start a process for a plan; it opens its sources at the first request.
 
         Args:
@@ -96,6 +131,7 @@ class Worker(asyncio.BufferedProtocol):
             layouts: of the blocks of the workers before, and of this one from now on: where the series are the same,
                 so is the layout, and rates go on over the replacement.
             quiet: it writes nothing to our standard error, so that a stuck one does not hold that open after us.
+            bounds: of its metrics; all are taken by default.
 
         Raises:
             OSError: no process can be started.
@@ -110,11 +146,15 @@ class Worker(asyncio.BufferedProtocol):
             raise
         finally:
             theirs.close()
-        worker = cls(process, mark, {} if layouts is None else layouts)
+        worker = cls(process, mark, {} if layouts is None else layouts, bounds)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
-        worker._transport, worker._socket = transport, ours
+        worker.connected(transport, ours)
         transport.write(frame(msgspec.msgpack.encode(plan)))
         return worker
+
+    def connected(self, transport: asyncio.Transport, connection: socket.socket) -> None:
+        """Take the connection to the process, and the socket beneath it."""
+        self._transport, self._socket = transport, connection
 
     @staticmethod
     def _start_process(connection: int, mark: int, quiet: bool) -> subprocess.Popen[bytes]:
@@ -150,44 +190,71 @@ class Worker(asyncio.BufferedProtocol):
         """
         return await self._ask(collector, deadline, each_device, every)
 
+    def _take(self, message: bytes) -> None:
+        """Take one message.
+
+        Raises:
+            ValueError: no worker of ours would have sent it.
+        """
+        reply = _REPLIES.decode(message)
+        if not reply.number:
+            self._take_unasked(reply)
+        elif self._asked and reply.number == self._asked[0].number:
+            self._take_answer(self._asked[0], reply)
+        else:
+            raise ValueError(f"an answer to request {reply.number}, which does not wait for one")
+
     def _take_answer(self, asked: _Asked, reply: Reply) -> None:
         """At once, and also where nobody waits for it any more: its series are sent only once."""
         self._samples.pop(asked.collector, None)  # older than this answer
+        collected = self._collected(asked.collector, reply)
         if asked.every and reply.is_clean:
-            self._orders[asked.collector] = asked.every
+            self._orders[asked.collector] = _Order(asked.every, time.monotonic())
         else:
             self._orders.pop(asked.collector, None)
-        try:
-            collected = self._collected(asked.collector, reply)
-        except SourceUnavailable as error:
-            if not asked.answer.done():
-                asked.answer.set_exception(error)
-        else:
-            if not asked.answer.done():
+        self._asked.popleft()
+        if not asked.answer.done():
+            if reply.unavailable is None:
                 asked.answer.set_result(collected)
-        self._asked.popleft()  # not before: of an answer that cannot be used, whoever waits learns by the end
+            else:
+                reason, detail = reply.unavailable
+                asked.answer.set_exception(SourceUnavailable(reason, shortened(detail, LONGEST_DETAIL)))
         self._time_first()
         self._hear()
 
     def _collected(self, collector: str, reply: Reply) -> Collected:
         for device in reply.gone:
-            self._layouts.pop((collector, device), None)
-            self._earlier_layouts.pop((collector, device), None)
+            self._drop_layout((collector, device))
         if reply.unavailable is not None:
-            raise SourceUnavailable(*reply.unavailable)
+            return Collected({}, [], reply.duration)
         self.opened.add(collector)
         if reply.aliases:
             self.aliases = reply.aliases
         blocks = {}
+        now = time.monotonic()
         for one in reply.readings:
             key = (collector, one.device)
             if one.series is not None:
-                self._layouts[key] = self._layout(key, one.series)
-            blocks[one.device] = Block(self._layouts[key], one.values, one.time)
-        absences = [Absence(one.device, one.reason, one.detail) for one in reply.absences]
+                self._keep_layout(key, one.series)
+            elif key not in self._layouts:
+                raise ValueError(f"values of {one.device!r} without their series")
+            blocks[one.device] = Block(self._layouts[key], one.values, min(one.time, now))
+        absences = [Absence(one.device, one.reason, shortened(one.detail, LONGEST_DETAIL)) for one in reply.absences]
         return Collected(
             blocks, absences, reply.duration, reply.events, reply.occupants, reply.log_errors, reply.resume, reply.audit
         )  # fmt: skip
+
+    def _keep_layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> None:
+        known = self._layouts.get(key)
+        self._series += len(series) - (0 if known is None else len(known.series))
+        if self._series > self._bounds.most_series or len(self._layouts) > MOST_DEVICES:
+            raise ValueError(f"{self._series} series of {len(self._layouts)} devices")
+        self._layouts[key] = self._layout(key, self._bounds.checked(series))
+
+    def _drop_layout(self, key: tuple[str, str]) -> None:
+        known = self._layouts.pop(key, None)
+        self._series -= 0 if known is None else len(known.series)
+        self._earlier_layouts.pop(key, None)
 
     def take(self, collector: str) -> list[Collected]:
         """What the process gave unasked since the last time, the oldest first; waits for nothing."""
@@ -197,7 +264,8 @@ class Worker(asyncio.BufferedProtocol):
 
     def every(self, collector: str) -> float:
         """Seconds between two runs of a collector that the process repeats unasked; 0: it does not."""
-        return self._orders.get(collector, 0.0)
+        order = self._orders.get(collector)
+        return 0.0 if order is None else order.every
 
     def listen(self, on_samples: Callable[[], None] | None) -> None:
         """Call this for each reply that nobody asked for; None: they wait for ``take``, and wake nobody."""
@@ -227,17 +295,23 @@ class Worker(asyncio.BufferedProtocol):
             self.buffer_updated(received)
 
     def _take_unasked(self, reply: Reply) -> None:
-        if reply.unavailable is None:  # else its next request says so
-            collected = self._collected(reply.collector, reply)  # also what is dropped, as above
-            if reply.is_clean:
-                self._samples.setdefault(reply.collector, []).append(collected)
-                return
-        self._orders.pop(reply.collector, None)
+        order = self._orders.get(reply.collector)
+        if order is None:
+            raise ValueError(f"a reply of {reply.collector!r}, which was not ordered")
+        collected = self._collected(reply.collector, reply)  # also what is dropped, as above
+        if reply.is_clean:
+            waiting = self._samples.setdefault(reply.collector, [])
+            order.count(len(waiting))
+            waiting.append(collected)
+            return
+        self._orders.pop(reply.collector)  # its next request says what is wrong
         self._hear()
 
     def _layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> Layout:
         earlier = self._earlier_layouts.get(key)
         layout = earlier if earlier is not None and earlier.series == series else Layout(_shared(series))
+        if len(self._earlier_layouts) > 2 * MOST_DEVICES:  # of processes before this one
+            self._earlier_layouts.clear()
         self._earlier_layouts[key] = layout
         return layout
 
@@ -311,14 +385,14 @@ class Worker(asyncio.BufferedProtocol):
         return self._part
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what the worker sent."""
+        """Take what the worker sent; one that sends what makes no sense is given up, as if it had ended."""
         self._buffer += memoryview(self._part)[:nbytes]
         try:
             for message in take_frames(self._buffer):
-                self._take_reply(_REPLIES.decode(message))
+                self._take(message)
         except (ValueError, KeyError, RecursionError) as error:
-            # Memory that is damaged, or files of another version under a daemon that runs: it counts as ended.
-            log.error("a worker says what no worker says, and is given up", pid=self.process.pid, error=repr(error))
+            log.error("a worker sent what makes no sense and is given up", pid=self.process.pid,
+                      error=shortened(str(error), LONGEST_DETAIL))  # fmt: skip
             self.give_up()
             return
         if self._samples and self._on_samples is not None:

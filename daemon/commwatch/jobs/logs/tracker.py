@@ -60,7 +60,7 @@ class JobLogs:
         if outcome.collector.name != SOURCE or outcome.unavailable is not None:
             return
         if outcome.collected.resume is not None:
-            self._resume = outcome.collected.resume.decode()
+            self._keep_resume(outcome.collected.resume)
         devices = {port.partition(":")[0] for port in self._store.group(_PORTS) if port}
         gpus = sum(1 for device in self._store.group(_GPUS) if device)
         for incident in self._counts.take(outcome.collected.log_errors, time.time(), devices, gpus):
@@ -68,6 +68,16 @@ class JobLogs:
         self._store.put(GROUP, "", self._counts.block(outcome.time), float("inf"))
         self._store.put(GROUP, "devices", self._counts.device_block(outcome.time), float("inf"))
         self._store.put(GROUP, "silent", self._counts.silent_block(outcome.time), float("inf"))
+
+    def _keep_resume(self, told: bytes) -> None:
+        """Take over how far the logs were read; what is no such record would stop every process that follows."""
+        try:
+            decode(told, LogsPosition)
+        except (ValueError, RecursionError) as error:
+            log.error("how far the logs of jobs were read is not known: the source told no such record",
+                      error=type(error).__name__)  # fmt: skip
+        else:
+            self._resume = told.decode()
 
     def save(self) -> None:
         """Write the totals and how far the logs were read, where that has changed.

@@ -6,14 +6,18 @@ import time
 from collections.abc import Callable, Iterable
 
 import msgspec
+import structlog
 
-from commwatch.jobs.settings.records import AuditOrder, AuditRecord
+from commwatch.jobs.settings.records import AuditOrder, AuditRecord, SettingRemark
+from commwatch.lines import printable
 from commwatch.node.gpus_now import PROCESS_COLLECTOR, GpusNow
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch.node.topology.stored import stored_driver
 from commwatch.readings import WORKER_REASONS
 from commwatch_exporters.snapshot import Block, Layout
+
+log = structlog.get_logger("commwatch.job_settings")
 
 SOURCE = "nccl_settings"
 """Of the source, and of its only collector."""
@@ -100,15 +104,22 @@ class JobSettings:
     def after(self, outcome: Outcome) -> None:
         """Take an audit, or ask for one where its worker failed or other processes are on the GPUs."""
         if outcome.collector.name == SOURCE and outcome.collected.audit is not None:
-            self._audit, self._audited_at = outcome.collected.audit, time.time()
-            jobs = msgspec.json.decode(self._audit, type=AuditRecord).jobs
-            self._store.jobs = {pid: ranks[0] for ranks in jobs for pid in ranks}
+            self._keep(outcome.collected.audit)
         elif outcome.collector.name == SOURCE:
             # A process that hangs ends the audit of all; the next one leaves it out, and need not wait for its turn.
             if any(absence.reason in WORKER_REASONS for absence in outcome.collected.absences):
                 self._ask()
         elif outcome.collector.name == PROCESS_COLLECTOR:
             self.look()
+
+    def _keep(self, told: bytes) -> None:
+        try:
+            jobs = msgspec.json.decode(told, type=AuditRecord).jobs
+        except (ValueError, RecursionError) as error:
+            log.error("the audit of NCCL settings is not taken: it is no such record", error=type(error).__name__)
+            return
+        self._audit, self._audited_at = told, time.time()
+        self._store.jobs = {pid: ranks[0] for ranks in jobs for pid in ranks}
 
     def begin(self) -> None:
         """Ask for an audit where one is due: what was asked before the collectors were planned was not heard."""
@@ -137,4 +148,17 @@ class JobSettings:
 
     def record(self) -> AuditRecord | None:
         """The last audit; None where there is none that is current."""
-        return msgspec.json.decode(self._audit, type=AuditRecord) if self._audit else None
+        if not self._audit:
+            return None
+        audit = msgspec.json.decode(self._audit, type=AuditRecord)
+        return msgspec.structs.replace(audit, remarks=tuple(map(_harmless, audit.remarks)))
+
+
+def _harmless(remark: SettingRemark) -> SettingRemark:
+    """A remark as a terminal may show it, whatever became of the process that read the settings of others."""
+    words = {
+        name: value if value.isprintable() else printable(value)
+        for name, value in msgspec.structs.asdict(remark).items()
+        if isinstance(value, str)
+    }
+    return msgspec.structs.replace(remark, **words)

@@ -19,6 +19,7 @@ from commwatch.jobs.logs.lines import (
     setting_of,
     transport_of,
 )
+from commwatch.lines import printable
 from commwatch.probes.plan import NcclNotes
 
 OURS = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RAS_ENABLE"})
@@ -35,6 +36,12 @@ MOST_WARNINGS = 8
 LONGEST_WARNING = 300
 MOST_SETTINGS = 64
 MOST_TRANSPORTS = 16
+MOST_BYTES = 4 << 20
+"""Of all files of a cycle: a hundred kilobytes a rank are usual."""
+_MOST_NAMES = 256
+_MOST_VALUES = 8
+"""Of one setting, one rank having another one than the next."""
+_MOST_FINDINGS = 1000
 
 
 def read_notes(folder: Path, ours: Collection[str] = OURS) -> NcclNotes:
@@ -50,19 +57,24 @@ def read_notes(folder: Path, ours: Collection[str] = OURS) -> NcclNotes:
     transports: Counter[str] = Counter()
     warnings: dict[str, None] = {}
     findings: list[Finding] = []
+    left = MOST_BYTES
     for path in sorted(folder.glob("rank*.nccl"), key=_order)[:MOST_FILES]:
         for line in _lines(path):
+            left -= len(line)
+            if left < 0:
+                break
             if (parsed := parse_line(line)) is None:
                 continue
             if parsed.level == "WARN":
-                if (finding := find_in_warning(parsed)) is not None:
+                if len(findings) < _MOST_FINDINGS and (finding := find_in_warning(parsed)) is not None:
                     findings.append(finding)
-                warnings.setdefault(_as_written(parsed))
+                if len(warnings) < MOST_WARNINGS:
+                    warnings.setdefault(_as_written(parsed))
             elif (setting := setting_of(parsed.message)) is not None:
-                values = settings.setdefault(setting[0], [])
-                if setting[1] not in values:
-                    values.append(setting[1])
-            elif (transport := transport_of(parsed.message)) is not None:
+                _keep(settings, setting[0], printable(setting[1]))
+            elif (transport := transport_of(parsed.message)) is not None and (
+                transport in transports or len(transports) < _MOST_NAMES
+            ):
                 transports[transport] += 1
     foreign = {name: " | ".join(values) for name, values in sorted(settings.items()) if name not in ours}
     return NcclNotes(
@@ -71,6 +83,14 @@ def read_notes(folder: Path, ours: Collection[str] = OURS) -> NcclNotes:
         warnings=tuple(warnings)[:MOST_WARNINGS],
         category=first_culprit(findings) or "",
     )
+
+
+def _keep(settings: dict[str, list[str]], name: str, value: str) -> None:
+    if name not in settings and len(settings) >= _MOST_NAMES:
+        return
+    values = settings.setdefault(name, [])
+    if value not in values and len(values) < _MOST_VALUES:
+        values.append(value)
 
 
 def category_of(text: str) -> str:
@@ -85,7 +105,7 @@ def _order(path: Path) -> tuple[int, str]:
 
 def _as_written(warning: LogLine) -> str:
     source = f"{warning.source} " if warning.source else ""
-    return f"{source}NCCL WARN {warning.message}"[:LONGEST_WARNING]
+    return printable(f"{source}NCCL WARN {warning.message}"[:LONGEST_WARNING])
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import re
 import signal
 import subprocess
 import time
@@ -14,10 +16,12 @@ from typing import Any
 
 import msgspec
 
+from commwatch.lines import printable
 from commwatch.probes.cycle.priority import go_on, let_others_go_first
 from commwatch.probes.cycle.rank import EXIT_SECONDS
 from commwatch.probes.rank_plan import (
     EVENTS,
+    PHASES,
     ErrorEvent,
     GateEvent,
     Phase,
@@ -40,6 +44,9 @@ _LEFTOVER_SECONDS = 0.1
 _POLL_SECONDS = 0.02
 _LINE_BYTES = 2**20
 _TAIL_BYTES = 1000
+_NOISE_BYTES = 2**26
+"""Most that a rank and its libraries may write to standard error, which is memory; what is more gets an error."""
+_LONGEST_DETAIL = 16 * 2**10
 
 
 class RankProcess:
@@ -48,6 +55,7 @@ class RankProcess:
     def __init__(self, rank: int, process: subprocess.Popen[bytes], procfs: Path, noise: int) -> None:
         self.rank = rank
         self.phase: Phase = "start"
+        self._began = False
         self.gate = -1
         """Number of the last gate that it came to; -1 before the first."""
         self.waiting = False
@@ -91,7 +99,7 @@ class RankProcess:
         Raises:
             OSError: the process could not be made.
         """
-        noise = os.memfd_create(f"rank{rank}.stderr")
+        noise = _bounded_memory(f"rank{rank}.stderr")
         try:
             process = subprocess.Popen(
                 command,
@@ -155,7 +163,9 @@ class RankProcess:
         except (ValueError, RecursionError):  # also text that is not UTF-8, and endless nesting
             self._garbled()
             return
-        if isinstance(event, PhaseEvent):
+        if not self._goes_on(event):
+            self._garbled()
+        elif isinstance(event, PhaseEvent):
             if self.phase == "start" and event.phase != "start":
                 go_on(self.pid)
             self.phase = event.phase
@@ -165,7 +175,18 @@ class RankProcess:
             self.result = event.result
             self.phase = "done"
         else:
-            self.error = event
+            # Shown and searched through: it does no harm to a terminal, and takes no long search.
+            lines = map(printable, event.detail[:_LONGEST_DETAIL].split("\n"))
+            self.error = ErrorEvent(event.reason, "\n".join(lines))
+
+    def _goes_on(self, event: RankEvent) -> bool:
+        """Whether phases and gates come in their order, each once: so a rank can say only so much."""
+        if isinstance(event, GateEvent):
+            return event.gate > self.gate
+        if isinstance(event, PhaseEvent):
+            began, self._began = self._began, True
+            return PHASES.index(event.phase) > PHASES.index(self.phase) or not began
+        return True
 
     def _garbled(self) -> None:
         self.error = ErrorEvent("crashed", "the rank wrote something that is no event")
@@ -174,8 +195,10 @@ class RankProcess:
         """The end of what the rank and its libraries wrote to standard error, in one line; empty once it is reaped."""
         if self._process.returncode is not None:
             return ""
-        end = os.pread(self._noise, _TAIL_BYTES, max(0, os.fstat(self._noise).st_size - _TAIL_BYTES))
-        return " | ".join(end.decode(errors="replace").split("\n")).strip(" |")
+        written = os.lseek(self._noise, 0, os.SEEK_CUR)  # the rank writes through the same open file
+        tail = min(written, _TAIL_BYTES)
+        end = os.pread(self._noise, tail, written - tail)
+        return printable(" | ".join(end.decode(errors="replace").split("\n"))).strip(" |")
 
     def ended(self) -> bool:
         """Whether the process has ended; it is not reaped, so that its id still names its own group."""
@@ -257,15 +280,46 @@ class RankProcess:
                 pipe.close()
 
 
+_VERSION = re.compile(r"[\w.+-]{0,64}")
+"""It becomes a label value."""
+_LONGEST_SECONDS = 1e6
+
+
 def read_event(line: bytes) -> RankEvent:
     """What a rank wrote.
 
     Raises:
-        msgspec.DecodeError: it is no event.
+        msgspec.DecodeError: it is no event, or says what no rank measures.
     """
     told = msgspec.json.decode(line, type=dict[str, Any])
     name = told.pop("type", "")
     kind = EVENTS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise msgspec.ValidationError("no type of an event")
-    return msgspec.convert(told, type=kind)
+    event = msgspec.convert(told, type=kind)
+    if isinstance(event, ResultEvent) and not _is_measured(event.result):
+        raise msgspec.ValidationError("a result that no rank measures")
+    return event
+
+
+def _is_measured(result: RankResult) -> bool:
+    """Whether its seconds can be those of calls, and its versions those of libraries."""
+    seconds = all(0 < one <= _LONGEST_SECONDS for timings in result.timings for one in timings)
+    versions = (result.torch_version, result.nccl_version)
+    return seconds and 0 <= result.first_call_seconds <= _LONGEST_SECONDS and all(map(_VERSION.fullmatch, versions))
+
+
+def _bounded_memory(name: str) -> int:
+    """A file in memory that cannot grow beyond ``_NOISE_BYTES``; it takes no more memory than is written.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, _NOISE_BYTES)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

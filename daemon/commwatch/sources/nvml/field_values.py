@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
 import pynvml
 
+from commwatch.readings import LARGEST_VALUE
 from commwatch.sources.nvml.codes import SUCCESS
 from commwatch_exporters.snapshot import Value
 
@@ -113,5 +113,7 @@ class FieldBatch:
             return None
         number: int | float = struct.unpack(form, raw.to_bytes(8, "little"))[0]
         # Integers have NVML_VALUE_NOT_AVAILABLE, which is -1; doubles have NaN.
-        absent = number == -1 if isinstance(number, int) else math.isnan(number)
-        return None if absent else number * self._scales[position]
+        if isinstance(number, int):
+            return None if number == -1 else number * self._scales[position]
+        scaled = number * self._scales[position]
+        return scaled if abs(scaled) <= LARGEST_VALUE else None

@@ -1,0 +1,48 @@
+"""What the daemon takes of a worker process at most, whatever has become of that process: text, and which series."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from commwatch.lines import printable
+from commwatch_exporters.snapshot import Series
+
+MOST_DEVICES = 8192
+"""Devices of one worker, over all its collectors."""
+MOST_WAITING = 1000
+"""Replies of one collector that nobody asked for and that were not taken yet. The socket between holds far fewer."""
+MOST_ALIASES = 8192
+LONGEST_LABEL = 256
+"""Characters of a label value; the longest of ours has 44."""
+LONGEST_DETAIL = 1024
+"""Characters of what a failure or an event is told with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a worker may fill the page with."""
+
+    prefixes: tuple[str, ...] = ("commwatch_",)
+    """Names of its metrics begin so."""
+    most_series: int = 40_000
+    """Of all its collectors and devices together."""
+
+    def checked(self, series: tuple[Series, ...]) -> tuple[Series, ...]:
+        """Series as they may be shown: label values in one line, without what moves a terminal's cursor, not too long.
+
+        Raises:
+            ValueError: a name is none of its metrics.
+        """
+        for name, _ in series:
+            if not name.startswith(self.prefixes):
+                raise ValueError(f"a series {shortened(name, LONGEST_LABEL)!r}, which is not of this worker")
+        if all(label.isprintable() and len(label) <= LONGEST_LABEL for _, labels in series for label in labels):
+            return series
+        return tuple([(name, tuple([shortened(label, LONGEST_LABEL) for label in labels])) for name, labels in series])
+
+
+def shortened(text: str, most: int) -> str:
+    """A text in one printable line of so many characters at most."""
+    if len(text) > most:
+        text = text[: most - 1] + "…"
+    return text if text.isprintable() else printable(text)

@@ -1,0 +1,277 @@
+"""A worker process that has become hostile: what the daemon takes of it, and that it is given up for all else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch.config.settings import Sources, section_json
+from commwatch.node.run import Collected
+from commwatch.workers.bounds import LONGEST_LABEL, MOST_WAITING, Bounds
+from commwatch.workers.sources import READERS
+from commwatch.workers.wire import ProgressMark, Request, WorkerPlan, frame, take_frames
+from commwatch.workers.worker import Worker, WorkerEnded
+from support.core import in_loop
+
+FILES = "commwatch_nccl_log_files"
+LABELLED = "commwatch_nccl_setting_processes"
+"""A metric with three labels."""
+JOBS = next(row.bounds for row in READERS if row.name == "jobs")
+SETTINGS = next(row.bounds for row in READERS if row.name == "settings")
+
+
+class Hostile:
+    """The other end of a worker's connection, which says what the test wants."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.worker: Worker
+        self.socket: socket.socket
+
+    async def start(self) -> None:
+        """As ``Worker.start``, but for the process, which does nothing."""
+        ours, self.socket = socket.socketpair()
+        self.socket.setblocking(False)
+        process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - a test has no other clients
+        self.worker = Worker(process, ProgressMark.create(), {}, self._bounds)
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: self.worker, sock=ours)
+        self.worker.connected(transport, ours)
+
+    async def stop(self) -> None:
+        self.worker.give_up()
+        self.socket.close()
+        self.worker.process.communicate()
+        await asyncio.sleep(0)
+
+    async def say(self, message: bytes) -> None:
+        """Send bytes, for as long as anyone takes them."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            await asyncio.get_running_loop().sock_sendall(self.socket, message)
+
+    async def answered(self, **reply: Any) -> Collected:
+        """Ask for a run and have it answered with fields of a reply.
+
+        Raises:
+            WorkerEnded: the daemon did not take it.
+        """
+        every = reply.pop("every", 0.0)
+        asked = asyncio.ensure_future(self.worker.collect("run", 60.0, every=every))
+        await asyncio.sleep(0)
+        request = msgspec.msgpack.decode(await self._next(), type=Request)
+        await self.say(encoded(number=request.number, **reply))
+        return await asked
+
+    async def _next(self) -> bytes:
+        buffer = bytearray()
+        while not (messages := take_frames(buffer)):
+            buffer += await asyncio.get_running_loop().sock_recv(self.socket, 65536)
+        return messages[-1]
+
+
+def encoded(number: int = 1, readings: Any = (), **fields: Any) -> bytes:
+    """A frame with a reply; what is not said is empty."""
+    given = {
+        "number": number, "readings": readings, "absences": (), "events": (), "unavailable": None, "aliases": {},
+        "duration": 0.0, "gone": (), "occupants": None, "log_errors": (), "resume": None, "audit": None,
+        "collector": "", **fields,
+    }  # fmt: skip
+    return frame(msgspec.msgpack.encode(list(given.values())))
+
+
+def reading(*series: tuple[str, tuple[str, ...]], values: Any = None, device: str = "", at: float = 0.0) -> Any:
+    return (device, at, series, [1] * len(series) if values is None else values)
+
+
+@asynccontextmanager
+async def hostile(bounds: Bounds = SETTINGS) -> AsyncIterator[Hostile]:
+    one = Hostile(bounds)
+    await one.start()
+    try:
+        yield one
+    finally:
+        await one.stop()
+
+
+def labels(number: int) -> tuple[str, ...]:
+    return (f"variable{number}", "code", "severity")
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "a metric of other hardware": {"readings": [reading(("commwatch_nvlink_link_state", ("0", "x", "0")))]},
+    "a metric that does not exist": {"readings": [reading(("commwatch_nccl_setting_made_up", ()))]},
+    "too few labels": {"readings": [reading((LABELLED, ("one",)))]},
+    "one series twice": {"readings": [reading((LABELLED, labels(1)), (LABELLED, labels(1)))]},
+    "a thousand label values": {"readings": [reading(*((LABELLED, labels(number)) for number in range(1000)))]},
+    "a label value in each of a thousand devices": {
+        "readings": [reading((LABELLED, labels(number)), device=str(number)) for number in range(1000)]
+    },
+    "more values than series": {"readings": [reading((LABELLED, labels(1)), values=[1, 2])]},
+    "values of series that it never told": {"readings": [("", 0.0, None, [1])]},
+    "a number that is none": {"readings": [reading((LABELLED, labels(1)), values=[math.nan])]},
+    "a number without end": {"readings": [reading((LABELLED, labels(1)), values=[math.inf])]},
+    "a number beyond all": {"readings": [reading((LABELLED, labels(1)), values=[1e300])]},
+    "text for a number": {"readings": [reading((LABELLED, labels(1)), values=["1"])]},
+    "a device with a long name": {"readings": [reading((LABELLED, labels(1)), device="x" * 1000)]},
+    "a reason of its own": {"absences": [("", "no_such_reason", "detail")]},
+    "a negative count": {"log_errors": [msgspec.to_builtins({"category": "ib_retry", "certain": True, "count": -5,
+                                                             "file": "", "text": ""})]},
+    "a process id that is none": {"occupants": {"0000:01:00.0": (-1,)}},
+    "an event before 1970": {"events": [{"kind": "xid", "device": "", "code": "79", "origin": "nvml", "time": -1.0}]},
+    "a large record to go on from": {"resume": bytes(2**20 + 1)},
+    "an answer that nobody waits for": {"number": 77},
+    "a run that nobody ordered": {"number": 0, "collector": "run"},
+    "a duration that is none": {"duration": math.nan},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_a_worker_that_says_what_none_would_is_given_up(said: str) -> None:
+    """As if it had ended: who asked hears so at once, nothing of it is kept, and one line of the log says why."""
+
+    async def body() -> None:
+        async with hostile() as one:
+            fields = dict(REFUSED[said])
+            if fields.get("number") is None:
+                with pytest.raises(WorkerEnded):
+                    await one.answered(**fields)
+            else:
+                asked = asyncio.ensure_future(one.worker.collect("run", 60.0))
+                await asyncio.sleep(0)
+                await one.say(encoded(**fields))
+                with pytest.raises(WorkerEnded):
+                    await asked
+            assert one.worker.ended
+
+    with capture_logs() as logged:
+        in_loop(body)
+    (event,) = [one for one in logged if one["event"].startswith("a worker sent")]
+    assert len(event["error"]) <= 1024
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\xff\xff\xff\xff" + bytes(100),
+        frame(b"\xc1"),
+        frame(b"\xdd\xff\xff\xff\xff"),
+        frame(b"\x91" * 100_000),
+        frame(msgspec.msgpack.encode({"number": 1})),
+        frame(b"\x9d\x01" + b"\xdd\x00\xff\xff\xff" + b"\x90" * 1000),
+    ],
+    ids=["length", "no message", "array of 4 billion", "nested", "object", "truncated"],
+)
+def test_what_is_no_reply_is_never_decoded_further(sent: bytes) -> None:
+    """Neither a length nor a nesting costs more than the bytes that came."""
+
+    async def body() -> None:
+        async with hostile() as one:
+            asked = asyncio.ensure_future(one.worker.collect("run", 60.0))
+            await asyncio.sleep(0)
+            await one.say(sent)
+            with pytest.raises(WorkerEnded):
+                await asked
+
+    in_loop(body)
+
+
+def test_a_frame_that_never_ends_holds_a_bounded_buffer() -> None:
+    """The largest frame is 4 MiB."""
+    with pytest.raises(ValueError, match="frame"):
+        take_frames(bytearray((4 * 2**20 + 1).to_bytes(4, "little")))
+
+
+def test_text_is_made_harmless() -> None:
+    """Control characters and long labels do not reach the page, the log or a terminal; nothing else is changed."""
+
+    async def body() -> None:
+        async with hostile() as one:
+            long = "v" * 5000
+            collected = await one.answered(
+                readings=[reading((LABELLED, ("a\x1b[2J\nb", long, "ü ok")))],
+                absences=[("", "unreadable", "one\r\n\x1b]0;two" + "z" * 3000)],
+            )
+            ((_, shown),) = collected.blocks[""].layout.series
+            assert shown == ("a?[2J?b", "v" * (LONGEST_LABEL - 1) + "…", "ü ok")
+            (absence,) = collected.absences
+            assert absence.detail.startswith("one???]0;two")
+            assert len(absence.detail) == 1024
+
+    in_loop(body)
+
+
+def test_a_time_in_the_future_is_that_of_the_answer() -> None:
+    """Else its values would never grow old."""
+
+    async def body() -> None:
+        async with hostile() as one:
+            collected = await one.answered(readings=[reading((LABELLED, labels(1)), at=1e11)])
+            assert collected.blocks[""].time <= time.monotonic()
+
+    in_loop(body)
+
+
+def test_series_stay_few_over_many_answers() -> None:
+    """A worker that tells other label values each time is given up before it has filled the page."""
+
+    async def body() -> None:
+        async with hostile() as one:
+            for number in range(SETTINGS.most_series):
+                await one.answered(readings=[reading((LABELLED, labels(number)), device=str(number))])
+            with pytest.raises(WorkerEnded):
+                await one.answered(readings=[reading((LABELLED, labels(1000)), device="1000")])
+
+    in_loop(body)
+
+
+def test_a_flood_of_runs_is_given_up() -> None:
+    """Of what is ordered each second no thousand comes at once, whether somebody listens or not."""
+
+    async def body(listening: Callable[[], None] | None) -> None:
+        async with hostile() as one:
+            one.worker.listen(listening)
+            await one.answered(readings=[reading((LABELLED, labels(1)))], every=1.0)
+            taken = 0
+            for _ in range(3 * MOST_WAITING):
+                await one.say(encoded(0, [("", 0.0, None, [1])], collector="run"))
+                taken += len(one.worker.take("run"))
+                await asyncio.sleep(0)
+                if one.worker.ended:
+                    break
+            assert one.worker.ended
+            assert taken <= MOST_WAITING + 10
+
+    for listening in (None, lambda: None):
+        asyncio.run(body(listening))
+
+
+def test_jobs_are_parsed_where_they_can_say_little() -> None:
+    """The processes that read files of jobs fill a few series of their own, and no other."""
+    assert [JOBS.prefixes, SETTINGS.prefixes] == [("commwatch_nccl_log_",), ("commwatch_nccl_setting_",)]
+    assert max(JOBS.most_series, SETTINGS.most_series) <= 80
+
+
+def test_a_worker_of_ours_is_understood(tmp_path: Path) -> None:
+    """The bounds are wide enough for the real process."""
+
+    async def body() -> None:
+        plan = WorkerPlan(("nccl_logs",), section_json(Sources()), "/sys", str(tmp_path), (), None, None)
+        worker = await Worker.start(plan, bounds=JOBS)
+        try:
+            collected = await worker.collect("nccl_logs", 60.0)
+            assert next(name for name, _ in collected.blocks[""].layout.series) == FILES
+        finally:
+            assert await worker.stop(60.0)
+
+    in_loop(body)
