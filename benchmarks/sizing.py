@@ -86,7 +86,10 @@ class daemon:  # noqa: N801 - used as a function in a with statement
         """Start it and wait."""
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
-        (folder / "commwatch.yaml").write_text(f"metrics: {{profile: {self._profile}}}\n")
+        # What was learned is a series for each link and lane, on a real node after ten minutes.
+        (folder / "commwatch.yaml").write_text(
+            f"metrics: {{profile: {self._profile}}}\ninventory: {{learn_after: 5s}}\n"
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "commwatch", "run", "--simulate", self._preset, "--path.state", folder / "state",
              "--config.file", folder / "commwatch.yaml", "--log.level", "error",
