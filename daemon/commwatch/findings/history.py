@@ -285,11 +285,11 @@ class CounterHistory:
         """From when on a counter rose by its last so many; None where less of it was seen to happen.
 
         Args:
-            metric: one of those watched.
+            metric: watched here, or nothing is known of it.
             labels: of the series.
             amount: above 0.
         """
-        counter = self._counters[metric].get(_identity(metric, labels))
+        counter = self._counters.get(metric, {}).get(_identity(metric, labels))
         return None if counter is None else counter.rising_since(amount)
 
 
