@@ -165,6 +165,11 @@ def build_tree(environment: Path, materials: str, tree: Path, units: str, epoch:
         os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
+def package_version(version: str) -> str:
+    """Python's version as dpkg and rpm order it: a candidate, 0.2.0rc1, is older than the release: 0.2.0~rc1."""
+    return re.sub(r"\.?(a|b|rc|dev)(?=[0-9])", r"~\1", version)
+
+
 def glibc_of(materials: str) -> str:
     """The glibc that the wheels of a bill of materials were built for, by their names."""
     return f"2.{max(map(int, re.findall(r'manylinux_2_([0-9]+)_', materials)), default=17)}"
@@ -268,7 +273,7 @@ def main() -> int:
         folder = Path(name)
         wheel = options.wheel or build_distribution("wheel", ROOT, folder, epoch)
         materials = build_environment(wheel.resolve(), folder / "environment", epoch)
-        version = wheel.name.split("-")[1] + options.version_suffix
+        version = package_version(wheel.name.split("-")[1]) + options.version_suffix
         builders = {"deb": build_deb, "rpm": build_rpm}
         for kind, build in builders.items():
             if options.only in (None, kind):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -37,9 +38,9 @@ def build_release(commit: str, output: Path) -> list[Path]:
         checkout = folder / "checkout"
         run("git", "archive", "--output", folder / "commit.tar", commit)
         _unpack(folder / "commit.tar", checkout)
-        sdist = build_distribution("sdist", checkout, output, epoch)
-        _unpack(sdist, folder)
-        source = folder / sdist.name.removesuffix(".tar.gz")
+        built = build_distribution("sdist", checkout, folder, epoch)
+        _unpack(built, folder)
+        source = folder / built.name.removesuffix(".tar.gz")
         version = source.name.rpartition("-")[2]
         tags = [tag for tag in run("git", "tag", "--points-at", commit).split() if re.match(r"v?\d", tag)]
         if tags and version not in [tag.removeprefix("v") for tag in tags]:
@@ -47,6 +48,7 @@ def build_release(commit: str, output: Path) -> list[Path]:
                 f"{commit} has the tag {', '.join(tags)}, and daemon/commwatch/__init__.py the version {version}: "
                 "make them agree"
             )
+        sdist = Path(shutil.copy(built, output))
         wheel = build_distribution("wheel", source, output, epoch)
         printed = run(
             sys.executable, source / "packaging/build.py", "--wheel", wheel, "--output", output,

@@ -82,6 +82,20 @@ def test_everything_has_the_version_of_the_commit_and_its_sum(release: Path, com
     assert len(checked) == 5
 
 
+def test_a_tag_of_another_version_is_refused(commit: str, tmp_path: Path) -> None:
+    """Before anything is packed that would carry the wrong name."""
+    clone = tmp_path / "clone"
+    run("git", "clone", "--quiet", "--no-tags", ROOT, clone)
+    run("git", "tag", "v99.0", commit, folder=clone)
+    refused = subprocess.run(
+        [sys.executable, "packaging/release.py", "--commit", commit, "--output", tmp_path / "dist"],
+        capture_output=True, text=True, cwd=clone,
+    )  # fmt: skip
+    assert refused.returncode == 1
+    assert f"{commit} has the tag v99.0" in refused.stderr
+    assert not list((tmp_path / "dist").iterdir())
+
+
 def test_the_sdist_holds_the_commit(release: Path, commit: str) -> None:
     """Every file of the commit, and no other but the metadata."""
     (sdist,) = release.glob("*.tar.gz")
