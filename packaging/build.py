@@ -74,11 +74,10 @@ def install(target: Path, *wanted: str | Path, report: Path | None = None) -> No
     )  # fmt: skip
 
 
-def build_distribution(kind: str, source: Path, output: Path, epoch: int) -> Path:
-    """Build the sdist or the wheel of a source tree with the pinned build backend.
+def build_wheel(source: Path, output: Path, epoch: int) -> Path:
+    """Build the wheel of a source tree with the pinned build backend.
 
     Args:
-        kind: ``sdist`` or ``wheel``.
         source: the folder of pyproject.toml.
         output: where it goes.
         epoch: no file in it is younger, in seconds since 1970.
@@ -86,7 +85,7 @@ def build_distribution(kind: str, source: Path, output: Path, epoch: int) -> Pat
     with tempfile.TemporaryDirectory() as backend, tempfile.TemporaryDirectory() as built:
         install(Path(backend), "--require-hashes", "--requirement", ROOT / "packaging/requirements-build.txt")
         run(
-            sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", built,
+            sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", built,
             folder=source, PYTHONPATH=backend, SOURCE_DATE_EPOCH=str(epoch),
         )  # fmt: skip
         (file,) = Path(built).iterdir()
@@ -271,7 +270,7 @@ def main() -> int:
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        wheel = options.wheel or build_distribution("wheel", ROOT, folder, epoch)
+        wheel = options.wheel or build_wheel(ROOT, folder, epoch)
         materials = build_environment(wheel.resolve(), folder / "environment", epoch)
         version = package_version(wheel.name.split("-")[1]) + options.version_suffix
         builders = {"deb": build_deb, "rpm": build_rpm}

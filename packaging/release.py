@@ -8,15 +8,49 @@ builds of one commit give the same bytes on the same distribution and Python.
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import re
-import shutil
 import sys
+import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from build import HOME, ROOT, build_distribution, run
+from build import HOME, ROOT, build_wheel, run
+
+
+def build_sdist(checkout: Path, wheel: Path, output: Path, epoch: int) -> Path:
+    """Pack all files of a checkout, links as links, which hatchling's own sdist would follow, losing the folders behind them.
+
+    Args:
+        checkout: files of a commit; gets a PKG-INFO.
+        wheel: of the checkout, for the metadata.
+        output: where the sdist goes.
+        epoch: the date of all files, in seconds since 1970.
+    """
+    name = "-".join(wheel.name.split("-")[:2])
+    with zipfile.ZipFile(wheel) as opened:
+        (checkout / "PKG-INFO").write_bytes(opened.read(f"{name}.dist-info/METADATA"))
+
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        member.mtime = epoch
+        member.mode = 0o755 if member.mode & 0o100 else 0o644
+        return member
+
+    sdist = output / f"{name}.tar.gz"
+    with (
+        sdist.open("wb") as file,
+        gzip.GzipFile("", "wb", mtime=epoch, fileobj=file) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for path in sorted(checkout.rglob("*")):
+            if path.is_symlink() or path.is_file():
+                archive.add(path, f"{name}/{path.relative_to(checkout)}", recursive=False, filter=plain)
+    return sdist
 
 
 def build_release(commit: str, output: Path) -> list[Path]:
@@ -38,18 +72,18 @@ def build_release(commit: str, output: Path) -> list[Path]:
         checkout = folder / "checkout"
         run("git", "archive", "--output", folder / "commit.tar", commit)
         _unpack(folder / "commit.tar", checkout)
-        built = build_distribution("sdist", checkout, folder, epoch)
-        _unpack(built, folder)
-        source = folder / built.name.removesuffix(".tar.gz")
-        version = source.name.rpartition("-")[2]
+        built = build_wheel(checkout, folder, epoch)
+        version = built.name.split("-")[1]
         tags = [tag for tag in run("git", "tag", "--points-at", commit).split() if re.match(r"v?\d", tag)]
         if tags and version not in [tag.removeprefix("v") for tag in tags]:
             raise SystemExit(
                 f"{commit} has the tag {', '.join(tags)}, and daemon/commwatch/__init__.py the version {version}: "
                 "make them agree"
             )
-        sdist = Path(shutil.copy(built, output))
-        wheel = build_distribution("wheel", source, output, epoch)
+        sdist = build_sdist(checkout, built, output, epoch)
+        _unpack(sdist, folder)
+        source = folder / sdist.name.removesuffix(".tar.gz")
+        wheel = build_wheel(source, output, epoch)
         printed = run(
             sys.executable, source / "packaging/build.py", "--wheel", wheel, "--output", output,
             folder=source, SOURCE_DATE_EPOCH=str(epoch), PYTHONPATH=f"{source}/daemon:{source}/exporters",

@@ -96,12 +96,14 @@ def test_a_tag_of_another_version_is_refused(commit: str, tmp_path: Path) -> Non
     assert not list((tmp_path / "dist").iterdir())
 
 
-def test_the_sdist_holds_the_commit(release: Path, commit: str) -> None:
-    """Every file of the commit, and no other but the metadata."""
+def test_the_sdist_holds_the_commit(release: Path, commit: str, tmp_path: Path) -> None:
+    """Every file of the commit with its content and its right to be run, links as links, and no other but the metadata."""
     (sdist,) = release.glob("*.tar.gz")
-    listed = {line.partition("/")[2] for line in run("tar", "--list", "--file", sdist).splitlines()}
-    committed = set(run("git", "ls-tree", "-r", "--name-only", commit).splitlines())
-    assert listed ^ committed == {"PKG-INFO"}
+    run("tar", "--extract", "--file", sdist, "--strip-components=1", folder=tmp_path)
+    (tmp_path / "PKG-INFO").unlink()
+    run("git", "init", "--quiet", folder=tmp_path)
+    run("git", "add", "--all", "--force", folder=tmp_path)
+    assert run("git", "write-tree", folder=tmp_path) == run("git", "rev-parse", f"{commit}^{{tree}}")
 
 
 def test_the_bill_of_materials_is_what_the_package_installs(
