@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from commwatch.__main__ import main
 from commwatch.commands.check_config import _interpreter
 from commwatch.config.settings import Config
 from commwatch.config.yaml_file import load_config
@@ -94,6 +95,20 @@ def test_check_config_asks_it(bare: str, tmp_path: Path) -> None:
     assert checks["old"].detail.endswith("is Python 3.9; ranks need 3.10 or later")
     assert checks["without"].detail.endswith("has no PyTorch")
     assert checks["with"].detail.endswith("Python 3.12 with PyTorch")
+
+
+def test_check_config_fails_without_being_asked_for_more(
+    bare: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An interpreter that is not there is a mistake of the file; a daemon that reads it skips its probes."""
+    file = tmp_path / "commwatch.yaml"
+    codes = []
+    for python in (bare, "/nowhere/python"):
+        file.write_text(f"probes: {{python: {python}}}")
+        codes.append(main(["check-config", "--config.file", str(file)]))
+
+    assert codes == [0, 1]
+    assert "there is no /nowhere/python" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_path_begins_at_the_root(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import pytest
 import yaml
 
 from commwatch.__main__ import main
-from support.daemon import ROOT
+from support.daemon import ROOT, environment
+from support.waiting import until
 
 sys.path.insert(0, str(ROOT / "packaging"))
 import chart
@@ -48,7 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
     "all": ALL,
     "privileged": {**IMAGE, "privileged": True},
     "no probes, no root, no state": {
-        **IMAGE, "config": {"probes": {"enabled": False}}, "runAsUser": 65534, "state": {"hostPath": ""},
+        **IMAGE, "config": {"probes": {"enabled": False}}, "runAsUser": 65532, "state": {"hostPath": ""},
         "runtimeClassName": "", "priorityClassName": "", "serviceAccount": {"create": False, "name": "other"},
     },
 }  # fmt: skip
@@ -119,7 +121,7 @@ def test_kustomize_names_the_image() -> None:
     ("values", "why"),
     [
         ({}, "image.repository: the name of your image"),
-        ({**IMAGE, "runAsUser": 65534}, "probes need runAsUser: 0"),
+        ({**IMAGE, "runAsUser": 65532}, "probes need runAsUser: 0"),
         ({**IMAGE, "podMonitor": {"enable": True}}, "enable"),
         ({**IMAGE, "port": 0}, "port"),
     ],
@@ -151,7 +153,7 @@ def test_without_probes_nothing_is_left_of_root() -> None:
     [container] = pod["containers"]
 
     assert not [one for one in pod["volumes"] if "hostPath" in one]
-    assert (container["securityContext"]["runAsUser"], container["securityContext"]["runAsNonRoot"]) == (65534, True)
+    assert (container["securityContext"]["runAsUser"], container["securityContext"]["runAsNonRoot"]) == (65532, True)
     assert {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"} in container["env"]
 
 
@@ -196,3 +198,31 @@ def test_a_packed_chart_is_whole_and_fits_into_a_release(tmp_path: Path) -> None
     assert "commwatch/files/dashboards/commwatch-node.json" in names
     # Base64 of both, each compressed: the manifests hold the same texts once more.
     assert packed.stat().st_size * 2 * 4 / 3 < 2**20
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="takes root, to give its capabilities away"
+)
+def test_the_rights_of_the_pod_are_enough_for_the_daemon(tmp_path: Path) -> None:
+    """User 0 without capabilities on a file system that is read-only but for state and scratch: a probe is measured."""
+    state, log = tmp_path / "state", tmp_path / "log"
+    state.mkdir()
+    confine = (
+        "mount --make-rprivate / && mount -o remount,bind,ro / && exec setpriv --bounding-set=-all --inh-caps=-all"
+    )
+    run = [sys.executable, "-m", "commwatch", "run", "--simulate=a10x2", "--web.listen-address=127.0.0.1:0"]
+    with log.open("wb") as output:
+        daemon = subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", f'{confine} --no-new-privs "$@"', "sh", *run, f"--path.state={state}"],
+            env={**environment(), "TMPDIR": str(tmp_path)}, stdout=output, stderr=output,
+        )  # fmt: skip
+    try:
+        until(lambda: '"probe measured"' in log.read_text() or daemon.poll() is not None, describe=log.read_text)
+        assert daemon.poll() is None, log.read_text()
+        status = Path(f"/proc/{daemon.pid}/status").read_text()
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+    assert "CapBnd:\t0000000000000000" in status
+    assert '"level": "error"' not in log.read_text()
