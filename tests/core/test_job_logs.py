@@ -103,14 +103,14 @@ def test_a_node_without_logs_writes_no_file(node: Node, tmp_path: Path) -> None:
 
 def test_runs_of_other_sources_and_failed_runs_change_nothing(node: Node) -> None:
     """Also not the place from which a new process goes on."""
-    node.run(resume=b"here")
+    node.run(resume=b'{"files": {}}')
     found = Collected({}, [], 0.0, log_errors=[RETRY], resume=b"elsewhere")
     node.logs.after(Outcome(collector("network"), found, None, 0.0))
     failed = SourceUnavailable("unreadable", "nothing")
     node.logs.after(Outcome(collector("nccl_logs"), found, failed, 0.0))
 
     assert node.total("errors", "ib_retry") == 0
-    assert node.logs.resume == {"nccl_logs": b"here"}
+    assert node.logs.resume == {"nccl_logs": b'{"files": {}}'}
 
 
 @pytest.mark.parametrize("told", [b"\xff", b"[", b'{"files": {"1:2": [-1]}}', b"[" * 100_000], ids=repr)

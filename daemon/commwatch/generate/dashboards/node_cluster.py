@@ -54,4 +54,4 @@ BETWEEN_NODES = PanelRow("Between nodes", (
                      "refused: {{reason}}", due="elsewhere"),
            ),
            alerts=("CommwatchClusterProbeStale",), no_data=NEEDS_CLUSTER),
-))  # fmt: skip
+), collapsed=True)  # fmt: skip
