@@ -27,7 +27,9 @@ def test_a_process_that_was_killed_is_replaced_without_a_line_lost_or_counted_tw
     settings = section_json(Sources(nccl_logs=NcclLogsSection(paths=(str(log),))))
     told: dict[str, bytes] = {}
     reader = Reader(
-        ReaderSettings("jobs", ("nccl_logs",), settings, 10, 20, "", Path("/proc"), resume=lambda: dict(told)),
+        ReaderSettings(
+            "jobs", ("nccl_logs",), settings, 10, 20, "", Path("/proc"), resume=lambda: dict(told), confined=True
+        ),
         Instruments(),
     )
 

@@ -24,7 +24,7 @@ def reader(table: ProcessTable, *pids: int) -> SettingsReader:
     order = msgspec.json.encode(AuditOrder(pids))
     settings = ReaderSettings(
         "settings", ("nccl_settings",), b"{}", START_DEADLINE, START_DEADLINE, str(table.root.parent / "sys"),
-        Path("/proc"), str(table.root), resume=lambda: {"nccl_settings": order},
+        Path("/proc"), str(table.root), resume=lambda: {"nccl_settings": order}, confined=True,
     )  # fmt: skip
     return SettingsReader(settings, Instruments(), lambda: None)
 

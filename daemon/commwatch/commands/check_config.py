@@ -197,7 +197,9 @@ async def _source(config: Config, row: SourceRow) -> Check:
     if absent is not None:
         return Check(what, "absent", absent)
     settings = section_json(config.sources)
-    worker = await Worker.start(WorkerPlan((row.name,), settings, paths.sysfs, paths.procfs, (), None, None))
+    confined = row.reader.confined
+    plan = WorkerPlan((row.name,), settings, paths.sysfs, paths.procfs, (), None, None, confined=confined)
+    worker = await Worker.start(plan)
     try:
         collected = await worker.collect(row.collectors[0].key, RUNTIME_DEADLINE_SECONDS)
     except SourceUnavailable as error:

@@ -120,6 +120,7 @@ class Engine:
         settings = ReaderSettings(
             name=row.name,
             bounds=row.bounds,
+            confined=row.confined,
             sources=tuple(sections),
             settings=section_json(self.config.sources),
             deadline=deadline,

@@ -208,6 +208,20 @@ class StandingOrders:
         return max(0.0, min(self._due.values()) - self._monotonic()) if self._due else None
 
 
+def _confine(plan: WorkerPlan) -> None:
+    from commwatch.workers.seccomp import confine
+
+    # Where the node is simulated, this process writes the part of the tree that it reads.
+    if why := confine(may_write=plan.simulation is not None):
+        _write_log("warning", "no filter of system calls confines the reader of job files", reason=why)
+
+
+def _write_log(level: str, message: str, **fields: str) -> None:
+    """One line, as the daemon's own log."""
+    event = {"level": level, "msg": message, "logger": "commwatch.workers.child", **fields}
+    sys.stderr.write(msgspec.json.encode(event).decode() + "\n")
+
+
 def main() -> None:
     """Serve until told to stop or until the daemon is gone."""
     connection = socket.socket(fileno=int(sys.argv[1]))
@@ -216,7 +230,10 @@ def main() -> None:
     come = inbox.take()
     if come is None:
         return
-    answerer = _Answerer(msgspec.msgpack.decode(come.pop(0), type=WorkerPlan), mark)
+    plan = msgspec.msgpack.decode(come.pop(0), type=WorkerPlan)
+    if plan.confined:
+        _confine(plan)
+    answerer = _Answerer(plan, mark)
     encoder = msgspec.msgpack.Encoder()
     decoder = msgspec.msgpack.Decoder(Request)
     spare_the_garbage_collector()
@@ -245,9 +262,9 @@ def _run() -> None:
     try:
         main()
     except Exception as error:
-        event = {"level": "error", "msg": "a worker failed", "logger": "commwatch.workers.child",
-                 "error": f"{type(error).__name__}: {error}", "exception": traceback.format_exc()}  # fmt: skip
-        sys.stderr.write(msgspec.json.encode(event).decode() + "\n")
+        _write_log(
+            "error", "a worker failed", error=f"{type(error).__name__}: {error}", exception=traceback.format_exc()
+        )
         sys.exit(1)
 
 

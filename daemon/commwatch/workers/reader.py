@@ -60,6 +60,8 @@ class ReaderSettings:
     """``WorkerPlan.resume`` of the next process."""
     bounds: Bounds = field(default_factory=Bounds)
     """Of what its processes may say."""
+    confined: bool = False
+    """See ``WorkerPlan.confined``."""
     quiet: bool = False
     """Its processes write nothing to our standard error; see ``Worker.start``."""
 
@@ -315,6 +317,7 @@ class Reader:
             settings.simulation,
             settings.opt_in,
             settings.resume(),
+            settings.confined,
         )
 
     def _spellings(self, device: str) -> tuple[str, ...]:

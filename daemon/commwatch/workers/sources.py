@@ -27,6 +27,9 @@ class ReaderRow:
     needs_driver: bool = False
     """What it is told comes from those that hold a driver: its collectors rest during maintenance too."""
 
+    confined: bool = False
+    """It reads what jobs wrote, and nothing else: without network, programs and writing, where the kernel can."""
+
     @property
     def needs_release(self) -> bool:
         """Whether its collectors rest during maintenance."""
@@ -108,8 +111,8 @@ _OF_HOST: Final = _bounds("counters", "ethernet", "gpudirect", "kernel_log", "pc
 _NVML: Final = ReaderRow("nvml", _OF_DRIVER, holds_driver=True)
 _RDMA: Final = ReaderRow("rdma", _bounds("counters", "ethernet", "rdma", most_series=20_000))
 _HOST: Final = ReaderRow("host", _OF_HOST)
-_JOBS: Final = ReaderRow("jobs", _bounds("nccl_log", most_series=8))
-_SETTINGS: Final = ReaderRow("settings", _bounds("nccl_setting", most_series=80), needs_driver=True)
+_JOBS: Final = ReaderRow("jobs", _bounds("nccl_log", most_series=8), confined=True)
+_SETTINGS: Final = ReaderRow("settings", _bounds("nccl_setting", most_series=80), needs_driver=True, confined=True)
 
 READERS: Final = (_NVML, _RDMA, _HOST, _JOBS, _SETTINGS)
 

@@ -44,6 +44,8 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     """Metrics that are read only where the configuration asks for them."""
     resume: dict[str, bytes] = {}
     """What a source goes on from, by its name: ``Batch.resume`` of an earlier process, or an ``AuditOrder``."""
+    confined: bool = False
+    """It only reads what others wrote: see ``seccomp``."""
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):

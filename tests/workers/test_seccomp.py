@@ -1,0 +1,189 @@
+"""The filter of system calls of a process that reads what jobs wrote: its program on paper, and in force."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commwatch.config.settings import NcclLogsSection, Sources, section_json
+from commwatch.workers.seccomp import (
+    KERNEL,
+    LOOKED_INTO,
+    MACHINES,
+    NETWORK,
+    PRIVILEGES,
+    PROCESSES,
+    WRITING,
+    filter_program,
+)
+from commwatch.workers.sources import READERS
+from commwatch.workers.wire import WorkerPlan
+from commwatch.workers.worker import Worker
+from support.core import in_loop
+from support.daemon import environment
+
+ALLOW, KILL = 0x7FFF0000, 0x80000000
+REFUSED, ABSENT = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+HEADERS = ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm-generic/unistd.h")
+REMAINS = {
+    "read": (0, 63), "write": (1, 64), "close": (3, 57), "mmap": (9, 222), "poll": (7, None), "ppoll": (271, 73),
+    "sendto": (44, 206), "recvfrom": (45, 207), "futex": (202, 98), "exit_group": (231, 94), "getdents64": (217, 61),
+    "readv": (19, 65), "pread64": (17, 67), "prlimit64": (302, 261), "getrandom": (318, 278),
+}  # fmt: skip
+"""What a worker needs."""
+
+
+def judged(machine: str, number: int, *arguments: int, architecture: int | None = None, may_write: bool = False) -> int:
+    """What the kernel's virtual machine would return for a call: the few instructions of it that a filter may use."""
+    given = [*arguments, *[0] * (6 - len(arguments))]
+    own = MACHINES[machine][1] if architecture is None else architecture
+    data = struct.pack("<IIQ6Q", number, own, 0, *given)
+    program = list(struct.iter_unpack("=HBBI", filter_program(machine, may_write=may_write)))
+    assert len(program) <= 4096
+    place, accumulator = 0, 0
+    while True:
+        code, true, false, k = program[place]
+        place += 1
+        if code == 0x06:
+            return int(k)
+        if code == 0x20:
+            (accumulator,) = struct.unpack_from("<I", data, k)
+        else:
+            holds = {0x15: accumulator == k, 0x35: accumulator >= k, 0x45: bool(accumulator & k)}[code]
+            place += true if holds else false
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_is_refused_and_what_remains(machine: str) -> None:
+    """Sockets, programs, other processes, privileges and writing are refused; what a reader does is not."""
+    column = MACHINES[machine][0]
+    for table in (NETWORK, PROCESSES, PRIVILEGES, KERNEL, WRITING):
+        for name, numbers in table.items():
+            if (number := numbers[column]) is not None:
+                assert judged(machine, number) == REFUSED, name
+    for name, numbers in REMAINS.items():
+        if (number := numbers[column]) is not None:
+            assert judged(machine, number) == ALLOW, name
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_arguments_decide_on_opening_and_on_new_processes(machine: str) -> None:
+    """A file is opened for reading alone, and a thread may begin but no process."""
+    column = MACHINES[machine][0]
+    opening, cloning = LOOKED_INTO["openat"][column], LOOKED_INTO["clone"][column]
+    assert opening is not None
+    assert cloning is not None
+    read = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_DIRECTORY
+    assert judged(machine, opening, 0, 0, read) == ALLOW
+    for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_CREAT, os.O_RDONLY | os.O_TRUNC, os.O_TMPFILE | os.O_RDWR):
+        assert judged(machine, opening, 0, 0, flags) == REFUSED
+        assert judged(machine, opening, 0, 0, flags, may_write=True) == ALLOW
+    assert judged(machine, cloning, 0x3D0F00) == ALLOW  # what glibc asks for a thread
+    assert judged(machine, cloning, 17) == REFUSED  # SIGCHLD alone: fork
+    for name in ("openat2", "clone3"):
+        assert judged(machine, LOOKED_INTO[name][column] or 0) == ABSENT
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_other_numbers_are_no_way_around(machine: str) -> None:
+    """Neither those of 32-bit programs, nor x32, nor calls that are newer than this list."""
+    assert judged(machine, 11, architecture=0x40000003) == KILL
+    assert judged(machine, 0x40000000 | 41) == REFUSED
+    assert judged(machine, 460) == ABSENT
+
+
+@pytest.mark.skipif(not all(map(os.path.exists, HEADERS)), reason="needs the kernel's headers for programs")
+def test_the_numbers_are_those_of_the_kernel() -> None:
+    """Of both machines, as its headers have them."""
+    for column, header in enumerate(HEADERS):
+        text = Path(header).read_text(encoding="utf-8")
+        known = {name: int(number) for name, number in re.findall(r"define __NR(?:3264)?_(\w+)\s+(\d+)\s", text)}
+        for table in (NETWORK, PROCESSES, PRIVILEGES, KERNEL, WRITING, LOOKED_INTO, REMAINS):
+            assert {name: numbers[column] for name, numbers in table.items()} == {
+                name: known.get(name) for name in table
+            }
+
+
+TRIES = """
+import ctypes, json, os, socket, sys, threading
+from commwatch.workers.seccomp import confine
+why = confine()
+if why:
+    print(json.dumps(why)); sys.exit()
+def attempt(what):
+    try:
+        what()
+    except OSError as error:
+        return error.errno
+    return 0
+library = ctypes.CDLL(None, use_errno=True)
+def call(name, *arguments):
+    if getattr(library, name)(*arguments) == -1:
+        raise OSError(ctypes.get_errno(), name)
+done = []
+thread = threading.Thread(target=done.append, args=(1,)); thread.start(); thread.join()
+print(json.dumps({
+    "internet": attempt(socket.socket), "unix": attempt(lambda: socket.socket(socket.AF_UNIX)),
+    "pair": attempt(socket.socketpair), "fork": attempt(os.fork),
+    "exec": attempt(lambda: os.execv("/bin/true", ["true"])),
+    "kill": attempt(lambda: os.kill(os.getppid(), 0)), "trace": attempt(lambda: call("ptrace", 16, os.getppid(), 0, 0)),
+    "write": attempt(lambda: open(sys.argv[1] + "/new", "w")),
+    "append": attempt(lambda: open(sys.argv[1] + "/log", "a")),
+    "remove": attempt(lambda: os.unlink(sys.argv[1] + "/log")), "become": attempt(lambda: os.setuid(65534)),
+    "read": attempt(lambda: open(sys.argv[1] + "/log").read()), "list": attempt(lambda: os.listdir(sys.argv[1])),
+    "thread": done,
+}))
+"""
+
+
+def test_in_force_nothing_but_reading_works(tmp_path: Path) -> None:
+    """A process that took the filter upon itself, as root; it says so where this kernel has none."""
+    (tmp_path / "log").write_text("NCCL WARN")
+    output = subprocess.run(
+        [sys.executable, "-c", TRIES, str(tmp_path)], env=environment(), capture_output=True, text=True, check=True
+    ).stdout
+    found = json.loads(output)
+    if isinstance(found, str):
+        pytest.skip(f"this kernel confines no process: {found}")
+    works = {name: found.pop(name) for name in ("read", "list", "thread")}
+
+    assert works == {"read": 0, "list": 0, "thread": [1]}
+    assert found == dict.fromkeys(found, errno.EPERM)
+
+
+def status_of(worker: Worker) -> str:
+    """What the kernel says of its process."""
+    return Path(f"/proc/{worker.process.pid}/status").read_text(encoding="utf-8")
+
+
+def test_the_readers_of_job_files_are_confined_and_read(tmp_path: Path) -> None:
+    """The worker itself, on a real node: its status tells of the filter, and it finds what is added to a log."""
+    assert {row.name for row in READERS if row.confined} == {"jobs", "settings"}
+    log = tmp_path / "job.log"
+    log.touch()
+    settings = section_json(Sources(nccl_logs=NcclLogsSection(paths=(str(log),))))
+    plan = WorkerPlan(("nccl_logs",), settings, "/sys", "/proc", (), None, None, confined=True)
+
+    async def body() -> None:
+        worker = await Worker.start(plan)
+        try:
+            assert (await worker.collect("nccl_logs", 60.0)).log_errors == []
+            log.write_text("node7:41:77 [0] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'\n")
+            (found,) = (await worker.collect("nccl_logs", 60.0)).log_errors
+            assert found.category == "cuda"
+            status = status_of(worker)
+            if "Seccomp:\t2" not in status:
+                pytest.skip("this kernel confines no process; the worker reads without a filter")
+            assert "NoNewPrivs:\t1" in status
+        finally:
+            assert await worker.stop(60.0)
+
+    in_loop(body)
