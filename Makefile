@@ -74,6 +74,7 @@ docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/exit-codes.
 	$(BIN)/commwatch dashboards --output grafana/dashboards
 	$(BIN)/python -m commwatch.generate.core_metrics
 	$(BIN)/python -m commwatch.generate.exit_codes
+	$(BIN)/python packaging/licences.py
 
 cases: $(BIN)/.dev  ## rehearse the published cases, and write their outputs into docs/cases.md
 	$(BIN)/pytest --quiet --update-golden tests/end_to_end/test_cases.py
