@@ -228,9 +228,14 @@ def test_a_disk_that_turns_read_only(tmp_path: Path) -> None:
     if shutil.which("mkfs.ext4") is None:
         pytest.skip("needs mkfs.ext4")
     subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
-    mount = partial(mounted, tmp_path, "-o", "loop,errors=remount-ro", str(image))
-    with mount() as disk, tortured(tmp_path, state=disk / "state") as daemon, scraped(daemon) as scrapes:
-        state, before = daemon.state / f"simulated-{NODE}", footing(daemon)
+    mount = partial(mounted, tmp_path, "-o", "loop,errors=remount-ro")
+    # This machine's own node: a simulated one writes its trees into the state directory.
+    with (
+        mount(str(image)) as disk,
+        tortured(tmp_path, "--no-node", state=disk / "state") as daemon,
+        scraped(daemon) as scrapes,
+    ):
+        state, before = daemon.state, footing(daemon)
         daemon.until((state / "inventory.json").exists)
         device = subprocess.run(["findmnt", "-no", "SOURCE", disk], capture_output=True, text=True, check=True)
         Path("/sys/fs/ext4", Path(device.stdout.strip()).name, "trigger_fs_error").write_text("1")
@@ -239,8 +244,9 @@ def test_a_disk_that_turns_read_only(tmp_path: Path) -> None:
         after = footing(daemon)
         told("disk read-only", scrapes.words, f"{len(cannot_save(daemon))} failures logged", before, after)
         assert kept_in(state) == kept
-    subprocess.run(["e2fsck", "-fy", image], capture_output=True)
-    with mount() as disk, tortured(tmp_path, state=disk / "state"):
+    repaired = Path(shutil.copy(image, tmp_path / "repaired.img"))
+    assert subprocess.run(["e2fsck", "-fy", repaired], capture_output=True).returncode < 4
+    with mount(str(repaired)) as disk, tortured(tmp_path, "--no-node", state=disk / "state"):
         assert not list(disk.rglob("*damaged*"))
     assert after.series >= before.series - 5
     assert after.descriptors <= before.descriptors + 4
@@ -303,7 +309,7 @@ def test_five_thousand_processes(tmp_path: Path) -> None:
         assert is_well(daemon)
         told(f"{count} processes", f"before: {few.words}", f"with them: {many.words}",
              f"services collector {took_before} s, then {took} s", before, after)  # fmt: skip
-    assert after.series == pytest.approx(before.series, abs=5)
+    assert before.series <= after.series < before.series + 100
     assert after.descriptors <= before.descriptors + 4
 
 

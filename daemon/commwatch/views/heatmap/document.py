@@ -151,9 +151,7 @@ def _check_values(name: str, place: str, matrix: PairMatrix) -> None:
     if matrix.taken_at > _LATEST_TIME:
         raise wrong("taken_at", f"is {matrix.taken_at:g}; expected seconds since 1970")
     labels = [one.label for one in matrix.endpoints]
-    for number, label in enumerate(labels):
-        if labels.index(label) != number:
-            raise wrong(f"endpoints[{number}].label", f"is {label!r}, which another end has; expected one of its own")
+    _check_labels(wrong, labels)
     seen: set[tuple[int, int]] = set()
     for number, cell in enumerate(matrix.cells):
         at = f"cells[{number}]"
@@ -169,6 +167,14 @@ def _check_values(name: str, place: str, matrix: PairMatrix) -> None:
             _check_pair(wrong, f"{at}[0]", source, f"{at}[1]", destination, len(labels))
         if not 0 <= suspect.confidence <= 1:
             raise wrong(f"suspects[{number}].confidence", f"is {suspect.confidence:g}; expected a number from 0 to 1")
+
+
+def _check_labels(wrong: _Wrong, labels: list[str]) -> None:
+    if not labels:
+        raise wrong("endpoints", "is empty; expected the ends of the pairs")
+    for number, label in enumerate(labels):
+        if labels.index(label) != number:
+            raise wrong(f"endpoints[{number}].label", f"is {label!r}, which another end has; expected one of its own")
 
 
 def _check_positive(wrong: _Wrong, key: str, value: float | None) -> None:
