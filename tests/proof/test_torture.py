@@ -54,20 +54,27 @@ def times(count: int) -> int:
 
 
 @contextmanager
-def tortured(folder: Path, *arguments: str, config: str = FAST, state: Path | None = None) -> Iterator[Daemon]:
-    """A daemon on a simulated node with fast collectors and a probe as often as it may."""
+def tortured(
+    folder: Path, *arguments: str, config: str = FAST, state: Path | None = None, failing: frozenset[str] = frozenset()
+) -> Iterator[Daemon]:
+    """A daemon on a simulated node with fast collectors and a probe as often as it may, once only these fail."""
     file = folder / "commwatch.yaml"
     file.write_text(config)
     simulated = () if "--no-node" in arguments else ("--simulate", NODE)
     rest = [one for one in arguments if one != "--no-node"]
     with running(folder, "--config.file", str(file), *simulated, *rest, state=state) as daemon:
-        daemon.until(lambda: is_well(daemon))
+        daemon.until(lambda: failing_of(daemon) == failing)
         yield daemon
 
 
 def is_well(daemon: Daemon) -> bool:
     """Whether each collector's last run read everything."""
-    return set(daemon.series("collector_success").values()) == {1}
+    return not failing_of(daemon)
+
+
+def failing_of(daemon: Daemon) -> frozenset[str]:
+    """Collectors whose last run did not read everything."""
+    return frozenset(labels[0][1] for labels, value in daemon.series("collector_success").items() if value != 1)
 
 
 def workers_of(daemon: Daemon) -> list[int]:
@@ -443,7 +450,8 @@ def test_logs_that_are_none(tmp_path: Path) -> None:
     log.touch()
     config = f"probes: {{enabled: false}}\nsources: {{nccl_logs: {{interval: 500ms, paths: ['{folder}/*.log*']}}}}\n"
     error = "gpu7:41:77 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion with error 12, opcode 0\n"
-    with tortured(tmp_path, config=config) as daemon, scraped(daemon) as scrapes:
+    ring = frozenset({"nccl_logs"})  # it says that links in a ring lead nowhere
+    with tortured(tmp_path, config=config, failing=ring) as daemon, scraped(daemon) as scrapes:
         daemon.until(lambda: (daemon.value("nccl_log_files") or 0) >= 2)
         before, workers = footing(daemon), workers_of(daemon)
         expected = 0
@@ -467,7 +475,7 @@ def test_logs_that_are_none(tmp_path: Path) -> None:
         told("logs that are none, and rotated in four ways", scrapes.words, found, before, after)
         assert errors_of(daemon) == expected
         assert workers_of(daemon) == workers
-        assert is_well(daemon)
+        assert failing_of(daemon) == ring
     assert after.descriptors <= before.descriptors + 4
 
 
@@ -485,13 +493,13 @@ def test_a_worker_is_stopped(tmp_path: Path) -> None:
                 daemon.until(lambda: not is_well(daemon))
                 time.sleep(30 * SHARE)
                 now = daemon.series("collector_last_success_timestamp_seconds")
-                went_on = sum(now[labels] > last[labels] + 1 for labels in now)
+                went_on = sum(now.get(labels, 0) > last[labels] + 1 for labels in last)
                 stuck = sum(daemon.series("worker_stuck").values())
             finally:
                 os.kill(pid, signal.SIGCONT)
             started = time.monotonic()
             daemon.until(lambda: is_well(daemon), 180)
-            figures.append(f"{went_on} of {len(now)} collectors went on, {stuck:.0f} stuck, "
+            figures.append(f"{went_on} of {len(last)} collectors went on, {stuck:.0f} stuck, "
                            f"well {time.monotonic() - started:.0f} s after it went on")  # fmt: skip
             assert went_on > 0
         after = daemon.until(lambda: (now := footing(daemon)).children <= before.children + 1 and now)
@@ -518,7 +526,8 @@ def test_a_driver_that_hangs(tmp_path: Path) -> None:
             during = footing(daemon)
             host = {labels[0][1]: value for labels, value in daemon.series("collector_success").items()}
             daemon.until(lambda: is_well(daemon), 240)
-        after = daemon.until(lambda: (now := footing(daemon)).children <= before.children + 1 and now)
+        # Each that hung is served by a process of its own for ten minutes.
+        after = daemon.until(lambda: (now := footing(daemon)).children <= before.children + 2 and now)
         told("both GPUs hang in the driver", f"at most {most:.0f} stuck", f"calm: {calm.words}",
              f"meanwhile: {scrapes.words}", before, during, after)  # fmt: skip
     assert most <= 2
