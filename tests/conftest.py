@@ -40,6 +40,8 @@ PROGRAMS = {
     "openssl": ("openssl",),
     "namespaces": ("ip",),
     "node_exporter": ("prometheus-node-exporter",),
+    "slurm": ("slurmctld", "slurmd", "srun", "munged", "nsenter"),
+    "shellcheck": ("shellcheck",),
 }
 
 

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 
 from commwatch.cluster.locate import locate
 from commwatch.cluster.messages import MOST_RAILS
+from commwatch.cluster.node_findings import findings_of
 from commwatch.cluster.node_record import NodeRecord, NotTaken
 from commwatch.cluster.node_report import (
     OPERATION,
@@ -26,7 +27,6 @@ from commwatch.cluster.node_report import (
     NodeReport,
     RailResult,
     Suspicion,
-    findings_of,
     skip_of,
 )
 from commwatch.cluster.run_file import SCHEMA, Measured, Member, Run

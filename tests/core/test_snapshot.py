@@ -132,7 +132,8 @@ def test_the_rows_of_the_catalogue_are_well_formed() -> None:
         assert not metric.origin.endswith(".")
         assert ("gpu" in metric.labels) == ("pci_bus_id" in metric.labels) or name in ADAPTERS
         of_a_probe = ("probe" in metric.labels) == ("backend" in metric.labels)
-        assert of_a_probe or name.startswith("commwatch_pair_")  # a node has one pair matrix, whichever probe gave it
+        # A node has one pair matrix and one run between nodes, whichever probe gave it.
+        assert of_a_probe or name.startswith(("commwatch_pair_", "commwatch_cluster_"))
 
 
 def test_the_catalogue_cannot_be_changed() -> None:

@@ -40,6 +40,11 @@ class Nodes:
         """Its name."""
         return f"{self._mark}-{node}"
 
+    @property
+    def bridge(self) -> str:
+        """The namespace of the bridge."""
+        return f"{self._mark}-b"
+
     def address(self, node: int) -> str:
         """Of its eth0."""
         return f"10.77.0.{node + 1}"

@@ -18,10 +18,7 @@ import msgspec
 
 from commwatch.cluster.run_file import Measured, Rail, Run
 from commwatch.cluster.schedule import FEW_MEMBERS, NO_LEAF, Suspect
-
-Kind: TypeAlias = Literal["leaf", "uplink", "node", "nic", "pair", "network"]
-Fault: TypeAlias = Literal["failed", "transport", "bandwidth", "latency"]
-Direction: TypeAlias = Literal["out", "in", "both"]
+from commwatch.cluster.terms import Direction, Fault, Kind
 
 SLOW_SHARE: Final = 0.85
 """Below this share of what is usual in its class, a cell is slow; noise is about 3 %."""

@@ -22,10 +22,12 @@ from commwatch.cluster import adapter_latency
 from commwatch.cluster.channel import Channel, Gone, Malformed
 from commwatch.cluster.locate import Verdict, locate
 from commwatch.cluster.messages import Join, Prober, RailReport, Ready, Turn, Void
-from commwatch.cluster.node_report import Ended, Findings, NodeReport, RunOutcome, findings_of, skip_of
-from commwatch.cluster.run_file import SCHEMA, LeafSource, Measured, Member, Run
+from commwatch.cluster.node_findings import Findings, findings_of
+from commwatch.cluster.node_report import Ended, NodeReport, RunOutcome, skip_of
+from commwatch.cluster.run_file import SCHEMA, Measured, Member, Run
 from commwatch.cluster.schedule import NO_LEAF, Pair, first_round, second_round, witness_round
 from commwatch.cluster.store import DEADLINES, Deadlines, Store, within
+from commwatch.cluster.terms import LeafSource
 from commwatch.errors import ExitCode
 from commwatch.probes import plan
 

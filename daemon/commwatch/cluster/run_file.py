@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from commwatch.cluster.schedule import NO_LEAF
+from commwatch.cluster.terms import LeafSource
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.lines import printable
 
@@ -22,7 +23,6 @@ _LARGEST: Final = 1e15
 
 Rail: TypeAlias = int | None
 """Number of a NIC, the same one of each node; None: all of a node together."""
-LeafSource: TypeAlias = Literal["none", "slurm", "topograph", "file"]
 
 _TOPOGRAPH_LEAVES: Final = ("fabric.topograph.run/tier-0", "network.topology.nvidia.com/leaf")
 """Labels of a Kubernetes node, newest generation first (NVIDIA topograph 1.0 renamed them)."""

@@ -1,0 +1,97 @@
+"""The recipes of packaging/cluster: what their launchers would do is what the members expect."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commwatch.__main__ import build_parser
+from commwatch.cluster.environment import Own, place
+from support.passes import in_one_pass
+
+FOLDER = Path(__file__).parents[2] / "packaging" / "cluster"
+SCRIPTS = [one for one in sorted(FOLDER.iterdir()) if one.read_text(encoding="utf-8").startswith("#!/bin/bash")]
+DOCUMENT = Path(__file__).parents[2] / "docs" / "cluster.md"
+
+
+def kubernetes() -> dict[str, dict[str, Any]]:
+    """The objects by kind."""
+    text = (FOLDER / "kubernetes.yaml").read_text(encoding="utf-8")
+    return {one["kind"]: one for one in yaml.safe_load_all(text)}
+
+
+def test_each_recipe_is_in_the_document() -> None:
+    """Whoever looks for a launcher finds its file."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert [one.name for one in FOLDER.iterdir() if one.name not in text] == []
+
+
+@in_one_pass("script", SCRIPTS)
+def test_a_script_has_no_error_that_a_shell_sees(script: Path) -> None:
+    """It ends at the first failure, and is executable."""
+    assert subprocess.run(["bash", "-n", script], capture_output=True).returncode == 0
+    assert "set -euo pipefail" in script.read_text(encoding="utf-8")
+    assert script.stat().st_mode & 0o111
+
+
+@pytest.mark.shellcheck
+def test_shellcheck_has_nothing_to_say_of_the_scripts() -> None:
+    """All of them."""
+    done = subprocess.run(["shellcheck", *SCRIPTS], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@in_one_pass("script", SCRIPTS)
+def test_a_script_makes_its_key_or_asks_for_it(script: Path) -> None:
+    """No key stands in a file, and each command of commwatch that it has can be read."""
+    text = script.read_text(encoding="utf-8")
+    assert "COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32)" in text or "${COMMWATCH_CLUSTER_KEY:?" in text
+    for verb in re.findall(r"commwatch cluster (check|probe)\b", text):
+        build_parser().parse_args(["cluster", verb])
+
+
+def test_the_timer_starts_the_service() -> None:
+    """By the same name; what a run names is no failure of the unit."""
+    service, timer = ConfigParser(strict=False), ConfigParser(strict=False)
+    for reader in (service, timer):
+        reader.optionxform = str  # type: ignore[assignment,method-assign]
+    service.read(FOLDER / "commwatch-cluster-probe.service")
+    timer.read(FOLDER / "commwatch-cluster-probe.timer")
+    assert service["Service"]["SuccessExitStatus"] == "1 3"
+    assert Path(service["Service"]["ExecStart"]).name in {one.name for one in SCRIPTS}
+    assert timer["Timer"]["OnCalendar"]
+
+
+def test_the_pods_of_the_cron_job_find_each_other() -> None:
+    """One a node, as many as the size says, below a headless service of the name that MASTER_ADDR has."""
+    objects = kubernetes()
+    service, cron = objects["Service"], objects["CronJob"]
+    job = cron["spec"]["jobTemplate"]["spec"]
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    given = {one["name"]: one.get("value", "") for one in container["env"]}
+    namespace = cron["metadata"]["namespace"]
+
+    assert job["completionMode"] == "Indexed"
+    assert job["completions"] == job["parallelism"] == int(given["COMMWATCH_CLUSTER_SIZE"])
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["metadata"] == {"name": pod["subdomain"], "namespace": namespace}
+    assert service["spec"]["selector"].items() <= job["template"]["metadata"]["labels"].items()
+    (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchLabels"] == service["spec"]["selector"]
+    assert objects["PriorityClass"]["metadata"]["name"] == pod["priorityClassName"]
+    assert (objects["PriorityClass"]["preemptionPolicy"], objects["PriorityClass"]["value"]) == ("Never", -1000)
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+    assert container["command"][0] == "commwatch"
+    build_parser().parse_args(container["command"][1:])
+
+    variables = {name: value.replace("$(JOB_NAME)", "probe-29") for name, value in given.items()}
+    here = place({**variables, "JOB_COMPLETION_INDEX": "3"}, Own(names=("gpu04", "gpu04.site")))
+    assert (here.engine, here.rank, here.size) == ("kubernetes", 3, 16)
+    assert here.host == f"probe-29-0.{pod['subdomain']}.{namespace}.svc"
