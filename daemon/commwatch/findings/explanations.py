@@ -47,15 +47,15 @@ class _Fault(NamedTuple):
 
 _FAULTS: tuple[_Fault, ...] = (
     # the driver and GPUs
-    *(_Fault(code, "", {"failing": 0.95, "logged": 0.95}, "Without the driver no call on a GPU can begin.")
+    *(_Fault(code, "", {"failing": 0.95, "logged": 0.95}, "Without the driver no GPU call can start.")
       for code in ("driver_mismatch", "driver_not_loaded", "driver_without_gpus", "driver_failing")),
     _Fault("gpu_lost", "", {"failing": 0.95, "logged": 0.95},
            "A lost GPU ends every call that it takes part in."),
     _Fault("gpu_not_answering", "", {"slow": 0.5, "late": 0.6, "failing": 0.9, "logged": 0.9},
            "A GPU that does not answer its driver holds up or ends every call that it takes part in."),
     _Fault("gpu_reset_required", "", {"failing": 0.9, "logged": 0.9},
-           "No call can begin on a GPU that waits for a reset."),
-    _Fault("gpu_missing", "", {"failing": 0.6, "logged": 0.5}, "What asks for all GPUs cannot begin."),
+           "No call can start on a GPU that waits for a reset."),
+    _Fault("gpu_missing", "", {"failing": 0.6, "logged": 0.5}, "Jobs that need all GPUs cannot start."),
     _Fault("gpu_recovery_needed", "", {"slow": 0.3, "failing": 0.6, "logged": 0.6},
            "The driver has met an error of this GPU that is not cleared."),
     _Fault("gpu_slowed_down", "", {"slow": 0.4, "late": 0.4},
@@ -69,7 +69,7 @@ _FAULTS: tuple[_Fault, ...] = (
            "The driver reported an error of this GPU's NVLinks that was not fatal."),
     # the NVLink fabric
     _Fault("fabric_unhealthy", "nvlink", {"slow": 0.8, "late": 0.5, "failing": 0.85, "logged": 0.85},
-           "A GPU whose place in the fabric is not well has less of NVLink, or none."),
+           "A GPU in an unhealthy fabric has less NVLink bandwidth, or none."),
     _Fault("fabric_limited", "nvlink", {"slow": 0.85, "failing": 0.2, "logged": 0.2},
            "Part of the fabric's bandwidth is missing for this GPU."),
     _Fault("fabric_recovering", "nvlink", {"slow": 0.5, "late": 0.6, "failing": 0.5, "logged": 0.5},
@@ -81,14 +81,14 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("fabric_manager_down", "nvlink", {"slow": 0.3, "failing": 0.7, "logged": 0.8},
            "Without the fabric manager no GPU can join the fabric, and no fault of a link is dealt with."),
     _Fault("fabric_service_down", "nvlink", {"failing": 0.3, "logged": 0.5},
-           "What this service does for NVLink is not done."),
+           "NVLink lacks this service."),
     _Fault("sxid_fatal", "nvlink", {"slow": 0.45, "late": 0.4, "failing": 0.75, "logged": 0.9, "link": 0.7},
            "An NVSwitch has stopped the traffic of a link, or all."),
     _Fault("sxid_warning", "nvlink", {"slow": 0.4, "late": 0.4, "failing": 0.3, "logged": 0.3, "link": 0.4},
            "An NVSwitch reported trouble."),
     # NVLink
     _Fault("nvlink_down", "nvlink", {"slow": 0.9, "late": 0.5, "failing": 0.7, "logged": 0.8},
-           "Traffic over NVLink has fewer links, or has to take another way."),
+           "NVLink traffic has fewer links, or takes another path."),
     _Fault("nvlink_p2p_refused", "nvlink", {"slow": 0.85, "late": 0.5, "failing": 0.4, "logged": 0.4},
            "The driver sends this GPU's traffic over PCIe or the host although its links are there."),
     _Fault("nvlink_reduced", "nvlink", {"slow": 0.8}, "The links are set to a lower bandwidth."),
@@ -99,7 +99,7 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("nvlink_recovering", "nvlink", {"slow": 0.45, "late": 0.8, "failing": 0.5, "logged": 0.5, "link": 0.8},
            "Each retraining stops the link for a moment, and all that wait for it."),
     _Fault("nvlink_replays", "nvlink", {"slow": 0.4, "late": 0.5, "failing": 0.3, "logged": 0.3, "link": 0.7},
-           "Packets that do not arrive whole are sent again."),
+           "Damaged packets are sent again."),
     _Fault("nvlink_packet_errors", "nvlink",
            {"slow": 0.4, "late": 0.5, "failing": 0.6, "wrong": 0.7, "logged": 0.6, "link": 0.7},
            "Packets are damaged or lost on this link."),
@@ -107,9 +107,9 @@ _FAULTS: tuple[_Fault, ...] = (
            {"slow": 0.4, "late": 0.4, "failing": 0.5, "wrong": 0.6, "logged": 0.5, "link": 0.4},
            "Packets come in over this link that were bad before."),
     _Fault("nvlink_bit_errors", "nvlink", {"slow": 0.45, "late": 0.45, "failing": 0.3, "logged": 0.3, "link": 0.7},
-           "What bit errors damage is sent again."),
+           "Damaged packets are sent again."),
     _Fault("c2c_down", "", {"slow": 0.7, "late": 0.3, "failing": 0.4, "logged": 0.4},
-           "What goes between this GPU and its CPU takes another way, or none."),
+           "Traffic between this GPU and its CPU takes another path, or none."),
     # PCIe
     _Fault("pcie_width_dropped", "pcie", {"slow": 0.9, "late": 0.3, "failing": 0.3, "logged": 0.5, "between": 0.8},
            "A link with fewer lanes carries that much less."),
@@ -132,26 +132,26 @@ _FAULTS: tuple[_Fault, ...] = (
            "Errors are corrected, which takes time."),
     # the network, of jobs and of runs between nodes
     _Fault("rdma_port_down", "", {"logged": 0.9, "between": 0.9},
-           "What went through this port goes nowhere, or through another one."),
+           "Traffic of this port stops, or takes another port."),
     _Fault("port_below_equals", "", {"logged": 0.3, "between": 0.4}, "The GPU beside the port has to use another one."),
     _Fault("rdma_port_flapping", "", {"logged": 0.85, "between": 0.7},
            "Each time the port goes down its connections fail."),
     _Fault("rdma_errors", "", {"logged": 0.7, "between": 0.7},
            "Packets are lost or damaged on this port, and connections give up."),
     _Fault("rdma_retransmitting", "", {"logged": 0.6, "between": 0.6},
-           "What is sent again comes late, until the connection gives up."),
+           "Packets sent again arrive late, until the connection fails."),
     _Fault("rdma_congested", "", {"logged": 0.3, "between": 0.5}, "Traffic waits before or behind this port."),
     _Fault("rdma_port_missing", "", {"logged": 0.85, "between": 0.9},
-           "What went through this port goes nowhere, or through another."),
+           "Traffic of this port stops, or takes another port."),
     _Fault("rdma_port_slow", "", {"logged": 0.35, "between": 0.85}, "The port runs below its speed."),
     _Fault("rdma_packets_refused", "", {"logged": 0.6, "between": 0.5},
            "Packets that a partition refuses never arrive."),
     _Fault("rdma_dropping", "", {"logged": 0.5, "between": 0.5},
-           "What is dropped is sent again, until the connection gives up."),
+           "Dropped packets are sent again, until the connection fails."),
     _Fault("rdma_connections_lost", "", {"logged": 0.75, "between": 0.5}, "The call ends with its connection."),
     _Fault("ethernet_errors", "", {"logged": 0.4, "between": 0.7}, "Packets are lost or damaged on this interface."),
     _Fault("ethernet_slow", "", {"logged": 0.35, "between": 0.85}, "The interface runs below its speed."),
-    _Fault("ethernet_down", "", {"logged": 0.5, "between": 0.9}, "What goes over this interface alone is cut off."),
+    _Fault("ethernet_down", "", {"logged": 0.5, "between": 0.9}, "Traffic without another interface stops."),
     _Fault("ethernet_flapping", "", {"logged": 0.4, "between": 0.6}, "Connections stall each time the link is lost."),
     _Fault("ethernet_pause_storm", "", {"logged": 0.4, "between": 0.5},
            "All who share the switch's buffers wait for this adapter."),
@@ -175,31 +175,31 @@ _AMONG_SYMPTOMS: Explanations = {
     ("nccl_timeouts", "part_suspect"): Explanation(0.5, "The pair matrix points at a part that this traffic uses."),
     **{(symptom, "pair_slow"): Explanation(0.45, "A ring runs at the speed of its weakest pair.", "peers")
        for symptom in ("probe_bandwidth_low", "probe_step", "probe_drift", "probe_imbalance")},
-    **{(symptom, "pair_nearer_slower"): Explanation(0.55, "A ring takes the near ways, the slow ones here.", "peers")
+    **{(symptom, "pair_nearer_slower"): Explanation(0.55, "A ring takes the near paths, which are slow here.", "peers")
        for symptom in ("probe_bandwidth_low",)},
-    **{(symptom, "pairs_all_slow"): Explanation(0.35, "All traffic among GPUs uses the ways that are slow.", "peers")
+    **{(symptom, "pairs_all_slow"): Explanation(0.35, "All traffic among GPUs uses the slow paths.", "peers")
        for symptom in ("probe_bandwidth_low", "nccl_timeouts")},
     ("pair_nearer_slower", "part_suspect"): Explanation(0.6, "The pair matrix points at a part that the two share."),
     ("pair_slow", "pair_nearer_slower"): Explanation(
-        0.6, "Even the way through the CPU is faster: what the two share under their switch is slow."),
+        0.6, "Even the path through the CPU is faster: what the two share under their switch is slow."),
     ("probe_failing", "probe_wrong_result"): Explanation(0.6, "A wrong result is a failure."),
     ("probe_error_rate_rise", "probe_wrong_result"): Explanation(0.6, "A wrong result is a failure."),
     ("probe_error_rate_rise", "probe_failing"): Explanation(0.9, "It fails each time now."),
     ("nccl_timeouts", "nccl_errors"): Explanation(0.45, "The logs name an error that leaves others waiting."),
     ("nccl_job_errors", "nccl_setting_harmful"): Explanation(0.7, "A setting that harms often fails the job as well."),
-    ("nccl_job_errors", "nccl_setting_suspicious"): Explanation(0.4, "The setting may be what the job fails by."),
+    ("nccl_job_errors", "nccl_setting_suspicious"): Explanation(0.4, "The setting may fail the job."),
     ("nccl_timeouts", "nccl_job_errors"): Explanation(0.7, "The logs name an error of the job itself."),
     ("rdma_retransmitting", "rdma_errors"): Explanation(0.8, "Packets that are lost or damaged are sent again."),
-    ("rdma_retransmitting", "rdma_port_flapping"): Explanation(0.6, "What is under way as the port goes down is lost."),
+    ("rdma_retransmitting", "rdma_port_flapping"): Explanation(0.6, "Packets in flight are lost with the port."),
     ("rdma_retransmitting", "rdma_congested"): Explanation(0.4, "Packets dropped in congestion are sent again."),
-    ("rdma_retransmitting", "rdma_dropping"): Explanation(0.7, "What is dropped is sent again."),
+    ("rdma_retransmitting", "rdma_dropping"): Explanation(0.7, "Dropped packets are sent again."),
     ("rdma_retransmitting", "rdma_errors_upstream"): Explanation(0.6, "Packets that were damaged are sent again."),
     **{("rdma_retransmitting", fault): Explanation(0.7, "RoCE packets lost on the interface are sent again.")
        for fault in ("ethernet_errors", "ethernet_dropping")},
-    **{("rdma_dropping", fault): Explanation(0.7, "What waits to be sent as the port goes down is dropped.")
+    **{("rdma_dropping", fault): Explanation(0.7, "Queued packets are dropped when the port goes down.")
        for fault in ("rdma_port_down", "rdma_port_flapping")},
     ("rdma_dropping", "rdma_congested"): Explanation(0.5, "Packets that wait for too long are dropped."),
-    **{("rdma_connections_lost", fault): Explanation(weight, "Answers do not come any more.")
+    **{("rdma_connections_lost", fault): Explanation(weight, "Replies stop.")
        for fault, weight in (("rdma_port_down", 0.9), ("rdma_port_flapping", 0.85), ("rdma_retransmitting", 0.7),
                              ("rdma_errors", 0.6))},
     **{(symptom, fault): Explanation(0.9, "The port stands on this interface.")
