@@ -22,7 +22,7 @@ from build import HOME, ROOT, build_wheel, run
 
 
 def build_sdist(checkout: Path, wheel: Path, output: Path, epoch: int) -> Path:
-    """Pack all files of a checkout, links as links: hatchling would follow them and lose the folders behind.
+    """Pack all files of a checkout, links as links: hatchling's own sdist follows them and loses the folders behind.
 
     Args:
         checkout: files of a commit; gets a PKG-INFO.

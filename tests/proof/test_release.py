@@ -97,7 +97,7 @@ def test_a_tag_of_another_version_is_refused(commit: str, tmp_path: Path) -> Non
 
 
 def test_the_sdist_holds_the_commit(release: Path, commit: str, tmp_path: Path) -> None:
-    """Every file of the commit with content and right to be run, links as links, and none but the metadata beside."""
+    """Every file of the commit with its content and mode, links as links, and no other but the metadata."""
     (sdist,) = release.glob("*.tar.gz")
     run("tar", "--extract", "--file", sdist, "--strip-components=1", folder=tmp_path)
     (tmp_path / "PKG-INFO").unlink()
