@@ -113,11 +113,12 @@ def _package(name: str, group: str, needed_by: set[str]) -> Package:
 
 def _licence(name: str) -> str:
     metadata = distribution(name).metadata
-    if expression := metadata.get("License-Expression"):
-        return str(expression)
-    field = (metadata.get("License") or "").strip().partition("\n")[0]
+    if expressions := metadata.get_all("License-Expression"):
+        return str(expressions[0])
+    [licence] = metadata.get_all("License") or [""]
+    field = str(licence).strip().partition("\n")[0]
     classifiers = [
-        one.rpartition(" :: ")[2] for one in metadata.get_all("Classifier") or [] if one.startswith("License")
+        str(one).rpartition(" :: ")[2] for one in metadata.get_all("Classifier") or [] if one.startswith("License")
     ]
     for said in (*classifiers, field):
         # "BSD License" leaves open which one: the field may say more.
