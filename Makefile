@@ -67,7 +67,7 @@ format: $(BIN)/.dev  ## rewrite to the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/exit-codes.md, docs/findings/README.md, alerts/rules and grafana/dashboards
+docs: $(BIN)/.dev  ## write what is generated: docs/reference/metrics.md, docs/reference/exit-codes.md, docs/reference/findings/README.md, alerts/rules and grafana/dashboards
 	$(BIN)/python -m commwatch_exporters.documentation
 	$(BIN)/python -m commwatch.generate.finding_pages
 	$(BIN)/commwatch rules --output alerts/rules
@@ -76,22 +76,22 @@ docs: $(BIN)/.dev  ## write what is generated: docs/metrics.md, docs/exit-codes.
 	$(BIN)/python -m commwatch.generate.exit_codes
 	$(BIN)/python packaging/licences.py
 
-cases: $(BIN)/.dev  ## rehearse the published cases, and write their outputs into docs/cases.md
+cases: $(BIN)/.dev  ## rehearse the published cases, and write their outputs into docs/using/cases.md
 	$(BIN)/pytest --quiet --update-golden tests/end_to_end/test_cases.py
 
-bench: $(BIN)/.dev  ## measure against the budgets of docs/performance.md
+bench: $(BIN)/.dev  ## measure against the budgets of docs/engineering/performance.md
 	$(BIN)/python -m benchmarks.sampling
 	$(BIN)/python -m benchmarks.scrape
 	$(BIN)/python -m benchmarks.daemon
 
-drill: $(BIN)/.run  ## play every fault of the catalogue until it pages and resolves; writes docs/detection.md
-	$(BIN)/commwatch drill --nodes 28 --report docs/detection.md $(ARGS)
+drill: $(BIN)/.run  ## play every fault of the catalogue until it pages and resolves; writes docs/reference/detection.md
+	$(BIN)/commwatch drill --nodes 28 --report docs/reference/detection.md $(ARGS)
 
-soak: $(BIN)/.dev  ## play a healthy day on every preset, which must tell nothing; writes docs/false-alarms.md
-	$(BIN)/python -m benchmarks.healthy_day --report docs/false-alarms.md $(ARGS)
+soak: $(BIN)/.dev  ## play a healthy day on every preset, which must tell nothing; writes docs/engineering/false-alarms.md
+	$(BIN)/python -m benchmarks.healthy_day --report docs/engineering/false-alarms.md $(ARGS)
 
-dashboards: $(BIN)/.dev  ## ask every query of the dashboards of simulated nodes; writes docs/dashboards.md
-	$(BIN)/python -m benchmarks.dashboard_queries --report docs/dashboards.md
+dashboards: $(BIN)/.dev  ## ask every query of the dashboards of simulated nodes; writes docs/using/dashboards.md
+	$(BIN)/python -m benchmarks.dashboard_queries --report docs/using/dashboards.md
 
 requirements: $(BIN)/.dev  ## pin what packages and images install, with hashes, into packaging/requirements*.txt
 	$(BIN)/pip install --quiet uv

@@ -1,4 +1,4 @@
-"""How often the slow part of a network is named, missed or made up, and what 16,384 nodes take; docs/cluster.md.
+"""How often the slow part of a network is named, missed or made up, and what 16,384 nodes take; docs/using/cluster.md.
 
 The cluster is that of ``cluster_generator``, which knows nothing of the judge.
 

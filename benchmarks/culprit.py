@@ -1,4 +1,4 @@
-"""How often the culprit is named, missed or made up, over generated machines: the confusion table of docs/culprit.md.
+"""How often the culprit is named, missed or made up, over generated machines: the table of docs/using/culprit.md.
 
 It needs a pool of processes and some minutes; counts, not times, are what it measures.
 

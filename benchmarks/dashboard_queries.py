@@ -1,7 +1,7 @@
-"""Asks every query of the dashboards of a real Prometheus that has scraped simulated nodes; see docs/dashboards.md.
+"""Asks every query of the dashboards of a real Prometheus that scraped simulated nodes; see docs/using/dashboards.md.
 
 Example:
-    python -m benchmarks.dashboard_queries --report docs/dashboards.md
+    python -m benchmarks.dashboard_queries --report docs/using/dashboards.md
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""False alarms: a healthy day on every preset, all shipped rules and findings over it; see docs/false-alarms.md.
+"""False alarms: a healthy day on every preset, with all rules and findings; see docs/engineering/false-alarms.md.
 
 Example:
     python -m benchmarks.healthy_day --preset h200x1

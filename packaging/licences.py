@@ -1,4 +1,4 @@
-"""Writes docs/licences.md: the licence of each package that commwatch or its tests install, as its metadata names it.
+"""Writes docs/reference/licences.md: the licence of each installed package, by its metadata.
 
 ``python packaging/licences.py`` in an environment with all extras; ``--check`` writes nothing and fails where the page
 is old.
@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "licences.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "licences.md"
 OURS = "commwatch"
 GROUPS: Mapping[str, tuple[str, str]] = {
     "": ("Always", "What the daemon and all commands need."),
@@ -27,12 +27,12 @@ GROUPS: Mapping[str, tuple[str, str]] = {
 """By extra: a package stands in the first group that brings it."""
 HEAD = """# Licences of dependencies
 
-commwatch is under Apache-2.0 ([LICENSE](../LICENSE)). The wheel holds none of the packages below; the deb and the rpm
+commwatch is under Apache-2.0 ([LICENSE](../../LICENSE)). The wheel holds none of the packages below; deb and rpm
 hold those of the first two tables. Each has its licence texts in its own `*.dist-info` folder.
 
 The names are those of each package's own metadata; nobody has read the texts for this page. It is written by
 `python packaging/licences.py` from the packages that are installed for Python 3.11, in the versions of
-[constraints.txt](../constraints.txt).
+[constraints.txt](../../constraints.txt).
 
 The build of torch for x86-64 on PyPI also brings NVIDIA's CUDA libraries (`nvidia-*`), under NVIDIA's own terms, and
 Triton. They are not listed, because this page is made with the build without them. The NVIDIA driver and its

@@ -241,7 +241,7 @@ FILES: Final = (
     Target("thresholds", reading("thresholds.yaml", load_thresholds), lambda: _THRESHOLDS, _YAML),
     Target("node_file", reading("node.yaml", _read_node), lambda: _NODES, _YAML),
     Target("faults", reading("faults.yaml", _read_faults), _faults, _YAML),
-    Target("cluster_run", _cluster_run, _shipped("docs/cluster/*.json"), form="json"),
+    Target("cluster_run", _cluster_run, _shipped("docs/using/cluster/*.json"), form="json"),
     Target(
         "cluster_groups",
         _cluster_groups,

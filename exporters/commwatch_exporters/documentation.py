@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md from the catalogue: ``python -m commwatch_exporters.documentation [--check] [FILE]``."""
+"""Writes docs/reference/metrics.md: ``python -m commwatch_exporters.documentation [--check] [FILE]``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ A histogram has the series `_bucket` (with the label `le`), `_sum` and `_count`.
 
 
 def document(groups: Mapping[str, Iterable[Metric]]) -> str:
-    """The text of docs/metrics.md: one table for each group of metrics."""
+    """The text of docs/reference/metrics.md: one table for each group of metrics."""
     sections = [_section(title, members) for title, members in groups.items() if members]
     return "\n".join([_INTRODUCTION, *sections, _process_section()])
 
@@ -63,9 +63,15 @@ def _cell(text: str) -> str:
 def main() -> int:
     """Write the file; with --check only say whether it is current: exit code 1 if not."""
     parser = argparse.ArgumentParser(
-        allow_abbrev=False, description="Write docs/metrics.md from the catalogue of metrics."
+        allow_abbrev=False, description="Write docs/reference/metrics.md from the catalogue of metrics."
     )
-    parser.add_argument("file", nargs="?", type=Path, default=Path("docs/metrics.md"), help="default: docs/metrics.md")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        default=Path("docs/reference/metrics.md"),
+        help="default: docs/reference/metrics.md",
+    )
     parser.add_argument("--check", action="store_true", help="only say whether the file is current")
     arguments = parser.parse_args()
     text = document(SECTIONS)

@@ -19,7 +19,7 @@ GROUPS: Mapping[str, frozenset[str]] = MappingProxyType(
         PROCESS: frozenset({PROCESS}),
     }
 )
-"""Families by group: the sections of docs/metrics.md."""
+"""Families by group: the sections of docs/reference/metrics.md."""
 
 _MOST_FIELDS = 64
 

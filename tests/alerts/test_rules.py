@@ -208,7 +208,7 @@ def test_an_alert_is_complete(name: str) -> None:
 def test_an_alert_has_its_runbook(name: str) -> None:
     """Each alert has a page with the same five parts, and the documentation lists it."""
     page = (ALERTS / "runbooks" / f"{name}.md").read_text(encoding="utf-8")
-    table = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text(encoding="utf-8")
+    table = (Path(__file__).parents[2] / "docs" / "using" / "alerts.md").read_text(encoding="utf-8")
 
     assert page.startswith(f"# {name}\n")
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == [

@@ -1,4 +1,4 @@
-"""What docs/culprit.md says holds: limits are those of the code, tables meet the goals, the generator is apart."""
+"""What docs/using/culprit.md says holds: limits of the code, tables that meet the goals, a generator apart."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from commwatch.probes.results.culprit import BANDWIDTH_RULE, FIRST_KEPT, LATENCY_RULE, LATEST_KEPT
 
 ROOT = Path(__file__).parents[2]
-PAGE = " ".join((ROOT / "docs/culprit.md").read_text(encoding="utf-8").split())
-LINES = (ROOT / "docs/culprit.md").read_text(encoding="utf-8").splitlines()
+PAGE = " ".join((ROOT / "docs/using/culprit.md").read_text(encoding="utf-8").split())
+LINES = (ROOT / "docs/using/culprit.md").read_text(encoding="utf-8").splitlines()
 
 
 def rows(first: str) -> list[dict[str, str]]:

@@ -21,7 +21,7 @@ from commwatch.cluster.run_file import (
     read_run,
 )
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "cluster"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "using" / "cluster"
 PAGE = EXAMPLES.with_suffix(".md")
 Output = pytest.CaptureFixture[str]
 
@@ -63,7 +63,7 @@ def test_the_page_shows_the_picture_that_is_drawn(tmp_path: Path) -> None:
 
 
 def test_the_published_pairs_name_their_node(capsys: Output) -> None:
-    """nccl-tests issue 106, from the file in docs/cluster."""
+    """nccl-tests issue 106, from the file in docs/using/cluster."""
     assert ended("locate", EXAMPLES / "nccl-tests-106.json") == 1
 
     shown = capsys.readouterr().out
@@ -262,7 +262,7 @@ def test_a_plan_has_the_pairs_of_two_rounds(tmp_path: Path, capsys: Output) -> N
     ],
 )
 def test_members_that_cannot_be_planned_are_one_line(members: str, code: int, said: str, capsys: Output) -> None:
-    """With the exit code of docs/cluster.md."""
+    """With the exit code of docs/using/cluster.md."""
     assert ended("plan", "--members", members) == code
 
     shown = capsys.readouterr()

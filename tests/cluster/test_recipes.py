@@ -17,7 +17,7 @@ from support.passes import in_one_pass
 
 FOLDER = Path(__file__).parents[2] / "packaging" / "cluster"
 SCRIPTS = [one for one in sorted(FOLDER.iterdir()) if one.read_text(encoding="utf-8").startswith("#!/bin/bash")]
-DOCUMENT = Path(__file__).parents[2] / "docs" / "cluster.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "using" / "cluster.md"
 
 
 def kubernetes() -> dict[str, dict[str, Any]]:

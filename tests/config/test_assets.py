@@ -17,7 +17,7 @@ def test_the_shipped_files_are_copied(tmp_path: Path, capsys: pytest.CaptureFixt
     copied = {name: Path(path) for name, path in json.loads(capsys.readouterr().out).items()}
     for name, file in {
         "alerts": "runbooks/CommwatchNvlinkDown.md",
-        "docs": "findings/README.md",
+        "docs": "reference/findings/README.md",
         "grafana": "dashboards/commwatch-node.json",
         "packaging/slurm": "prolog.sh",
         "systemd": "commwatch.service",

@@ -116,7 +116,7 @@ def test_bad_input_is_one_line_with_file_line_and_key(
     ("name", "hint"),
     [
         ("commwatch_nvlink_transmit_raw_bytes", "did you mean commwatch_nvlink_transmit_raw_bytes_total?"),
-        ("commwatch_gpu_info", "docs/metrics.md marks those that can"),
+        ("commwatch_gpu_info", "docs/reference/metrics.md marks those that can"),
     ],
 )
 def test_a_metric_that_is_not_opt_in_is_named(tmp_path: Path, name: str, hint: str) -> None:

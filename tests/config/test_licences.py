@@ -1,4 +1,4 @@
-"""docs/licences.md against the packages that are installed."""
+"""docs/reference/licences.md against the packages that are installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "licences.md").read_text(encoding="utf-8")
 KNOWN = {
     "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "MIT", "PSF-2.0",
 }  # fmt: skip

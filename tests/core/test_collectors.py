@@ -55,8 +55,8 @@ def test_every_section_of_the_configuration_is_of_a_source_and_served_by_one_rea
 
 
 def test_the_documentation_names_every_collector_with_its_reader_and_cadence() -> None:
-    """The table of docs/architecture.md is that of the code."""
-    text = (Path(__file__).parents[2] / "docs/architecture.md").read_text(encoding="utf-8")
+    """The table of docs/engineering/architecture.md is that of the code."""
+    text = (Path(__file__).parents[2] / "docs/engineering/architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (?:`(\w+)` )?\| `(\w+)` \| .* \| (\d+) (s|min) \|$", text, re.MULTILINE)
     told, reader = [], ""
     for named, collector, number, unit in rows:

@@ -14,7 +14,7 @@ from commwatch.__main__ import build_parser, main
 from commwatch.config.exit_codes import COMMANDS, meanings_of
 from commwatch.generate.exit_codes import page
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "exit-codes.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md"
 SOURCES = Path(commwatch.__file__).parent
 
 

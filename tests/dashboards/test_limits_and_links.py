@@ -180,8 +180,8 @@ def test_questions_match_their_panels() -> None:
 
 
 def test_the_page_has_every_panel() -> None:
-    """docs/dashboards.md has a line for each panel of each dashboard, with what was answered."""
-    page = (asset("grafana").parent / "docs" / "dashboards.md").read_text(encoding="utf-8")
+    """docs/using/dashboards.md has a line for each panel of each dashboard, with what was answered."""
+    page = (asset("grafana").parent / "docs" / "using" / "dashboards.md").read_text(encoding="utf-8")
     for dashboard in DASHBOARDS:
         section = page.partition(f"### {dashboard.title} (")[2].partition("\n### ")[0]
         shown = re.findall(r"^\| ([^|]+?) \|", section, re.MULTILINE)

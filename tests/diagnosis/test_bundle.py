@@ -124,7 +124,7 @@ def test_a_real_node_is_asked_for_all_and_no_secret_is_in_it(
 
 def test_the_documentation_names_every_file() -> None:
     """Those of the programs and of the others that a bundle can have."""
-    text = (ROOT / "docs/diagnose.md").read_text()
+    text = (ROOT / "docs/using/diagnose.md").read_text()
     names = DOCUMENTS | TOPOLOGY | {f"programs/{one.name}.txt" for one in bundle_machine.PROGRAMS}
 
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []

@@ -75,8 +75,8 @@ def test_every_alert_of_the_catalogue_has_a_rule() -> None:
 
 
 def test_an_alert_that_no_drill_expects_has_its_reason_in_the_documentation() -> None:
-    """docs/drill.md names each of them and no other: a new alert wants a drill, or a reason."""
-    page = (Path(__file__).parents[2] / "docs/drill.md").read_text()
+    """docs/using/drill.md names each of them and no other: a new alert wants a drill, or a reason."""
+    page = (Path(__file__).parents[2] / "docs/using/drill.md").read_text()
     named = [name for line in page.splitlines() for name in re.findall(r"`(Commwatch\w+)`", line.partition(" | ")[0])]
     expected = {name for drill in DRILLS.values() for name in drill.alerts}
     assert sorted(named) == sorted(set(shipped_alerts()) - expected)
@@ -121,8 +121,8 @@ def test_a_row_with_an_unknown_key_a_missing_one_or_a_wrong_time_is_refused(
 
 
 def test_the_documentation_has_every_key_of_the_catalogue() -> None:
-    """docs/drill.md, in its table of keys."""
-    page = (Path(__file__).parents[2] / "docs/drill.md").read_text()
+    """docs/using/drill.md, in its table of keys."""
+    page = (Path(__file__).parents[2] / "docs/using/drill.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     described = {key for line in rows for key in re.findall(r"`(\w+)`", line.split("|")[1])}
     assert described >= set(Drill.__struct_fields__) - {"name", "family"}

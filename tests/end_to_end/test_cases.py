@@ -1,4 +1,4 @@
-"""The published cases, each from a simulated node to what the commands print; docs/cases.md shows the same outputs.
+"""The published cases, each from a simulated node to what the commands print, as docs/using/cases.md has it.
 
 ``make cases`` writes the outputs anew. Time, sources and ranks are those of ``support.rehearsed_daemon``.
 """
@@ -37,7 +37,7 @@ def shown_fixture(request: pytest.FixtureRequest) -> Show:
 
 @contextmanager
 def scenario(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RehearsedDaemon]:
-    """The node of a case with its faults and its job's log, as ``docs/cases`` has them."""
+    """The node of a case with its faults and its job's log, as ``docs/using/cases`` has them."""
     node, log = CASES / f"{name}.yaml", CASES / f"{name}-job.log"
     with rehearsed(
         str(node) if node.exists() else name,
@@ -303,7 +303,7 @@ def test_the_log_of_the_run_names_the_error_and_what_came_first(
     """A transfer over the rail that was given up, not the processes that waited for it."""
     log = CASES / "h100rails-job.log"
     code = __main__.main(["diagnose", "--log", str(log)])
-    output = capsys.readouterr().out.replace(str(log), "docs/cases/h100rails-job.log")
+    output = capsys.readouterr().out.replace(str(log), "docs/using/cases/h100rails-job.log")
 
     assert code == 1
     shown("h100rails log", until(output, "Later (2)"))

@@ -1,4 +1,4 @@
-"""How many series a node exposes, by subject; docs/series.md says it, and the budgets hold."""
+"""How many series a node exposes, by subject; docs/reference/series.md says it, and the budgets hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.snapshot import Snapshot
 from support.whole_node import whole_node
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "series.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "series.md"
 BUDGETS = {"h100x8": 4_500, "h100x8ndr": 4_500, "b200x8": 8_000}
 CORE = "all, with `metrics.profile: core`"
 OF_THE_DAEMON = 1_000
@@ -69,7 +69,7 @@ def test_the_budget_holds(preset: str, series: dict[str, dict[str, int]]) -> Non
 
 
 def test_the_document_is_current(series: dict[str, dict[str, int]], request: pytest.FixtureRequest) -> None:
-    """docs/series.md has the number of each subject and preset."""
+    """docs/reference/series.md has the number of each subject and preset."""
     presets = sorted(series)
     titles = [title for title in SECTIONS if any(series[preset][title] for preset in presets)]
     rows = [("subject", *presets), ("---", *("---:" for _ in presets))]

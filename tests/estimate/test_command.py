@@ -101,8 +101,8 @@ def test_the_published_case_in_words(config: Config, capsys: Output) -> None:
 
 
 def test_the_documentation_shows_what_is_printed(config: Config, capsys: Output) -> None:
-    """The example of docs/estimate.md is the whole output."""
-    written = (Path(__file__).parents[2] / "docs/estimate.md").read_text(encoding="utf-8")
+    """The example of docs/using/estimate.md is the whole output."""
+    written = (Path(__file__).parents[2] / "docs/using/estimate.md").read_text(encoding="utf-8")
     command, whole = re.findall(r"^```(?:sh)?\n(.*?)^```$", written, re.DOTALL | re.MULTILINE)[:2]
 
     assert run(config, command.replace("\\\n", " ").strip().removeprefix("commwatch estimate ")) == 0

@@ -22,7 +22,7 @@ Row: TypeAlias = dict[str, str]
 
 with (Path(__file__).parent / "published.csv").open(encoding="utf-8", newline="") as file:
     ROWS: list[Row] = list(csv.DictReader(file))
-DOCUMENT = Path(__file__).parents[2] / "docs/estimate.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/using/estimate.md"
 
 
 def is_aside(row: Row) -> bool:

@@ -1,4 +1,4 @@
-"""docs/metrics.md and the catalogue."""
+"""docs/reference/metrics.md and the catalogue."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from commwatch_exporters.catalogue import CATALOGUE, SECTIONS, Metric
 from commwatch_exporters.documentation import document, main
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 def test_the_document_is_current() -> None:
-    """docs/metrics.md is what the catalogue says; if not: python -m commwatch_exporters.documentation."""
+    """docs/reference/metrics.md is what the catalogue says; if not: python -m commwatch_exporters.documentation."""
     assert document(SECTIONS) == DOCUMENT.read_text(encoding="utf-8")
 
 

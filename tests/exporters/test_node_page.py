@@ -400,9 +400,9 @@ def test_links_stay_within_the_endpoint() -> None:
 
     assert links == ["/metrics", "/healthz", "/readyz", "/api/v1/findings", "/api/v1/probes", "/api/v1/snapshot",
                      "/still"]  # fmt: skip
-    assert "Documentation: docs/node-page.md of commwatch" in page.texts
+    assert "Documentation: docs/using/node-page.md of commwatch" in page.texts
     linked = page_of({}, Status("1", documentation="https://docs.example/c"))
-    assert ("a", {"href": "https://docs.example/c/node-page.md"}) in linked.elements
+    assert ("a", {"href": "https://docs.example/c/using/node-page.md"}) in linked.elements
 
 
 def test_the_page_loads_itself_again_unless_it_is_to_stand_still() -> None:

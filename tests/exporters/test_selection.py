@@ -15,7 +15,7 @@ from commwatch_exporters.web import Endpoint
 from support.http import Answer, ask, serving
 from support.pages import families_of, snapshot_of, whole_catalogue
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "endpoint.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "using" / "endpoint.md"
 SNAPSHOT = snapshot_of(whole_catalogue())
 NAMES = {title.lower().replace(" ", "_"): {metric.name for metric in rows} for title, rows in SECTIONS.items()}
 
@@ -109,7 +109,7 @@ def test_nothing_is_kept_of_a_part() -> None:
 
 
 def test_the_document_names_every_group() -> None:
-    """docs/endpoint.md has them as the code has them."""
+    """docs/using/endpoint.md has them as the code has them."""
     with pytest.raises(SelectionError) as caught:
         selected("collect[]=none")
     listed = DOCUMENT.read_text(encoding="utf-8").partition("The groups are")[2].partition(".\n")[0]

@@ -1,4 +1,4 @@
-"""The arithmetic behind docs/sizing.md: pages of the profiles, and what a line through two measurements says."""
+"""The arithmetic behind docs/engineering/sizing.md: pages of the profiles, a line through two measurements."""
 
 from __future__ import annotations
 

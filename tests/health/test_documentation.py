@@ -1,4 +1,4 @@
-"""docs/healthcheck.md: its tables are the code's, and its examples work."""
+"""docs/using/healthcheck.md: its tables are the code's, and its examples work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from commwatch.findings.verdict import Because
 from support.daemon import ROOT
 from support.waiting import PATIENCE_SECONDS
 
-PAGE = (ROOT / "docs/healthcheck.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/using/healthcheck.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

@@ -178,7 +178,7 @@ def test_several_faults_are_counted() -> None:
     ],
 )  # fmt: skip
 def test_exit_codes(word: Word, slurm: bool, closed: bool, drains: bool, code: int) -> None:
-    """The table of docs/healthcheck.md."""
+    """The table of docs/using/healthcheck.md."""
     assert exit_code_of(word, slurm=slurm, fail_closed=closed, drains=drains) == code
 
 

@@ -1,4 +1,4 @@
-"""Every error of NVML for twelve minutes: what is shown, found and paged; docs/nvml-errors.md has it."""
+"""Every error of NVML for twelve minutes: what is shown, found and paged; docs/reference/nvml-errors.md has it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from nvml.library import FakeGpu, Library, hopper
 from support.core import Clock, PlannedJobs, ScriptedReader
 from support.facts import shipped
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "nvml-errors.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "nvml-errors.md"
 ERRORS: dict[str, int] = dict(
     sorted(
         (
@@ -262,7 +262,7 @@ def test_what_lasts_on_a_gpu_is_found_once(way: str, name: str, seen: Callable[[
 
 
 def test_the_document_is_current(seen: Callable[[str, int], Seen], request: pytest.FixtureRequest) -> None:
-    """docs/nvml-errors.md has each error and each way."""
+    """docs/reference/nvml-errors.md has each error and each way."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, code in ERRORS.items():
         alike.setdefault(tuple(seen(way, code).words for way in WAYS), []).append(f"{name} ({code})")

@@ -1,4 +1,4 @@
-"""docs/probes.md against the code: what it lists is what there is."""
+"""docs/using/probes.md against the code: what it lists is what there is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from commwatch.probes.schedule import (
 )
 from commwatch.probes.workload import MIB, plan_cycle
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs/probes.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/using/probes.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 WORDS = " ".join(TEXT.split())
 

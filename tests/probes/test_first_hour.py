@@ -54,7 +54,7 @@ def test_three_spikes_alert_within_the_first_hour(share: float) -> None:
 def test_the_burst_keeps_to_the_budget(share: float) -> None:
     """All cycles of the budget's first window, and the first ones of the rare probes: below 1 % as estimated."""
     _, cycles = run(share, WINDOW_SECONDS)
-    rare = 57.5  # seconds of each GPU; docs/probes.md: 5452 GPU seconds a day, without the 96 cycles of all_reduce
+    rare = 57.5  # seconds of each GPU; docs/using/probes.md: 5452 GPU seconds a day, less 96 cycles of all_reduce
 
     assert len(cycles) * first_guess_seconds(steps=2) + rare <= 0.01 * WINDOW_SECONDS
 

@@ -41,7 +41,7 @@ EDGE = 0.5
 UPTIME = 600.0
 """The nodes have run so long: what began again is easily told from what went on."""
 BYTES_PER_SECOND = 3e6
-"""What each NVLink of an idle node sends, see docs/simulation.md."""
+"""What each NVLink of an idle node sends, see docs/using/simulation.md."""
 SLACK = 1.5
 """What a busy machine may add to a cadence, seconds."""
 GROUPS = ("identity", "gpu", "processes", "nvlink", "nvlink_errors", "pcie", "gpm", "fabric", "events", "p2p")

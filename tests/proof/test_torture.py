@@ -1,6 +1,6 @@
 """What a daemon goes through on bad days: each case asserts what is left of it, and prints its figures.
 
-``docs/torture.md`` has the figures. ``COMMWATCH_TORTURE=0.1`` in the environment plays a tenth of what counts or lasts.
+``docs/engineering/torture.md`` has the figures. ``COMMWATCH_TORTURE=0.1`` plays a tenth of what counts or lasts.
 """
 
 from __future__ import annotations

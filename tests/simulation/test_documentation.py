@@ -12,7 +12,7 @@ from commwatch.simulation.find import find_preset
 from commwatch.simulation.presets import PRESETS
 from support.passes import in_one_pass
 
-TEXT = (Path(__file__).parents[2] / "docs/simulation.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs/using/simulation.md").read_text(encoding="utf-8")
 
 
 def test_every_kind_of_fault_is_described() -> None:

@@ -1,4 +1,4 @@
-"""docs/counters.md: every counter that is read, and where it comes from; held against the tables."""
+"""docs/reference/counters.md: every counter that is read, and where it comes from; held against the tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from commwatch.sources.rdma import counters as rdma
 from commwatch_exporters.catalogue import CATALOGUE
 
 TESTS = Path(__file__).parents[1]
-DOCUMENT = TESTS.parent / "docs" / "counters.md"
+DOCUMENT = TESTS.parent / "docs" / "reference" / "counters.md"
 BEGIN, END = "<!-- tables: written by tests/sources/test_counters_document.py -->", "<!-- end of tables -->"
 GENERATIONS = {"all": "all", "nvlink_1_to_4": "NVLink 1 to 4", "nvlink_5_up": "NVLink 5 and later"}
 ELSEWHERE = "other sources"

@@ -169,7 +169,7 @@ def test_an_environment_and_a_file_are_audited_like_a_process(tmp_path: Path) ->
 
 def test_every_reason_why_a_process_is_unread_is_documented() -> None:
     """The table of the page names them all, and no other."""
-    document = (Path(__file__).parents[2] / "docs/nccl-settings.md").read_text(encoding="utf-8")
+    document = (Path(__file__).parents[2] / "docs/using/nccl-settings.md").read_text(encoding="utf-8")
     _, _, table = document.partition("| reason | when |")
     reasons = re.findall(r"^\| `(\w+)` \|", table.partition("\n\n")[0], re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""docs/cases.md: prose by hand, outputs that the tests of the cases hold current."""
+"""docs/using/cases.md: prose by hand, outputs that the tests of the cases hold current."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from difflib import unified_diff
 from pathlib import Path
 
-CASES = Path(__file__).parents[2] / "docs/cases"
+CASES = Path(__file__).parents[2] / "docs/using/cases"
 """Nodes, faults and logs of the published cases."""
 PAGE = CASES.with_suffix(".md")
 

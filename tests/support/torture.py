@@ -107,6 +107,6 @@ def cpu_seconds(pid: int) -> float:
 
 
 def told(case: str, *figures: object) -> None:
-    """A line for docs/torture.md; ``pytest -rP`` and ``-s`` show it."""
+    """A line for docs/engineering/torture.md; ``pytest -rP`` and ``-s`` show it."""
     load = Path("/proc/loadavg").read_text().split()[0]
     print(f"\ntorture | {case} | {'; '.join(map(str, figures))} | load {load}")

@@ -15,9 +15,9 @@ from support.waiting import PATIENCE_SECONDS
 
 UNIT = asset("systemd/commwatch.service")
 SOCKET = asset("systemd/commwatch.socket")
-INSTALL = (Path(__file__).parents[2] / "docs" / "install.md").read_text(encoding="utf-8")
+INSTALL = (Path(__file__).parents[2] / "docs" / "using" / "install.md").read_text(encoding="utf-8")
 EXPOSURE_LIMIT = 21
-"""Tenths: the unit's exposure score is at most 2.1. docs/install.md says what the rest is for."""
+"""Tenths: the unit's exposure score is at most 2.1. docs/using/install.md says what the rest is for."""
 
 
 def settings(name: str) -> list[str]:

@@ -67,8 +67,8 @@ def test_every_preset_prints_plain_text_in_a_pipe(preset: str, capsys: pytest.Ca
 
 
 def test_the_documentation_shows_what_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The examples of docs/topology.md are parts of the output."""
-    document = (Path(__file__).parents[2] / "docs/topology.md").read_text(encoding="utf-8")
+    """The examples of docs/using/topology.md are parts of the output."""
+    document = (Path(__file__).parents[2] / "docs/using/topology.md").read_text(encoding="utf-8")
     _, *examples, _ = re.findall(r"^```\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
 
     for preset, example in zip(("rtx3090x4", "h100x8"), examples, strict=True):

@@ -1,4 +1,4 @@
-"""docs/endpoint.md against what it describes: its examples are used as they are, by a real Prometheus."""
+"""docs/using/endpoint.md against what it describes: its examples are used as they are, by a real Prometheus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from commwatch_exporters.tls_context import CIPHERS, CURVES
 from support.certificates import Authority
 from support.http import ask, serving
 
-PAGE = (Path(__file__).parents[2] / "docs" / "endpoint.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "using" / "endpoint.md").read_text(encoding="utf-8")
 TRIES = 480
 BETWEEN_TRIES_SECONDS = 0.25
 

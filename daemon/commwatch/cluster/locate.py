@@ -3,7 +3,7 @@
 A cell is what went from one node to another one on a rail. It is bad if it is below a share of what is usual in its
 class, failed, or went over a socket where others did not. A leaf or an uplink is named where most of its cells are bad;
 these are put aside. An end of cells (node, rail, direction) is named where all that is left of it is bad while its
-partners are good elsewhere. docs/cluster.md has the rules and how often they are right.
+partners are good elsewhere. docs/using/cluster.md has the rules and how often they are right.
 """
 
 from __future__ import annotations

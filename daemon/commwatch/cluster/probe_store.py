@@ -86,7 +86,7 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """As docs/cluster.md has them."""
+        """As docs/using/cluster.md has them."""
         if self.verdict.nodes < 2:
             return ExitCode.NOT_KNOWN
         return ExitCode.FOUND if self.verdict.named or self.verdict.open else ExitCode.OK

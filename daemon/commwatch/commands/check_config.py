@@ -184,7 +184,7 @@ def _textfile(config: Config) -> str:
     if not folder.is_dir():
         raise CommwatchError(f"{folder}: there is no such directory; it is that of node_exporter")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise CommwatchError(f"{folder}: cannot be written; see docs/textfile.md")
+        raise CommwatchError(f"{folder}: cannot be written; see docs/using/textfile.md")
     return config.textfile.path
 
 
@@ -227,5 +227,5 @@ def _advice(reason: str, detail: str) -> str:
         return detail
     return (
         f"{detail}; user {os.environ.get('USER') or os.geteuid()} lacks a privilege: "
-        "see the table of permissions in docs/install.md"
+        "see the table of permissions in docs/using/install.md"
     )

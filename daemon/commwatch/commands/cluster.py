@@ -17,7 +17,8 @@ def add_parser(
         "cluster",
         help="what lies between nodes: whether they reach each other, and which part is slow",
         description="Looks at what lies between nodes. check and probe: one member a node, by srun, an Indexed Job, "
-        "torchrun, mpirun, or by hand with a list of members; plan and locate need no network. See docs/cluster.md.",
+        "torchrun, mpirun, or by hand with a list of members; plan and locate need no network "
+        "(docs/using/cluster.md).",
         epilog="example: srun --ntasks-per-node=1 commwatch cluster check",
     )
     own = parser.add_subparsers(title="commands", dest="cluster_command", metavar="COMMAND", required=True)

@@ -32,7 +32,7 @@ def add_parser(
         parents=parents,
         allow_abbrev=False,
         help="which NIC, node, leaf or uplink is slow, from a saved run",
-        description="Judges a saved run (docs/cluster.md has its format): which NIC, node, leaf or uplink "
+        description="Judges a saved run (docs/using/cluster.md has its format): which NIC, node, leaf or uplink "
         "is slow, failed or goes over a socket; of two nodes, whether they reach what their network should carry. It "
         "measures nothing.",
         epilog="example: commwatch cluster locate run.json --groups leaves.txt",

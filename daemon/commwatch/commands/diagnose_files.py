@@ -27,7 +27,7 @@ def file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", metavar="FILE", type=Path, help="also write one HTML page for a ticket (.html)")
     parser.add_argument(
         "--bundle", metavar="FILE", type=Path,
-        help="collect what a vendor needs, without secrets (.tar.gz); contents: docs/diagnose.md",
+        help="collect what a vendor needs, without secrets (.tar.gz); contents: docs/using/diagnose.md",
     )  # fmt: skip
 
 

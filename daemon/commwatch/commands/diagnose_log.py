@@ -45,7 +45,7 @@ class LogIncident(msgspec.Struct, frozen=True):
     """Trouble that belongs together."""
 
     category: str
-    """Of the likeliest cause; ``docs/nccl-logs.md`` has the list."""
+    """Of the likeliest cause; ``docs/using/nccl-logs.md`` has the list."""
     side: str
     """Where the cause is to be looked for."""
     certain: bool

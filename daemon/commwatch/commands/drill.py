@@ -31,7 +31,7 @@ def add_parser(
         parents=parents,
         help="rehearse faults on simulated nodes until they page, and until the page is resolved",
         description="Starts simulated nodes, Prometheus and Alertmanager with the shipped rules, and a receiver of "
-        "pages; injects faults, and waits for the page and for its end. docs/drill.md says more.",
+        "pages; injects faults, and waits for the page and for its end. docs/using/drill.md says more.",
         epilog="example: commwatch drill --fast nvlink_down gpu_lost",
     )
     parser.add_argument("drills", nargs="*", metavar="DRILL", help="names or shell patterns (default: all)")

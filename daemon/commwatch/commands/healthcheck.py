@@ -23,7 +23,7 @@ def add_parser(
         allow_abbrev=False,
         help="a yes or no for schedulers, in one line",
         description="A verdict from the daemon's last findings, and with --require its last results, within 5 s. The "
-        "drain list is in docs/healthcheck.md.",
+        "drain list is in docs/using/healthcheck.md.",
         epilog="example: commwatch healthcheck; as HealthCheckProgram of Slurm: commwatch healthcheck --slurm --drain; "
         "in a job: commwatch healthcheck --require 7b",
     )

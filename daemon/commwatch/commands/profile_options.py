@@ -8,7 +8,7 @@ from commwatch.units import parse_duration
 
 PROFILE_NAMES = ("7b", "30b", "70b", "235b")
 """Those of diagnosis/marks/profiles.py, which the command line itself does not load."""
-PROFILES_HELP = f"{', '.join(PROFILE_NAMES)} or a file with your own (docs/diagnose.md)"
+PROFILES_HELP = f"{', '.join(PROFILE_NAMES)} or a file with your own (docs/using/diagnose.md)"
 
 
 def step_time_option(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""What the exit code of each command means: the one table that the help of the commands and docs/exit-codes.md show."""
+"""What the exit code of each command means: the table in their help and docs/reference/exit-codes.md."""
 
 from __future__ import annotations
 

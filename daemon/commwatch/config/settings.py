@@ -80,7 +80,7 @@ class Web(Section, frozen=True):
     """HOST:PORT each; an empty host means every address of the node. None: no port is opened."""
     telemetry_path: Annotated[str, Meta(pattern=r"^/[A-Za-z0-9/_.-]+\Z")] = "/metrics"
     config_file: str = ""
-    """File with TLS, users and limits, in the format of exporter-toolkit (docs/endpoint.md); empty: plain HTTP."""
+    """TLS, users and limits, in the format of exporter-toolkit (docs/using/endpoint.md); empty: plain HTTP."""
     systemd_socket: bool = False
     """Listen on what systemd hands over (commwatch.socket), not on ``listen_addresses``."""
     documentation: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>]*[^\s\"'<>/])?\Z")] = ""
@@ -144,7 +144,7 @@ class Simulation(Section, frozen=True):
     preset: Annotated[str, Meta(pattern=r"^([a-z0-9]*|.*/.*|.*\.ya?ml)\Z")] = ""
     """A preset such as h100x8 (commwatch simulate --list), or a file of one's own; empty for the real node."""
     faults: str = ""
-    """File of faults (docs/simulation.md); read again when it changes."""
+    """File of faults (docs/using/simulation.md); read again when it changes."""
 
 
 class NvmlSection(SourceSection, frozen=True):
@@ -262,7 +262,7 @@ class Metrics(Section, frozen=True):
     profile: Literal["core", "standard", "all"] = "standard"
     """core: what the shipped rules and dashboards ask for; standard: all but ``opt_in``'s; all: these too."""
     opt_in: tuple[str, ...] = ()
-    """Metrics to read and expose that are left out otherwise, because they are many series (docs/metrics.md)."""
+    """Metrics to read and expose that are left out otherwise: they are many series (docs/reference/metrics.md)."""
 
     @property
     def asked_for(self) -> frozenset[str]:
@@ -275,7 +275,7 @@ class Metrics(Section, frozen=True):
                 import difflib  # only here: workers read their sections by this module, and make no such mistake
 
                 close = difflib.get_close_matches(name, sorted(OPT_IN), n=1, cutoff=0.8)
-                hint = f"did you mean {close[0]}?" if close else "docs/metrics.md marks those that can"
+                hint = f"did you mean {close[0]}?" if close else "docs/reference/metrics.md marks those that can"
                 raise ValueError(f"opt_in: {name} is no metric that can be asked for; {hint}")
 
 
@@ -352,7 +352,7 @@ DEFAULT_PROBES: dict[str, Probe] = {
     "host_copies": Probe(measure="host_copies", interval=DAY),
     "scaling": Probe(measure="scaling", interval=DAY),
 }
-"""What runs without any configuration (docs/probes.md has the time that it takes)."""
+"""What runs without any configuration (docs/using/probes.md has the time that it takes)."""
 
 
 class Probes(Section, frozen=True):

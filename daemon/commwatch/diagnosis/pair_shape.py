@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What counts as slow beside the marks of the suspects (docs/culprit.md)."""
+    """What counts as slow beside the marks of the suspects (docs/using/culprit.md)."""
 
     low_ratio: float
     """Below this share of the expected bandwidth a cell is slow whatever its peers do."""

@@ -117,7 +117,7 @@ def _check(
             measured=_span(matrix, quantity, shape),
             required="no pair far behind the others",
             verdict="passed",
-            source="docs/culprit.md",
+            source="docs/using/culprit.md",
         )
     return Check(
         branch="pattern",
@@ -126,7 +126,7 @@ def _check(
         measured=_told(quantity, shape.typical),
         required=_required(quantity, shape, known.thresholds.probe_bandwidth_utilization_low_ratio),
         verdict=_verdict(known, shape),
-        source="probe_bandwidth_utilization_low_ratio" if shape.expected else "docs/culprit.md",
+        source="probe_bandwidth_utilization_low_ratio" if shape.expected else "docs/using/culprit.md",
         detail=" ".join(_details(known, matrix, quantity, shape, other)),
         next_step=_next_step(matrix, quantity, shape),
     )

@@ -38,7 +38,7 @@ AREAS = (*_AREAS, _REST)
 
 _VERDICTS: dict[str, CheckVerdict] = {"harmful": "failed"}
 """By severity of a remark; all others are worth knowing and no fault of the node."""
-_SOURCE = "docs/nccl-settings.md"
+_SOURCE = "docs/using/nccl-settings.md"
 _USER_GUIDE = "NCCL user guide, troubleshooting"
 _SHARED_MEMORY = 2**30
 """Bytes of ``--shm-size=1g``, which the user guide gives a container."""
@@ -96,7 +96,7 @@ def _reading(what: str, audit: AuditRecord) -> Check:
     detail = f"nothing is known of {audit.unread_count}" + (f" ({why})" if why else "")
     return _check(
         what, "not measured", measured=of_all, required="all", source=_SOURCE,
-        detail=f"{detail}; docs/nccl-settings.md says what the daemon needs to read them",
+        detail=f"{detail}; docs/using/nccl-settings.md says what the daemon needs to read them",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What came of the drills, as a table, as JSON and as docs/detection.md."""
+"""What came of the drills, as a table, as JSON and as docs/reference/detection.md."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _lacks(drill: Drill, alerts: set[str]) -> str:
 _HEAD = """# Detection
 
 What each fault of the catalogue ends as, how soon, and whether anything else was paged. `commwatch drill --report FILE`
-makes this table on any machine that has Prometheus and Alertmanager; [the fire drill](drill.md) says how it is played.
+makes this table on any machine that has Prometheus and Alertmanager; [the fire drill](../using/drill.md) says how.
 
 """
 
@@ -137,7 +137,7 @@ _HEADINGS = (
 def markdown(
     outcomes: Sequence[Outcome], left_out: Mapping[str, str], strays: Iterable[str], pace: Pace, versions: str
 ) -> str:
-    """docs/detection.md."""
+    """docs/reference/detection.md."""
     passed = sum(one.passed for one in outcomes)
     lines = [
         f"{_HEAD}{passed} of {len(outcomes)} drills passed with {intervals(pace)}, {versions}.",

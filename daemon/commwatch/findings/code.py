@@ -21,7 +21,7 @@ COUNT_CLOSES_AFTER = 300.0
 
 @dataclass(frozen=True, slots=True)
 class FindingCode:
-    """One code of the closed list; the row of ``docs/findings/README.md`` is made of it."""
+    """One code of the closed list; the row of ``docs/reference/findings/README.md`` is made of it."""
 
     name: str
     """Value of the label ``code``: ``nvlink_down``."""

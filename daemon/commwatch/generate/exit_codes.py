@@ -1,4 +1,4 @@
-"""Writes docs/exit-codes.md: what the exit code of each command means."""
+"""Writes docs/reference/exit-codes.md: what the exit code of each command means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from commwatch.config.exit_codes import COMMANDS, GENERAL, SIGNALLED, UNWRITTEN, meanings_of
 
-FILE = Path("docs/exit-codes.md")
+FILE = Path("docs/reference/exit-codes.md")
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""Writes docs/findings/README.md from codes and rules: ``python -m commwatch.generate.finding_pages``."""
+"""Writes docs/reference/findings/README.md from codes and rules: ``python -m commwatch.generate.finding_pages``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ the GPU whose rank alone did not report one; an adapter's errors by its name. If
 weight is below 0.5 (0.8 for a probe over several GPUs), the fault is *also seen*: named beside the symptom, and a
 finding of its own.
 
-Open findings are in `commwatch_finding`, at `/api/v1/findings` ([API](../api.md)), on the node's page, and in the log.
+Open findings: `commwatch_finding`, `/api/v1/findings` ([API](../../using/api.md)), the node's page, the log.
 Alerts come from metrics, not from findings; a linked runbook belongs to the matching alert.
 
 | role | what it means |
@@ -40,7 +40,7 @@ Alerts come from metrics, not from findings; a linked runbook belongs to the mat
 | state | worth knowing |
 
 Severities: critical, act now; warning, a ticket; info, no action. Thresholds are keys of
-[`thresholds.yaml`](../../alerts/thresholds.yaml).
+[`thresholds.yaml`](../../../alerts/thresholds.yaml).
 """
 
 _HEAD = """\
@@ -70,7 +70,7 @@ def page() -> str:
 
 
 def _row(code: FindingCode, rule: Rule) -> str:
-    runbook = f" [{code.alert}](../../alerts/runbooks/{code.alert}.md)" if code.alert else ""
+    runbook = f" [{code.alert}](../../../alerts/runbooks/{code.alert}.md)" if code.alert else ""
     cells = (
         f'<a id="{code.name}"></a>`{code.name}` {code.title}',
         f"{code.severity} {code.role}<br>{code.opens_after:g} s, {code.closes_after:g} s",
@@ -103,9 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         allow_abbrev=False,
         prog="python -m commwatch.generate.finding_pages",
-        description="Writes docs/findings/README.md.",
+        description="Writes docs/reference/findings/README.md.",
     )
-    default = Path("docs/findings/README.md")
+    default = Path("docs/reference/findings/README.md")
     parser.add_argument("file", nargs="?", type=Path, default=default, help="default: %(default)s")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file is not current")
     options = parser.parse_args(arguments)

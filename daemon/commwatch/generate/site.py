@@ -81,7 +81,7 @@ def _alert_change(document: YamlDocument, name: str, shipped: Mapping[str, bool]
     steps: Steps = ("alerts", name)
     if name not in shipped:
         close = difflib.get_close_matches(name, shipped, n=1)
-        hint = f"did you mean {close[0]}?" if close else "docs/alerts.md has them all"
+        hint = f"did you mean {close[0]}?" if close else "docs/using/alerts.md has them all"
         raise document.error(steps, f"no such alert; {hint}")
     entry = _mapping(document, steps)
     _refuse_unknown(document, steps, entry, _ALERT_KEYS)

@@ -93,7 +93,7 @@ class NodeFile(Section, frozen=True):
 
 
 def read_node(path: Path) -> Preset:
-    """The node of a file (docs/simulation.md).
+    """The node of a file (docs/using/simulation.md).
 
     Raises:
         ConfigError: it cannot be used; it names file, line and key.

@@ -92,7 +92,7 @@ def _finding(finding: FindingStatus, documentation: str) -> str:
     step = f'<p class="next"><b>Next</b> {text(finding.next_step)}</p>' if finding.next_step else ""
     about = ""
     if documentation and finding.code:
-        address = f"{text(documentation)}/findings/README.md#{text(finding.code)}"
+        address = f"{text(documentation)}/reference/findings/README.md#{text(finding.code)}"
         about = f' · <a href="{address}">about {text(finding.code)}</a>'
     return (
         f'<article class="{level}"><div><h3>{tag(level, finding.severity)} {text(finding.title)}</h3>'

@@ -160,9 +160,9 @@ def _legend(fabric: Fabric) -> str:
 
 def _footer(status: Status, refreshes: bool) -> str:
     documentation = (
-        f'<a href="{text(status.documentation)}/node-page.md">Documentation</a>'
+        f'<a href="{text(status.documentation)}/using/node-page.md">Documentation</a>'
         if status.documentation
-        else "Documentation: docs/node-page.md of commwatch"
+        else "Documentation: docs/using/node-page.md of commwatch"
     )
     again = (
         f'Loads itself again every {REFRESH_SECONDS} s. <a href="{STILL_PATH}">Stop that</a>'

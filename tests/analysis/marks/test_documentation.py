@@ -1,4 +1,4 @@
-"""docs/diagnose.md: its marks and verdicts are the code's."""
+"""docs/using/diagnose.md: its marks and verdicts are the code's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from commwatch.diagnosis.marks.profiles import PROFILES, WAITING_MOST
 from commwatch.diagnosis.marks.table import MARKS
 from support.daemon import ROOT
 
-PAGE = (ROOT / "docs/diagnose.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/using/diagnose.md").read_text(encoding="utf-8")
 MARKS_PART = PAGE.split("### The marks")[1].split("### The step of a profile")[0]
 STEP_PART = PAGE.split("### The step of a profile")[1]
 

@@ -189,7 +189,7 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="Part of the node has not been read for minutes. Faults there are not seen.",
-            next_step="Check the reason in the evidence and commwatch's log. No permission: see docs/install.md.",
+            next_step="Check the reason in the evidence and commwatch's log. No permission: see docs/using/install.md.",
             alert="CommwatchCollectorFailing",
             opens_after=_STARTING_FOR,
         ),

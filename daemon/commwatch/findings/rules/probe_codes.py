@@ -110,7 +110,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         role="state",
         meaning="For a day there was no result, although several cycles could have run on a free node. Only counters "
         "are known.",
-        next_step="docs/probes.md explains the reasons listed and what to set.",
+        next_step="docs/using/probes.md explains the reasons listed and what to set.",
         alert="CommwatchProbeStarved",
         closes_after=COUNT_CLOSES_AFTER,
     ),

@@ -297,7 +297,7 @@ class Renderer:
 
 
 def _metrics(targets: Sequence[Json]) -> list[str]:
-    """What some queries read, each once; docs/metrics.md says where these come from."""
+    """What some queries read, each once; docs/reference/metrics.md says where these come from."""
     text = " ".join(_STRING.sub("", target["expr"]) for target in targets)
     return list(dict.fromkeys(_READ.findall(text)))
 

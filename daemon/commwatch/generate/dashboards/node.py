@@ -179,7 +179,7 @@ _GPUS = PanelRow("GPUs, clocks and Xids", (
 _JOBS = PanelRow("Jobs", (
     Series(title="Errors in the logs of jobs",
            description="Errors within @nccl_log_errors_window_seconds:duration@ by what they are about;"
-                       " docs/nccl-logs.md.",
+                       " docs/using/nccl-logs.md.",
            queries=(Query("sum by (category) (category:commwatch_nccl_log_errors:increase{@node@})", "{{category}}",
                           due="elsewhere"),),
            scale=high_is_bad("nccl_log_errors_min", "warning", "CommwatchNcclErrors"),
@@ -188,7 +188,7 @@ _JOBS = PanelRow("Jobs", (
            queries=(Query("commwatch_nccl_log_files{@node@}", "logs", due="elsewhere"),),
            no_data="Needs logs that the configuration names (sources.nccl_logs)."),
     Table(title="Settings",
-          description="What is to be said of the NCCL settings of the processes on the GPUs; docs/nccl-settings.md.",
+          description="Remarks on the NCCL settings of the processes on the GPUs; docs/using/nccl-settings.md.",
           labels=("severity", "variable", "remark"),
           columns=(Column("processes",
                           "max by (severity, variable, remark) (commwatch_nccl_setting_processes{@node@}) > 0",

@@ -75,7 +75,7 @@ PROBES = PanelRow("Probes", (
            scale=high_is_bad("probe_failure_streak", "warning", "CommwatchProbeFailing"),
            alerts=("CommwatchProbeErrorRateRise", "CommwatchProbeWrongResult"), no_data=NEEDS_PROBES),
     Series(title="Skipped and given way",
-           description="Cycles within an hour that did not start or gave way, by reason; docs/probes.md has the"
+           description="Cycles within an hour that did not start or gave way, by reason; docs/using/probes.md has the"
                        " reasons.",
            queries=(
                Query("sum by (reason) (round(increase(commwatch_probe_skips_total{@node@}[1h]))) > 0", "{{reason}}",

@@ -23,9 +23,9 @@ from commwatch_exporters.state_words import (
 
 NEEDS_DAEMON = "Needs a commwatch daemon that this Prometheus scrapes."
 NEEDS_RULES = "Needs the rules of alerts/rules in this Prometheus."
-NEEDS_SCORE = "Needs results of probes: they run while the node is free; docs/score.md."
-NEEDS_PROBES = "Needs results of probes: they run while the node is free; docs/probes.md."
-NEEDS_CLUSTER = "Needs runs of commwatch cluster probe that measured this node; docs/cluster.md."
+NEEDS_SCORE = "Needs results of probes: they run while the node is free; docs/using/score.md."
+NEEDS_PROBES = "Needs results of probes: they run while the node is free; docs/using/probes.md."
+NEEDS_CLUSTER = "Needs runs of commwatch cluster probe that measured this node; docs/using/cluster.md."
 NEEDS_PAIRS = (
     "Needs the pair probe, first within an hour and then once a day on a free node with two GPUs, and the rules of "
     "alerts/rules."
@@ -35,7 +35,7 @@ NEEDS_NVLINK = "Needs GPUs with NVLink and the collectors nvml_nvlink and nvml_n
 NEEDS_NVLINK_5 = "Needs GPUs with NVLink 5 (Blackwell and later)."
 NEEDS_PCIE = "Needs the collectors of PCIe: NVML for GPUs, sysfs for adapters and switches."
 NEEDS_RDMA = "Needs RDMA ports (InfiniBand or RoCE) in /sys/class/infiniband."
-NEEDS_ETHERNET = "Needs network interfaces with a driver that reports them; docs/counters.md."
+NEEDS_ETHERNET = "Needs network interfaces with a driver that reports them; docs/reference/counters.md."
 # A single number has room for few words.
 STAT_DAEMON = "Needs a commwatch daemon."
 STAT_RULES = "Needs the rules (alerts/rules)."

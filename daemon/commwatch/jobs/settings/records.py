@@ -37,7 +37,7 @@ RemarkCode: TypeAlias = Literal[
     # ranks of one job
     "ranks_differ", "namespaces_differ",
 ]  # fmt: skip
-"""What is to be said of a setting: a closed list, each in docs/nccl-settings.md."""
+"""What is to be said of a setting: a closed list, each in docs/using/nccl-settings.md."""
 
 CODES: tuple[RemarkCode, ...] = get_args(RemarkCode)
 

@@ -103,7 +103,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
         if name in OWN_NCCL_SETTINGS:
             raise BadSetting(f"--with {text}: every probe has its own {name}")
         if name not in known or known[name].reader != "nccl":
-            raise BadSetting(f"--with {text}: NCCL reads no {name}; docs/nccl-settings.md says where its names are")
+            raise BadSetting(f"--with {text}: NCCL reads no {name}; see docs/using/nccl-settings.md")
         if settings.setdefault(name, value) != value:
             raise BadSetting(f"--with {text}: {name} is given twice")
     return settings

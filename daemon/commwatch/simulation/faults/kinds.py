@@ -1,4 +1,4 @@
-"""Every kind of fault, under the headings of docs/simulation.md."""
+"""Every kind of fault, under the headings of docs/using/simulation.md."""
 
 from __future__ import annotations
 

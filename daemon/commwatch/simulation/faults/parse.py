@@ -1,4 +1,4 @@
-"""The file of faults (docs/simulation.md)."""
+"""The file of faults (docs/using/simulation.md)."""
 
 from __future__ import annotations
 
