@@ -115,15 +115,14 @@ def _licence(name: str) -> str:
     metadata = distribution(name).metadata
     if expressions := metadata.get_all("License-Expression"):
         return str(expressions[0])
-    [licence] = metadata.get_all("License") or [""]
-    field = str(licence).strip().partition("\n")[0]
-    classifiers = [
-        str(one).rpartition(" :: ")[2] for one in metadata.get_all("Classifier") or [] if one.startswith("License")
-    ]
+    field = "".join(metadata.get_all("License") or []).strip().partition("\n")[0]
+    given = metadata.get_all("Classifier") or []
+    classifiers = [one.rpartition(" :: ")[2] for one in given if one.startswith("License")]
     for said in (*classifiers, field):
         # "BSD License" leaves open which one: the field may say more.
-        if _NAMES.get(said, said) not in ("", "BSD", "OSI Approved"):
-            return _NAMES.get(said, said)
+        spoken = str(_NAMES.get(said, said))
+        if spoken not in ("", "BSD", "OSI Approved"):
+            return spoken
     if field or classifiers:
         return "BSD"
     raise LicenceError(f"{name} says no licence in its metadata; look into its folder, and name it here")

@@ -58,7 +58,7 @@ def test_the_page_shows_the_picture_that_is_drawn(tmp_path: Path) -> None:
     """Of the slow transmitter."""
     ended("locate", EXAMPLES / "slow-transmitter.json", "--output", tmp_path / "run.svg")
 
-    shown = EXAMPLES.parent / "images" / "cluster-slow-transmitter.svg"
+    shown = EXAMPLES.parents[1] / "images" / "cluster-slow-transmitter.svg"
     assert shown.read_text() == (tmp_path / "run.svg").read_text()
 
 

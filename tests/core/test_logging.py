@@ -186,3 +186,12 @@ def test_a_new_configuration_replaces_the_old_one() -> None:
 
     assert old.getvalue() == ""
     assert len(text.splitlines()) == 1
+
+
+def test_a_line_of_a_job_does_no_harm_on_a_terminal() -> None:
+    """What it holds is text there, whoever wrote it; an exception keeps its lines."""
+    line = logged(CONSOLE, lambda: ours(text="a\x1b[2J\rb", count=3))
+
+    assert "a?[2J?b" in line
+    assert "count" in line
+    assert "\x1b" not in line

@@ -84,7 +84,7 @@ def test_findings_say_where_why_and_what_next() -> None:
     assert [text for level, text in page.headings if level == 3] == ["✕ critical NVLink is down"]
     assert {"Xid: GPU0", " Drain."} <= set(page.texts)
     assert "GPU0 link 3 · for 90 s · " in page.texts
-    assert ("a", {"href": "https://docs.example/c/findings/README.md#nvlink_down"}) in page.elements
+    assert ("a", {"href": "https://docs.example/c/reference/findings/README.md#nvlink_down"}) in page.elements
     assert page.texts.index("Findings", page.texts.index("Snapshot")) < page.texts.index("GPUs and links")
     assert "Findings" not in [text for _, text in page_of({}).headings]
 

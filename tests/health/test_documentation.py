@@ -24,7 +24,7 @@ def blocks(language: str) -> list[str]:
 
 def test_the_drain_list_is_the_documented_one() -> None:
     """Codes and reasons, in the same order."""
-    rows = re.findall(r"^\| \[`(\w+)`\]\(findings/README\.md#(\w+)\) \| (.*) \|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| \[`(\w+)`\]\(\.\./reference/findings/README\.md#(\w+)\) \| (.*) \|$", PAGE, re.MULTILINE)
 
     assert [(code, why) for code, _, why in rows] == list(DRAIN_LIST.items())
     assert all(code == page for code, page, _ in rows)

@@ -11,6 +11,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from commwatch.config.settings import Log
+from commwatch.lines import printable
 
 _JOURNAL_LEVELS = {"debug": 7, "info": 6, "warning": 4, "warn": 4, "error": 3, "exception": 3, "critical": 2}
 
@@ -31,6 +32,14 @@ def _level_first(logger: WrappedLogger, method: str, event: EventDict) -> EventD
     return {**head, **event}
 
 
+def _harmless(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Texts that a terminal shows as text: lines of jobs and of the kernel log are among them. JSON has escapes."""
+    return {
+        key: printable(value) if isinstance(value, str) and key != "exception" and not value.isprintable() else value
+        for key, value in event.items()
+    }
+
+
 def configure_logging(settings: Log, stream: TextIO = sys.stderr) -> None:
     """Send our own records and those of third parties the same way; keys time, level, msg, logger, then the fields."""
     shared: list[Processor] = [
@@ -45,7 +54,7 @@ def configure_logging(settings: Log, stream: TextIO = sys.stderr) -> None:
         final += [structlog.processors.EventRenamer("msg"), _level_first, structlog.processors.JSONRenderer()]
     else:
         colors = stream.isatty() and "NO_COLOR" not in os.environ
-        final += [structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="time")]
+        final += [_harmless, structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="time")]
     if "JOURNAL_STREAM" in os.environ and not stream.isatty():
         final.append(_journal_prefix)
     handler = logging.StreamHandler(stream)
