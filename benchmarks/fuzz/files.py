@@ -106,7 +106,8 @@ def _read_node(file: Path) -> None:
     preset = read_node(file)
     SimulatedNode(str(file), None, 1e9, lambda: 1e9 + 100)
     for name in (*(one.name for one in preset.interfaces), *(one.device for one in preset.rdma_ports)):
-        assert name.strip("./\n") == name, f"{name!r} is no name of a folder"
+        assert name.isprintable(), f"{name!r} is no name of a folder"
+        assert name not in (".", ".."), f"{name!r} is another folder"
 
 
 def _read_faults(file: Path) -> None:

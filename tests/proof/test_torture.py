@@ -116,14 +116,14 @@ def all_ended(pids: list[int]) -> bool:
 
 
 def test_workers_and_ranks_are_killed_at_random_moments(tmp_path: Path) -> None:
-    """140 SIGKILLs: scrapes go on, everything is read again, probes measure again, and nothing is left behind."""
+    """120 SIGKILLs: scrapes go on, everything is read again, probes measure again, and nothing is left behind."""
     chance = random.Random(SEED)  # noqa: S311 - no secret
     with tortured(tmp_path) as daemon, scraped(daemon) as scrapes:
         daemon.until(lambda: (daemon.value("probe_attempts_total", probe="often", backend="simulated") or 0) > 0)
         before, killed = footing(daemon), {"worker": 0, "rank": 0}
-        wanted = {"worker": times(80), "rank": times(60)}
+        wanted = {"worker": times(100), "rank": times(20)}
         while killed != wanted:
-            time.sleep(chance.uniform(0.0, 0.3))
+            time.sleep(chance.uniform(0.0, 0.2 if killed["worker"] == wanted["worker"] else 3.0))
             kind = "rank" if killed["rank"] < wanted["rank"] and ranks_of(daemon) else "worker"
             if killed[kind] >= wanted[kind] and kind == "worker":
                 continue
@@ -145,12 +145,12 @@ def test_workers_and_ranks_are_killed_at_random_moments(tmp_path: Path) -> None:
 
 
 def test_the_daemon_is_killed_at_random_moments(tmp_path: Path) -> None:
-    """60 SIGKILLs, from the first moment on: its processes end, no state is damaged, the next daemon starts on it."""
+    """80 SIGKILLs, from the first moment on: its processes end, no state is damaged, the next daemon starts on it."""
     chance = random.Random(SEED)  # noqa: S311 - no secret
     lasted, file = [], tmp_path / "commwatch.yaml"
     file.write_text(FAST)
     arguments = ("--config.file", str(file), "--simulate", NODE, "--path.state", str(tmp_path / "state"))
-    for _ in range(times(60)):
+    for _ in range(times(80)):
         with (tmp_path / "killed.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "commwatch", "run", "--web.listen-address", "127.0.0.1:0", *arguments],
@@ -449,7 +449,7 @@ def test_logs_that_are_none(tmp_path: Path) -> None:
     log, old = folder / "job.log", folder / "job.log.1"
     log.touch()
     config = f"probes: {{enabled: false}}\nsources: {{nccl_logs: {{interval: 500ms, paths: ['{folder}/*.log*']}}}}\n"
-    error = "gpu7:41:77 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion with error 12, opcode 0\n"
+    error = "gpu7:41:77 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion with error 12, opcode 0, vendor err {}\n"
     ring = frozenset({"nccl_logs"})  # it says that links in a ring lead nowhere
     with tortured(tmp_path, config=config, failing=ring) as daemon, scraped(daemon) as scrapes:
         daemon.until(lambda: (daemon.value("nccl_log_files") or 0) >= 2)
@@ -466,7 +466,7 @@ def test_logs_that_are_none(tmp_path: Path) -> None:
             elif step == "remove":
                 log.unlink()
             with log.open("a") as stream:
-                stream.write(error * 3)
+                stream.write(error.format(expected) * 3)
             expected += 3
             daemon.until(partial(has_errors, daemon, expected))
         time.sleep(2)
@@ -533,7 +533,7 @@ def test_a_driver_that_hangs(tmp_path: Path) -> None:
     assert most <= 2
     assert host["network"] == host["pci"] == host["services"] == 1
     assert during.children <= before.children + 3
-    assert after.descriptors <= before.descriptors + 4
+    assert after.descriptors <= before.descriptors + 4 + 4 * (after.children - before.children)
 
 
 # --- time ---
