@@ -98,6 +98,19 @@ def test_a_file_that_comes_later_counts_from_its_beginning(node: Node) -> None:
     assert node.count(LOOK_SECONDS) == {"ib_retry": 1}
 
 
+def test_our_own_log_is_no_job(node: Node) -> None:
+    """It quotes what jobs wrote, and may lie beside their logs; also as a container runtime or a terminal has it."""
+    quoted = RETRY.strip()
+    own = f'{{"time": "2026-01-01T10:00:00Z", "level": "warning", "logger": "commwatch.job_logs", "text": "{quoted}"}}'
+    escaped = own.replace('"', '\\"')
+    console = f"2026-01-01T10:00:00Z [warning  ] trouble in the logs of jobs [commwatch.job_logs] text={quoted}"
+    node.write(f'{own}\n{{"log": "{escaped}"}}\n{console}\n')
+
+    assert node.count() == {}
+    node.write(RETRY)
+    assert node.count() == {"ib_retry": 1}
+
+
 def test_what_was_found_names_file_and_line(node: Node) -> None:
     """The first of each kind, with the number of all."""
     node.write(RETRY + RETRY)

@@ -72,6 +72,10 @@ class LogEvent:
     """Of a call that gave up: process group (empty where none is named), its number in it, and what was called."""
 
 
+_OWN = re.compile(r"""logger\\?": \\?"commwatch\.|\[commwatch\.""")
+"""In lines of our own log, which quotes jobs: in a folder with those of jobs, each quotation would count as new."""
+
+
 def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = find_in_line) -> LogEvent | None:
     """What a line of a job's log says; None for a line that says nothing of trouble.
 
@@ -83,6 +87,8 @@ def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = 
     if (found := find(line)) is None:
         return None
     head = line[:_LOOKED_AT]
+    if _OWN.search(head) is not None:
+        return None
     rank = next((match[1] for rule in _RANKS if (match := rule.search(head)) is not None), "")
     time, waited = time_of(head, year), _waited(head)
     named = next((one for rule in _NAMED for one in _groups(rule.search(head)) if one not in _HERE), "")
