@@ -316,6 +316,20 @@ def test_a_copy_counts_for_nothing_when_it_is_met_right_after_the_cut(tmp_path: 
     assert node.count() == {}
 
 
+def test_a_copy_counts_for_nothing_where_the_log_has_grown_to_its_size_again(tmp_path: Path) -> None:
+    """Then the size does not show the cut, and what was read before is known of the copy all the same."""
+    node = Node(tmp_path)
+    node.start("*.log*")
+    node.run()
+    node.write(RETRY * 2)
+    assert node.count() == {"ib_retry": 2}
+    (tmp_path / "job.log.1").write_text(RETRY * 2)
+    node.write(RETRY.replace("129", "130") * 2, mode="w")
+
+    assert node.count(1) == {"ib_retry": 2}
+    assert node.count() == {}
+
+
 WRITES = st.tuples(st.sampled_from(("append", "begin", "new", "rename", "copy", "restart", "run")), st.integers(1, 3))
 
 

@@ -214,9 +214,10 @@ class NcclLogsSource(Source):
         try:
             for other in (*self._tails.values(), *self._gone):
                 # Rotation that copies and truncates: what the copy holds was read from the other file.
-                if file.path.startswith(other.path) and tail.holds_before(other.position):
-                    tail.position = other.position
-                    return tail
+                for position in (other.position, other.replaced) if file.path.startswith(other.path) else ():
+                    if tail.holds_before(position):
+                        tail.position = position
+                        return tail
             if self._watched_since is None or file.changed < self._watched_since - CLOCKS_SECONDS:
                 tail.start_at_end()
         except OSError as error:

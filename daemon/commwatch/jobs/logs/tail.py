@@ -31,6 +31,8 @@ class LogTail:
     def __init__(self, file: LogFile, position: Position) -> None:
         self.path, self.identity = file.path, file.identity
         self.position = position
+        self.replaced = Position()
+        """How far it was read before it was cut or written anew: what a copy holds that was made before."""
         self._skipped = 0
         self.hosts: set[str] = set()
         """Hosts that write into it, as far as its lines say."""
@@ -76,6 +78,7 @@ class LogTail:
         size = self._size()
         position = self.position
         if size < position.offset or self._check(position.offset) != position.check:
+            self.replaced = position
             position = self.position = Position()
         if size - position.offset > MOST_BEHIND_BYTES:
             self._skipped += size - CATCH_UP_BYTES - position.offset
