@@ -1,8 +1,8 @@
 """How large a Prometheus a fleet needs: series, bytes and samples by nodes, and the memory of a real Prometheus.
 
 A simulated daemon of each preset gives its whole page (``metrics.profile: all``); the pages of the other profiles are
-what they leave of it. With ``--prometheus`` a real Prometheus scrapes one of these pages under two numbers of names,
-with our rules; memory of other fleets is the straight line through the two.
+what they leave of it. With ``--prometheus`` a real Prometheus scrapes one of these pages under so many names, with our
+rules; what it needs for each series of the pages is taken for other fleets too.
 
 Examples:
     python -m benchmarks.sizing
@@ -127,20 +127,22 @@ def node_rows(found: Mapping[str, Mapping[str, Page]]) -> Iterator[str]:
             yield f"| {preset} | {profile} | {page.series:,} | {sizes} |"
 
 
-def fleet_rows(found: Mapping[str, Mapping[str, Page]], line: tuple[float, float] | None) -> Iterator[str]:
-    """A table of what fleets bring; memory by a line: bytes of none, and of each series."""
-    yield "| preset | profile | nodes | series | samples/s | network, gzip | memory of Prometheus |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+def fleet_rows(found: Mapping[str, Mapping[str, Page]], each: float | None) -> Iterator[str]:
+    """A table of what fleets of each size bring; memory by the bytes that each series of the pages takes."""
+    fleets = " / ".join(f"{nodes:,}" for nodes in FLEETS)
+    yield f"| preset | profile | series of {fleets} nodes | samples/s | network, gzip | memory |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: |"
     for preset, by_profile in found.items():
         for profile, page in by_profile.items():
-            for nodes in FLEETS:
-                series = nodes * page.series
-                needs = "" if line is None else f"{(line[0] + line[1] * series) / 2**30:,.1f} GiB"
-                rate = nodes * page.gzip_bytes / INTERVAL_SECONDS / 1e6
-                yield (
-                    f"| {preset} | {profile} | {nodes:,} | {series:,} | {series / INTERVAL_SECONDS:,.0f} "
-                    f"| {rate:,.2f} MB/s | {needs} |"
-                )
+            series = [nodes * page.series for nodes in FLEETS]
+            samples = " / ".join(_short(one / INTERVAL_SECONDS) for one in series)
+            network = " / ".join(f"{nodes * page.gzip_bytes / INTERVAL_SECONDS / 1e6:.1f}" for nodes in FLEETS)
+            needs = "" if each is None else f"{' / '.join(f'{each * one / 2**30:.1f}' for one in series)} GiB"
+            yield f"| {preset} | {profile} | {' / '.join(map(_short, series))} | {samples} | {network} MB/s | {needs} |"
+
+
+def _short(number: float) -> str:
+    return f"{number / 1e6:.1f} M" if number >= 1e6 else f"{number / 1e3:.0f} k"
 
 
 def main() -> None:
@@ -151,27 +153,25 @@ def main() -> None:
     parser.add_argument("--prometheus", type=int, default=0, metavar="NODES", help="measure Prometheus with so many")
     parser.add_argument("--profile", default="core", choices=PROFILES, help="that Prometheus scrapes (default core)")
     parser.add_argument("--set", default="core", choices=["core", "extended"], help="its alerts (default core)")
-    parser.add_argument("--seconds", type=int, default=2100, help="how long each of the two runs takes (default 2100)")
+    parser.add_argument("--seconds", type=int, default=2100, help="how long it scrapes (default 2100)")
     given = parser.parse_args()
     found = {preset: measured_pages(preset, given.warm) for preset in given.presets}
     print("\n".join(node_rows(found)), end="\n\n", flush=True)
-    line = None
+    each = None
     if given.prometheus:
         with daemon(given.presets[0], given.profile, given.warm):
-            few, many = (
-                memory(nodes, given.set, given.seconds) for nodes in (max(1, given.prometheus // 4), given.prometheus)
-            )
-        for one in (few, many):
-            print("\n".join(f"{key:28} {value:14,.2f}" for key, value in one.items()), end="\n\n")
-        line = line_through(few, many)
-    print("\n".join(fleet_rows(found, line)))
+            measured = memory(given.prometheus, given.set, given.seconds)
+        print("\n".join(f"{key:28} {value:14,.2f}" for key, value in measured.items()), end="\n\n")
+        each = bytes_of_each(measured)
+    print("\n".join(fleet_rows(found, each)))
 
 
-def line_through(few: Mapping[str, float], many: Mapping[str, float]) -> tuple[float, float]:
-    """Bytes of memory with no series, and for each series more, from two runs of ``watch``."""
-    rise = (many["memory_mebibytes"] - few["memory_mebibytes"]) * 2**20
-    each = rise / (many["head_series"] - few["head_series"])
-    return few["memory_mebibytes"] * 2**20 - each * few["head_series"], each
+def bytes_of_each(measured: Mapping[str, float]) -> float:
+    """What Prometheus needs for each series of the pages, by what ``watch`` gave.
+
+    What it adds itself, series of the scrapes and of the rules, and its own program are in it.
+    """
+    return measured["memory_mebibytes"] * 2**20 / (measured["nodes"] * measured["series_per_node"])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The arithmetic behind docs/engineering/sizing.md: pages of the profiles, a line through two measurements."""
+"""The arithmetic behind docs/engineering/sizing.md: pages of the profiles, and what many nodes bring."""
 
 from __future__ import annotations
 
 import zlib
 
 import pytest
-from benchmarks.sizing import Page, fleet_rows, line_through, pages
+from benchmarks.sizing import Page, bytes_of_each, fleet_rows, pages
 
 from commwatch.config.metric_profile import unexported
 from commwatch.config.settings import Metrics
@@ -39,13 +39,12 @@ def test_a_compressed_page_is_as_large_as_the_daemon_makes_it() -> None:
     assert zlib.decompress(join_gzip(parts), 31).decode() == text
 
 
-def test_memory_is_on_the_line_through_what_was_measured() -> None:
-    """Two points give the base and what each series takes; a fleet between them is between them."""
-    few = {"memory_mebibytes": 300.0, "head_series": 50_000.0}
-    many = {"memory_mebibytes": 1300.0, "head_series": 250_000.0}
-    base, each = line_through(few, many)
+def test_fleets_are_what_one_node_brings_so_many_times() -> None:
+    """Samples each 15 s; memory by what each series took where it was measured."""
+    each = bytes_of_each({"nodes": 100.0, "series_per_node": 1_000.0, "memory_mebibytes": 500.0})
+    rows = list(fleet_rows({"node": {"core": Page(1_000, 100_000, 15_000)}}, each))
 
-    assert base == pytest.approx(50 * 2**20)
     assert each == pytest.approx(5 * 2**20 / 1000)
-    rows = list(fleet_rows({"node": {"core": Page(1_000, 100_000, 15_000)}}, (base, each)))
-    assert rows[2] == "| node | core | 100 | 100,000 | 6,667 | 0.10 MB/s | 0.5 GiB |"
+    assert rows[2] == (
+        "| node | core | 100 k / 500 k / 2.0 M | 7 k / 33 k / 133 k | 0.1 / 0.5 / 2.0 MB/s | 0.5 / 2.4 / 9.8 GiB |"
+    )
