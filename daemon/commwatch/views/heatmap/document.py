@@ -17,6 +17,8 @@ from commwatch.probes.plan import Backend
 _LARGEST_FILE_BYTES = 2**24
 """A matrix of 64 GPUs has less than 2 MB."""
 
+_SMALLEST, _LARGEST = 1e-12, 1e15
+"""Of seconds and of bytes per second, as in a run between nodes."""
 _LATEST_TIME = 4e9
 """In the year 2096; a time in milliseconds is far beyond."""
 
@@ -150,6 +152,9 @@ def _check_values(name: str, place: str, matrix: PairMatrix) -> None:
     _check_positive(wrong, "taken_at", matrix.taken_at)
     if matrix.taken_at > _LATEST_TIME:
         raise wrong("taken_at", f"is {matrix.taken_at:g}; expected seconds since 1970")
+    for key, size in (("latency_bytes", matrix.latency_bytes), ("bandwidth_bytes", matrix.bandwidth_bytes)):
+        if not 0 <= size < 2**63:
+            raise wrong(key, "is out of range; expected the bytes of a message")
     labels = [one.label for one in matrix.endpoints]
     _check_labels(wrong, labels)
     seen: set[tuple[int, int]] = set()
@@ -180,6 +185,8 @@ def _check_labels(wrong: _Wrong, labels: list[str]) -> None:
 def _check_positive(wrong: _Wrong, key: str, value: float | None) -> None:
     if value is not None and not (math.isfinite(value) and value > 0):
         raise wrong(key, f"is {value:g}; expected a number above 0, or null where nothing was measured")
+    if value is not None and not _SMALLEST <= value <= _LARGEST:
+        raise wrong(key, f"is {value:g}; expected {_SMALLEST:g} to {_LARGEST:g}")
 
 
 def _check_pair(wrong: _Wrong, source_key: str, source: int, key: str, destination: int, count: int) -> None:
