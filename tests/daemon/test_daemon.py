@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from commwatch.__main__ import COMMANDS, build_parser
+from commwatch.cluster.node_report import OPERATION, NodeReport
 from commwatch.probes.cycle.priority import let_others_go_first
-from commwatch.state.control import ask_daemon
+from commwatch.state.control import ask_daemon, hand_to_daemon
 from commwatch.workers.sources import READERS
 from support.daemon import Daemon, children_of, command, environment, running
 from support.processes import blocks_sigterm
@@ -78,6 +79,11 @@ def test_the_simulated_node_is_served_whole(tmp_path: Path) -> None:
         (links,) = [one for one in snapshot["metrics"] if one["name"] == "commwatch_nvlink_link_state"]
         assert len(links["series"]) == 144
         assert before <= {one["name"] for one in snapshot["metrics"]} <= metrics_told(daemon)
+        # What a member of a run between nodes hands in is on the page at once.
+        said = NodeReport(run="0" * 32, finished_at=time.time(), outcome="completed", backend="tcp", nodes=4)
+        assert hand_to_daemon(daemon.state / "simulated-h100x8", OPERATION, said) == {"taken": True}
+        assert daemon.value("cluster_run_nodes") == 4
+        assert daemon.value("cluster_runs_total", outcome="completed") == 1
 
 
 def metrics_told(daemon: Daemon) -> set[str]:
