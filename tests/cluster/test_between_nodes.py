@@ -387,7 +387,9 @@ def test_a_report_that_is_too_long_is_not_read(folder: Path) -> None:
         assert served.peers == []
         assert served.daemon.exported() == set()
 
-    in_loop(body)
+    with capture_logs() as events:
+        in_loop(body)
+    assert [event["event"] for event in events] == ["a control request was not answered"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")

@@ -106,7 +106,9 @@ class ControlServer:
                 # What is still on its way is read, as a close before would take the answer from the other side.
                 log.warning("a control request was not answered", error=repr(error))
                 writer.write(msgspec.json.encode({"error": _TOO_LONG}) + b"\n")
-                await asyncio.wait_for(_read_away(reader), 1)
+                writer.write_eof()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(_read_away(reader), 1)
                 return
             writer.write(msgspec.json.encode(await self._answer(line, _peer_of(writer))) + b"\n")
             await writer.drain()
