@@ -6,7 +6,7 @@ from typing import Final
 
 from commwatch_exporters.catalogue.metric import Metric, counter, gauge, info
 
-_ORIGIN: Final = "the last run of commwatch cluster probe that measured this node"
+_ORIGIN: Final = "last run between nodes"
 _RAIL: Final = "rail device"
 """Number of the rail, the same on all nodes, and what it is on this one."""
 _SUSPECT: Final = "kind element symptom"
@@ -16,40 +16,38 @@ _SUSPECT: Final = "kind element symptom"
 
 ROWS: tuple[Metric, ...] = (
     gauge("cluster_rail_bandwidth_bytes_per_second", f"{_RAIL} direction backend",
-          "What the rail sent to another node, or received from one; with the best of its partners, since the traffic "
-          "of others only slows. direction: sent, received.", _ORIGIN, "bytes_per_second"),
+          "Bandwidth of the rail to or from its best partner node; direction: sent, received.",
+          _ORIGIN, "bytes_per_second"),
     gauge("cluster_rail_peer_ratio", f"{_RAIL} direction backend",
-          "The same over what is usual among equal nodes of the run: 1 is as usual, 0.5 half of it.", _ORIGIN, "ratio"),
+          "Bandwidth of the rail over the usual one of equal nodes in the run.", _ORIGIN, "ratio"),
     gauge("cluster_rail_latency_seconds", f"{_RAIL} backend",
-          "Time of a small message to another node and back, halved; with the best of its partners.", _ORIGIN,
+          "Half a round trip of a small message to the best partner node.", _ORIGIN,
           "seconds"),
-    gauge("cluster_pairs", f"{_RAIL} outcome", "Measurements with other nodes by outcome: good, slow, failed.",
+    gauge("cluster_pairs", f"{_RAIL} outcome", "Measurements by outcome: good, slow, failed.",
           _ORIGIN),
     gauge("cluster_suspect_runs", _SUSPECT,
-          "Runs in a row that named this part of the node, or this leaf or uplink above it; absent where none did.",
+          "Runs in a row that blamed this part, leaf or uplink; absent without.",
           "commwatch cluster probe; kind: nic, node, leaf, uplink, pair, network; symptom: bandwidth, latency, failed, "
           "transport"),
     gauge("cluster_suspect_ratio", _SUSPECT,
-          "Share of the usual bandwidth that the part has, or of latency how many times the usual one; absent where "
-          "nothing could be measured.", _ORIGIN, "ratio"),
+          "The part's bandwidth, or latency, over the usual one; absent where not measured.", _ORIGIN, "ratio"),
     info("profile_info", "scope value",
-         "What this node is, for comparison with equal nodes; the value is always 1. scope: driver, cuda, nccl, "
-         "nccl_settings, commwatch, gpus, rdma_ports, rdma_firmware; a value of more than 64 characters is a digest.",
-         "the node's own info metrics; of NCCL the last results of its probes"),
+         "Profile for comparison with equal nodes. scope: driver, cuda, nccl, nccl_settings, commwatch, gpus, "
+         "rdma_ports, rdma_firmware; values above 64 characters are digests.",
+         "info metrics; NCCL: last probe results"),
     info("cluster_info", "leaf engine topology_source backend",
-         "How the last run was made, and the leaf of this node in it; the value is always 1.", _ORIGIN),
+         "Conditions of the last run, and this node's leaf.", _ORIGIN),
     counter("cluster_runs_total", "outcome",
-            "Runs in which a member took part on this node; completed: the node was measured.",
-            "reports of commwatch cluster probe over the control socket"),
-    counter("cluster_skips_total", "reason", "Runs out of which the node stayed because it was not free.",
-            "the gate of the node, asked by commwatch cluster probe"),
+            "Runs with a member on this node; completed: it was measured.",
+            "reports over the control socket"),
+    counter("cluster_skips_total", "reason", "Runs skipped because the node was not free.",
+            "the node's gate"),
     counter("cluster_refused_reports_total", "reason",
-            "Reports that were handed to the daemon and do not count; reason: stranger (by cluster.users), malformed, "
-            "stale, replayed.", "the control socket"),
-    gauge("cluster_last_completion_timestamp_seconds", "", "When the last run that measured this node ended.",
-          "wall clock of the node", "seconds"),
-    gauge("cluster_run_duration_seconds", "", "Time from when all had come to the end of the run.", _ORIGIN, "seconds"),
-    gauge("cluster_run_nodes", "", "Nodes that were measured in the run.", _ORIGIN),
-    counter("cluster_gpu_occupied_seconds_total", "", "Time for which runs held each GPU of this node.",
+            "Rejected reports; reason: stranger (by cluster.users), malformed, stale, replayed.", "the control socket"),
+    gauge("cluster_last_completion_timestamp_seconds", "", "End of the last run that measured this node.",
+          "wall clock", "seconds"),
+    gauge("cluster_run_duration_seconds", "", "Duration of the run once all members were there.", _ORIGIN, "seconds"),
+    gauge("cluster_run_nodes", "", "Nodes measured in the run.", _ORIGIN),
+    counter("cluster_gpu_occupied_seconds_total", "", "Time runs held this node's GPUs.",
             "commwatch cluster probe", "seconds"),
 )

@@ -82,8 +82,8 @@ CLUSTER = RuleSet(
             title="A rail of this node is slow between nodes",
             severity="warning",
             role="symptom",
-            meaning="Two runs between nodes in a row measured less over this rail, with each of its partners, than "
-            "over the same rail of equal nodes. All nodes of a job wait for the slowest rail.",
+            meaning="Two runs between nodes in a row measured this rail below the same rail of equal nodes, with each"
+            " partner. All nodes of a job wait for it.",
             next_step=f"Look at the causes listed, at cable, module and switch port of the rail; {_RUN} again shows "
             "whether it is cured.",
             alert="CommwatchRailSlowBetweenNodes",
@@ -94,10 +94,10 @@ CLUSTER = RuleSet(
             title="This node is slow between nodes",
             severity="warning",
             role="symptom",
-            meaning="Two runs between nodes in a row measured less over most rails of this node than over those of "
-            "equal nodes. All nodes of a job wait for it.",
-            next_step="Leave the node out of jobs over several nodes. Compare its settings, firmware, PCIe links and "
-            "clocks with those of an equal node: what all rails share is the cause.",
+            meaning="Two runs between nodes in a row measured most rails of this node below those of equal nodes. All"
+            " nodes of a job wait for it.",
+            next_step="No multi-node jobs. Compare settings, firmware, PCIe links and clocks with an equal node: all "
+            "rails share the cause.",
             alert="CommwatchNodeSlowBetweenNodes",
             opens_after=0.0,
         ),
@@ -106,10 +106,10 @@ CLUSTER = RuleSet(
             title="The leaf switch of this node, or its uplink, is slow",
             severity="warning",
             role="fault",
-            meaning="Two runs between nodes in a row were slow, or failed, between most nodes of this leaf, or between "
-            "them and other leaves. The cause is in the network and not on this node.",
-            next_step="Look at the switch and its uplinks: ports that are down, errors, load of other jobs. Keep large "
-            "jobs within other leaves.",
+            meaning="In two runs between nodes in a row most nodes of this leaf were slow, or failed, among "
+            "themselves or to other leaves. The network is at fault.",
+            next_step="Check the switch and its uplinks: ports down, errors, load of other jobs. Keep large jobs "
+            "within other leaves.",
             alert="CommwatchLeafSlow",
             opens_after=0.0,
         ),
@@ -118,10 +118,10 @@ CLUSTER = RuleSet(
             title="This node does not reach other nodes",
             severity="warning",
             role="symptom",
-            meaning="In two runs between nodes in a row all measurements of this node, or of one of its rails, failed, "
-            "while its partners reached others.",
-            next_step="Run commwatch cluster check on this node and another one: it names port, direction and the "
-            "command that cures it.",
+            meaning="In two runs between nodes in a row all measurements of this node or rail failed, while its "
+            "partners reached others.",
+            next_step="Run commwatch cluster check with another node: it names port, direction and the command that "
+            "cures it.",
             alert="CommwatchPeersUnreachable",
             opens_after=0.0,
         ),
@@ -130,8 +130,8 @@ CLUSTER = RuleSet(
             title="The network is below what it should carry",
             severity="info",
             role="state",
-            meaning="No node was worse than the others in two runs in a row, and all were below the rate of their "
-            "ports or what was expected; of two nodes nothing tells which of them it is.",
+            meaning="In two runs in a row all nodes were below their ports' rate or the expectation, none worse than "
+            "the others (of two nodes: which one is unknown).",
             next_step=f"Measure more nodes with {_RUN}; compare the network's settings (MTU, routing, congestion "
             "control) with what its rate needs.",
             opens_after=0.0,
@@ -141,10 +141,9 @@ CLUSTER = RuleSet(
             title="This node has not been measured with others for long",
             severity="info",
             role="state",
-            meaning="It took part in runs between nodes, has been free, and the last run that measured it is a week "
-            "old. What is shown of its rails is absent.",
-            next_step="Look whether the job or timer that starts the runs still does, and at the reasons in "
-            "commwatch_cluster_skips_total.",
+            meaning="The last run between nodes that measured this free node is a week old. Its rails' values are "
+            "absent.",
+            next_step="Check the job or timer that starts the runs, and the reasons in commwatch_cluster_skips_total.",
             alert="CommwatchClusterProbeStale",
             opens_after=3600.0,
         ),
