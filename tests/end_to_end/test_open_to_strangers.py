@@ -132,7 +132,9 @@ def test_nothing_of_a_user_is_in_a_finding(tmp_path: Path, monkeypatch: pytest.M
 def test_no_page_changes_anything(seen: Seen) -> None:
     """What the control socket has and the endpoint has not is what changes something, and a look at the settings."""
     read = {path.rpartition("/")[2] for path in seen.pages}
-    assert set(seen.operations) - read == {"inventory", "inventory-accept", "maintenance", "score", "settings"}
+    assert set(seen.operations) - read == {
+        "cluster-report", "inventory", "inventory-accept", "maintenance", "score", "settings",
+    }  # fmt: skip
 
 
 def _may_ask(state: Path, user: int, group: int) -> bool:
