@@ -106,6 +106,7 @@ def test_every_page_is_there(seen: Seen) -> None:
     assert {"/", "/still", "/metrics", "/api/v1/findings", "/api/v1/snapshot"} <= set(seen.pages)
     assert {status for status, _ in seen.pages.values()} == {200}
     assert "commwatch_nccl_setting_processes" in seen.pages["/metrics"][1]
+    assert "commwatch_gpu_job_info" not in "".join(body for _, body in seen.pages.values())  # jobs.identity is off
 
 
 @pytest.mark.parametrize("kind", PRIVATE)
