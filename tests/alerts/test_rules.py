@@ -214,7 +214,7 @@ def test_an_alert_has_its_runbook(name: str) -> None:
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == [
         "Meaning", "Impact", "Diagnosis", "Mitigation", "When to stop and call the vendor",
     ]  # fmt: skip
-    assert f"[{name}](../alerts/runbooks/{name}.md)" in table
+    assert f"[{name}](../../alerts/runbooks/{name}.md)" in table
 
 
 def test_no_runbook_is_left_over() -> None:
