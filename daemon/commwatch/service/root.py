@@ -221,7 +221,7 @@ class Service:
             textfile = self._config.textfile
             interval = min(HEARTBEAT_SECONDS, textfile.interval) if textfile.path else HEARTBEAT_SECONDS
             now = time.monotonic()
-            with suppress(TimeoutError):
+            with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._reload.wait(), on_grid(now + interval, interval) - now)
 
     async def _beat(self) -> None:

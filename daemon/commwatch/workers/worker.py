@@ -28,8 +28,6 @@ log = structlog.get_logger("commwatch.workers")
 Layouts: TypeAlias = "dict[tuple[str, str], Layout]"
 """The layout of the last block by collector and device."""
 
-log = structlog.get_logger("commwatch.workers")
-
 _LOOKS = 4
 _PART_BYTES = 64 * 2**10
 _REPLIES = msgspec.msgpack.Decoder(Reply)
@@ -397,18 +395,6 @@ class Worker(asyncio.BufferedProtocol):
             return
         if self._samples and self._on_samples is not None:
             asyncio.get_running_loop().call_soon(self._on_samples)
-
-    def _take_reply(self, reply: Reply) -> None:
-        """Give an answer to whoever asked.
-
-        Raises:
-            ValueError: its values are not those of its series, or of no metric.
-            KeyError: its series never came.
-        """
-        if not reply.number:
-            self._take_unasked(reply)
-        elif self._asked and reply.number == self._asked[0].number:
-            self._take_answer(self._asked[0], reply)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The process closed its end, or we did."""
