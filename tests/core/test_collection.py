@@ -539,6 +539,47 @@ def test_during_maintenance_nothing_that_a_worker_read_before_is_taken() -> None
     assert node.devices(LINKS) == []
 
 
+def flowing() -> Node:
+    """A node whose worker has just given links by itself."""
+    node = sampled()
+    node.nvml.samples = [both()]
+    in_loop(lambda: node.collection.run(node[LINKS]))
+    return node
+
+
+def test_after_a_short_pause_it_is_asked_for_at_once(clock: Clock) -> None:
+    """Maintenance ended its worker, and the order with it."""
+    node = flowing()
+    node.collection.pause()
+    node.collection.resume()
+    node.run(LINKS, both())
+
+    assert len(node.nvml.asked) == 2
+    assert node.devices(LINKS) == [*SLOTS]
+
+
+def test_after_the_end_of_its_worker_it_is_asked_for_at_once(clock: Clock) -> None:
+    """Another collector met the end first, and the next worker has no order."""
+    node = flowing()
+    node.run(ERRORS, collected({}, Absence("", "crashed", "the worker process ended")))
+    assert node.jobs.intervals[-1] == (LINKS, 1.0)
+
+    node.run(LINKS, both())
+    assert node.nvml.asked[-1] == node[LINKS].key
+
+
+def test_a_slower_pace_is_ordered_at_once(clock: Clock) -> None:
+    """What its worker still gives at the old pace is not taken, and would go stale."""
+    node = flowing()
+    node.nvml.answers.append(both())
+    for _ in range(3):
+        node.nvml.samples = [both(duration=0.5)]
+        in_loop(lambda: node.collection.run(node[LINKS]))
+
+    assert node[LINKS].stretch == 2
+    assert node.nvml.orders == [1.0, 2.0]
+
+
 def test_a_collector_that_is_rarer_than_a_look_is_asked() -> None:
     """To run it unasked would save nothing."""
     node = Node()

@@ -164,6 +164,11 @@ class Collection:
             collector.is_flowing = is_flowing
             self._scheduler.set_interval(collector.name, collector.asked_interval)
 
+    def _end_flow(self, collector: Collector) -> None:
+        """Ask for it again at its next turn: what its worker was ordered to do does not hold any more."""
+        collector.taken_at = float("-inf")
+        self._follow_flow(collector)
+
     def _rests(self, collector: Collector) -> bool:
         return self._stopped or (self._paused and collector.needs_release)
 
@@ -200,6 +205,7 @@ class Collection:
             same_worker = other.reader is collector.reader and absence.reason in WORKER_REASONS
             if other is collector or same_worker or (source_gone and other.source == collector.source):
                 self._store.drop_group(other.name)
+                self._end_flow(other)
 
     def _drop_device(self, collector: Collector, absence: Absence) -> None:
         """A device that failed here is absent here; one that is gone, or does not answer, is absent everywhere."""
@@ -268,6 +274,7 @@ class Collection:
     def _set_stretch(self, collector: Collector, stretch: int) -> None:
         collector.stretch = stretch
         collector.slow_runs = collector.quick_runs = 0
+        self._end_flow(collector)
         self._scheduler.set_interval(collector.name, collector.asked_interval)
         self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
 
@@ -279,6 +286,7 @@ class Collection:
             if collector.needs_release:
                 self._store.drop_group(collector.name)
                 self._forget_run(collector)
+                self._end_flow(collector)
 
     def _forget_run(self, collector: Collector) -> None:
         """Say nothing of the last run of a collector that does not run now."""
