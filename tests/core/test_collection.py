@@ -558,10 +558,11 @@ def test_after_a_short_pause_it_is_asked_for_at_once(clock: Clock) -> None:
     assert node.devices(LINKS) == [*SLOTS]
 
 
-def test_after_the_end_of_its_worker_it_is_asked_for_at_once(clock: Clock) -> None:
+@pytest.mark.parametrize("absence", [Absence("", "crashed", "ended"), Absence(SLOTS[1], "deadline", "no answer")])
+def test_after_the_end_of_its_worker_it_is_asked_for_at_once(clock: Clock, absence: Absence) -> None:
     """Another collector met the end first, and the next worker has no order."""
     node = flowing()
-    node.run(ERRORS, collected({}, Absence("", "crashed", "the worker process ended")))
+    node.run(ERRORS, collected({}, absence))
     assert node.jobs.intervals[-1] == (LINKS, 1.0)
 
     node.run(LINKS, both())

@@ -192,6 +192,10 @@ class Collection:
                 self._drop_device(collector, absence)
         whole = [absence for absence in collected.absences if not absence.device]
         worker_failed = any(absence.reason in WORKER_REASONS for absence in collected.absences)
+        if worker_failed or source_gone:
+            for other in self.collectors.values():
+                if other.reader is collector.reader:
+                    self._end_flow(other)
         if whole and not collected.blocks:
             self._drop_all(collector, whole[0], source_gone=source_gone)
         elif not whole and not worker_failed:
@@ -205,7 +209,6 @@ class Collection:
             same_worker = other.reader is collector.reader and absence.reason in WORKER_REASONS
             if other is collector or same_worker or (source_gone and other.source == collector.source):
                 self._store.drop_group(other.name)
-                self._end_flow(other)
 
     def _drop_device(self, collector: Collector, absence: Absence) -> None:
         """A device that failed here is absent here; one that is gone, or does not answer, is absent everywhere."""
