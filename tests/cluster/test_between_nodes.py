@@ -264,6 +264,19 @@ def test_a_restart_forgets_nothing(daemon: Daemon) -> None:
     assert [runs for _, runs in daemon.node.each(ClusterSuspect.runs)] == [2]
 
 
+def test_a_report_that_comes_during_a_reload_counts_under_the_new_configuration(daemon: Daemon) -> None:
+    """The earlier engine takes it while the new one, which has read its state already, reads the node."""
+    with pytest.raises(NotTaken):
+        daemon.take(b"{}")
+    earlier = daemon.part
+    daemon.restart()
+    daemon.part.take_over(earlier)
+    asyncio.run(earlier.take(msgspec.json.encode(report()), OWN))
+
+    runs = daemon.node.part(ClusterRuns)
+    assert (runs.refused, runs.last_completion_timestamp_seconds) == ({"malformed": 1}, report().finished_at)
+
+
 REFUSED: dict[str, tuple[bytes | NodeReport, Peer, str]] = {
     "another user": (report(), STRANGER, "stranger"),
     "another user's nonsense": (b"{", STRANGER, "stranger"),

@@ -256,6 +256,22 @@ def test_a_flood_of_runs_is_given_up() -> None:
         asyncio.run(body(listening))
 
 
+def test_a_worker_that_waits_to_be_read_can_be_stopped() -> None:
+    """What it gave unasked and nobody took fills the socket: it must get through to what it is told."""
+
+    async def body() -> None:
+        async with hostile() as one:
+            await one.answered(readings=[reading((LABELLED, labels(1)))], every=1.0)
+            telling = asyncio.ensure_future(one.say(8 * encoded(0, collector="run", resume=bytes(2**20))))
+            stopping = asyncio.ensure_future(one.worker.stop(60.0))
+            await telling
+            assert one.worker.process.stdin is not None
+            one.worker.process.stdin.close()
+            assert await stopping
+
+    in_loop(body)
+
+
 def test_jobs_are_parsed_where_they_can_say_little() -> None:
     """The processes that read files of jobs fill a few series of their own, and no other."""
     assert [JOBS.prefixes, SETTINGS.prefixes] == [("commwatch_nccl_log_",), ("commwatch_nccl_setting_",)]

@@ -70,6 +70,10 @@ class NodeRecord:
         self.history = NodeHistory() if history is None else history
         self._refused: dict[Refusal, int] = {}
 
+    def take_over(self, earlier: NodeRecord) -> None:
+        """Share what another record knows, and what it will take."""
+        self.history, self._refused = earlier.history, earlier._refused
+
     def refuse(self, reason: Refusal) -> None:
         """Count a report that was not taken."""
         self._refused[reason] = self._refused.get(reason, 0) + 1

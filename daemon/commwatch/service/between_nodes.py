@@ -96,6 +96,10 @@ class BetweenNodes:
             log.warning("the users of cluster.users could not be looked up", users=names)
             return False
 
+    def take_over(self, earlier: BetweenNodes) -> None:
+        """Know what is known under an earlier configuration, which takes reports until this one is in force."""
+        self._record.take_over(earlier._record)
+
     def refresh(self) -> None:
         """Show what is known now: results age."""
         readings = self._record.readings(self._clock())

@@ -226,11 +226,15 @@ class Engine:
     # --- life ---
 
     def take_over(self, earlier: Engine) -> None:
-        """Look after what hangs in a driver since an engine that was stopped: no process joins it."""
+        """Look after what hangs in a driver since an engine that was stopped: no process joins it.
+
+        Reports of runs between nodes go to that engine until this one has started.
+        """
         for name, reader in self._readers.items():
             if name in earlier._readers:
                 reader.take_over(earlier._readers[name])
         self.probing.take_over(earlier.probing)
+        self.between_nodes.take_over(earlier.between_nodes)
 
     async def start(self) -> None:
         """Run every collector once, then plan them; returns when the first run is over or its time is."""

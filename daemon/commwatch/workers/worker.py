@@ -364,6 +364,7 @@ class Worker(asyncio.BufferedProtocol):
     async def stop(self, deadline: float) -> bool:
         """Ask the process to let go of everything and end; False where it has not ended in time."""
         if self._transport is not None and not self.ended:
+            self.listen(lambda: None)  # one that waits for us to read gets to what it is told
             self._transport.write(frame(msgspec.msgpack.encode(Request(0, ""))))
         ended = await self.ended_within(deadline)
         self.give_up()
