@@ -19,16 +19,20 @@ from structlog.testing import capture_logs
 
 from commwatch.config.settings import Sources, section_json
 from commwatch.node.run import Collected
+from commwatch.sources.network import COUNTERS
 from commwatch.workers.bounds import LONGEST_LABEL, MOST_WAITING, Bounds
 from commwatch.workers.sources import READERS
 from commwatch.workers.wire import ProgressMark, Request, WorkerPlan, frame, take_frames
 from commwatch.workers.worker import Worker, WorkerEnded
+from commwatch_exporters.catalogue import CATALOGUE
 from support.core import in_loop
 
 FILES = "commwatch_nccl_log_files"
 LABELLED = "commwatch_nccl_setting_processes"
 """A metric with three labels."""
 JOBS = next(row.bounds for row in READERS if row.name == "jobs")
+HOST = next(row.bounds for row in READERS if row.name == "host")
+DRIVER = next(row.bounds for row in READERS if row.name == "nvml")
 SETTINGS = next(row.bounds for row in READERS if row.name == "settings")
 
 
@@ -190,6 +194,44 @@ def test_a_frame_that_never_ends_holds_a_bounded_buffer() -> None:
     """The largest frame is 4 MiB."""
     with pytest.raises(ValueError, match="frame"):
         take_frames(bytearray((4 * 2**20 + 1).to_bytes(4, "little")))
+
+
+def test_a_host_with_five_thousand_interfaces_is_taken() -> None:
+    """With physical_only off those of all containers are read."""
+    rows = [
+        reading(*((counter.metric, (f"veth{number:08x}",)) for counter in COUNTERS), device=f"veth{number:08x}")
+        for number in range(5000)
+    ]
+
+    async def body() -> None:
+        async with hostile(HOST) as one:
+            assert len((await one.answered(readings=rows)).blocks) == 5000
+
+    in_loop(body)
+
+
+def test_a_driver_with_72_gpus_that_see_each_other_is_taken() -> None:
+    """As one node of a whole rack would be: links with all their counters, and each pair."""
+    links = [
+        name for name, metric in CATALOGUE.items() if metric.labels == ("gpu", "pci_bus_id", "link")
+    ]  # fmt: skip
+    slots = [f"00000000:{number:02x}:00.0" for number in range(72)]
+    rows = [
+        reading(*((name, (str(gpu), slot, str(link))) for name in links for link in range(18)), device=slot)
+        for gpu, slot in enumerate(slots)
+    ]
+    pairs = [
+        reading(*(("commwatch_gpu_p2p_status", (str(gpu), slot, str(number), peer, capability))
+                  for number, peer in enumerate(slots) for capability in "abcdef"), device=slot)
+        for gpu, slot in enumerate(slots)
+    ]  # fmt: skip
+
+    async def body() -> None:
+        async with hostile(DRIVER) as one:
+            for some in (rows, pairs):
+                assert len((await one.answered(readings=some)).blocks) == 72
+
+    in_loop(body)
 
 
 def test_text_is_made_harmless() -> None:

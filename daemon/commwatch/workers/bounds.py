@@ -12,6 +12,8 @@ MOST_DEVICES = 8192
 MOST_WAITING = 1000
 """Replies of one collector that nobody asked for and that were not taken yet. The socket between holds far fewer."""
 MOST_ALIASES = 8192
+LARGEST_FRAME = 4 * 2**20
+"""Bytes; the largest of b200x8 with all metrics has 340 kB."""
 LONGEST_LABEL = 256
 """Characters of a label value; the longest of ours has 44."""
 LONGEST_DETAIL = 1024
@@ -26,6 +28,8 @@ class Bounds:
     """Names of its metrics begin so."""
     most_series: int = 40_000
     """Of all its collectors and devices together."""
+    largest_frame: int = LARGEST_FRAME
+    """Bytes."""
 
     def checked(self, series: tuple[Series, ...]) -> tuple[Series, ...]:
         """Series as they may be shown: label values in one line, without what moves a terminal's cursor, not too long.

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from commwatch.config.settings import Sources, SourceSection
 from commwatch.sources.base import Origin, Source
-from commwatch.workers.bounds import Bounds
+from commwatch.workers.bounds import LARGEST_FRAME, Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +101,19 @@ def load(name: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
-def _bounds(*families: str, most_series: int) -> Bounds:
-    return Bounds(tuple(f"commwatch_{family}_" for family in families), most_series)
+def _bounds(*families: str, most_series: int, largest_frame: int = LARGEST_FRAME) -> Bounds:
+    return Bounds(tuple(f"commwatch_{family}_" for family in families), most_series, largest_frame)
 
 
-# b200x8 with all metrics has 7,560 series of its driver.
-_OF_DRIVER: Final = _bounds("c2c", "counters", "fabric", "gpu", "nvlink", "pcie", "software", most_series=40_000)
-_OF_HOST: Final = _bounds("counters", "ethernet", "gpudirect", "kernel_log", "pcie", "service", most_series=20_000)
+_WIDE: Final = 16 * 2**20
+# b200x8 with all metrics has 7,560 series of its driver, and 72 GPUs of which each sees all would have some 96,000; an
+# interface of the host has 15, and there may be thousands where physical_only is off.
+_OF_DRIVER: Final = _bounds(
+    "c2c", "counters", "fabric", "gpu", "nvlink", "pcie", "software", most_series=200_000, largest_frame=_WIDE
+)
+_OF_HOST: Final = _bounds(
+    "counters", "ethernet", "gpudirect", "kernel_log", "pcie", "service", most_series=100_000, largest_frame=_WIDE
+)
 _NVML: Final = ReaderRow("nvml", _OF_DRIVER, holds_driver=True)
 _RDMA: Final = ReaderRow("rdma", _bounds("counters", "ethernet", "rdma", most_series=20_000))
 _HOST: Final = ReaderRow("host", _OF_HOST)

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from commwatch.config.simulated import SimulationPlan
 from commwatch.readings import LARGEST_VALUE, HardwareEvent, LogErrors, Reason, Text, Word
-from commwatch.workers.bounds import MOST_ALIASES, MOST_DEVICES
+from commwatch.workers.bounds import LARGEST_FRAME, MOST_ALIASES, MOST_DEVICES
 from commwatch_exporters.snapshot import Series
 
 MOST_OF_ONE: int = 40_000
@@ -120,8 +120,6 @@ def on_grid(moment: float, interval: float) -> float:
 
 
 _LENGTH = struct.Struct("<I")
-_LARGEST_FRAME = 4 * 2**20
-"""The largest of b200x8 with all metrics has 340 kB."""
 _PART_BYTES = 64 * 2**10
 
 
@@ -130,8 +128,12 @@ def frame(message: bytes) -> bytes:
     return _LENGTH.pack(len(message)) + message
 
 
-def take_frames(buffer: bytearray) -> list[bytes]:
+def take_frames(buffer: bytearray, largest: int = LARGEST_FRAME) -> list[bytes]:
     """Remove the complete messages from the front of a buffer.
+
+    Args:
+        buffer: what has come.
+        largest: bytes that a message may have.
 
     Raises:
         ValueError: the length is absurd, so the other side is not what we think.
@@ -139,7 +141,7 @@ def take_frames(buffer: bytearray) -> list[bytes]:
     messages = []
     while len(buffer) >= _LENGTH.size:
         (length,) = _LENGTH.unpack_from(buffer)
-        if length > _LARGEST_FRAME:
+        if length > largest:
             raise ValueError(f"a frame of {length} bytes")
         end = _LENGTH.size + length
         if len(buffer) < end:

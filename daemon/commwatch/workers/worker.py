@@ -387,7 +387,7 @@ class Worker(asyncio.BufferedProtocol):
         """Take what the worker sent; one that sends what makes no sense is given up, as if it had ended."""
         self._buffer += memoryview(self._part)[:nbytes]
         try:
-            for message in take_frames(self._buffer):
+            for message in take_frames(self._buffer, self._bounds.largest_frame):
                 self._take(message)
         except (ValueError, KeyError, RecursionError) as error:
             log.error("a worker sent what makes no sense and is given up", pid=self.process.pid,
