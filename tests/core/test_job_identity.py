@@ -170,6 +170,18 @@ def test_the_owners_of_one_gpu_are_bounded() -> None:
     assert len(node.exposed()) == MOST_OWNERS
 
 
+@pytest.mark.parametrize(
+    "audit", [b"{", b'{"read":0,"owners":[{"owner":{"scheduler":"slurm","job":"4\\n7"},"pids":[11]}]}']
+)
+def test_what_no_audit_says_is_not_shown(audit: bytes) -> None:
+    """Whatever became of the process that reads what jobs wrote, its words get on no page and end no run."""
+    node = Node()
+    node.list((11,), ())
+    node.identity.after(Outcome(collector("nccl_settings"), Collected({}, [], 0.1, audit=audit)))
+
+    assert node.exposed() == set()
+
+
 def test_nobody_is_named_unless_the_configuration_says_so(tmp_path: Path) -> None:
     """Off by default, also with metrics.profile: all; and without what looks at the processes it is an error."""
     assert Config().jobs.identity is False

@@ -38,7 +38,10 @@ class JobIdentity:
         """Take what one run of a collector gave."""
         collector = outcome.collector
         if collector.name == SOURCE and outcome.collected.audit is not None:
-            record = msgspec.json.decode(outcome.collected.audit, type=AuditRecord)
+            try:
+                record = msgspec.json.decode(outcome.collected.audit, type=AuditRecord)
+            except (ValueError, RecursionError):  # ``JobSettings`` says so
+                return
             self._owners = {pid: one.owner for one in record.owners for pid in one.pids}
         elif collector.name == PROCESS_COLLECTOR:
             self._lifetime = collector.lifetime

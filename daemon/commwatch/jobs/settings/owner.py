@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -36,7 +36,7 @@ class Owner(msgspec.Struct, frozen=True, order=True):
     """A job or a pod; both texts are short and plain by their form."""
 
     scheduler: Scheduler
-    job: str
+    job: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f-]{1,36}\Z")]
     """Number of the Slurm job, or UID of the pod."""
 
 
