@@ -6,6 +6,8 @@ import asyncio
 import json
 import socket
 import stat
+import struct
+from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +19,15 @@ from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
-from commwatch.state.control import SOCKET_NAME, ControlServer, DaemonAbsent, Handler, ask_daemon, of_the_only_daemon
+from commwatch.state.control import (
+    SOCKET_NAME,
+    ControlServer,
+    DaemonAbsent,
+    Handler,
+    Peer,
+    ask_daemon,
+    of_the_only_daemon,
+)
 from support.core import in_loop
 
 
@@ -155,6 +165,32 @@ def test_the_group_may_ask_and_others_may_not(tmp_path: Path) -> None:
             assert stat.S_IMODE((tmp_path / SOCKET_NAME).stat().st_mode) == 0o660
 
     in_loop(body)
+
+
+def test_a_user_of_a_high_number_is_the_one_that_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directory services and user namespaces give numbers above 2^31."""
+    high = 3_000_000_000
+    peers: list[Peer] = []
+
+    def credentials(self: TransportSocket, *_: int) -> bytes:
+        return struct.pack("=3I", 1, high, high)
+
+    async def take(document: bytes, peer: Peer) -> dict[str, Any]:
+        peers.append(peer)
+        return {}
+
+    async def body() -> None:
+        server = ControlServer(tmp_path, {}, {"take": take})
+        await server.start()
+        try:
+            await say(tmp_path, b'{"operation":"take","document":1}\n')
+        finally:
+            await server.stop()
+
+    monkeypatch.setattr(TransportSocket, "getsockopt", credentials)
+    in_loop(body)
+
+    assert peers == [Peer(1, high, high)]
 
 
 def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:

@@ -134,10 +134,13 @@ class ControlServer:
         return {"error": f"unknown operation {name}; known: {', '.join((*self._operations, *self._takers))}"}
 
 
+_UCRED = struct.Struct("iII")
+"""struct ucred of unix(7): users and groups have no sign."""
+
+
 def _peer_of(writer: asyncio.StreamWriter) -> Peer:
-    size = struct.calcsize("3i")
     sock = writer.get_extra_info("socket")
-    return Peer(*struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)))
+    return Peer(*_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
 
 
 async def _read_away(reader: asyncio.StreamReader) -> None:
