@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from commwatch.config.settings import Duration, Textfile
 from commwatch.service import textfile_writer
+from commwatch.service.root import seconds_between_beats
 from commwatch.service.textfile_writer import TextfileWriter
 from support.pages import snapshot_of
 
@@ -48,6 +49,24 @@ def test_it_is_written_at_once_and_then_at_its_interval(tmp_path: Path) -> None:
         found.append(state_in(file))
 
     assert found == [1, 1, 1, 4, 4, 6]
+
+
+@pytest.mark.parametrize("interval", [1.0, 2.0, 5.0, 7.0, 15.0, 30.0])
+def test_it_keeps_its_interval_with_the_heartbeat(tmp_path: Path, interval: float) -> None:
+    """A beat comes some milliseconds after its time, now more and now less: none that is due is left for the next."""
+    file = tmp_path / "commwatch.prom"
+    kept = Kept(file)
+    kept.settings = Textfile(path=str(file), interval=Duration(interval))
+    between = seconds_between_beats(kept.settings)
+    written = []
+    for number in range(round(10 * interval / between)):
+        now = 1000.0 + number * between
+        before = kept.writer._thread
+        kept.beat(now + 0.01 / (1 + number))
+        if kept.writer._thread is not before:
+            written.append(now)
+
+    assert written == [1000.0 + interval * number for number in range(10)]
 
 
 def test_nothing_is_written_where_nothing_is_wanted(tmp_path: Path) -> None:

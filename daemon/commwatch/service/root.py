@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from commwatch.cluster.node_report import OPERATION
-from commwatch.config.settings import Config
+from commwatch.config.settings import Config, Textfile
 from commwatch.config.simulated import SimulationPlan, absolute, node_name
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.diagnosis.health.counts import read_counts
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("commwatch.service")
 
 HEARTBEAT_SECONDS = 5.0
+_SHORT_HEARTBEAT_SECONDS = 1.0
+"""For a textfile whose interval is no multiple of the other."""
 PROGRESS_PATIENCE_SECONDS = 15.0
 """A heartbeat after which no job has started for so long is no proof of progress."""
 LOOK_SECONDS = 10.0
@@ -57,6 +59,12 @@ SAVE_SECONDS = 60.0
 STOP_SECONDS = 4.5
 SIMULATED_TREES = ("sysfs", "procfs")
 """Folders of the state directory that hold the files of a simulated node."""
+
+
+def seconds_between_beats(textfile: Textfile) -> float:
+    """So that the textfile is written at its own interval."""
+    is_met = not textfile.path or not textfile.interval % HEARTBEAT_SECONDS
+    return HEARTBEAT_SECONDS if is_met else _SHORT_HEARTBEAT_SECONDS
 
 
 class Service:
@@ -82,7 +90,7 @@ class Service:
             lambda: self._config, lambda: self._engine.verdict, self._asked_snapshot, lambda: self._maintenance,
             lambda: self._engine.job_settings, self._probe_statuses,
         )  # fmt: skip
-        self._textfile = TextfileWriter(lambda: self._config.textfile, self.snapshot)
+        self._textfile = TextfileWriter(lambda: self._config.textfile, self._asked_snapshot)
         self._changing = asyncio.Lock()
         self._engine: Engine
         self._endpoint: Endpoint
@@ -218,8 +226,7 @@ class Service:
         """Beat at an interval of the monotonic clock, and at once where the configuration is to be read again."""
         while True:
             await self._beat()
-            textfile = self._config.textfile
-            interval = min(HEARTBEAT_SECONDS, textfile.interval) if textfile.path else HEARTBEAT_SECONDS
+            interval = seconds_between_beats(self._config.textfile)
             now = time.monotonic()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._reload.wait(), on_grid(now + interval, interval) - now)

@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from commwatch.config.settings import Textfile
+from commwatch.workers.wire import on_grid
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.textfile import replace_file, textfile_page
 
@@ -42,7 +43,7 @@ class TextfileWriter:
         """What the log has been told is wrong; empty while nothing is."""
 
     def beat(self, now: float) -> None:
-        """Write if it is time to; called about once a second.
+        """Write if it is time to; called at ``root.seconds_between_beats``, on the grid of all intervals.
 
         Args:
             now: monotonic seconds.
@@ -59,7 +60,7 @@ class TextfileWriter:
             self._start(self._remove, self._file)
             self._file = None
         elif file is not None:
-            self._file, self._due = file, now + settings.interval
+            self._file, self._due = file, on_grid(now + settings.interval, settings.interval)
             self._start(self._write, file, textfile_page(self._snapshot()))
 
     async def stop(self) -> None:
