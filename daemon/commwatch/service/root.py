@@ -254,7 +254,7 @@ class Service:
         now = time.monotonic()
         self._textfile.beat(now)
         if now >= self._save_due:
-            self._save_due = now + SAVE_SECONDS
+            self._save_due = on_grid(now + SAVE_SECONDS, SAVE_SECONDS)
             await asyncio.to_thread(self._engine.save)
         if self._scheduler.makes_progress(PROGRESS_PATIENCE_SECONDS):
             self._notifier.watchdog()
@@ -264,7 +264,7 @@ class Service:
     def _refresh_instruments(self) -> None:
         now = time.monotonic()
         if now >= self._instruments_due:
-            self._instruments_due = now + LOOK_SECONDS
+            self._instruments_due = on_grid(now + LOOK_SECONDS, LOOK_SECONDS)
             processes = [("daemon", [os.getpid()]), *self._engine.processes()]
             self._instruments.measure_processes(Path(self._config.paths.procfs), processes)
             self._show_healthchecks()
