@@ -88,6 +88,9 @@ def test_arguments_decide_on_opening_and_on_new_processes(machine: str) -> None:
         assert judged(machine, opening, 0, 0, flags, may_write=True) == ALLOW
     assert judged(machine, cloning, 0x3D0F00) == ALLOW  # what glibc asks for a thread
     assert judged(machine, cloning, 17) == REFUSED  # SIGCHLD alone: fork
+    for name in ("prlimit64", "sched_setaffinity"):
+        assert judged(machine, LOOKED_INTO[name][column] or 0, 0) == ALLOW
+        assert judged(machine, LOOKED_INTO[name][column] or 0, os.getppid()) == REFUSED, "another process"
     for name in ("openat2", "clone3"):
         assert judged(machine, LOOKED_INTO[name][column] or 0) == ABSENT
 
@@ -113,7 +116,7 @@ def test_the_numbers_are_those_of_the_kernel() -> None:
 
 
 TRIES = """
-import ctypes, json, os, socket, sys, threading
+import ctypes, json, os, resource, socket, sys, threading
 from commwatch.workers.seccomp import confine
 why = confine()
 if why:
@@ -138,6 +141,7 @@ print(json.dumps({
     "write": attempt(lambda: open(sys.argv[1] + "/new", "w")),
     "append": attempt(lambda: open(sys.argv[1] + "/log", "a")),
     "remove": attempt(lambda: os.unlink(sys.argv[1] + "/log")), "become": attempt(lambda: os.setuid(65534)),
+    "limit": attempt(lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CPU)),
     "read": attempt(lambda: open(sys.argv[1] + "/log").read()), "list": attempt(lambda: os.listdir(sys.argv[1])),
     "thread": done,
 }))

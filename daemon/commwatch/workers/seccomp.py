@@ -28,6 +28,7 @@ PROCESSES: Final[Numbers] = {
     "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "process_madvise": (440, 440),
     "kcmp": (312, 272), "setpgid": (109, 154), "setsid": (112, 157), "setpriority": (141, 140),
     "sched_setattr": (314, 274), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
+    "ioprio_set": (251, 30), "migrate_pages": (256, 238), "move_pages": (279, 239),
 }  # fmt: skip
 PRIVILEGES: Final[Numbers] = {
     "setuid": (105, 146), "setgid": (106, 144), "setreuid": (113, 145), "setregid": (114, 143),
@@ -62,6 +63,7 @@ WRITING: Final[Numbers] = {
 """Of the file system; and opening a file for it, which its flags tell."""
 LOOKED_INTO: Final[Numbers] = {
     "open": (2, None), "openat": (257, 56), "openat2": (437, 437), "clone": (56, 220), "clone3": (435, 435),
+    "prlimit64": (302, 261), "sched_setaffinity": (203, 122),
 }  # fmt: skip
 """Refused or not by their arguments; of openat2 and clone3 these are out of a filter's reach, so there are none here:
 the C library then falls back to the older ones."""
@@ -73,6 +75,7 @@ MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CLONE_THREAD: Final = 0x00010000
+_ANY_PROCESS: Final = 0xFFFFFFFF
 _X32: Final = 0x40000000
 
 # struct seccomp_data: the number at 0, the architecture at 4, six arguments of 64 bits from 16 on, low half first.
@@ -141,6 +144,8 @@ def _instructions(column: int, architecture: int, may_write: bool) -> Iterator[t
         opening = LOOKED_INTO[name][column]
         if opening is not None and not may_write:
             yield from _when_argument(opening, place, _WRITES, refuse, _ALLOW)
+    for name in ("prlimit64", "sched_setaffinity"):  # of itself only, which is process 0
+        yield from _when_argument(LOOKED_INTO[name][column] or 0, 0, _ANY_PROCESS, refuse, _ALLOW)
     yield from _when_argument(LOOKED_INTO["clone"][column] or 0, 0, _CLONE_THREAD, _ALLOW, refuse)
     yield (_RETURN, 0, 0, _ALLOW)
 
