@@ -370,3 +370,23 @@ def test_whatever_happens_to_logs_each_line_counts_once(steps: list[tuple[str, i
         node.source.close()
 
         assert counted == written
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_file_whose_name_is_no_text_can_be_told_of(
+    node: Node, monkeypatch: pytest.MonkeyPatch, readable: bool
+) -> None:
+    """A user may give it any bytes: what is told of it travels to the daemon, or no process would get past it."""
+    node.start()
+    node.run()
+    (node.folder / os.fsdecode(b"job\xff.log")).write_text(RETRY)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", f"{node.folder}/job\udcff.log")
+
+    if not readable:
+        monkeypatch.setattr("commwatch.jobs.logs.source.LogTail.read", refused)
+    batch = node.run()
+
+    assert [one.file for one in batch.log_errors] == [f"{node.folder}/job\\xff.log"] * readable
+    msgspec.msgpack.encode([batch.log_errors, batch.absences])

@@ -105,7 +105,7 @@ class NcclLogsSource(Source):
         self._let_go()
         batch = Batch(log_errors=list(errors.values()), resume=self._resume(started))
         if failed is not None:
-            detail = f"{failed.filename or 'a log'}: {failed.strerror}"
+            detail = f"{files.label_of(failed.filename or 'a log')}: {failed.strerror}"
             batch.absences.append(Absence("", files.reason_of(failed), detail))
         batch.readings.append(DeviceReadings("", started, _SERIES, (len(self._tails), self._skipped)))
         return batch
@@ -163,7 +163,7 @@ class NcclLogsSource(Source):
             key = (event.category, event.certain, "", None)  # a log can name any number of devices
         before = errors.get(key)
         if before is None:
-            errors[key] = LogErrors(event.category, event.certain, 1, tail.path, event.text, *key[2:])
+            errors[key] = LogErrors(event.category, event.certain, 1, files.label_of(tail.path), event.text, *key[2:])
         else:
             errors[key] = replace(before, count=before.count + 1)
 
