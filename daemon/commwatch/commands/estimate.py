@@ -21,8 +21,9 @@ def add_parser(
         help="say before a run what more GPUs and nodes would bring",
         description="Estimates what a training step sends, how long it takes between the hierarchical bound and a flat "
         "ring, how well more GPUs and nodes scale, whether the model state fits, and which layout to choose; prints "
-        "all it assumes. Bandwidths within the node are the last ones of the daemon unless they are given; those "
-        "between nodes must be given. Nothing is measured. A B is 10^9, a GB/s 10^9 bytes/s, a Gbit/s 10^9 bits/s.",
+        "all it assumes. Unless they are given, bandwidths within the node are the last ones of the daemon, those "
+        "between nodes are the line rate of the NICs. Nothing is measured. A B is 10^9, a GB/s 10^9 bytes/s, a "
+        "Gbit/s 10^9 bits/s.",
         epilog="example: commwatch estimate --parameters 1.5B --strategy zero3 --nodes 2 --gpus-per-node 2 --step-time "
         "1.03s --network 9Gbit/s",
     )

@@ -22,7 +22,7 @@ GENERAL: Meanings = {
 
 _NO_DAEMON: Meanings = {NO_DAEMON: GENERAL[NO_DAEMON]}
 _BROKEN = "the run is broken: bad input, no run key or another one than member 0's, the store was lost, a signal"
-_UNREACHED = "of a member that did not get to the store: it says why itself"
+_UNREACHED = "a member that did not reach the store says why itself"
 _BAD_SITE: Meanings = {
     FOUND: "with --check: a file is not current",
     WRONG_USE: "wrong use, or the site's file or thresholds are wrong",
@@ -59,7 +59,7 @@ COMMANDS: Mapping[str, Meanings] = {
         FOUND: "Warning or Critical; --log: trouble; --settings: a setting harms, may harm or does nothing; --compare: "
         "something got worse",
         WRONG_USE: "wrong use, or a file or process that cannot be read or written",
-        NOT_KNOWN: "Unknown, or the daemon does not answer; --log: no line tells of either",
+        NOT_KNOWN: "Unknown, or the daemon does not answer; --log: no line shows which",
         **_NO_DAEMON,
     },
     "probe": {
@@ -127,7 +127,7 @@ COMMANDS: Mapping[str, Meanings] = {
         OK: "all passed",
         FOUND: "a drill did not pass, was not over within --within, or an alert fired beside them",
         WRONG_USE: "wrong use: an unknown drill or option, your own Alertmanager without --i-will-page",
-        NOT_KNOWN: "the drill could not be held: a program is missing or did not start, or a server does not answer",
+        NOT_KNOWN: "the drill could not run: a program is missing or did not start, or a server does not answer",
     },
 }  # fmt: skip
 """What the codes of each command mean, by its words after ``commwatch``; ``meanings_of`` adds what holds of all."""

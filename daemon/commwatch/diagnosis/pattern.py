@@ -282,5 +282,5 @@ def _by_kind(known: Known, matrix: PairMatrix) -> Iterator[Check]:
         required=f"nearer ways at least {format_percent(least)} of farther ones",
         verdict="passed" if in_order else "notice",
         source="pair_nearer_low_ratio",
-        detail="" if in_order else "Whoever chooses GPUs by the topology chooses the slower ones.",
+        detail="" if in_order else "A choice of GPUs by the topology takes the slower ones.",
     )

@@ -125,7 +125,7 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("pcie_nonfatal", "pcie", {"slow": 0.3, "late": 0.4, "failing": 0.7, "wrong": 0.5, "logged": 0.7},
            "A packet was lost for good."),
     _Fault("pcie_retrained", "pcie", {"slow": 0.4, "late": 0.7, "failing": 0.4, "logged": 0.4},
-           "Traffic stands still while the link is retrained."),
+           "Traffic stops while the link is retrained."),
     _Fault("pcie_replays", "pcie", {"slow": 0.4, "late": 0.5, "failing": 0.2, "wrong": 0.2, "logged": 0.3},
            "Packets with errors are sent again."),
     _Fault("pcie_corrected", "pcie", {"slow": 0.3, "late": 0.3, "wrong": 0.1, "logged": 0.2},

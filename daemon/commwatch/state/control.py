@@ -189,7 +189,7 @@ def _asked(state: Path, request: bytes, timeout: float) -> dict[str, Any]:
             connection.sendall(request + b"\n")
             line = b"".join(_received(connection, time.monotonic() + timeout))
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
-        hint = "the --path.state of its daemon goes with --simulate NODE where that is simulated"
+        hint = "if the node is simulated, give --simulate NODE and its daemon's --path.state"
         raise DaemonAbsent(f"no commwatch daemon runs with the state directory {state}; {hint}") from error
     except PermissionError as error:
         raise CommwatchError(

@@ -272,8 +272,8 @@ DAEMON = RuleSet(
             title="Unreliable counters",
             severity="info",
             role="state",
-            meaning="A counter is blank, or stands still while another counts the same traffic. Derived values, such "
-            "as utilisation, are unknown.",
+            meaning="A counter is blank, or does not change while another counts the same traffic. Derived values, "
+            "such as utilisation, are unknown.",
             next_step="Update driver or firmware. Again: report it to the vendor.",
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from commwatch.generate.dashboards.panels import Column, PanelRow, Query, Series, States, Table
 from commwatch.generate.dashboards.words import HEALTH, JOINING, NOT_SEEN, REFUSED, new_events
 
-_NEEDS_FABRIC = "Needs GPUs behind NVSwitches and a driver that tells of the fabric."
+_NEEDS_FABRIC = "Needs GPUs behind NVSwitches and a driver that reports on the fabric."
 
 FABRIC = PanelRow("Fabric and switches", (
     States(title="Health", description="The driver's verdict on the fabric behind each GPU.",
