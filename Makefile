@@ -67,7 +67,7 @@ format: $(BIN)/.dev  ## rewrite to the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(BIN)/.dev  ## write what is generated: docs/reference/metrics.md, docs/reference/exit-codes.md, docs/reference/findings/README.md, alerts/rules and grafana/dashboards
+docs: $(BIN)/.dev  ## write what is generated: alerts/rules, grafana/dashboards, and of docs/reference metrics, findings, exit codes and licences
 	$(BIN)/python -m commwatch_exporters.documentation
 	$(BIN)/python -m commwatch.generate.finding_pages
 	$(BIN)/commwatch rules --output alerts/rules
@@ -87,7 +87,7 @@ bench: $(BIN)/.dev  ## measure against the budgets of docs/engineering/performan
 drill: $(BIN)/.run  ## play every fault of the catalogue until it pages and resolves; writes docs/reference/detection.md
 	$(BIN)/commwatch drill --nodes 28 --report docs/reference/detection.md $(ARGS)
 
-soak: $(BIN)/.dev  ## play a healthy day on every preset, which must tell nothing; writes docs/engineering/false-alarms.md
+soak: $(BIN)/.dev  ## play a healthy day on every preset, which must raise no alert; writes docs/engineering/false-alarms.md
 	$(BIN)/python -m benchmarks.healthy_day --report docs/engineering/false-alarms.md $(ARGS)
 
 dashboards: $(BIN)/.dev  ## ask every query of the dashboards of simulated nodes; writes docs/using/dashboards.md
