@@ -411,7 +411,7 @@ PRECEDENCES: tuple[tuple[Category, tuple[Category, ...]], ...] = (
 
 @pytest.mark.parametrize(("first", "seen"), PRECEDENCES)
 def test_the_likelier_cause_comes_first(first: Category, seen: tuple[Category, ...]) -> None:
-    """The order of section 5.6 of the reference: hardware, network, configuration, program, symptoms."""
+    """The order of likelihood: hardware, network, configuration, program, symptoms."""
     assert first_culprit(Finding(one) for one in seen) == first
 
 

@@ -32,7 +32,7 @@ from commwatch.state.directory import state_path
 log = structlog.get_logger("commwatch.diagnosis")
 
 MOST_READINGS = 3
-"""Of one probe: what looks bad is measured so often, for three in a row make a streak (design, section 6)."""
+"""Of one probe: what looks bad is measured so often, for three in a row make a streak."""
 
 PATIENT_SECONDS = 10.0
 """For the daemon's answers: what was measured in minutes must not be lost to a busy second."""

@@ -19,7 +19,7 @@ PROCESS_COLLECTOR = "nvml_processes"
 GPU_COLLECTORS = ("nvml_gpu", PROCESS_COLLECTOR)
 """What a probe's gate wants to know of the GPUs, and so what is read just before it is asked."""
 BUSY_SAMPLES_APART_SECONDS = 1.0
-"""Utilisation is a sample of the past: two of them must be zero (nccl.md 2.3)."""
+"""Utilisation is a sample of the past: two of them must be zero."""
 
 
 @dataclass(frozen=True, slots=True)

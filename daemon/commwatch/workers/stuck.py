@@ -15,7 +15,7 @@ from commwatch.workers.worker import Worker
 log = structlog.get_logger("commwatch.workers")
 
 SIGNAL_AFTER_SECONDS = 150.0
-"""A stuck process gets no signal earlier: the driver may need three times 45 s to give up (counters.md 8.3)."""
+"""A stuck process gets no signal earlier: the driver may need three times 45 s to give up."""
 KILL_AFTER_SECONDS = 10.0
 """From TERM to KILL."""
 

@@ -12,7 +12,7 @@ Gate: TypeAlias = Literal["auto", "slurm", "kubernetes", "idle", "off"]
 
 MEMORY_LIMIT_BYTES = 2**30
 MEMORY_LIMIT_SHARE = 0.02
-"""Below either of these a GPU counts as free: what a display server takes, and less than a job does (nccl.md 2.3)."""
+"""Below either of these a GPU counts as free: what a display server takes, and less than a job does."""
 
 
 class SchedulerAnswer(NamedTuple):
