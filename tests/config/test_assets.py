@@ -19,6 +19,7 @@ def test_the_shipped_files_are_copied(tmp_path: Path, capsys: pytest.CaptureFixt
         "alerts": "runbooks/CommwatchNvlinkDown.md",
         "docs": "reference/findings/README.md",
         "grafana": "dashboards/commwatch-node.json",
+        "packaging/cluster": "commwatch-cluster-probe.sbatch",
         "packaging/slurm": "prolog.sh",
         "systemd": "commwatch.service",
     }.items():

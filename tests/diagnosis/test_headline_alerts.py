@@ -50,7 +50,7 @@ def test_a_new_node_says_of_every_headline_alert_what_it_waits_for(
         "CommwatchProbeLatencyStreak", "ok",
         "all_reduce is held against the mark of its path; a baseline from result 6 on, about 10:31 UTC on a free node",
     )  # fmt: skip
-    assert after_one["CommwatchProbeBandwidthLow"].detail == "what all_reduce should give is reference"
+    assert after_one["CommwatchProbeBandwidthLow"].detail == "all_reduce has an expected bandwidth (reference)"
     assert after_one["CommwatchProbeErrorRateRise"].verdict == "not yet"
     assert {one.verdict for one in later.values()} == {"ok"}
     assert later["CommwatchNvlinkDown"].detail == "144 NVLinks are expected"
@@ -93,8 +93,7 @@ def test_a_model_and_the_lack_of_any_expectation_are_named() -> None:
     on_model = verdicts(probed("model", "mark", bandwidth_utilization_ratio=0.9), Config(), record)[1]
     assert on_model == (
         "ok",
-        "what all_reduce should give is a model, until 20 good results over a day are learned or expected_bandwidth is "
-        "set",
+        "all_reduce is held against a model, until 20 good results over a day are learned or expected_bandwidth is set",
     )
     assert verdicts(probed("none", "mark"), Config(), record)[1][0] == "no effect"
     assert verdicts(probed("none", "too_few_results"), Config(), record)[0][0] == "not yet"

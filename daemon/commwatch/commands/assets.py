@@ -11,7 +11,15 @@ from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
 from commwatch.views.terminal import json_option, print_json
 
-FOLDERS = ("alerts", "docs", "grafana", "packaging/node-problem-detector", "packaging/slurm", "systemd")
+FOLDERS = (
+    "alerts",
+    "docs",
+    "grafana",
+    "packaging/cluster",
+    "packaging/node-problem-detector",
+    "packaging/slurm",
+    "systemd",
+)
 
 
 def add_parser(
@@ -24,7 +32,7 @@ def add_parser(
         help="list or copy what is shipped: rules, runbooks, dashboards, unit, documentation",
         description="Prints where the shipped files are, or copies them into a new folder: alert rules and templates, "
         "runbooks, Alertmanager and Prometheus examples, dashboards with provisioning, the systemd unit with its "
-        "configuration, scripts for Slurm and node-problem-detector, and the documentation.",
+        "configuration, scripts for Slurm, node-problem-detector and runs between nodes, and the documentation.",
         epilog="example: commwatch assets --to /etc/commwatch/shipped",
     )
     parser.add_argument("--to", type=Path, metavar="DIR", help="copy all of it into this new folder")

@@ -216,7 +216,7 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
             if answer.works
             else "none shows work"
         )
-        yield [("Unknown: ", "yellow"), (f"no line tells of trouble; {last}.", "")]
+        yield [("Unknown: ", "yellow"), (f"no line reports trouble; {last}.", "")]
     if not answer.incidents:
         if not answer.of_nccl:
             yield [

@@ -141,13 +141,13 @@ def _bandwidth(course: _Course) -> tuple[Literal["ok", "not yet", "no effect"], 
         return "not yet", course.nothing_yet
     source, name = course.probe.expected_source, course.probe.name
     if course.probe.bandwidth_utilization_ratio is None:
-        return "no effect", f"nothing is known that {name} should give: set expected_bandwidth"
+        return "no effect", f"{name} has no expected bandwidth: set expected_bandwidth"
     if source == "model":
         return "ok", (
-            f"what {name} should give is a model, until {FEWEST} good results over a day are learned or "
+            f"{name} is held against a model, until {FEWEST} good results over a day are learned or "
             "expected_bandwidth is set"
         )
-    return "ok", f"what {name} should give is {source}"
+    return "ok", f"{name} has an expected bandwidth ({source})"
 
 
 def _error_rate(course: _Course, thresholds: Thresholds) -> tuple[Literal["ok", "not yet"], str]:
