@@ -23,7 +23,7 @@ from support.simulated_day import SHORT_DAY, WHOLE_DAY  # noqa: E402 - as above
 
 BEGIN, END = "<!-- begin of the table -->", "<!-- end of the table -->"
 _HEAD = """\
-| preset | scrapes | series read | pages | tickets | grave findings | alerts of severity info | minutes |
+| preset | scrapes | series read | pages | tickets | critical or warning findings | alerts of severity info | minutes |
 | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: |
 """
 

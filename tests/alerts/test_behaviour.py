@@ -115,7 +115,7 @@ def test_recoveries_between_two_scrapes_are_seen_by_a_rule_of_once_a_minute(tmp_
         values = f"0x{18 + node} {recoveries}x30"
         inputs.append(series("commwatch_rdma_port_link_error_recovery_total", node, values, device="mlx5_0", port="1"))
     for one in inputs:
-        # Scrapes seldom come at the very time at which rules are evaluated.
+        # Scrapes rarely come at the very time at which rules are evaluated.
         one["values"] = f"_ {one['values']}"
     checks = [firing("5m", {}), firing("6m", {"CommwatchRdmaErrors": 4} if recoveries == 6 else {})]
     case = {"name": "recovers", "interval": "15001ms", "input_series": inputs, "promql_expr_test": checks}

@@ -152,7 +152,7 @@ def test_a_lost_gpu_keeps_its_index(node: Node) -> None:
 
 
 def test_a_run_without_news_leaves_the_block(node: Node) -> None:
-    """Every two seconds nothing happens, and nothing is rendered anew."""
+    """Every two seconds nothing happens, and nothing is rendered again."""
     node.look()
     kept = node.store.get("hardware_events", "")
     node.run("kernel_log")

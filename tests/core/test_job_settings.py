@@ -160,7 +160,7 @@ def test_processes_of_a_gpu_that_stops_answering_are_audited_on(node: Node) -> N
 
 
 def test_what_was_said_is_kept_until_the_processes_are_not_known(node: Node) -> None:
-    """During maintenance nothing is known of them; afterwards they are audited anew."""
+    """During maintenance nothing is known of them; afterwards they are audited again."""
     node.read((7,))
     record = AuditRecord(read=1, remarks=(REMARK,))
     node.audit(record)

@@ -413,7 +413,7 @@ def test_a_driver_that_lists_nothing_misses_every_expected_gpu(node: Node) -> No
 
 
 def test_during_a_pause_nothing_is_said_of_the_gpus(node: Node) -> None:
-    """Resting forgets the evidence of before; what is expected stays, and use starts anew."""
+    """Resting forgets the evidence of before; what is expected stays, and use starts again."""
     node.learn()
     node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
 

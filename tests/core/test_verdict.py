@@ -363,7 +363,7 @@ def test_further_readings_stand_beside_the_findings(node: Node) -> None:
 
 
 def test_state_is_written_where_it_changed(node: Node) -> None:
-    """A healthy node writes once; the history of counters, which always changes, seldom and at the end."""
+    """A healthy node writes once; the history of counters, which always changes, rarely and at the end."""
     folder = node.state.path
     node.links(1, 1)
     node.look()

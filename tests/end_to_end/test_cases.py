@@ -1,6 +1,6 @@
 """The published cases, each from a simulated node to what the commands print, as docs/using/cases.md has it.
 
-``make cases`` writes the outputs anew. Time, sources and ranks are those of ``support.rehearsed_daemon``.
+``make cases`` writes the outputs again. Time, sources and ranks are those of ``support.rehearsed_daemon``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every simulated node exposes, held against recorded pages; ``--update-golden`` records them anew."""
+"""What every simulated node exposes, held against recorded pages; ``--update-golden`` records them again."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_all_groups_together_are_the_whole_page() -> None:
 
     whole, together = scraped("", f"?{query}")
 
-    # Not byte for byte: the process may be read anew between the two.
+    # Not byte for byte: the process may be read again between the two.
     assert shown(together) == shown(whole)
     assert b"\nprocess_cpu_seconds_total" in together.body
 

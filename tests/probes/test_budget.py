@@ -37,7 +37,7 @@ def test_budget_at_its_edge(expected: float, fitting: bool) -> None:
 
 @pytest.mark.parametrize(("reserved", "fitting"), [(40.0, True), (40.1, False)])
 def test_room_is_kept_for_a_probe_that_waits(reserved: float, fitting: bool) -> None:
-    """A frequent probe must leave what a seldom one needs, or that one would never run."""
+    """A frequent probe must leave what a rare one needs, or that one would never run."""
     cycles = [Occupied(NOW - 100, 100.0)]
 
     assert fits(cycles, expected=4.0, limit=0.01, gpus=1, now=NOW, reserved=reserved) is fitting

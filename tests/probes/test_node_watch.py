@@ -26,7 +26,7 @@ NOW = 1_900_000_000.0
 
 
 class Node:
-    """Two GPUs whose processes a test sets; each look reads them anew."""
+    """Two GPUs whose processes a test sets; each look reads them again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -82,7 +82,7 @@ def look(watch: NodeWatch, ours: frozenset[int] = OURS) -> Halt | None:
 
 
 def test_a_quiet_node_lets_a_cycle_go_on(node: Node) -> None:
-    """Our own ranks on the GPUs are no strangers; each look reads anew."""
+    """Our own ranks on the GPUs are no strangers; each look reads again."""
     watch = node.watch()
     assert look(watch) is None
 

@@ -43,7 +43,7 @@ UNSEEN = 36
 
 
 def scraped(folder: Path) -> ScrapedDay:
-    """A node with these faults whose daemon is stopped and started anew on what it has kept."""
+    """A node with these faults whose daemon is stopped and started again on what it has kept."""
     scrapes = ScrapedDay(UNSEEN)
     with pytest.MonkeyPatch.context() as patched:
         boot = Boot(PRESETS["h100x8ndr"], FAULTS, STEP_SECONDS, 0.0)

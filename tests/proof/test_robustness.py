@@ -344,7 +344,7 @@ def test_a_driver_that_is_reloaded_is_read_again(tmp_path: Path) -> None:
     assert_whole(before, pages, is_of_driver)
     assert_host_cadence(pages)
     named = [{name_of(series) for series in page.values} for page in (before, after)]
-    # Settings are audited anew when the processes on the GPUs are known again, half a minute after the last time.
+    # Settings are audited again when the processes on the GPUs are known again, half a minute after the last time.
     assert {name for name in named[0] - named[1] if not name.startswith("nccl_setting_")} == set()
     assert len(after.where("gpu_p2p_status")) == len(before.where("gpu_p2p_status")) == 8 * 7 * 2
     assert set(after.where("fabric_state").values()) == {3}

@@ -78,7 +78,7 @@ class Alertmanager:
         self._program.end()
 
     def restart(self) -> None:
-        """End it in order and start it anew on what it has kept."""
+        """End it in order and start it again on what it has kept."""
         self.stop()
         self._start()
 

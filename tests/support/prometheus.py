@@ -61,7 +61,7 @@ class Prometheus:
         self._process.wait(PATIENCE_SECONDS)
 
     def restart(self, resend_delay: str) -> None:
-        """End it in order and start it anew on what it has stored.
+        """End it in order and start it again on what it has stored.
 
         Args:
             resend_delay: after which it hands an alert to Alertmanager again; Alertmanager holds it for four of them.
@@ -70,7 +70,7 @@ class Prometheus:
         self._start(resend_delay)
 
     def reload(self) -> None:
-        """Have it read its configuration and its rules anew."""
+        """Have it read its configuration and its rules again."""
         reload = f"{self._address}/-/reload"
         self.until(lambda: urllib.request.urlopen(reload, data=b"", timeout=PATIENCE_SECONDS).status == 200)
 

@@ -80,7 +80,7 @@ def _with_left_open_ranges(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_cases(cases: Path, folder: Path, *, left_open_ranges: bool = False) -> Path:
-    """Write a file of promtool cases anew, beside only the rules of the alerts that it names.
+    """Write a file of promtool cases again, beside only the rules of the alerts that it names.
 
     Returns:
         The file for ``promtool test rules``, which reads JSON as YAML.

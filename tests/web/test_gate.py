@@ -129,7 +129,7 @@ def test_health_needs_no_password() -> None:
 
 
 def test_each_password_is_compared_once() -> None:
-    """What was found out is remembered, right or wrong; a changed hash is compared anew, and a lost user is out."""
+    """What was found out is remembered, right or wrong; a changed hash is compared again, and a lost user is out."""
     compare = Comparisons()
     passwords = known(compare)
 

@@ -56,7 +56,7 @@ def _pairs(facts: Facts) -> tuple[_Pair, ...]:
 
 
 def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Pairs far below what is expected, or slow thrice in a row with no part to blame; most of them as one."""
+    """Pairs far below what is expected, or slow three times in a row with no part to blame; most of them as one."""
     least = thresholds.probe_bandwidth_utilization_low_ratio
     judged = [(pair, share) for pair in facts.derived(_pairs) if (share := pair.share) is not None]
     low = {pair.indexes: share for pair, share in judged if share < least}

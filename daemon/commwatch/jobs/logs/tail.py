@@ -32,7 +32,7 @@ class LogTail:
         self.path, self.identity = file.path, file.identity
         self.position = position
         self.replaced = Position()
-        """How far it was read before it was cut or written anew: what a copy holds that was made before."""
+        """How far it was read before it was cut or written again: what a copy holds that was made before."""
         self._skipped = 0
         self.hosts: set[str] = set()
         """Hosts that write into it, as far as its lines say."""
