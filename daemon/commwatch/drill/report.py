@@ -122,14 +122,14 @@ def _lacks(drill: Drill, alerts: set[str]) -> str:
 
 _HEAD = """# Detection
 
-What each fault of the catalogue ends as, how soon, and whether anything else was paged. `commwatch drill --report FILE`
+Which alerts each fault of the catalogue raises, how soon, and whether anything else was paged. `commwatch drill --report FILE`
 makes this table on any machine that has Prometheus and Alertmanager; [the fire drill](../using/drill.md) says how.
 
 """
 
 
 _HEADINGS = (
-    "drill", "node", "fault", "class", "alerts expected", "received besides", "findings", "firing", "page", "all paged",
+    "drill", "node", "fault", "class", "alerts expected", "also received", "findings", "firing", "page", "all paged",
     "resolved", "verdict",
 )  # fmt: skip
 
@@ -147,7 +147,7 @@ def markdown(
         "- **firing**: from the fault to the expected alert in Prometheus, the last one where there are several.",
         "- **page**: from the fault to its first page, on which the verdict rests; in brackets the alert of that page",
         "  where it is another sign of the same fault.",
-        "- **all paged**: from the fault to the notification of the last alert expected. Alertmanager tells what fires",
+        "- **all paged**: from the fault to the notification of the last alert expected. Alertmanager sends what fires",
         "  on a node after its first page 1 min later.",
         "- **resolved**: from the end of the fault to the notification that it is over, `-` where the alert looks back",
         "  for longer than the drill waits.",
