@@ -51,6 +51,7 @@ def test_a_flag_is_taken_in_full_only(command: str, capsys: Output) -> None:
 
     said = capsys.readouterr().err
     assert "unrecognized arguments: --web.listen-addres" in said or "the following arguments are required" in said
+    assert said.startswith(f"usage: commwatch {command.strip('_').replace('_', '-')} ")
 
 
 def test_a_table_in_a_pipe_is_plain_columns(capsys: Output) -> None:

@@ -122,8 +122,8 @@ def _lacks(drill: Drill, alerts: set[str]) -> str:
 
 _HEAD = """# Detection
 
-Which alerts each fault of the catalogue raises, how soon, and whether anything else was paged. `commwatch drill --report FILE`
-makes this table on any machine that has Prometheus and Alertmanager; [the fire drill](../using/drill.md) says how.
+Which alerts each fault raises, how soon, and whether anything else was paged. `commwatch drill --report FILE` makes this
+table on any machine that has Prometheus and Alertmanager; [the fire drill](../using/drill.md) says how.
 
 """
 
