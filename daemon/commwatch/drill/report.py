@@ -122,7 +122,7 @@ def _lacks(drill: Drill, alerts: set[str]) -> str:
 
 _HEAD = """# Detection
 
-Which alerts each fault raises, how soon, and whether anything else was paged. `commwatch drill --report FILE` makes this
+Which alerts each fault raises, how soon, and whether anything else paged. `commwatch drill --report FILE` makes this
 table on any machine that has Prometheus and Alertmanager; [the fire drill](../using/drill.md) says how.
 
 """
