@@ -31,7 +31,7 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **settings})
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """As argparse's, but a command refuses what it does not know itself, so that its own usage is shown."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown and self.prog != "commwatch":
