@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
+import subprocess
 import sys
 import venv
 from pathlib import Path
@@ -14,9 +16,12 @@ import pytest
 from commwatch.config import settings
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.plan import Collective, Failed, Measured, RankResult, Skipped
+from commwatch.probes.results.hidden import hidden_of
 from commwatch.probes.workload import plan_cycle
+from probes import test_torch
 from probes.cycles import PROCFS, all_quiet
-from probes.test_torch import KIB, gloo_plan, run_ranks, torch_version
+from probes.test_torch import KIB, gloo_plan, rank_environment, run_ranks, torch_version
+from support.waiting import PATIENCE_SECONDS
 
 TORCH_NEEDS = ("filelock", "fsspec", "functorch", "jinja2", "markupsafe", "mpmath", "networkx", "nvidia", "setuptools",
                "sympy", "triton", "typing_extensions.py")  # fmt: skip
@@ -94,3 +99,36 @@ def test_the_torch_of_a_site_serves(tmp_path: Path) -> None:
     assert result.torch_version
     assert not (packages / "msgspec").exists()
     assert list(cycles.iterdir()) == []
+
+
+def test_copies_are_timed_by_the_clock_of_the_gpu(tmp_path: Path) -> None:
+    """Over a stand-in of CUDA: a copy that takes less time than its launch is timed right once the GPU waits for it."""
+    output = subprocess.run(
+        [sys.executable, str(Path(test_torch.__file__).with_name("cuda_rank.py"))],
+        capture_output=True,
+        env=rank_environment(),
+        cwd=tmp_path,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert output.returncode == 0, output.stderr.decode()
+    answer = json.loads(output.stdout)
+
+    assert answer["timings"] == [[pytest.approx(1e-3)] * 4] * 2
+    # Of each step: two estimates of two calls, 1 + 5 to warm up, four timings of 1 + 5, and the one that is checked.
+    assert answer["copies"] == 2 * (4 + 6 + 24 + 1)
+    assert answer["short"][-1] == pytest.approx(1e-5)
+    assert answer["corrupt"] == [False, False]
+    assert answer["nccl_version"] == "2.27.5"
+
+
+def test_a_sum_runs_while_the_rank_computes(tmp_path: Path) -> None:
+    """Three times, and a share that is hidden; what arrives under the product is as exact as without it."""
+    plan = gloo_plan("training")
+
+    result = asyncio.run(Launcher(procfs=PROCFS, temporary=tmp_path).run(plan, all_quiet))
+
+    assert isinstance(result, Measured)
+    seconds = {outcome.step.operation: outcome.slowest_seconds for outcome in result.outcomes}
+    hidden = hidden_of(seconds)
+    assert hidden is not None
+    assert 0 <= hidden.hidden_ratio <= 1
