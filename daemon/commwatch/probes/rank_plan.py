@@ -1,4 +1,4 @@
-"""What a rank is told and answers. It may run on another Python than the daemon: the standard library alone."""
+"""What a rank gets and answers. It may run on another Python than the daemon: the standard library alone."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Meeting:
 
 @dataclass(frozen=True, kw_only=True)
 class RankPlan:
-    """What one rank process is told, on its standard input."""
+    """What one rank process gets on its standard input."""
 
     backend: Backend
     rank: int

@@ -71,7 +71,7 @@ def _short_path(state: Path) -> Iterator[str]:
 class ControlServer:
     """Answers one request a connection: a JSON line with the operation's name in, a JSON line out.
 
-    Whoever may write the state directory may ask; the file system decides. A document is handed in as an object with
+    All who may write the state directory may ask; the file system decides. A document is handed in as an object with
     ``operation`` and ``document``; whether it is taken of this process decides who takes it.
     """
 
