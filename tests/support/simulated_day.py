@@ -212,8 +212,10 @@ def _gpus(preset: Preset, day: Day, booted_at: Minutes) -> list[_Entry]:
         else:
             entries.append(("nvlink_crc", 0, None, {**link, "rate": f"{_CRC_PER_SECOND}/s"}))
         entries.append(("nvlink_recovery", day.recovery, day.recovery + 0.5, {"gpu": 0, "link": 0, "rate": "1/d"}))
-    if len(gpus) > 1 and not preset.nvswitches and booted_at < day.reboot[2]:
-        # The card that is put in while the node is down; those after it get another number. Where the switches of a
-        # board show, one that lacks is a fault.
+    nvlink = preset.model.nvlink
+    is_soldered = nvlink is not None and nvlink.remote == "switch"
+    if len(gpus) > 1 and not is_soldered and booted_at < day.reboot[2]:
+        # The card that is put in while the node is down; those after it get another number. GPUs at NVSwitches are on
+        # one board with them: nobody puts one in, and one that lacks is a fault.
         entries.append(("gpu_missing", 0, None, {"gpu": 1}))
     return entries
