@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import importlib.util
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 # SHA-256 without libcrypto, which hashlib loads: 2 MiB of memory in each process. As the random module of the standard
 # library does it: the lean internal module first, hashlib where it is missing.
@@ -54,13 +56,19 @@ def _leave_out_servers() -> None:
 def spare_the_garbage_collector() -> None:
     """Leave what is here now out of every later look, and look less often.
 
-    Readings hold no cycles and are freed at once; the few cycles that there are (failed tasks, tracebacks) are still
-    found, later.
+    Call before anything is made that may be replaced: what is left out is never freed. Readings hold no cycles and are
+    freed at once; the few cycles that there are (failed tasks, tracebacks) are still found, later. A look writes to
+    each object, and so copies what is shared with processes that were forked.
     """
-    gc.unfreeze()  # what an earlier call left out may be garbage by now, such as a configuration that was replaced
     gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS, 10, 10)
+
+
+def name_process(name: str) -> None:
+    """Name this process for ``ps -e`` and ``top``, which show 15 characters."""
+    with suppress(OSError):  # a kernel that names none
+        Path("/proc/self/comm").write_text(name[:15], encoding="utf-8")
 
 
 def sha256_hex(data: bytes) -> str:

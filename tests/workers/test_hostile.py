@@ -42,21 +42,22 @@ class Hostile:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self.worker: Worker
+        self.process: subprocess.Popen[bytes]
         self.socket: socket.socket
 
     async def start(self) -> None:
         """As ``Worker.start``, but for the process, which does nothing."""
         ours, self.socket = socket.socketpair()
         self.socket.setblocking(False)
-        process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - a test has no other clients
-        self.worker = Worker(process, ProgressMark.create(), {}, self._bounds)
+        self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - no other clients here
+        self.worker = Worker(self.process, ProgressMark.create(), {}, self._bounds)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: self.worker, sock=ours)
         self.worker.connected(transport, ours)
 
     async def stop(self) -> None:
         self.worker.give_up()
         self.socket.close()
-        self.worker.process.communicate()
+        self.process.communicate()
         await asyncio.sleep(0)
 
     async def say(self, message: bytes) -> None:
@@ -307,8 +308,8 @@ def test_a_worker_that_waits_to_be_read_can_be_stopped() -> None:
             telling = asyncio.ensure_future(one.say(8 * encoded(0, collector="run", resume=bytes(2**20))))
             stopping = asyncio.ensure_future(one.worker.stop(60.0))
             await telling
-            assert one.worker.process.stdin is not None
-            one.worker.process.stdin.close()
+            assert one.process.stdin is not None
+            one.process.stdin.close()
             assert await stopping
 
     in_loop(body)

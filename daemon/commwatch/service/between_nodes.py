@@ -50,6 +50,7 @@ class BetweenNodes:
         self._store = store
         self._clock = clock
         self._record = NodeRecord(settings.interval, state.load(STATE_NAME, NodeHistory))
+        self._saved = msgspec.json.encode(self._record.history)
         self._layout = Layout(())
 
     async def take(self, document: bytes, peer: Peer) -> Taken:
@@ -73,7 +74,10 @@ class BetweenNodes:
             self.refresh()
         log.info("a run between nodes has ended", run=report.run, outcome=report.outcome, nodes=report.nodes,
                  named=[f"{one.kind} {one.element}: {one.fault}" for one in report.suspicions])  # fmt: skip
-        await asyncio.to_thread(self.save)
+        try:
+            await asyncio.to_thread(self.save)
+        except OSError as error:
+            log.error("what is known of runs between nodes cannot be saved; it is tried again later", error=str(error))
         return Taken()
 
     async def _checked(self, document: bytes, peer: Peer) -> NodeReport:
@@ -110,11 +114,15 @@ class BetweenNodes:
         self._store.put("cluster", "", block, float("inf"))
 
     def save(self) -> None:
-        """Write what must survive a restart; a failure is logged."""
-        try:
+        """Write what must survive a restart, where that has changed.
+
+        Raises:
+            OSError: it cannot be written; what was written before is still there.
+        """
+        content = msgspec.json.encode(self._record.history)
+        if content != self._saved:
             self._state.save(STATE_NAME, self._record.history)
-        except OSError as error:
-            log.error("what is known of runs between nodes cannot be saved", error=str(error))
+            self._saved = content
 
 
 def _uids(names: Sequence[str]) -> frozenset[int]:

@@ -46,7 +46,7 @@ class Collection:
         follow: Callable[[Collector, dict[str, Block]], None] = lambda collector, blocks: None,
     ) -> None:
         """Args:
-        analyse: told of each run.
+        analyse: called with each run.
         follow: told of what was read between two runs.
         origin_absent: says for a source why it is not needed on this node; None where it is to be read.
         correct: makes of the blocks that were read those that are kept.

@@ -38,6 +38,7 @@ from commwatch.state.directory import StateDirectory
 from commwatch.workers.process_state import held_devices
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.sources import READERS, SOURCES, CollectorRow, ReaderRow
+from commwatch.workers.start import Launch, start_python
 from commwatch_exporters.catalogue import OPT_IN
 
 log = structlog.get_logger("commwatch.engine")
@@ -57,8 +58,10 @@ class Engine:
         simulation: SimulationPlan | None,
         instruments: Instruments,
         scheduler: Timetable,
+        launch: Launch = start_python,
     ) -> None:
         self.config = config
+        self._launch = launch
         self.store = Store(OPT_IN - config.metrics.asked_for, unexported(config.metrics))
         self._instruments = instruments
         self._scheduler = scheduler
@@ -132,6 +135,7 @@ class Engine:
             opt_in=tuple(sorted(self.config.metrics.asked_for)),
             resume=self._order if SETTINGS in sections else lambda: self.pipeline.job_logs.resume,
             rest_when_unavailable=row.holds_driver,
+            launch=self._launch,
         )
         self._instruments.worker_stuck(row.name, 0)
         if SETTINGS in sections:
@@ -311,6 +315,7 @@ class Engine:
             ("inventory", self.pipeline.save),
             ("wraps of counters", self._wraps.save),
             ("findings", partial(self.verdict.save, at_end=at_end)),
+            ("runs between nodes", self.between_nodes.save),
         ):
             try:
                 save()

@@ -1,4 +1,4 @@
-"""The verdict of the daemon: looks at its own metrics with the rules, keeps what is open, tells it and stores it."""
+"""The verdict of the daemon: looks at its own metrics with the rules, keeps what is open, reports it and stores it."""
 
 from __future__ import annotations
 

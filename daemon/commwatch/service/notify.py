@@ -1,4 +1,4 @@
-"""What the daemon tells systemd: ready, status, reloading, stopping, and that it makes progress."""
+"""What the daemon reports to systemd: ready, status, reloading, stopping, and that it makes progress."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collector
 from commwatch.service.engine import Engine
 from commwatch.workers.sources import SOURCES
-from commwatch_exporters.node.model import Driver, Gpu, Inventory, Node
+from commwatch_exporters.node.model import Driver, Gpu, Inventory, Node, node_at
 from commwatch_exporters.node_page.records import (
     CollectorStatus,
     Fact,
@@ -53,12 +53,14 @@ def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Sta
     told = verdict.document(
         {"version": __version__, "time": now, "simulated": simulated or None, "maintenance": maintenance}
     )
+    with node_at(snapshot) as node:
+        facts = tuple(_facts(node, engine.inventory()["kinds"]))
     return Status(
         version=__version__,
         name=simulated or socket.gethostname(),
         simulated=simulated,
         verdict=verdict_status(told.verdict),
-        facts=tuple(_facts(Node(snapshot), engine.inventory()["kinds"])),
+        facts=facts,
         notices=tuple(_notices(engine, maintenance)),
         findings=[finding_status(one, now) for one in told.findings],
         marks=marks_of(verdict.findings),

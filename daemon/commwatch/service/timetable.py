@@ -35,7 +35,7 @@ class Timetable:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
-        missed: told of each job that was due while its last run was still under way.
+        missed: called with each job that was due while its last run was still under way.
         """
         self._missed = missed
         self._wall = wall

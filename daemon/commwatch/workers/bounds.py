@@ -17,7 +17,7 @@ LARGEST_FRAME = 4 * 2**20
 LONGEST_LABEL = 256
 """Characters of a label value; the longest of ours has 44."""
 LONGEST_DETAIL = 1024
-"""Characters of what a failure or an event is told with."""
+"""Characters of the details of a failure or an event."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,7 +27,7 @@ from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.directory import state_path
 from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.worker import package_roots
+from commwatch.workers.start import package_roots, start_python
 from commwatch_exporters.node.model import Node, NvLink
 from commwatch_exporters.snapshot import Block, Snapshot
 
@@ -149,7 +150,7 @@ def nvml_reader(config: Config, simulation: SimulationPlan | None) -> Reader:
             source_procfs=simulation.procfs if simulation else config.paths.procfs,
             simulation=simulation,
             opt_in=(NvLink.speed_bytes_per_second.metric,),
-            quiet=True,
+            launch=partial(start_python, quiet=True),
         ),
         _NoEvents(),
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from commwatch.config.settings import Sources, decode_quantity
-from commwatch.footprint import spare_the_garbage_collector
+from commwatch.footprint import name_process, spare_the_garbage_collector
 from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.base import Origin, Source
 from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES
@@ -94,7 +94,7 @@ class _Answerer:
         return batch
 
     def _tell_aliases(self, source: Source) -> None:
-        """Devices come and go while a source is open: what has changed is told."""
+        """Devices come and go while a source is open: what has changed is reported."""
         aliases = dict(source.aliases)
         if aliases != self._told_aliases.get(source):
             self._told_aliases[source] = self._new_aliases = aliases
@@ -213,24 +213,23 @@ def _confine(plan: WorkerPlan) -> None:
 
     # Where the node is simulated, this process writes the part of the tree that it reads.
     if why := confine(may_write=plan.simulation is not None):
-        _write_log("warning", "no filter of system calls confines the reader of job files", reason=why)
+        write_log("warning", "no filter of system calls confines the reader of job files", reason=why)
 
 
-def _write_log(level: str, message: str, **fields: str) -> None:
-    """One line, as the daemon's own log."""
+def write_log(level: str, message: str, **fields: str) -> None:
+    """Write one line, as the daemon's own log."""
     event = {"level": level, "msg": message, "logger": "commwatch.workers.child", **fields}
     sys.stderr.write(msgspec.json.encode(event).decode() + "\n")
 
 
-def main() -> None:
-    """Serve until told to stop or until the daemon is gone."""
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    mark = ProgressMark(int(sys.argv[2]))
+def serve(connection: socket.socket, mark: ProgressMark) -> None:
+    """Answer until told to stop or until the daemon is gone."""
     inbox = Inbox(connection)
     come = inbox.take()
     if come is None:
         return
     plan = msgspec.msgpack.decode(come.pop(0), type=WorkerPlan)
+    name_process(f"commwatch-{plan.name}")
     if plan.confined:
         _confine(plan)
     answerer = _Answerer(plan, mark)
@@ -257,16 +256,17 @@ def main() -> None:
     os._exit(0)
 
 
-def _run() -> None:
-    """Run, and put a failure into one line, as the daemon's own log does."""
+def run(connection: int, mark: int) -> int:
+    """Serve over two descriptors; returns the exit code. A failure becomes one line, as in the daemon's own log."""
     try:
-        main()
+        serve(socket.socket(fileno=connection), ProgressMark(mark))
     except Exception as error:
-        _write_log(
+        write_log(
             "error", "a worker failed", error=f"{type(error).__name__}: {error}", exception=traceback.format_exc()
         )
-        sys.exit(1)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    _run()
+    sys.exit(run(int(sys.argv[1]), int(sys.argv[2])))

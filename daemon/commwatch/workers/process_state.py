@@ -64,9 +64,7 @@ def process_use(procfs: Path, pid: int) -> ProcessUse | None:
     return None if parsed is None else ProcessUse(parsed[1], pages * _PAGE_BYTES)
 
 
-def held_devices(
-    procfs: Path, pids: Iterable[int], prefixes: tuple[str, ...] = DEVICE_PREFIXES
-) -> dict[int, list[str]]:
+def held_devices(procfs: Path, pids: Iterable[int]) -> dict[int, list[str]]:
     """Device files that processes have open, by process; a process that cannot be looked into is left out."""
     held: dict[int, list[str]] = {}
     for pid in pids:
@@ -77,7 +75,7 @@ def held_devices(
                     target = os.readlink(procfs / str(pid) / "fd" / descriptor)
                 except OSError:  # closed meanwhile
                     continue
-                if target.startswith(prefixes):
+                if target.startswith(DEVICE_PREFIXES):
                     paths.add(target)
         except OSError:  # ended meanwhile, or not ours
             continue

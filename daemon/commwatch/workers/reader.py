@@ -15,6 +15,7 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.node.run import Collected
 from commwatch.readings import LOST_REASONS, Absence, Reason, SourceUnavailable
 from commwatch.workers.bounds import MOST_ALIASES, Bounds
+from commwatch.workers.start import Launch, start_python
 from commwatch.workers.stuck import StuckProcesses
 from commwatch.workers.wire import WorkerPlan
 from commwatch.workers.worker import Layouts, Worker, WorkerEnded, WorkerHung
@@ -62,12 +63,12 @@ class ReaderSettings:
     """Of what its processes may say."""
     confined: bool = False
     """See ``WorkerPlan.confined``."""
-    quiet: bool = False
-    """Its processes write nothing to our standard error; see ``Worker.start``."""
+    launch: Launch = start_python
+    """Starts its processes."""
 
 
 class ReaderEvents(Protocol):
-    """What a reader tells the daemon's own metrics."""
+    """What a reader reports to the daemon's own metrics."""
 
     def worker_restarted(self, worker: str, reason: str) -> None:
         """A process is replaced."""
@@ -284,7 +285,7 @@ class Reader:
                 return None
             try:
                 worker = await Worker.start(
-                    self._plan(slot), quiet=self.settings.quiet, layouts=self._layouts, bounds=self.settings.bounds
+                    self._plan(slot), launch=self.settings.launch, layouts=self._layouts, bounds=self.settings.bounds
                 )
             except OSError as error:
                 slot.backoff.start(self._monotonic())
@@ -318,6 +319,7 @@ class Reader:
             settings.opt_in,
             settings.resume(),
             settings.confined,
+            settings.name,
         )
 
     def _spellings(self, device: str) -> tuple[str, ...]:

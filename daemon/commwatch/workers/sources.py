@@ -25,7 +25,7 @@ class ReaderRow:
     """It keeps a driver's device files open: its collectors rest during maintenance, and what hangs in it counts
     among the stuck processes of the node."""
     needs_driver: bool = False
-    """What it is told comes from those that hold a driver: its collectors rest during maintenance too."""
+    """Its orders come from those that hold a driver: its collectors rest during maintenance too."""
 
     confined: bool = False
     """It reads what jobs wrote, and nothing else: without network, programs and writing, where the kernel can."""
@@ -75,7 +75,7 @@ class SourceRow:
     """Read only where there are or should be GPUs."""
     reads_procfs: bool = False
     of_jobs: bool = False
-    """Reads what belongs to the users of the node: to the endpoint, which is open, go no words that it was told."""
+    """Reads what belongs to the users of the node: to the endpoint, which is open, go no words from its orders."""
     components: tuple[str, ...] = ()
     """Kinds of the components whose counters it reads."""
 
@@ -99,6 +99,12 @@ def load(name: str) -> Any:
     """What ``module:name`` names, imported now."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
+
+
+def lasting_readers(sources: Sources) -> int:
+    """How many readers with a driver or the host's files there may be, from the daemon's start to its end."""
+    enabled = (row for row in SOURCES.values() if row.section(sources).enabled and not row.of_jobs)
+    return len({row.reader.name for row in enabled})
 
 
 def _bounds(*families: str, most_series: int, largest_frame: int = LARGEST_FRAME) -> Bounds:

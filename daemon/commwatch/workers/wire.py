@@ -46,6 +46,8 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     """What a source goes on from, by its name: ``Batch.resume`` of an earlier process, or an ``AuditOrder``."""
     confined: bool = False
     """It only reads what others wrote: see ``seccomp``."""
+    name: str = "reader"
+    """Of the process, behind ``commwatch-``."""
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):

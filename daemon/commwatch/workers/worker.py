@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
-import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -20,6 +16,7 @@ import structlog
 from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES, MOST_WAITING, Bounds, shortened
+from commwatch.workers.start import Launch, Process, start_python
 from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, take_frames
 from commwatch_exporters.snapshot import Block, Layout, Series
 
@@ -85,9 +82,7 @@ class _Asked:
 class Worker(asyncio.BufferedProtocol):
     """A worker process and the connection to it; requests are sent at once and answered one after another."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], mark: ProgressMark, layouts: Layouts, bounds: Bounds | None = None
-    ) -> None:
+    def __init__(self, process: Process, mark: ProgressMark, layouts: Layouts, bounds: Bounds | None = None) -> None:
         self.process = process
         self._bounds = bounds or Bounds()
         self._series = 0
@@ -120,7 +115,12 @@ class Worker(asyncio.BufferedProtocol):
 
     @classmethod
     async def start(
-        cls, plan: WorkerPlan, *, quiet: bool = False, layouts: Layouts | None = None, bounds: Bounds | None = None
+        cls,
+        plan: WorkerPlan,
+        *,
+        launch: Launch | None = None,
+        layouts: Layouts | None = None,
+        bounds: Bounds | None = None,
     ) -> Worker:
         """Start a process for a plan; it opens its sources at the first request.
 
@@ -128,7 +128,7 @@ class Worker(asyncio.BufferedProtocol):
             plan: what it is to do.
             layouts: of the blocks of the workers before, and of this one from now on: where the series are the same,
                 so is the layout, and rates go on over the replacement.
-            quiet: it writes nothing to our standard error, so that a stuck one does not hold that open after us.
+            launch: starts the process; by default with an interpreter of its own.
             bounds: of its metrics; all are taken by default.
 
         Raises:
@@ -137,7 +137,7 @@ class Worker(asyncio.BufferedProtocol):
         ours, theirs = socket.socketpair()
         mark = ProgressMark.create()
         try:
-            process = cls._start_process(theirs.fileno(), mark.descriptor, quiet)
+            process = (launch or start_python)(theirs.fileno(), mark.descriptor)
         except OSError:
             mark.close()
             ours.close()
@@ -153,21 +153,6 @@ class Worker(asyncio.BufferedProtocol):
     def connected(self, transport: asyncio.Transport, connection: socket.socket) -> None:
         """Take the connection to the process, and the socket beneath it."""
         self._transport, self._socket = transport, connection
-
-    @staticmethod
-    def _start_process(connection: int, mark: int, quiet: bool) -> subprocess.Popen[bytes]:
-        """Returns once the child has called exec, which takes about a millisecond."""
-        command = (sys.executable, "-X", "frozen_modules=on", "-m", "commwatch.workers.child")
-        return subprocess.Popen(
-            [*command, str(connection), str(mark)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL if quiet else None,
-            pass_fds=(connection, mark),
-            env=_environment(),
-            # Not in the daemon's process group: Ctrl-C on a terminal is for the daemon alone.
-            start_new_session=True,
-        )
 
     async def collect(
         self, collector: str, deadline: float, *, each_device: bool = False, every: float = 0.0
@@ -364,7 +349,7 @@ class Worker(asyncio.BufferedProtocol):
     async def stop(self, deadline: float) -> bool:
         """Ask the process to let go of everything and end; False where it has not ended in time."""
         if self._transport is not None and not self.ended:
-            self.listen(lambda: None)  # one that waits for us to read gets to what it is told
+            self.listen(lambda: None)  # one that waits for us to read gets to its order
             self._transport.write(frame(msgspec.msgpack.encode(Request(0, ""))))
         ended = await self.ended_within(deadline)
         self.give_up()
@@ -428,19 +413,3 @@ def _shared(series: tuple[Series, ...]) -> tuple[Series, ...]:
             known = label_sets[labels] = tuple([words.setdefault(value, value) for value in labels])
         shared.append((words.setdefault(name, name), known))
     return tuple(shared)
-
-
-def _environment() -> dict[str, str]:
-    """The environment of a worker: the daemon's own, without what is meant for the daemon alone."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("NOTIFY_SOCKET", "WATCHDOG_USEC")}
-    environment["PYTHONPATH"] = os.pathsep.join(package_roots())
-    return environment
-
-
-def package_roots() -> Sequence[str]:
-    """Folders that hold our two packages, so that a child finds what this process runs."""
-    import commwatch
-    import commwatch_exporters
-
-    roots = [str(Path(module.__path__[0]).parent) for module in (commwatch, commwatch_exporters)]
-    return [*dict.fromkeys(roots), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

@@ -1,0 +1,159 @@
+"""Starts worker processes: those that the daemon forked early, which share its memory, or an interpreter each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn, Protocol, TypeAlias
+
+from commwatch.footprint import spare_the_garbage_collector
+from commwatch.workers.child import run
+
+_NOT_OF_WORKERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC")
+"""Variables of the environment that are meant for the daemon alone."""
+
+
+class Process(Protocol):
+    """A worker process, as ``subprocess.Popen`` has it."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it is there."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal, if it is there."""
+
+    def kill(self) -> None:
+        """End it."""
+
+
+Launch: TypeAlias = Callable[[int, int], Process]
+"""Starts a worker process with its ends of the connection and of the mark, or raises an OSError."""
+
+
+class Spares:
+    """Processes that were forked from this one while it was small, and wait to become workers."""
+
+    def __init__(self, count: int) -> None:
+        """Fork them. Call before there is a thread; whoever forks early has them share what is imported so far.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        spare_the_garbage_collector()
+        self._waiting: list[tuple[_Forked, socket.socket]] = []
+        for _ in range(count):
+            ours, theirs = socket.socketpair()
+            pid = os.fork()
+            if pid == 0:
+                _wait_for_work(theirs)
+            theirs.close()
+            self._waiting.append((_Forked(pid), ours))
+
+    def pids(self) -> list[int]:
+        """Those that still wait."""
+        return [process.pid for process, _ in self._waiting]
+
+    def start(self, connection: int, mark: int) -> Process:
+        """See ``Launch``. Once all have become workers, further ones get an interpreter of their own."""
+        while self._waiting:
+            process, control = self._waiting.pop()
+            with control, suppress(BrokenPipeError, ConnectionResetError):  # somebody has ended it
+                socket.send_fds(control, [b"+"], [connection, mark])
+                return process
+        return start_python(connection, mark)
+
+    def end(self) -> None:
+        """End those that still wait; blocks until they are gone."""
+        while self._waiting:
+            process, control = self._waiting.pop()
+            control.close()
+            os.waitpid(process.pid, 0)
+
+
+class _Forked:
+    """A child of this process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _wait_for_work(control: socket.socket) -> NoReturn:
+    """Be a spare process; leaves nothing of the daemon open but its standard error."""
+    code = 1
+    try:
+        os.setsid()  # Ctrl-C on a terminal is for the daemon alone
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+        for descriptor in map(int, os.listdir("/proc/self/fd")):
+            if descriptor > 2 and descriptor != control.fileno():
+                with suppress(OSError):  # the listing itself has one
+                    os.close(descriptor)
+        for name in _NOT_OF_WORKERS:
+            os.environ.pop(name, None)
+        _, descriptors, _, _ = socket.recv_fds(control, 1, 2)
+        code = run(*descriptors) if descriptors else 0
+    finally:  # whatever happens, the daemon's own code is not to go on here
+        os._exit(code)
+
+
+def start_python(connection: int, mark: int, *, quiet: bool = False) -> Process:
+    """Start a worker in an interpreter of its own; returns once it has called exec, which takes about a millisecond.
+
+    Args:
+        connection: descriptor of its end.
+        mark: descriptor of ``ProgressMark``.
+        quiet: it writes nothing to our standard error, so that a stuck one does not hold that open after us.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    command = (sys.executable, "-X", "frozen_modules=on", "-m", "commwatch.workers.child")
+    return subprocess.Popen(
+        [*command, str(connection), str(mark)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL if quiet else None,
+        pass_fds=(connection, mark),
+        env=_environment(),
+        # Not in the daemon's process group: Ctrl-C on a terminal is for the daemon alone.
+        start_new_session=True,
+    )
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a worker: the daemon's own, without what is meant for the daemon alone."""
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_OF_WORKERS}
+    environment["PYTHONPATH"] = os.pathsep.join(package_roots())
+    return environment
+
+
+def package_roots() -> Sequence[str]:
+    """Folders that hold our two packages, so that a child finds what this process runs."""
+    import commwatch
+    import commwatch_exporters
+
+    roots = [str(Path(module.__path__[0]).parent) for module in (commwatch, commwatch_exporters)]
+    return [*dict.fromkeys(roots), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
