@@ -32,9 +32,9 @@ IDLE_WAKE_UPS = 2.0
 
 
 def processes(pid: int) -> list[int]:
-    """A process and its children."""
+    """A process and all below it."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *map(int, children)]
+    return [pid, *(one for child in children for one in processes(int(child)))]
 
 
 def cpu_seconds(pid: int) -> float:

@@ -27,7 +27,8 @@ sys.path[:0] = [str(Path(__file__).parents[1] / root) for root in ("daemon", "ex
 from commwatch.config import settings  # noqa: E402 - the checkout need not be installed
 from commwatch.probes.cycle.launch import Launcher  # noqa: E402 - as above
 from commwatch.probes.cycle.lock import ProbeLock, held_elsewhere  # noqa: E402 - as above
-from commwatch.probes.plan import Backend, CyclePlan, Measured, SimulatedNodePlan  # noqa: E402 - as above
+from commwatch.probes.plan import CyclePlan, Measured  # noqa: E402 - as above
+from commwatch.probes.rank_plan import Backend, SimulatedNodePlan  # noqa: E402 - as above
 from commwatch.probes.workload import plan_cycle  # noqa: E402 - as above
 from commwatch.simulation.presets import PRESETS  # noqa: E402 - as above
 

@@ -1,4 +1,4 @@
-"""What systemd is told."""
+"""What systemd gets."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from commwatch.errors import StateError
 from commwatch.state.directory import StateDirectory
-from commwatch.state.records import Count, Timestamp
+from commwatch.state.records import Count, Timestamp, read_record
 
 
 class Record(msgspec.Struct):
@@ -47,12 +47,34 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
     assert aside.read_bytes() == content
 
 
+def test_a_file_larger_than_memory_is_set_aside(tmp_path: Path) -> None:
+    """It is not read to its end."""
+    with (tmp_path / "record.json").open("wb") as stream:
+        stream.write(b'{"value": 1}')
+        stream.truncate(2**43)
+
+    assert StateDirectory(tmp_path).load("record", Record) is None
+    assert list(tmp_path.glob("record.damaged-*"))
+
+
 @pytest.mark.parametrize("value", [2**64, -(2**64), 0])
 def test_the_largest_counters_are_believed(tmp_path: Path, value: int) -> None:
     """A counter of 64 bits may have any value."""
     StateDirectory(tmp_path).save("record", Record(value))
 
     assert StateDirectory(tmp_path).load("record", Record) == Record(value)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b'{"value": 1, "at": 1e18}'])
+def test_what_others_cannot_read_of_it_stays_where_it_is(tmp_path: Path, content: bytes) -> None:
+    """A command sets no file of the daemon aside; it says which one cannot be read."""
+    file = tmp_path / "record.json"
+    assert read_record(file, Record) is None
+    file.write_bytes(content)
+
+    with pytest.raises(StateError, match=r"record\.json cannot be read: "):
+        read_record(file, Record)
+    assert file.read_bytes() == content
 
 
 def test_a_second_daemon_is_refused(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from commwatch.node.topology.nvlink import DriverFacts
 from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.node.topology.text import node_lines
 from commwatch.probes.cycle.process import RankProcess
-from commwatch.probes.plan import ErrorEvent, GateEvent, RankResult, ResultEvent
+from commwatch.probes.rank_plan import ErrorEvent, GateEvent, RankResult, ResultEvent
 from commwatch.readings import Batch, SourceUnavailable
 from commwatch.service.between_nodes import BetweenNodes
 from commwatch.simulation.node import SimulatedNode

@@ -12,6 +12,7 @@ from typing import Any
 
 from commwatch import __version__
 from commwatch.config.flags import config_from, settings_parser
+from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, ExitCode
 
 GROUPS = {
@@ -134,7 +135,8 @@ def _run(arguments: Sequence[str]) -> int:
     # The daemon would keep what the other commands import.
     commands = ("run",) if arguments[:1] == ["run"] else COMMANDS
     parsed = build_parser(commands).parse_args(arguments)
-    code = int(parsed.run(parsed, config_from(parsed)))
+    takes_settings = "config_file" in parsed  # of a command that reads none, no file can be wrong
+    code = int(parsed.run(parsed, config_from(parsed) if takes_settings else Config()))
     sys.stdout.flush()
     return code
 

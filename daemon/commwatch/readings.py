@@ -115,7 +115,7 @@ class Batch:
     log_errors: list[LogErrors] = field(default_factory=list)
     """In the order in which the first of each kind was found."""
     resume: bytes | None = None
-    """What the next process of this source is to be given, so that it goes on from here; None: what was told last."""
+    """What the next process of this source is to be given, to go on from here; None: the same as last time."""
     audit: bytes | None = None
     """JSON of a ``settings_records.AuditRecord``; None of all collectors but that of settings."""
 

@@ -12,7 +12,14 @@ _SIZE_UNITS = {
 _RATE_UNITS = {
     "B/s": 1.0, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8,
 }  # fmt: skip
+_FLOPS_UNITS = {"TFLOP/s": 1e12, "PFLOP/s": 1e15}
+_COUNT_UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z/]*)")
+_COUNT = re.compile(r"(\d{1,18})(?:\.(\d{1,12}))? ?([KMBT]?)", re.ASCII)
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,9})?) ?(%?)", re.ASCII)
+_MOST_PARAMETERS = 10**15
+_LEAST_BARE_PARAMETERS = 10**6
+"""A smaller number without a unit has lost it."""
 
 
 def _parse(text: object, units: dict[str, float] | dict[str, int], what: str, example: str) -> float:
@@ -58,6 +65,63 @@ def parse_rate(text: object) -> float:
     return _parse(text, _RATE_UNITS, "a rate", "48GB/s")
 
 
+def parse_flops(text: str) -> float:
+    """Operations per second of a text such as ``125TFLOP/s``.
+
+    Raises:
+        ValueError: it is none; the message says what would be.
+    """
+    return _parse(text, _FLOPS_UNITS, "a rate", "125TFLOP/s")
+
+
+def parse_share(text: str) -> float:
+    """A ratio above 0 and at most 1 of a text such as ``40%`` or ``0.4``.
+
+    Raises:
+        ValueError: it is none; the message says what would be.
+    """
+    match = _SHARE.fullmatch(text.strip())
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < share <= 1:
+        raise ValueError(f"expected a share above 0 % and at most 100 %, such as 40%, got {text!r}")
+    return share
+
+
+def _parse_count(text: str, what: str, example: str) -> int:
+    match = _COUNT.fullmatch(text.strip().upper())
+    decimals = (match[2] or "") if match else ""
+    count, rest = (
+        divmod(int(match[1] + decimals) * _COUNT_UNITS.get(match[3], 1), 10 ** len(decimals)) if match else (0, 0)
+    )
+    if count < 1 or rest:
+        units = ", ".join(f"{unit} = 10^{len(str(size)) - 1}" for unit, size in _COUNT_UNITS.items())
+        raise ValueError(f"expected a whole number of {what} such as {example} ({units}), got {text!r}")
+    return count
+
+
+def parse_parameters(text: str) -> int:
+    """Parameters of a text such as ``1.5B`` (1,500,000,000) or ``350M``; a bare number from a million on.
+
+    Raises:
+        ValueError: it is none; the message says what would be.
+    """
+    count, bare = _parse_count(text, "parameters", "1.5B"), text.strip()
+    if count < _LEAST_BARE_PARAMETERS and bare[-1:].isdigit():
+        raise ValueError(f"{text} has no unit: write {bare}B for {bare} × 10^9 parameters, or M for 10^6")
+    if count > _MOST_PARAMETERS:
+        raise ValueError(f"expected at most {format_count(_MOST_PARAMETERS)} parameters, got {text!r}")
+    return count
+
+
+def parse_tokens(text: str) -> int:
+    """Tokens of a text such as ``4096``, ``8K`` (8,000) or ``1M``.
+
+    Raises:
+        ValueError: it is none; the message says what would be.
+    """
+    return _parse_count(text, "tokens", "4096 or 8K")
+
+
 def _three_digits(value: float) -> str:
     """Three significant digits; larger numbers whole, never with an exponent."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"
@@ -93,3 +157,23 @@ def format_rate(bytes_per_second: float) -> str:
 def format_percent(ratio: float) -> str:
     """A ratio in whole percent."""
     return f"{100 * ratio:.0f} %"
+
+
+def format_count(count: int) -> str:
+    """A count with its unit and all of its digits: ``1.5B``; ``parse_parameters`` reads the same number back."""
+    for unit, size in reversed(_COUNT_UNITS.items()):
+        if count >= size:
+            whole, rest = divmod(count, size)
+            digits = str(rest).zfill(len(str(size)) - 1).rstrip("0")
+            return f"{whole}.{digits}{unit}" if digits else f"{whole}{unit}"
+    return str(count)
+
+
+def format_gigabytes(count: float) -> str:
+    """A size in units of 10⁹ bytes (smaller ones in 10⁶), three significant digits, larger ones whole."""
+    return _scaled(count, ((1e6, "MB"), (1e9, "GB")), 1000)
+
+
+def format_bits(bytes_per_second: float) -> str:
+    """A rate in bits and bytes, not rounded: ``9 Gbit/s = 1.125 GB/s``."""
+    return f"{bytes_per_second * 8 / 1e9:.10g} Gbit/s = {bytes_per_second / 1e9:.10g} GB/s"

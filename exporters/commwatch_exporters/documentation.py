@@ -1,15 +1,14 @@
-"""Writes docs/reference/metrics.md: ``python -m commwatch_exporters.documentation [--check] [FILE]``."""
+"""Writes docs/reference/metrics.md: ``python -m commwatch_exporters.documentation``."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from commwatch_exporters.catalogue import SECTIONS, Metric
 from commwatch_exporters.prometheus import PROCESS_COLLECTOR
 
+FILE = Path("docs/reference/metrics.md")
 _INTRODUCTION = """\
 # Metrics
 
@@ -33,15 +32,11 @@ def document(groups: Mapping[str, Iterable[Metric]]) -> str:
 def _section(title: str, metrics: Iterable[Metric]) -> str:
     rows = [
         f"| `{metric.name}` | {metric.type} | {', '.join(f'`{label}`' for label in metric.labels)} "
-        f"| {_cell(metric.help)}{_opt_in(metric)} | {_cell(metric.origin)} |\n"
+        f"| {_cell(metric.help)}{' Opt-in.' if metric.opt_in else ''} | {_cell(metric.origin)} |\n"
         for metric in metrics
     ]
     head = "| name | type | labels | what it says | origin |\n| --- | --- | --- | --- | --- |\n"
     return f"## {title}\n\n{head}{''.join(rows)}"
-
-
-def _opt_in(metric: Metric) -> str:
-    return " Opt-in." if metric.opt_in else ""
 
 
 def _process_section() -> str:
@@ -60,32 +55,5 @@ def _cell(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 
-def main() -> int:
-    """Write the file; with --check only say whether it is current: exit code 1 if not."""
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False, description="Write docs/reference/metrics.md from the catalogue of metrics."
-    )
-    parser.add_argument(
-        "file",
-        nargs="?",
-        type=Path,
-        default=Path("docs/reference/metrics.md"),
-        help="default: docs/reference/metrics.md",
-    )
-    parser.add_argument("--check", action="store_true", help="only say whether the file is current")
-    arguments = parser.parse_args()
-    text = document(SECTIONS)
-    if not arguments.check:
-        arguments.file.write_text(text, encoding="utf-8")
-        return 0
-    if arguments.file.exists() and arguments.file.read_text(encoding="utf-8") == text:
-        return 0
-    print(
-        f"{arguments.file} is not what the catalogue says: run python -m commwatch_exporters.documentation",
-        file=sys.stderr,
-    )
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    FILE.write_text(document(SECTIONS), encoding="utf-8")

@@ -27,7 +27,7 @@ COMMON_HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
 )
-"""What every answer carries, unless the server is told otherwise."""
+"""What every answer carries, unless the server is set otherwise."""
 
 
 class Host(Protocol):

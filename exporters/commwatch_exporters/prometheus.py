@@ -200,7 +200,7 @@ _HEADERS = {
     for page_format in Format
 }
 _PROCESS_SECONDS = 5.0
-"""How old what is told of this process may be: reading it takes a quarter of the time of a whole page."""
+"""How old the values of this process may be: reading it takes a quarter of the time of a whole page."""
 _END_PART = Part(b"# EOF\n")
 _families = _Families()
 

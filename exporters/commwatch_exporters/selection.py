@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from commwatch_exporters.catalogue import SECTIONS
 
 PROCESS = "process"
 """The group, and in a selection the name, of what is read of this process itself."""
 
-GROUPS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        **{
-            title.lower().replace(" ", "_"): frozenset(metric.name for metric in rows)
-            for title, rows in SECTIONS.items()
-        },
-        PROCESS: frozenset({PROCESS}),
-    }
-)
+GROUPS: Mapping[str, frozenset[str]] = {
+    **{title.lower().replace(" ", "_"): frozenset(metric.name for metric in rows) for title, rows in SECTIONS.items()},
+    PROCESS: frozenset({PROCESS}),
+}
 """Families by group: the sections of docs/reference/metrics.md."""
 
 _MOST_FIELDS = 64

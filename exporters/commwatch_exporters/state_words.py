@@ -68,7 +68,7 @@ DRIVER_FAULTS: Final[Mapping[str, tuple[str, str]]] = {
         "GPUs and unload and load the modules"),
     "no_driver": (
         "no kernel module of it answers (NVML: DRIVER_NOT_LOADED, UNINITIALIZED or LIBRARY_NOT_FOUND)",
-        "modprobe nvidia says why: no module for this kernel (dkms status), refused by Secure Boot (mokutil "
+        "run modprobe nvidia: no module for this kernel (dkms status), refused by Secure Boot (mokutil "
         "--sb-state), or nouveau has taken the GPUs (lsmod)"),
     "no_permission": (
         "it refuses commwatch (NVML: NO_PERMISSION)",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.probes.plan import Operation
+from commwatch.probes.rank_plan import Operation
 from commwatch.probes.results.bus_bandwidth import algorithm_bandwidth, bus_bandwidth, factor
 
 MIB = 2**20

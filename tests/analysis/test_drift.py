@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.config.thresholds import load_thresholds
 from commwatch.probes.results.baseline import Baseline, held_to
-from commwatch.probes.results.drift import KEPT_RESULTS, Course, DriftRule, drift_ratio, step_ratio, swing_ratio
+from commwatch.probes.results.drift import KEPT_RESULTS, Course
 
-RULE = DriftRule(fewest=20, first=6, most=1.15, step_results=5, step_factor=1.2, swing_calm=0.15)
+RULE = load_thresholds(None)
 DAY = 86400.0
 
 times = st.floats(min_value=1e-6, max_value=1.0)
@@ -65,10 +66,9 @@ def test_a_clock_set_back_makes_no_day() -> None:
 
 def test_drift_at_its_edges() -> None:
     """Twice as slow is 2, twice as fast 0.5; without reference or with too few results nothing is said."""
-    assert drift_ratio(Baseline(2.0, 0.1), Baseline(1.0, 0.1)) == 2.0
-    assert drift_ratio(Baseline(0.5, 0.1), Baseline(1.0, 0.1)) == 0.5
-    assert drift_ratio(Baseline(2.0, 0.1), None) is None
-    assert drift_ratio(None, Baseline(1.0, 0.1)) is None
+    assert Course(good=(2.0,) * 20, reference=Baseline(1.0, 0.1)).drift_ratio(RULE) == 2.0
+    assert Course(good=(0.5,) * 20, reference=Baseline(1.0, 0.1)).drift_ratio(RULE) == 0.5
+    assert Course(good=(2.0,) * 20).drift_ratio(RULE) is None
     assert Course(good=(1.0,) * 19, reference=Baseline(1.0, 0.0)).drift_ratio(RULE) is None
     assert Course(good=(1.0,) * 20, reference=Baseline(1.0, 0.0)).drift_ratio(RULE) == 1.0
 
@@ -106,7 +106,6 @@ def test_what_judges_follows_improvement_and_no_decline() -> None:
 )
 def test_steps_at_their_edges(seconds: list[float], expected: float | None) -> None:
     """Medians of the last five and of the twenty before; nothing with fewer than both."""
-    assert step_ratio(seconds, 20, 5) == expected
     assert course(seconds).step_ratio(RULE) == expected
 
 
@@ -130,7 +129,6 @@ UNEASY = [0.9, 1.1] * 10  # a spread of 0.2
 )
 def test_swings_at_their_edges(seconds: list[float], expected: float | None) -> None:
     """Ranges of the middle half of the last twenty and of the twenty before; nothing with fewer than both."""
-    assert swing_ratio(seconds, 20, 0.15) == expected
     assert course(seconds).swing_ratio(RULE) == expected
 
 
@@ -155,7 +153,8 @@ def test_a_slower_last_result_never_improves_a_ratio(seconds: list[float], place
 
     assert (after.drift_ratio(RULE) or 0) >= (before.drift_ratio(RULE) or 0) > 0
     if place >= len(seconds) - 5:
-        assert (step_ratio(slower, 20, 5) or 0) >= (step_ratio(seconds, 20, 5) or 0) > 0
+        before, after = Course(latest=tuple(seconds)), Course(latest=tuple(slower))
+        assert (after.step_ratio(RULE) or 0) >= (before.step_ratio(RULE) or 0) > 0
 
 
 @given(st.lists(times, min_size=20, max_size=60), times, times)

@@ -37,7 +37,7 @@ def seen(*numbers: int) -> Observation:
 
 
 def test_all_that_answer_are_ok() -> None:
-    """A GPU that told its identity, and of which nothing else is said, is ok, known before or not."""
+    """A GPU that returned its identity, and of which nothing else is said, is ok, known before or not."""
     assert gpu_states((), seen(0, 1, 2), (), ()) == dict.fromkeys(NAMES, OK)
 
 
@@ -70,7 +70,7 @@ def test_other_reasons_say_nothing_of_the_gpu(reason: Reason) -> None:
     assert states[NAMES[1]] == OK
 
 
-def test_the_gravest_evidence_counts() -> None:
+def test_the_most_severe_evidence_counts() -> None:
     """A GPU that is lost and on which a worker is stuck is lost."""
     absences = [Absence(SLOTS[1], "deadline", ""), Absence(SLOTS[1], "lost", ""), Absence("index:1", "not_found", "")]
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from structlog.testing import capture_logs
 from commwatch.cluster.locate import locate
 from commwatch.cluster.messages import MOST_RAILS
 from commwatch.cluster.node_findings import findings_of
-from commwatch.cluster.node_record import NodeRecord, NotTaken
+from commwatch.cluster.node_record import NodeHistory, NodeRecord, NotTaken
 from commwatch.cluster.node_report import (
     OPERATION,
     Ended,
@@ -30,15 +31,18 @@ from commwatch.cluster.node_report import (
     skip_of,
 )
 from commwatch.cluster.run_file import SCHEMA, Measured, Member, Run
-from commwatch.config.settings import Cluster, Duration
+from commwatch.config.settings import Cluster, Config, Duration, Paths
+from commwatch.config.thresholds import load_thresholds
 from commwatch.errors import CommwatchError
 from commwatch.node.store import Store
 from commwatch.service.between_nodes import BetweenNodes
+from commwatch.service.engine import Engine
+from commwatch.service.instruments import Instruments
 from commwatch.state.control import SOCKET_NAME, ControlServer, Peer, hand_to_daemon
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import ClusterRail, ClusterRuns, ClusterSuspect, Node
-from support.core import in_loop
+from support.core import PlannedJobs, in_loop
 from support.daemon import environment
 from support.passes import in_one_pass
 
@@ -262,6 +266,32 @@ def test_a_restart_forgets_nothing(daemon: Daemon) -> None:
     daemon.now += 60
     daemon.take(report(2, at=daemon.now, suspicions=(SLOW,)))
     assert [runs for _, runs in daemon.node.each(ClusterSuspect.runs)] == [2]
+
+
+def test_a_report_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
+    """A full disk is said at once; with the daemon's next round of saving the report is kept, and once is enough."""
+    obstacle, file = tmp_path / "cluster.new", tmp_path / "cluster.json"
+    obstacle.mkdir()  # nothing can be written under this name
+    state = StateDirectory(tmp_path)
+    config = Config(paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))
+    engine = Engine(config, load_thresholds(None), state, None, Instruments(), PlannedJobs())
+    with capture_logs() as events:
+        late = report(at=time.time())
+        asyncio.run(engine.between_nodes.take(msgspec.json.encode(late), OWN))
+        engine.save()
+    errors = [event["event"] for event in events if event["log_level"] == "error"]
+    assert errors == ["what is known of runs between nodes cannot be saved; it is tried again later",
+                      "something cannot be saved; it is tried again later"]  # fmt: skip
+
+    obstacle.rmdir()
+    engine.save()
+    saved = state.load("cluster", NodeHistory)
+    assert saved is not None
+    assert saved.last == late
+
+    file.unlink()
+    engine.save()
+    assert not file.exists()
 
 
 def test_a_report_that_comes_during_a_reload_counts_under_the_new_configuration(daemon: Daemon) -> None:

@@ -24,7 +24,8 @@ from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.model import Topology
 from commwatch.probes.cycle.environment import rank_environment
 from commwatch.probes.cycle.lock import ProbeLock
-from commwatch.probes.plan import Deadlines, Measured, Meeting, NcclNotes, StepOutcome
+from commwatch.probes.plan import Deadlines, Measured, NcclNotes, StepOutcome
+from commwatch.probes.rank_plan import Meeting
 from commwatch.probes.workload import plan_between
 from support.daemon import environment
 from support.namespaces import Nodes

@@ -17,6 +17,7 @@ from commwatch.cluster.node_report import Ended
 from commwatch.cluster.probe_store import ProbeResult, ProbeStore, Wanted, key_of_turn
 from commwatch.cluster.store import Deadlines
 from commwatch.probes import plan
+from commwatch.probes.rank_plan import Backend
 from support.passes import in_one_pass
 
 KEY = b"the key of this run"
@@ -44,7 +45,7 @@ class Stage:
     def __init__(self, size: int, wanted: Wanted, seconds: float) -> None:
         self.size, self.turns = size, list[tuple[int, Turn]]()
         limits = plan.Deadlines(start=seconds, rendezvous=0.0, setup=0.0, measure=0.0)
-        deadlines: dict[plan.Backend, plan.Deadlines] = {"tcp": limits}
+        deadlines: dict[Backend, plan.Deadlines] = {"tcp": limits}
         wanted = Wanted(wanted.rounds, wanted.leaves, wanted.expected, wanted.inside, deadlines)
         self.store = ProbeStore(KEY, size, [f"node{rank}" for rank in range(size)], wanted, Deadlines(join=seconds))
         self.socket = bound("127.0.0.1", 0)

@@ -54,6 +54,29 @@ def test_a_flag_is_taken_in_full_only(command: str, capsys: Output) -> None:
     assert said.startswith(f"usage: commwatch {command.strip('_').replace('_', '-')} ")
 
 
+@pytest.mark.parametrize("words", ["rules", "dashboards", "assets", "drill", "cluster plan", "cluster locate"])
+def test_a_command_that_reads_no_setting_offers_none(words: str, capsys: Output) -> None:
+    """Neither in its help nor on its command line."""
+    for arguments, code in ((["--help"], "0"), (["--path.state=/tmp"], "2")):
+        with pytest.raises(SystemExit, match=code):
+            build_parser().parse_args([*words.split(), *arguments])
+
+    said = capsys.readouterr()
+    assert "commwatch run --help" not in said.out
+    assert "unrecognized arguments: --path.state" in said.err or "the following arguments are required" in said.err
+
+
+def test_a_command_that_reads_no_setting_needs_no_right_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rules are written where Prometheus runs, whatever a configuration there is worth."""
+    (tmp_path / "wrong.yaml").write_text("web: 3\n")
+    monkeypatch.setenv("COMMWATCH_CONFIG_FILE", str(tmp_path / "wrong.yaml"))
+
+    assert main(["rules", "--output", str(tmp_path)]) == 0
+    assert main(["score"]) == 2
+
+
 def test_a_table_in_a_pipe_is_plain_columns(capsys: Output) -> None:
     """Aligned with spaces, one line a row, no title, no frame and no space at the end: for grep and awk."""
     print_table("Inventory", ("part", "expected"), [("gpu", "8"), ("ethernet port", "not known yet")])

@@ -80,7 +80,7 @@ def test_ranks_that_did_not_give_up_are_named(log: Path, capsys: pytest.CaptureF
     log.write_text("".join(TIMEOUT.format(rank=rank) for rank in (0, 1, 2, 4, 5)))
     _, out = printed(capsys, log)
 
-    assert "  ranks that do not tell of it: 3\n" in out
+    assert "  ranks that do not report it: 3\n" in out
     assert "ranks 0, 1, 2, 4, 5" in out
 
 

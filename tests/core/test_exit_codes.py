@@ -70,7 +70,7 @@ USES = {
     "cluster probe": {"": 5},
     "cluster plan": {"--members a": 3, "--members a,b": 0, "--members a,a": 5},
     "cluster locate": {"nowhere.json": 5},
-    "estimate": {"--parameters much": 2},
+    "estimate": {"--nodes 2": 2},
     "run": {"--simulate nowhere": 2},
     "check-config": {"": 0, "--config.file nowhere.yaml": 2},
     "healthcheck": {"": 2, "--slurm": 0, "--fail-closed": 1},

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from commwatch.config.assets import asset
 from commwatch.findings.codes import CODES
-from commwatch.generate.finding_pages import main, page
+from commwatch.generate.finding_pages import page
 from support.facts import RULES
 
 FILE = Path(__file__).parents[2] / "docs/reference/findings/README.md"
@@ -39,15 +37,3 @@ def test_codes_name_alerts_that_are_shipped() -> None:
     runbooks = {file.stem for file in (asset("alerts") / "runbooks").glob("*.md")}
 
     assert {code.alert for code in CODES.values()} - {""} <= runbooks
-
-
-def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--check names a file that is missing or changed, and writes nothing; a run without it puts it right."""
-    file = tmp_path / "README.md"
-    assert main([str(file), "--check"]) == 1
-    assert not file.exists()
-    assert main([str(file)]) == 0
-    assert main([str(file), "--check"]) == 0
-    file.write_text("old", encoding="utf-8")
-    assert main([str(file), "--check"]) == 1
-    assert capsys.readouterr().err.count("README.md is not current") == 2

@@ -238,7 +238,7 @@ def test_a_fault_leads_itself(running: Engine, clock: Clock) -> None:
     assert lost.next_step == CODES["gpu_lost"].next_step
 
 
-def test_a_part_is_marked_with_the_gravest_that_is_said_of_it() -> None:
+def test_a_part_is_marked_with_the_most_severe_that_is_said_of_it() -> None:
     """Findings come most severe first, but a cause may be graver than those before it."""
     part = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3")
     other = Component("probe", "all_reduce")

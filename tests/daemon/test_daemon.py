@@ -18,7 +18,7 @@ from commwatch.cluster.node_report import OPERATION, NodeReport
 from commwatch.probes.cycle.priority import let_others_go_first
 from commwatch.state.control import ask_daemon, hand_to_daemon
 from commwatch.workers.sources import READERS
-from support.daemon import Daemon, children_of, command, environment, running
+from support.daemon import Daemon, children_of, command, environment, is_reader, running
 from support.processes import blocks_sigterm
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -73,7 +73,7 @@ def test_the_simulated_node_is_served_whole(tmp_path: Path) -> None:
         assert (findings["simulated"], findings["findings"], findings["failing_rules"]) == ("h100x8", [], [])
         assert findings["looked_at"] <= findings["time"]
         assert ask_daemon(daemon.state / "simulated-h100x8", "findings")["schema"] == "commwatch-findings/1"
-        # More is read for the first time from look to look, so the page lies between what was told before and after it.
+        # More is read for the first time from look to look, so the page lies between the reports before and after it.
         before = metrics_told(daemon)
         snapshot = json.loads(daemon.get("/api/v1/snapshot")[1])
         (links,) = [one for one in snapshot["metrics"] if one["name"] == "commwatch_nvlink_link_state"]
@@ -221,7 +221,7 @@ def test_term_ends_a_start_that_hangs(tmp_path: Path) -> None:
 
 
 def test_systemd_hears_ready_and_progress_and_stopping(tmp_path: Path) -> None:
-    """Ready comes after the first collection; the heartbeat feeds the watchdog; workers do not inherit the socket."""
+    """Ready comes after the first collection, and the heartbeat feeds the watchdog."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(PATIENCE_SECONDS)
@@ -230,8 +230,6 @@ def test_systemd_hears_ready_and_progress_and_stopping(tmp_path: Path) -> None:
             while b"WATCHDOG=1" not in heard:
                 heard.append(systemd.recv(1000))
             assert any(message.startswith(b"READY=1\nSTATUS=") for message in heard)
-            for pid in daemon.children():
-                assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
             daemon.stop()
         while heard[-1] != b"STOPPING=1":
             heard.append(systemd.recv(1000))
@@ -345,8 +343,7 @@ def test_the_daemon_keeps_to_its_cores_and_ranks_have_all(tmp_path: Path) -> Non
     config = tmp_path / "own.yaml"
     config.write_text(f"process: {{cpus: '{core}', nice: 1}}\n", encoding="utf-8")
     with running(tmp_path, "--simulate", "a10x2", "--config.file", str(config)) as daemon:
-        pids = [daemon.process.pid, *daemon.children()]
-        readers = [pid for pid in pids if b"workers.child" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        readers = [pid for pid in daemon.children() if is_reader(pid)]
         assert readers
         for pid in (daemon.process.pid, *readers):
             assert os.sched_getaffinity(pid) == {core}

@@ -67,14 +67,14 @@ def faults(tmp_path: Path) -> Path:
 
 
 def test_an_event_is_counted_once_and_over_a_restart(tmp_path: Path, faults: Path) -> None:
-    """Driver and kernel log both tell of it, and the log is read from its beginning again by the next daemon."""
+    """Driver and kernel log both report it, and the log is read from its beginning again by the next daemon."""
     config = tmp_path / "commwatch.yaml"
     config.write_text(CONFIG)
     arguments = ("--simulate", "h100x8", "--simulate.faults", str(faults), "--config.file", str(config))
     with running(tmp_path, *arguments) as daemon:
         labels = gpu3(daemon)
         assert daemon.value("gpu_xid_events_total", **labels, xid="74") == 0
-        daemon.until(BothLooked(daemon))  # the driver tells of events from its first reading on
+        daemon.until(BothLooked(daemon))  # the driver reports events from its first reading on
         new = faults.with_suffix(".new")
         new.write_text(FAULTS)
         new.replace(faults)

@@ -17,7 +17,8 @@ from commwatch.diagnosis.walk import diagnose
 from commwatch.errors import CommwatchError
 from commwatch.probes.by_hand.answer import Answer, CycleVerdict
 from commwatch.probes.node import Prospect
-from commwatch.probes.plan import CycleResult, Failed, FailureReason, Measured, Skipped, SkipReason, Step, StepOutcome
+from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, StepOutcome
+from commwatch.probes.rank_plan import FailureReason, SkipReason, Step
 from commwatch.probes.results.history import Conditions, ProbeHistory
 from commwatch.probes.results.streak import Streak
 from commwatch.probes.workload import plan_cycle

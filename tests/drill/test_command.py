@@ -106,7 +106,7 @@ def test_the_table_has_times_and_the_verdict_and_the_json_all_there_is() -> None
 
 
 def test_the_table_shows_the_page_that_kept_the_limit() -> None:
-    """By another sign of the fault, whose name it gives, a minute before all that was expected was told."""
+    """By another sign of the fault, whose name it gives, a minute before all that was expected was reported."""
     late = replace(OUTCOME, seconds_to_first_page=27.1, first_page="CommwatchXidFabric", seconds_to_page=87.0)
     (row,) = rows([late])
     assert row[3:6] == ("30 s", "27 s (XidFabric)", "87 s")

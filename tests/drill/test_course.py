@@ -148,7 +148,7 @@ def test_a_page_after_the_time_of_its_class_is_late() -> None:
 
 
 def told_a_minute_after(severity: str) -> Outcome:
-    """A sign of the fault is told 27 s after it, the expected alert with the next interval of the group."""
+    """A sign of the fault is reported 27 s after it, the expected alert with the next interval of the group."""
     one = Played().until_fault().go(27)
     one.go(60, one.notice("CommwatchXidFabric", severity=severity))
     one.firing = {NAME}
@@ -168,7 +168,7 @@ def test_the_first_page_of_a_fault_keeps_the_limit() -> None:
 
 @pytest.mark.parametrize("severity", ["warning", "info"])
 def test_what_would_page_nobody_on_a_real_node_keeps_no_limit(severity: str) -> None:
-    """The drill is told of tickets and of information too; a page is due all the same."""
+    """The drill gets tickets and information too; a page is due all the same."""
     outcome = told_a_minute_after(severity)
     assert outcome.first_page == NAME
     assert outcome.problems == ("late: 87 s, more than 60 s",)

@@ -36,7 +36,7 @@ def is_failed(check: Check) -> bool:
 
 
 def checked(daemon: RehearsedDaemon) -> list[Check]:
-    """What the command tells of the three branches."""
+    """What the command shows of the three branches."""
     document = msgspec.json.decode(daemon.command("diagnose", "--json")[1], type=Diagnosis)
     return [check for check in document.checks if check.branch in BRANCHES]
 

@@ -64,7 +64,7 @@ class Watched:
 def test_nothing_is_wrong_with_a_healthy_node_at_work(
     preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither with what it shows nor with how its counters move; what is worth knowing is told as that."""
+    """Neither with what it shows nor with how its counters move; what is worth knowing is shown as that."""
     job = "- {fault: job, at: 1h, for: 1d, nvlink_utilization: 0.5}\n"
     with whole_node(preset, tmp_path, monkeypatch, faults=job) as node:
         seen = Watched(node).after(LEARNED, step=60.0)

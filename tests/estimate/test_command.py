@@ -21,7 +21,7 @@ from commwatch.commands import estimate
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
-from commwatch.probes.plan import Backend
+from commwatch.probes.rank_plan import Backend
 from commwatch.probes.results.history import Conditions, LastResult, ProbeHistory, ScalingRate
 
 Output = pytest.CaptureFixture[str]
@@ -59,6 +59,14 @@ def error_of(config: Config, arguments: str) -> str:
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def refusal_of(config: Config, arguments: str, capsys: Output) -> str:
+    """What the command line says of a value that it cannot read."""
+    with pytest.raises(SystemExit) as caught:
+        run(config, arguments)
+    assert caught.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1].partition(" error: argument ")[2]
 
 
 def text(config: Config, arguments: str, capsys: Output) -> str:
@@ -375,37 +383,48 @@ _GOOD = "--parameters 1.5B --step-time 1s --gpus 2"
     ("arguments", "message"),
     [
         ("", "--parameters: is missing; give their number with its unit, such as --parameters 1.5B"),
-        ("--parameters 7 --step-time 1s --gpus 2", "--parameters: 7 has no unit: write 7B for 7 × 10^9"),
-        ("--parameters 1.5G --gpus 2 --step-time 1s", "--parameters: expected a whole number of parameters such as"),
         ("--parameters 1.5B --step-time 1s", "--gpus-per-node: is missing, and nothing was measured here; give it"),
-        ("--parameters 1.5B --step-time 1s --gpus two", "--gpus-per-node: expected a whole number from 1 to 1024, got"),
         ("--parameters 1.5B --gpus 2", "--step-time: is missing; give what one GPU alone computes on a micro-batch"),
-        (f"{_GOOD} --nodes 0", "--nodes: expected a whole number from 1 to 10000, got '0'"),
         (f"{_GOOD} --nodes 2", "--network: is missing: what lies between nodes is not measured here; give"),
-        (f"{_GOOD} --network 9Gbps", "--network: expected a rate with a unit (B/s, kB/s, MB/s, GB/s, Mbit/s, Gbit/s)"),
-        (f"{_GOOD} --network 0Gbit/s", "--network: expected a rate from 1kB/s on such as 9Gbit/s, got '0Gbit/s'"),
-        (f"{_GOOD} --intra-node 20", "--intra-node: expected a rate with a unit"),
-        (f"{_GOOD} --strategy zero4", "--strategy: expected one of ddp, zero1, zero2, zero3, fsdp, fsdp-grad-op"),
         (f"{_GOOD} --strategy tp", "--strategy tp: needs --tokens, --hidden and --layers"),
-        (f"{_GOOD} --precision fp8", "--precision: expected one of bf16, fp16, fp32, got 'fp8'"),
-        (f"{_GOOD} --optimizer lion", "--optimizer: expected one of adam, adam-pure, sgd, got 'lion'"),
-        (f"{_GOOD} --gpu-memory 24", "--gpu-memory: expected a size with a unit"),
-        (f"{_GOOD} --gpu-memory 0GB", "--gpu-memory: expected a size above 0 such as 24GB, got '0GB'"),
         (f"{_GOOD} --gpu A11", "--gpu: 'A11' is not known; expected one of A100-SXM4-80GB, "),
         (f"{_GOOD} --gpu H100", "--gpu: 'H100' may be H100 80GB HBM3 or H100 PCIe or H100 NVL, which differ"),
-        (f"{_GOOD} --micro-batches -1", "--micro-batches: expected a whole number from 1 to 1000000, got '-1'"),
-        ("--parameters 1.5B --gpus 2 --step-time 0s", "--step-time: expected a time from 1us on such as 1.03s"),
-        ("--parameters 1.5B --gpus 2 --step-time 1", "--step-time: expected a duration with a unit"),
-        ("--parameters 1.5B --gpus 2 --tokens many", "--tokens: expected a whole number of tokens such as 4096 or 8K"),
         ("--parameters 1.5B --gpus 2 --tokens 8K", "--gpu-flops: is missing: the peak is not known without the GPU's"),
-        ("--parameters 1.5B --gpus 2 --tokens 8K --gpu-flops 125T", "--gpu-flops: expected a rate such as 125TFLOP/s"),
-        ("--parameters 1.5B --gpus 2 --tokens 8K --gpu A10 --mfu 140%", "--mfu: expected a share of the peak above 0"),
         ("--parameters 1.5B --gpus 2 --tokens 8K --gpu A10 --precision fp32", "--gpu-flops: is missing: the peak of"),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_clear_line(config: Config, arguments: str, message: str) -> None:
+def test_what_cannot_be_estimated_is_one_clear_line(config: Config, arguments: str, message: str) -> None:
     """With the option, and what would be right; exit code 2."""
     assert error_of(config, arguments).startswith(f"estimate: {message}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--parameters 7", "--parameters: 7 has no unit: write 7B for 7 × 10^9"),
+        ("--parameters 1.5G", "--parameters: expected a whole number of parameters such as"),
+        ("--gpus two", "--gpus-per-node/--gpus: expected a whole number from 1 to 1024, got 'two'"),
+        ("--nodes 0", "--nodes: expected a whole number from 1 to 10000, got '0'"),
+        ("--network 9Gbps", "--network: expected a rate with a unit (B/s, kB/s, MB/s, GB/s, Mbit/s, Gbit/s)"),
+        ("--network 0Gbit/s", "--network: expected at least 1kB/s, got '0Gbit/s'"),
+        ("--intra-node 20", "--intra-node: expected a rate with a unit"),
+        ("--strategy zero4", "--strategy: invalid choice: 'zero4' (choose from 'ddp', 'zero1', 'zero2', 'zero3', "),
+        ("--precision fp8", "--precision: invalid choice: 'fp8' (choose from 'bf16', 'fp16', 'fp32')"),
+        ("--optimizer lion", "--optimizer: invalid choice: 'lion' (choose from 'adam', 'adam-pure', 'sgd')"),
+        ("--gpu-memory 24", "--gpu-memory: expected a size with a unit"),
+        ("--gpu-memory 0GB", "--gpu-memory: expected at least 1B, got '0GB'"),
+        ("--micro-batches -1", "--micro-batches: expected a whole number from 1 to 1000000, got '-1'"),
+        ("--step-time 0s", "--step-time: expected at least 1us, got '0s'"),
+        ("--step-time 1", "--step-time: expected a duration with a unit"),
+        ("--tokens many", "--tokens: expected a whole number of tokens such as 4096 or 8K"),
+        ("--gpu-flops 125T", "--gpu-flops: expected a rate with a unit (TFLOP/s, PFLOP/s) such as 125TFLOP/s"),
+        ("--gpu-flops 0TFLOP/s", "--gpu-flops: expected at least 1TFLOP/s"),
+        ("--mfu 140%", "--mfu: expected a share above 0 % and at most 100 %, such as 40%, got '140%'"),
+    ],
+)
+def test_what_cannot_be_read_is_one_clear_line(config: Config, arguments: str, message: str, capsys: Output) -> None:
+    """The same, below the usage of the command."""
+    assert refusal_of(config, arguments, capsys).startswith(message)
 
 
 # --- the network of the last run between nodes ---

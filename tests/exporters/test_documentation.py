@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-import pytest
-
 from commwatch_exporters.catalogue import CATALOGUE, SECTIONS, Metric
-from commwatch_exporters.documentation import document, main
+from commwatch_exporters.documentation import document
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
@@ -31,20 +28,3 @@ def test_texts_do_not_break_the_table() -> None:
     metric = Metric("commwatch_gpu_x", "gauge", (), "One | two.", "/sys/*/<name>")
 
     assert r"| One \| two. | /sys/\*/&lt;name> |" in document({"GPU": [metric]})
-
-
-def test_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """--check fails for a file that is missing or old, writes nothing, and passes after a run without it."""
-    file = tmp_path / "metrics.md"
-
-    def run(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["documentation", *arguments, str(file)])
-        return main()
-
-    assert run("--check") == 1
-    assert not file.exists()
-    file.write_text("old", encoding="utf-8")
-    assert run("--check") == 1
-    assert "is not what the catalogue says" in capsys.readouterr().err
-    assert run() == 0
-    assert run("--check") == 0

@@ -126,7 +126,7 @@ def test_links_that_were_never_up_are_no_trouble() -> None:
 
 
 def test_switches_that_the_host_does_not_see_are_one_box() -> None:
-    """Links lead to switches without an address; nobody is told how many there are."""
+    """Links lead to switches without an address; nobody learns how many there are."""
     slot = "0000:03:00.0"
     values: dict[Series, Value] = {("commwatch_gpu_state", ("0", slot)): 0}
     for link in range(4):
@@ -177,7 +177,7 @@ def test_suspects_of_the_pair_probes_are_marked() -> None:
     assert [one.level for one in fabric.switches] == ["good", "bad", "good", "good"]
 
 
-def test_the_gravest_mark_counts() -> None:
+def test_the_most_severe_mark_counts() -> None:
     """A part may be marked as itself and as a suspect."""
     marks = {"a": Mark("info", "x"), "b": Mark("critical", "y"), "c": Mark("warning", "z")}
 

@@ -49,7 +49,7 @@ def test_a_lock_that_is_held_is_not_waited_for(tmp_path: Path) -> None:
     "content", [b"", b"[]", b'{"unknown": {"stale": "x"}}', b"\xff", b"[" * 50_000], ids=range(5)
 )  # fmt: skip
 def test_a_damaged_file_counts_anew(tmp_path: Path, content: bytes) -> None:
-    """Nothing is told of it, and the next answer is counted."""
+    """Nothing is reported, and the next answer is counted."""
     (tmp_path / FILE_NAME).write_bytes(content)
 
     assert read_counts(tmp_path) == {}

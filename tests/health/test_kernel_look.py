@@ -101,7 +101,7 @@ def test_errors_that_were_not_corrected_are_told(tmp_path: Path) -> None:
         (
             "pcie_fatal",
             "critical",
-            f"Fatal PCIe error: PCIe link of nic {NIC}; fatal errors since the boot, told by root port {PORT}: 1",
+            f"Fatal PCIe error: PCIe link of nic {NIC}; fatal errors since the boot, reported by root port {PORT}: 1",
         ),
         (
             "pcie_nonfatal",

@@ -114,7 +114,7 @@ def test_a_wrong_cell_is_named_by_its_place(key: str, value: Any, expected: str)
 
 
 def test_a_pair_that_stands_there_twice_is_refused() -> None:
-    """Which of the two is right cannot be told."""
+    """Which of the two is right cannot be known."""
     found = document()
     found["cells"].append(found["cells"][0])
 

@@ -14,7 +14,7 @@ NO_INSTANCE = 0xFFFFFFFF
 
 
 class Listening:
-    """Adds event sets and peer status to a library; what is waiting is told to the set that is there."""
+    """Adds event sets and peer status to a library; what is waiting goes to the set that is there."""
 
     def __init__(self, library: Library, supported: int = XID | GPU_UNAVAILABLE | RECOVERY_ACTION | 0x3) -> None:
         self.library = library

@@ -1,4 +1,4 @@
-"""Events that the driver tells, and how the set that they come from is kept alive."""
+"""Events that the driver reports, and how the set that they come from is kept alive."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_library_without_events_has_none(opened: Opened) -> None:
 
 
 def test_a_gpu_without_events_is_no_failure(opened: Opened, listening: Listening) -> None:
-    """It supports none; a refusal of another kind is told at each run, and tried again."""
+    """It supports none; a refusal of another kind is reported at each run, and tried again."""
     listening.register_codes = {0: NOT_SUPPORTED, 1: NO_PERMISSION}
     opened.open()
     for _ in range(2):

@@ -246,7 +246,7 @@ def test_mig_that_is_enabled_later_is_no_failure(driver: Driver) -> None:
 
 
 def test_what_gpm_has_is_known_after_the_first_metrics(driver: Driver) -> None:
-    """Until then it cannot be told."""
+    """Until then it cannot be known."""
     opened = driver(_gpu()).open()
     assert _states(opened) == {None}
     _read(opened)

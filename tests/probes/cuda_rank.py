@@ -17,7 +17,7 @@ import torch.distributed as dist
 from commwatch.config import settings
 from commwatch.probes.cycle.measure import measure
 from commwatch.probes.cycle.rank_torch import TorchGroup
-from commwatch.probes.plan import Step
+from commwatch.probes.rank_plan import Step
 from commwatch.probes.workload import plan_cycle
 
 LAUNCH_SECONDS = 150e-6

@@ -18,17 +18,8 @@ from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.gate.watch import Halt, Watch
-from commwatch.probes.plan import (
-    PHASES,
-    CyclePlan,
-    CycleResult,
-    Deadlines,
-    Failed,
-    Measured,
-    Phase,
-    Step,
-    StepOutcome,
-)
+from commwatch.probes.plan import CyclePlan, CycleResult, Deadlines, Failed, Measured, StepOutcome
+from commwatch.probes.rank_plan import PHASES, Phase, Step
 from commwatch.workers.process_state import process_state
 from support.waiting import PATIENCE_SECONDS, until
 

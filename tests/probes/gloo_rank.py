@@ -15,7 +15,7 @@ import torch.distributed as dist
 from commwatch.probes.cycle.measure import RankError, measure
 from commwatch.probes.cycle.rank_calls import Call
 from commwatch.probes.cycle.rank_torch import TorchGroup
-from commwatch.probes.plan import RankPlan, Step
+from commwatch.probes.rank_plan import RankPlan, Step
 
 SLOW_SECONDS = 0.1
 """Well above what a busy machine adds to a call, or takes from one whose clock it starts late."""

@@ -5,23 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commwatch.probes.plan import CyclePlan, Failed, FailureReason
-from commwatch.probes.results.baseline import SpikeRule
-from commwatch.probes.results.drift import DriftRule
+from commwatch.config.thresholds import load_thresholds
+from commwatch.probes.plan import CyclePlan, Failed
+from commwatch.probes.rank_plan import FailureReason
 from commwatch.probes.results.expected import Expected
-from commwatch.probes.results.record import GpuName, JudgementRules, ProbeHistory, ProbeRecord
+from commwatch.probes.results.history import GpuName, ProbeHistory
+from commwatch.probes.results.judgement import JudgementRules
+from commwatch.probes.results.record import ProbeRecord
 from commwatch_exporters.snapshot import Value
 from probes.results import MIB, measured, plan_of
 
-RULES = JudgementRules(
-    spike=SpikeRule(deviations=6.0, ratio=1.5, absolute_seconds=None),
-    drift=DriftRule(fewest=20, first=6, most=1.15, step_results=5, step_factor=1.2, swing_calm=0.15),
-    latency_mark_factor=5.0,
-    latency_mark_max_seconds=0.015,
-    low_bandwidth_ratio=0.6,
-    streak_gap_seconds=3600.0,
-    interval=900.0,
-)
+RULES = JudgementRules(load_thresholds(None), interval=900.0, latency_limit=None)
 FIRM = Expected(MIB / 1e-2, "configured", "for the test")
 """What a good result gives: 1 MiB in 10 ms on two ranks."""
 LABELS = ("ring", "simulated")

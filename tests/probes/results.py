@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from commwatch.probes.plan import (
-    CyclePlan,
-    Deadlines,
-    Measure,
-    Measured,
-    NcclNotes,
-    Operation,
-    Purpose,
-    Step,
-    StepOutcome,
-)
+from commwatch.probes.plan import CyclePlan, Deadlines, Measure, Measured, NcclNotes, StepOutcome
+from commwatch.probes.rank_plan import Operation, Purpose, Step
 
 MIB = 2**20
 COLLECTIVES: tuple[Operation, ...] = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from commwatch.probes.cycle import rank
 from commwatch.probes.cycle.measure import RankError
-from commwatch.probes.plan import RankPlan, Step
+from commwatch.probes.rank_plan import RankPlan, Step
 
 SCRIPT = json.loads(sys.argv[1])
 

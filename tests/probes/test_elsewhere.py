@@ -16,7 +16,8 @@ from commwatch.errors import ConfigError
 from commwatch.probes.cycle.environment import rank_environment
 from commwatch.probes.cycle.interpreter import why_no_torch
 from commwatch.probes.cycle.launch import Launcher
-from commwatch.probes.plan import CyclePlan, CycleResult, Measured, SimulatedNodePlan, Skipped
+from commwatch.probes.plan import CyclePlan, CycleResult, Measured, Skipped
+from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.simulation.presets import PRESETS
 from probes.cycles import PROCFS, all_quiet, cycle_plan
 

@@ -15,7 +15,8 @@ import pytest
 from commwatch.probes.cycle import process
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import ProbeLock, held_elsewhere
-from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Phase, Yielded
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Yielded
+from commwatch.probes.rank_plan import Phase
 from probes.cycles import (
     LATENCY_BYTES,
     alive,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.node.topology.reach import GpuPaths, GpuReach
-from commwatch.probes.plan import Operation, Step
+from commwatch.probes.rank_plan import Operation, Step
 from commwatch.probes.results.expected import Expected, expected_of_pair, expected_of_step
 from probes.results import COLLECTIVES, step
 

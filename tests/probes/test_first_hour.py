@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from commwatch.config import settings
-from commwatch.config.thresholds import load_thresholds
+from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.probes.gate.budget import WINDOW_SECONDS, first_guess_seconds
-from commwatch.probes.results.baseline import is_spike
-from commwatch.probes.results.drift import Course, DriftRule, swing_ratio
+from commwatch.probes.results.baseline import SpikeRule, is_spike
+from commwatch.probes.results.drift import Course
 from commwatch.probes.results.judgement import rules_of
 from commwatch.probes.results.record import ProbeRecord
 from commwatch.probes.schedule import ProbeSchedule
@@ -75,10 +75,10 @@ def _latencies(source: random.Random, count: int, lasting: float) -> list[float]
     return times
 
 
-def _streaks(times: list[float], rule: DriftRule, mark: float | None) -> tuple[int, int]:
+def _streaks(times: list[float], rule: Thresholds, mark: float | None) -> tuple[int, int]:
     """How often three in a row are above the limit, and how many results a baseline judged, under equal conditions."""
     course, row, found, judged = Course(), 0, 0, 0
-    spike_rule = replace(RULES.spike, absolute_seconds=mark)
+    spike_rule = SpikeRule(rule.probe_latency_spike_mad_factor, rule.probe_latency_spike_median_factor, mark)
     for number, seconds in enumerate(times):
         baseline = course.baseline(rule)
         spike = is_spike(seconds, baseline, spike_rule)
@@ -93,7 +93,8 @@ def _streaks(times: list[float], rule: DriftRule, mark: float | None) -> tuple[i
 def test_plain_noise_rarely_swings(lasting: float, most: float) -> None:
     """Two years of a healthy node: so many times in 1000 results a swing begins."""
     times = _latencies(random.Random(16), 2 * 365 * 96, lasting)  # noqa: S311  # always the same ones
-    ratios = [swing_ratio(times[end - 40 : end], 20, RULES.drift.swing_calm) or 0.0 for end in range(40, len(times))]
+    courses = (Course(latest=tuple(times[end - 40 : end])) for end in range(40, len(times)))
+    ratios = [course.swing_ratio(LIMITS) or 0.0 for course in courses]
     found = [ratio >= LIMITS.probe_swing_min_factor for ratio in ratios]
     begun = sum(now and not before for before, now in itertools.pairwise(found))
 
@@ -107,11 +108,11 @@ def test_first_results_do_not_alarm_more_often_than_a_full_baseline(lasting: flo
     Only the first 30 results after each beginning differ: from the twentieth on both ways judge alike.
     """
     source = random.Random(16)  # noqa: S311  # always the same ones
-    full = replace(RULES.drift, first=RULES.drift.fewest)
+    full = replace(LIMITS, probe_baseline_results_first=LIMITS.probe_baseline_results_min)
     counts = {"before": [0, 0], "after": [0, 0]}
     for _ in range(30 * 52):
         times = _latencies(source, 30, lasting)
-        for name, rule, mark in (("before", full, None), ("after", RULES.drift, MARK_OF_8_GPUS)):
+        for name, rule, mark in (("before", full, None), ("after", LIMITS, MARK_OF_8_GPUS)):
             for place, number in enumerate(_streaks(times, rule, mark)):
                 counts[name][place] += number
     before, after = ((streaks + 1) / judged for streaks, judged in counts.values())

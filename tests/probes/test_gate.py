@@ -18,7 +18,8 @@ from commwatch.probes.gate.decision import (
     decide,
     decide_before_asking,
 )
-from commwatch.probes.plan import Backend, CyclePlan, Measure
+from commwatch.probes.plan import CyclePlan, Measure
+from commwatch.probes.rank_plan import Backend
 from commwatch.probes.workload import plan_cycle
 from support.passes import in_one_pass
 

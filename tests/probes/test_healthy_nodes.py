@@ -13,7 +13,8 @@ from commwatch.config import settings
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.probes.cycle.measure import measure
 from commwatch.probes.cycle.rank_simulated import SimulatedGroup
-from commwatch.probes.plan import CyclePlan, Measured, RankResult, SimulatedNodePlan, StepOutcome
+from commwatch.probes.plan import CyclePlan, Measured, StepOutcome
+from commwatch.probes.rank_plan import RankResult, SimulatedNodePlan
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.results.expected import expected_of_pair, expected_of_step
 from commwatch.probes.results.rates import balance_of_ranks

@@ -10,7 +10,7 @@ import pytest
 from commwatch.config.settings import Config, Paths, Probes, Simulation
 from commwatch.config.settings import Probe as Settings
 from commwatch.probes.by_hand.answer import notes_of
-from commwatch.probes.plan import Operation
+from commwatch.probes.rank_plan import Operation
 from commwatch.probes.results.hidden import hidden_of
 from probes.recorded import Probe
 from probes.results import measured, plan_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import json
 import os
 import time
@@ -13,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from commwatch.probes.cycle.cycle import Cycle
 from commwatch.probes.cycle.launch import EmptyPlanError, Launcher
 from commwatch.probes.cycle.lock import ProbeLock
-from commwatch.probes.plan import CycleResult, Measured, Skipped, Step
+from commwatch.probes.cycle.process import RankProcess
+from commwatch.probes.plan import CycleResult, Measured, Skipped
+from commwatch.probes.rank_plan import Step
 from probes.cycles import (
     BANDWIDTH_BYTES,
     LATENCY_BYTES,
@@ -52,7 +56,7 @@ def test_good_cycle_gives_each_ranks_median(tmp_path: Path) -> None:
 
 
 def test_every_phase_is_told_in_order_however_fast_the_ranks_are(tmp_path: Path) -> None:
-    """What all ranks passed through while the daemon did something else is told of too, before the steps."""
+    """What all ranks passed through while the daemon did something else is reported too, before the steps."""
     told: list[tuple[str, int]] = []
 
     async def cycle() -> CycleResult:
@@ -185,6 +189,20 @@ def test_a_folder_that_cannot_be_opened_is_a_failure(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "open", full)
 
     assert "too many open files" in failure(scripted(tmp_path), cycle_plan()).detail
+
+
+def test_a_cycle_is_freed_with_its_end(tmp_path: Path) -> None:
+    """It refers to nothing that refers to it: the daemon lets the garbage collector come rarely."""
+    launcher, plan = scripted(tmp_path), cycle_plan()
+    gc.collect()
+    gc.disable()
+    try:
+        result, _ = run(launcher, plan)
+        left = [one for one in gc.get_objects() if isinstance(one, Cycle | RankProcess)]
+    finally:
+        gc.enable()
+    assert isinstance(result, Measured)
+    assert left == []
 
 
 def test_one_cycle_at_a_time(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from commwatch.probes.cycle.measure import RankError, in_short, measure
-from commwatch.probes.plan import Purpose, RankPlan, RankResult, Step
+from commwatch.probes.rank_plan import Purpose, RankPlan, RankResult, Step
 
 EVERYONE = (0, 1, 2, 3)
 

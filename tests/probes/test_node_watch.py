@@ -17,7 +17,7 @@ from commwatch.probes.gate.decision import Gate, SchedulerFacts
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.node_watch import NodeWatch, job_cgroup_root, session_of
 from commwatch.probes.gate.watch import Halt
-from commwatch.probes.plan import Backend
+from commwatch.probes.rank_plan import Backend
 from commwatch_exporters.snapshot import Block, Layout
 
 GPUS = (("0", "0000:17:00.0"), ("1", "0000:3d:00.0"))

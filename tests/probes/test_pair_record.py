@@ -13,7 +13,8 @@ import pytest
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.pair_matrix import PairEndpoint
 from commwatch.node.topology.ways import Direction, Element, PairWay, Parts, Passage
-from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped, Step, Yielded
+from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped, Yielded
+from commwatch.probes.rank_plan import Step
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.pair_record import (
     Cell,

@@ -14,8 +14,7 @@ import pytest
 from commwatch.probes.cycle import process
 from commwatch.probes.cycle.priority import RANK_NICENESS, go_on, let_others_go_first
 from commwatch.probes.cycle.process import RankProcess
-from commwatch.probes.plan import PhaseEvent, RankEvent, RankPlan
-from commwatch.probes.rank_plan import event_line
+from commwatch.probes.rank_plan import PhaseEvent, RankEvent, RankPlan, event_line
 
 PLAN = RankPlan(
     backend="gloo", rank=0, ranks=1, device=None, rendezvous_file="", steps=(), timed_seconds=1.0,

@@ -13,7 +13,8 @@ import pytest
 
 from commwatch.probes.cycle.measure import RankError, measure
 from commwatch.probes.cycle.rank_sockets import STREAMS, SocketGroup
-from commwatch.probes.plan import CyclePlan, Deadlines, Meeting, RankPlan, RankResult
+from commwatch.probes.plan import CyclePlan, Deadlines
+from commwatch.probes.rank_plan import Meeting, RankPlan, RankResult
 from commwatch.probes.workload import plan_between
 from support.passes import in_one_pass
 

@@ -9,10 +9,11 @@ from typing import get_args
 import msgspec
 import pytest
 
-from commwatch.probes.plan import FailureReason, Measure, SkipReason, Yielded, YieldReason
+from commwatch.probes.plan import Measure, Yielded, YieldReason
+from commwatch.probes.rank_plan import FailureReason, SkipReason
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.histogram import BUCKETS_SECONDS
-from commwatch.probes.results.record import ProbeHistory
+from commwatch.probes.results.history import ProbeHistory
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Layout
 from probes.recorded import FIRM, GPUS, Probe

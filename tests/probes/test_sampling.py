@@ -18,7 +18,8 @@ from commwatch.probes.cycle.sampling import (
     relative_error,
     step_seconds,
 )
-from commwatch.probes.plan import Measure, Purpose, Step
+from commwatch.probes.plan import Measure
+from commwatch.probes.rank_plan import Purpose, Step
 from commwatch.probes.workload import plan_cycle
 
 LATENCY, BANDWIDTH = WANTED["latency"], WANTED["bandwidth"]

@@ -17,7 +17,8 @@ from commwatch.node import gpus_now
 from commwatch.node.gpus_now import GPU_COLLECTORS, GpusNow
 from commwatch.probes import node as probe_node
 from commwatch.probes.node import ReadNode
-from commwatch.probes.plan import Collective, Measure, Phase
+from commwatch.probes.plan import Collective, Measure
+from commwatch.probes.rank_plan import Phase
 from commwatch.service.probing import Probing
 from commwatch.simulation.presets import PRESETS
 from commwatch.state.directory import StateDirectory

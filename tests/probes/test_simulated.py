@@ -16,7 +16,8 @@ import pytest
 from commwatch.config import settings
 from commwatch.diagnosis.stress_run import sustained
 from commwatch.probes.cycle.launch import Launcher
-from commwatch.probes.plan import PHASES, CyclePlan, CycleResult, Failed, Measured, Phase, SimulatedNodePlan
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured
+from commwatch.probes.rank_plan import PHASES, Phase, SimulatedNodePlan
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.presets import PRESETS
 from probes.cycles import all_quiet, deadlines, hurry, wait_until_gone

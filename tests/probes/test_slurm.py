@@ -176,7 +176,7 @@ def test_jobs_show_as_cgroups(tmp_path: Path, folders: tuple[str, ...], jobs: se
 def test_the_name_of_this_node(
     monkeypatch: pytest.MonkeyPatch, configured: str, command: tuple[str, ...], expected: str
 ) -> None:
-    """Configured, else as slurmd was told, else the host's name up to the first dot."""
+    """Configured, else as slurmd was started, else the host's name up to the first dot."""
     monkeypatch.setattr(socket, "gethostname", lambda: "host.example.org")
 
     assert node_name(configured, command) == expected

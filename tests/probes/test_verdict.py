@@ -7,18 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from commwatch.probes.cycle.outcome import Problem, Timeout, failed, failure_of, measured, stuck_problem
-from commwatch.probes.plan import (
-    CyclePlan,
-    ErrorEvent,
-    Failed,
-    FailureReason,
-    NcclNotes,
-    Phase,
-    Purpose,
-    RankResult,
-    Skipped,
-    Step,
-)
+from commwatch.probes.plan import CyclePlan, Failed, NcclNotes, Skipped
+from commwatch.probes.rank_plan import ErrorEvent, FailureReason, Phase, Purpose, RankResult, Step
 from probes.cycles import cycle_plan
 
 

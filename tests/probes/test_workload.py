@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from commwatch.config import settings as config
 from commwatch.config.settings import Size
-from commwatch.probes.plan import Backend, CyclePlan, Measure, Operation
+from commwatch.probes.plan import CyclePlan, Measure
+from commwatch.probes.rank_plan import Backend, Operation
 from commwatch.probes.workload import choose_backend, plan_cycle
 
 MIB = 2**20

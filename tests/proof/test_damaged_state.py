@@ -1,4 +1,4 @@
-"""State files with any one value replaced: the daemon starts, no rule fails, and no number goes out of range."""
+"""State files that are damaged in six ways: the daemon starts, no rule fails, and no number goes out of range."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ WRONG: tuple[Any, ...] = (
     [], [0], {}, {"": 0},
 )  # fmt: skip
 """What JSON can hold and a field may not."""
+DAMAGES = ("value", "value", "value", "bits", "cut", "tail", "foreign")
 END_MINUTES = 45.0
 
 
@@ -64,10 +65,39 @@ def _with(document: Any, way: tuple[Any, ...], wrong: Any) -> Any:
     return document
 
 
-def _trouble(kept: Path, folder: Path, file: str, document: Any) -> str:
-    """What goes wrong in a daemon that finds this document among its state files; empty where nothing does."""
-    shutil.copytree(kept, folder / "state" / kept.name)
-    (folder / "state" / kept.name / file).write_text(json.dumps(document), encoding="utf-8")
+def _damaged(draw: random.Random, damage: str, content: bytes) -> tuple[bytes, str]:
+    """A state file after a damage, and in words what was done to it."""
+    if damage == "value":
+        document = json.loads(content)
+        way, wrong = draw.choice(list(_places(document))), draw.choice(WRONG)
+        return json.dumps(_with(document, way, wrong)).encode(), f"{way} = {wrong!s:.30}"
+    if damage == "foreign":  # of a version that names its fields otherwise and has others
+        document = json.loads(content)
+        named = {f"{name}_v2" if draw.random() < 0.3 else name: value for name, value in document.items()}
+        return json.dumps({"version": 99, "schema": {"of": [1]}, **named}).encode(), f"{list(named)}"
+    place = draw.randrange(len(content))
+    if damage == "cut":
+        return content[:place], f"after {place} bytes"
+    if damage == "tail":  # as a file system leaves it that lost the last blocks, or gave those of another file
+        return content[:place] + draw.choice((bytes(4096), draw.randbytes(4096), content)), f"from byte {place} on"
+    flipped = bytearray(content)
+    for _ in range(draw.randint(1, 8)):
+        flipped[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    return bytes(flipped), f"{sum(a != b for a, b in zip(content, flipped, strict=True))} bytes"
+
+
+def _is_object(content: bytes) -> bool:
+    try:
+        return isinstance(json.loads(content), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _trouble(kept: Path, folder: Path, file: str, content: bytes) -> str:
+    """What goes wrong in a daemon that finds this among its state files; empty where nothing does."""
+    state = folder / "state" / kept.name
+    shutil.copytree(kept, state)
+    (state / file).write_bytes(content)
     try:
         with pytest.MonkeyPatch.context() as patched, rehearsed(PRESET, folder, patched, FAULTS, JOB_LOG) as daemon:
             daemon.time = 60.0 * END_MINUTES
@@ -75,6 +105,8 @@ def _trouble(kept: Path, folder: Path, file: str, document: Any) -> str:
                 daemon.until(END_MINUTES + 1)
                 daemon.probe()
                 daemon.save()
+            if not _is_object(content) and not list(state.glob("*.damaged-*")):
+                return "not set aside"
             if daemon.verdict.failing_rules:
                 return f"rules fail: {sorted(daemon.verdict.failing_rules)}"
             values = [value or 0 for block in daemon.snapshot().blocks for value in block.values]
@@ -85,18 +117,17 @@ def _trouble(kept: Path, folder: Path, file: str, document: Any) -> str:
         shutil.rmtree(folder)
 
 
-def test_any_one_wrong_value(kept: Path, tmp_path: Path) -> None:
-    """Values that are huge, of another kind or negative: each is believed harmlessly, or its file is set aside."""
+def test_damaged_files(kept: Path, tmp_path: Path) -> None:
+    """Values that are huge, of another kind or negative, flipped bits, lost ends, names of another version: what can be
+    read is believed harmlessly, what cannot is set aside."""
     draw = random.Random(SEED)  # noqa: S311  no secret
-    documents = {file.name: json.loads(file.read_text(encoding="utf-8")) for file in sorted(kept.glob("*.json"))}
-    assert len(documents) >= 8, sorted(documents)
-    places = {name: list(_places(document)) for name, document in documents.items()}
+    contents = {file.name: file.read_bytes() for file in sorted(kept.glob("*.json"))}
+    assert len(contents) >= 8, sorted(contents)
     found = []
     for case in range(CASES):
-        name = draw.choice(sorted(documents))
-        way, wrong = draw.choice(places[name]), draw.choice(WRONG)
-        document = json.loads((kept / name).read_text(encoding="utf-8"))
-        if trouble := _trouble(kept, tmp_path / str(case), name, _with(document, way, wrong)):
-            found.append(f"{name} {way} = {wrong!s:.30}: {trouble:.200}")
+        name, damage = draw.choice(sorted(contents)), draw.choice(DAMAGES)
+        content, words = _damaged(draw, damage, contents[name])
+        if trouble := _trouble(kept, tmp_path / str(case), name, content):
+            found.append(f"{name} {damage} {words}: {trouble:.200}")
 
     assert not found, "\n".join(found)

@@ -15,7 +15,8 @@ import pytest
 
 from commwatch.config import settings
 from commwatch.probes.cycle.launch import Launcher
-from commwatch.probes.plan import Collective, Failed, Measured, RankResult, Skipped
+from commwatch.probes.plan import Collective, Failed, Measured, Skipped
+from commwatch.probes.rank_plan import RankResult
 from commwatch.probes.results.hidden import hidden_of
 from commwatch.probes.workload import plan_cycle
 from probes import test_torch

@@ -20,66 +20,35 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-import pynvml
 import pytest
 
-from commwatch.simulation.presets import PRESETS
 from commwatch.sources.kernel_log import KernelLogSource
 from commwatch.state.records import LARGEST_NUMBER
 from commwatch_exporters.prometheus import Format, render
 from support.daemon import Daemon, children_of, running
-from support.day_daemon import Boot, DayDaemon
+from support.day_daemon import DayDaemon, stepped
 from support.rehearsed_daemon import BOOTED_AT
-from support.torture import cpu_seconds, footing, scraped, told
+from support.torture import (
+    FAST,
+    NODE,
+    SHARE,
+    cpu_seconds,
+    failing_of,
+    footing,
+    is_well,
+    scraped,
+    times,
+    told,
+    tortured,
+)  # fmt: skip
 from support.waiting import until
 
-SHARE = float(os.environ.get("COMMWATCH_TORTURE", "1"))
-NODE = "a10x2"
 SEED = 21
-FAST = """
-inventory: {learn_after: 1500ms}
-probes:
-  {occupancy_limit: 0.1, start_delay: 500ms, gate: idle, definitions: {often: {measure: all_reduce, interval: 10s}}}
-sources:
-  nvml: {deadline: 1s, gpu_interval: 1s, nvlink_interval: 1s, pcie_interval: 1s, processes_interval: 1s}
-  network: {interval: 500ms}
-  pci: {interval: 1s}
-  services: {interval: 1s}
-"""
-
-
-def times(count: int) -> int:
-    """How often, on this day."""
-    return max(2, round(count * SHARE))
-
-
-@contextmanager
-def tortured(
-    folder: Path, *arguments: str, config: str = FAST, state: Path | None = None, failing: frozenset[str] = frozenset()
-) -> Iterator[Daemon]:
-    """A daemon on a simulated node with fast collectors and a probe as often as it may, once only these fail."""
-    file = folder / "commwatch.yaml"
-    file.write_text(config)
-    simulated = () if "--no-node" in arguments else ("--simulate", NODE)
-    rest = [one for one in arguments if one != "--no-node"]
-    with running(folder, "--config.file", str(file), *simulated, *rest, state=state) as daemon:
-        daemon.until(lambda: failing_of(daemon) == failing)
-        yield daemon
-
-
-def is_well(daemon: Daemon) -> bool:
-    """Whether each collector's last run read everything."""
-    return not failing_of(daemon)
-
-
-def failing_of(daemon: Daemon) -> frozenset[str]:
-    """Collectors whose last run did not read everything."""
-    return frozenset(labels[0][1] for labels, value in daemon.series("collector_success").items() if value != 1)
 
 
 def workers_of(daemon: Daemon) -> list[int]:
     """The processes that read."""
-    return _with_word(daemon, b"commwatch.workers.child")
+    return _with_word(daemon, b"commwatch-", "comm")
 
 
 def ranks_of(daemon: Daemon) -> list[int]:
@@ -87,12 +56,12 @@ def ranks_of(daemon: Daemon) -> list[int]:
     return _with_word(daemon, b"commwatch.probes.cycle.rank")
 
 
-def _with_word(daemon: Daemon, word: bytes) -> list[int]:
+def _with_word(daemon: Daemon, word: bytes, where: str = "cmdline") -> list[int]:
     found = []
     for children in Path(f"/proc/{daemon.process.pid}/task").glob("*/children"):
         for pid in children.read_text().split():
             try:
-                if word in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if word in Path(f"/proc/{pid}/{where}").read_bytes():
                     found.append(int(pid))
             except OSError:  # it has ended meanwhile
                 continue
@@ -138,7 +107,7 @@ def test_workers_and_ranks_are_killed_at_random_moments(tmp_path: Path) -> None:
         after = daemon.until(lambda: (now := footing(daemon)).children <= before.children and now)
         told(
             f"{sum(killed.values())} kills of workers and ranks", killed, f"well again after {recovered:.0f} s",
-            scrapes.words, before, after,
+            scrapes.end(), before, after,
         )  # fmt: skip
     assert after.descriptors <= before.descriptors + 4
     assert not [entry for entry in daemon.log() if "Traceback" in str(entry)]
@@ -221,7 +190,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
             (disk / "filler").unlink()
             daemon.until(lambda: kept_in(state) != kept, 240)
             after = footing(daemon)
-            told("disk full", scrapes.words, f"{len(cannot_save(daemon))} failures logged", before, during, after)
+            told("disk full", scrapes.end(), f"{len(cannot_save(daemon))} failures logged", before, during, after)
         with tortured(tmp_path, state=disk / "state"):
             assert not list(disk.rglob("*damaged*"))
     assert during.series >= before.series - 5
@@ -249,7 +218,7 @@ def test_a_disk_that_turns_read_only(tmp_path: Path) -> None:
         kept = kept_in(state)
         daemon.until(lambda: cannot_save(daemon))
         after = footing(daemon)
-        told("disk read-only", scrapes.words, f"{len(cannot_save(daemon))} failures logged", before, after)
+        told("disk read-only", scrapes.end(), f"{len(cannot_save(daemon))} failures logged", before, after)
         assert kept_in(state) == kept
     repaired = Path(shutil.copy(image, tmp_path / "repaired.img"))
     assert subprocess.run(["e2fsck", "-fy", repaired], capture_output=True).returncode < 4
@@ -280,7 +249,7 @@ def test_reloads_with_every_second_configuration_broken(tmp_path: Path) -> None:
             daemon.until(partial(is_reloaded, daemon, good))
         daemon.until(lambda: is_well(daemon))
         after = daemon.until(lambda: (now := footing(daemon)).series > before.series - 20 and now)
-        told(f"{count} reloads, every second one broken", scrapes.words, before, after)
+        told(f"{count} reloads, every second one broken", scrapes.end(), before, after)
     assert len(daemon.events("the new configuration is not used; the old one stays in force")) == (count + 1) // 2
     assert after.series == pytest.approx(before.series, abs=20)
     assert after.descriptors <= before.descriptors + 4
@@ -314,7 +283,7 @@ def test_five_thousand_processes(tmp_path: Path) -> None:
         after = footing(daemon)
         took = daemon.value("collector_duration_seconds", collector="services")
         assert is_well(daemon)
-        told(f"{count} processes", f"before: {few.words}", f"with them: {many.words}",
+        told(f"{count} processes", f"before: {few.end()}", f"with them: {many.end()}",
              f"services collector {took_before} s, then {took} s", before, after)  # fmt: skip
     assert before.series <= after.series < before.series + 100
     assert after.descriptors <= before.descriptors + 4
@@ -417,7 +386,7 @@ sources: {{nccl_logs: {{interval: {interval}s, paths: ["{log}"]}}}}
         skipped = daemon.value("nccl_log_skipped_bytes_total") or 0
         told(f"job log, {sent / wrote / 1e6:.0f} MB/s for {wrote:.0f} s", f"reader {100 * busiest:.0f} % of a core",
              f"{skipped / 1e6:.0f} of {sent / 1e6:.0f} MB passed over and counted", f"error found after {found:.0f} s",
-             f"calm: {calm.words}", f"meanwhile: {scrapes.words}", before, after)  # fmt: skip
+             f"calm: {calm.end()}", f"meanwhile: {scrapes.end()}", before, after)  # fmt: skip
         assert is_well(daemon)
     # A run ends after 0.25 s of the clock: that is its most of the CPU too.
     assert busiest < 0.5
@@ -472,7 +441,7 @@ def test_logs_that_are_none(tmp_path: Path) -> None:
         time.sleep(2)
         after = footing(daemon)
         found = f"{errors_of(daemon):.0f} of {expected} errors"
-        told("logs that are none, and rotated in four ways", scrapes.words, found, before, after)
+        told("logs that are none, and rotated in four ways", scrapes.end(), found, before, after)
         assert errors_of(daemon) == expected
         assert workers_of(daemon) == workers
         assert failing_of(daemon) == ring
@@ -503,7 +472,7 @@ def test_a_worker_is_stopped(tmp_path: Path) -> None:
                            f"well {time.monotonic() - started:.0f} s after it went on")  # fmt: skip
             assert went_on > 0
         after = daemon.until(lambda: (now := footing(daemon)).children <= before.children + 1 and now)
-        told("each worker stopped for 30 s", *figures, scrapes.words, before, after)
+        told("each worker stopped for 30 s", *figures, scrapes.end(), before, after)
     assert after.descriptors <= before.descriptors + 4
 
 
@@ -528,8 +497,8 @@ def test_a_driver_that_hangs(tmp_path: Path) -> None:
             daemon.until(lambda: is_well(daemon), 240)
         # Each that hung is served by a process of its own for ten minutes.
         after = daemon.until(lambda: (now := footing(daemon)).children <= before.children + 2 and now)
-        told("both GPUs hang in the driver", f"at most {most:.0f} stuck", f"calm: {calm.words}",
-             f"meanwhile: {scrapes.words}", before, during, after)  # fmt: skip
+        told("both GPUs hang in the driver", f"at most {most:.0f} stuck", f"calm: {calm.end()}",
+             f"meanwhile: {scrapes.end()}", before, during, after)  # fmt: skip
     assert most <= 2
     assert host["network"] == host["pci"] == host["services"] == 1
     assert during.children <= before.children + 3
@@ -537,19 +506,6 @@ def test_a_driver_that_hangs(tmp_path: Path) -> None:
 
 
 # --- time ---
-
-
-@contextmanager
-def stepped(folder: Path, start: float = 0.0) -> Iterator[DayDaemon]:
-    """A daemon in this process whose clock the test moves."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pynvml, "nvmlLib", None)
-        patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        daemon = DayDaemon(Boot(PRESETS[NODE], "", BOOTED_AT, 0.0), folder, patched, start)
-        try:
-            yield daemon
-        finally:
-            daemon.stop()
 
 
 def counters_of(daemon: DayDaemon) -> dict[str, float]:
@@ -565,7 +521,7 @@ def test_clock_steps(tmp_path: Path) -> None:
     steps = (3600.0, -7200.0, 3600.0, 365 * 86400.0, -365 * 86400.0, -BOOTED_AT, BOOTED_AT, 1.9, -1.9)
     now, fallen, findings, failing = 0.0, 0, set[str](), set[str]()
     for place, step in enumerate(steps):
-        with stepped(tmp_path, now) as daemon:
+        with stepped(NODE, tmp_path, now) as daemon:
             for _ in range(20):
                 now += 15
                 daemon.step_to(now)
@@ -596,7 +552,7 @@ def test_a_day_in_steps(tmp_path: Path) -> None:
         return resident, len(os.listdir("/proc/self/fd")), sum(not line.startswith(b"#") for line in page.splitlines())
 
     minutes = times(24 * 60)
-    with stepped(tmp_path) as daemon:
+    with stepped(NODE, tmp_path) as daemon:
         for minute in range(1, minutes + 1):
             daemon.step_to(60.0 * minute)
             if minute == minutes // 12:
@@ -610,18 +566,3 @@ def test_a_day_in_steps(tmp_path: Path) -> None:
     assert after[0] < before[0] + 10
     assert after[1] <= before[1] + 2
     assert after[2] <= before[2] + 10
-
-
-def test_minutes_of_real_time(tmp_path: Path) -> None:
-    """Scraped ten times a second with a probe as often as it may: memory, descriptors and series stay."""
-    with tortured(tmp_path) as daemon:
-        with scraped(daemon) as scrapes:
-            time.sleep(60 * SHARE)
-            before = footing(daemon)
-            time.sleep(600 * SHARE)
-        after = footing(daemon)
-        probes = sum(daemon.series("probe_attempts_total").values())
-        told(f"{660 * SHARE / 60:.0f} minutes", scrapes.words, f"{probes:.0f} probes", before, after)
-    assert after.memory_mib < before.memory_mib + 3
-    assert after.descriptors <= before.descriptors + 4
-    assert after.series <= before.series + 10

@@ -13,7 +13,8 @@ import pytest
 from commwatch.probes.results.published import published
 from commwatch.simulation.collective import collective_cost, send_recv_cost
 from commwatch.simulation.hardware import Hardware
-from commwatch.simulation.presets import PRESETS, Preset
+from commwatch.simulation.presets import PRESETS
+from commwatch.simulation.presets.parts import Preset
 from commwatch.simulation.transfer import Ways
 from simulation.harness import Rehearsal
 

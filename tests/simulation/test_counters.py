@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from commwatch.simulation.faults.parse import parse_faults
-from commwatch.simulation.hardware import BACKGROUND_BYTES_PER_SECOND, Hardware
+from commwatch.simulation.gpu_conditions import BACKGROUND_BYTES_PER_SECOND
+from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.presets import PRESETS
 
 NOMINAL = 25e9
@@ -24,6 +25,11 @@ def sent(parts: Hardware, gpu: int, link: int, time: float) -> float:
 
 def received(parts: Hardware, gpu: int, link: int, time: float) -> float:
     return parts.epoch(time).gpus[gpu].receive[link].bytes_at(time)
+
+
+def errors(parts: Hardware, kind: str, gpu: int, link: int | None, time: float) -> int:
+    """What faults of a kind have counted on a GPU or its link since the last reset."""
+    return parts.timeline.events(parts.timeline.counting(kind, gpu, link), gpu, time)
 
 
 def test_counters_begin_at_zero() -> None:
@@ -104,21 +110,19 @@ def test_a_counter_reset_begins_again_at_zero() -> None:
     assert sent(parts, 1, 0, 59.9) > 50 * BACKGROUND_BYTES_PER_SECOND
     assert sent(parts, 1, 0, 60.0) == pytest.approx(0.0, abs=1.0)
     assert sent(parts, 0, 0, 60.0) > 50 * BACKGROUND_BYTES_PER_SECOND
-    assert parts.nvlink_errors("nvlink_crc", 1, 0, 59.95) == 600
-    assert parts.nvlink_errors("nvlink_crc", 1, 0, 60.05) == 0
-    assert parts.nvlink_errors("nvlink_crc", 1, 0, 61.05) == 10
+    assert errors(parts, "nvlink_crc", 1, 0, 59.95) == 600
+    assert errors(parts, "nvlink_crc", 1, 0, 60.05) == 0
+    assert errors(parts, "nvlink_crc", 1, 0, 61.05) == 10
 
 
 def test_errors_come_at_their_rate_the_first_at_once() -> None:
     """Three recoveries an hour: one when the fault begins, one each 20 minutes, none after its end."""
     parts = hardware("- {fault: nvlink_recovery, gpu: 0, link: 9, rate: 3/h, at: 100s, for: 3000s}")
 
-    counts = [
-        parts.nvlink_errors("nvlink_recovery", 0, 9, time) for time in (99.9, 100.0, 1299.0, 1301.0, 2501.0, 9999.0)
-    ]
+    counts = [errors(parts, "nvlink_recovery", 0, 9, time) for time in (99.9, 100.0, 1299.0, 1301.0, 2501.0, 9999.0)]
     assert counts == [0, 1, 1, 2, 3, 3]
-    assert parts.nvlink_errors("nvlink_recovery", 0, 8, 9999.0) == 0
-    assert parts.nvlink_errors("nvlink_replay", 0, 9, 9999.0) == 0
+    assert errors(parts, "nvlink_recovery", 0, 8, 9999.0) == 0
+    assert errors(parts, "nvlink_replay", 0, 9, 9999.0) == 0
 
 
 def test_a_gpu_that_comes_back_has_been_reset() -> None:
@@ -151,7 +155,7 @@ def test_the_pcie_link_is_held_down_by_its_faults() -> None:
 
     assert [parts.epoch(time).gpus[0].pcie_width for time in (9.9, 10.0)] == [16, 8]
     assert [parts.epoch(time).gpus[1].pcie_generation for time in (10.0, 20.0)] == [1, 3]
-    assert [parts.pcie_replays(gpu, 25.2) for gpu in (0, 1)] == [0, 11]
+    assert [errors(parts, "pcie_replay", gpu, None, 25.2) for gpu in (0, 1)] == [0, 11]
 
 
 def test_an_interface_that_is_down_counts_its_changes() -> None:
@@ -171,7 +175,7 @@ def test_a_healthy_day_has_no_errors(preset: str) -> None:
     parts = hardware(preset=preset)
 
     for gpu, condition in enumerate(parts.epoch(86400.0).gpus):
-        assert parts.pcie_replays(gpu, 86400.0) == 0
+        assert errors(parts, "pcie_replay", gpu, None, 86400.0) == 0
         for kind in ("nvlink_crc", "nvlink_replay", "nvlink_recovery"):
             for link in range(len(condition.links_active)):
-                assert parts.nvlink_errors(kind, gpu, link, 86400.0) == 0
+                assert errors(parts, kind, gpu, link, 86400.0) == 0

@@ -12,7 +12,8 @@ from commwatch.config.simulated import absolute, names_a_file, node_name
 from commwatch.errors import ConfigError
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.node_file import read_node
-from commwatch.simulation.presets import PRESETS, Preset
+from commwatch.simulation.presets import PRESETS
+from commwatch.simulation.presets.parts import Preset
 from simulation.asking import handle
 from simulation.harness import Rehearsal
 

@@ -408,7 +408,8 @@ def test_a_given_environment_finds_the_files_below_a_root(tmp_path: Path) -> Non
 
     assert values(process) == {"NCCL_DEBUG": "WARN", "NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}
     assert process.pid is None
-    assert "NCCL_PROTO" not in values(settings_of_environment(environment, KNOWN, tmp_path, home="/root"))
+    elsewhere = environment | {"HOME": "/root"}
+    assert "NCCL_PROTO" not in values(settings_of_environment(elsewhere, KNOWN, tmp_path))
 
 
 def test_a_given_file_is_judged_alone(tmp_path: Path) -> None:

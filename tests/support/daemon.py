@@ -43,6 +43,11 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def is_reader(pid: int) -> bool:
+    """Whether a process is one that reads, by its name."""
+    return Path(f"/proc/{pid}/comm").read_text().startswith("commwatch-")
+
+
 class Daemon:
     """A running ``commwatch run``."""
 

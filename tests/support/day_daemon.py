@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 from structlog.testing import capture_logs
 
@@ -27,7 +29,8 @@ from commwatch.service import judge as verdict
 from commwatch.service.probing import Probing
 from commwatch.service.timetable import Timetable
 from commwatch.simulation.hardware import Epoch, Hardware
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.presets import PRESETS
+from commwatch.simulation.presets.parts import Preset
 from commwatch.sources.base import Source
 from commwatch.sources.kernel_log import KernelLogSource
 from commwatch.sources.nvml.source import NvmlSource
@@ -36,7 +39,7 @@ from commwatch_exporters.snapshot import Snapshot
 from support import rehearsed_daemon
 from support.core import ScriptedReader
 from support.facts import shipped
-from support.rehearsed_daemon import RehearsedDaemon
+from support.rehearsed_daemon import BOOTED_AT, RehearsedDaemon
 
 STEP_SECONDS = 15.0
 """Between two scrapes."""
@@ -287,3 +290,22 @@ class DayDaemon(RehearsedDaemon):
         self.verdict.save(at_end=True)
         self.probing.save()
         self.close()
+
+
+@contextmanager
+def stepped(preset: str, folder: Path, start: float = 0.0) -> Iterator[DayDaemon]:
+    """A daemon in this process, over a whole node, whose clock the test moves.
+
+    Args:
+        preset: of the node.
+        folder: for its files and the state.
+        start: seconds since the node booted.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pynvml, "nvmlLib", None)
+        patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+        daemon = DayDaemon(Boot(PRESETS[preset], "", BOOTED_AT, 0.0), folder, patched, start)
+        try:
+            yield daemon
+        finally:
+            daemon.stop()

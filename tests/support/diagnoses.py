@@ -38,7 +38,7 @@ def healthy(**changes: Any) -> Diagnosis:
         "simulated": None,
         "maintenance": None,
         "scan": "quick",
-        "verdict": Verdict("OK", "163 checks passed, none failed; 1 was not measured"),
+        "verdict": Verdict("OK", "no warning or critical finding"),
         "looked_at": NOW - 4,
         "findings": (),
         "checks": tuple(_links()) + _others("passed", "x16"),

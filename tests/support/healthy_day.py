@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from commwatch.findings.codes import CODES
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.presets.parts import Preset
 from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
 from support.rehearsed_daemon import Change
 from support.scraped_day import Fired, ScrapedDay, alerts_fired

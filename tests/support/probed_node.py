@@ -16,9 +16,11 @@ from commwatch.node.topology.nvlink import driver_facts
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.probes.node import Prospect
-from commwatch.probes.plan import CyclePlan, Measured, NcclNotes, Step, StepOutcome
+from commwatch.probes.plan import CyclePlan, Measured, NcclNotes, StepOutcome
+from commwatch.probes.rank_plan import Step
+from commwatch.probes.results.judgement import rules_of
 from commwatch.probes.results.pair_record import PairRecord
-from commwatch.probes.results.record import ProbeRecord, Reading, rules_of
+from commwatch.probes.results.record import ProbeRecord, Reading
 from commwatch.probes.results.records import surroundings
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.node import SimulatedNode

@@ -31,7 +31,8 @@ from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
 from commwatch.node.wrap_tracker import Wraps
 from commwatch.probes import topology
 from commwatch.probes.node import ProbeNode, ReadNode
-from commwatch.probes.plan import CyclePlan, CycleResult, Failed, FailureReason
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed
+from commwatch.probes.rank_plan import FailureReason
 from commwatch.probes.results.records import AnyRecord, load_record, take_outcome
 from commwatch.readings import SourceUnavailable
 from commwatch.service import collection, pipeline

@@ -14,7 +14,8 @@ from commwatch.node.topology.model import Topology
 from commwatch.probes.by_hand import cycles
 from commwatch.probes.by_hand.node import NodeByHand
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
-from commwatch.probes.plan import CyclePlan, CycleResult, SimulatedNodePlan
+from commwatch.probes.plan import CyclePlan, CycleResult
+from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.probes.topology import ProbeTopology
 
 CYCLE_SECONDS = 5.0

@@ -2,19 +2,60 @@
 
 from __future__ import annotations
 
-import gzip
-import http.client
+import json
+import os
 import statistics
-import threading
-import time
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from support.daemon import Daemon
+from support.daemon import ROOT, Daemon, running
 
-EVERY_SECONDS = 0.1
+SHARE = float(os.environ.get("COMMWATCH_TORTURE", "1"))
+NODE = "a10x2"
+FAST = """
+inventory: {learn_after: 1500ms}
+probes:
+  {occupancy_limit: 0.1, start_delay: 500ms, gate: idle, definitions: {often: {measure: all_reduce, interval: 10s}}}
+sources:
+  nvml: {deadline: 1s, gpu_interval: 1s, nvlink_interval: 1s, pcie_interval: 1s, processes_interval: 1s}
+  network: {interval: 500ms}
+  pci: {interval: 1s}
+  services: {interval: 1s}
+"""
+
+
+def times(count: int) -> int:
+    """How often, on this day."""
+    return max(2, round(count * SHARE))
+
+
+@contextmanager
+def tortured(
+    folder: Path, *arguments: str, config: str = FAST, state: Path | None = None, failing: frozenset[str] = frozenset()
+) -> Iterator[Daemon]:
+    """A daemon on a simulated node with fast collectors and a probe as often as it may, once only these fail."""
+    file = folder / "commwatch.yaml"
+    file.write_text(config)
+    simulated = () if "--no-node" in arguments else ("--simulate", NODE)
+    rest = [one for one in arguments if one != "--no-node"]
+    with running(folder, "--config.file", str(file), *simulated, *rest, state=state) as daemon:
+        daemon.until(lambda: failing_of(daemon) == failing)
+        yield daemon
+
+
+def is_well(daemon: Daemon) -> bool:
+    """Whether each collector's last run read everything."""
+    return not failing_of(daemon)
+
+
+def failing_of(daemon: Daemon) -> frozenset[str]:
+    """Collectors whose last run did not read everything."""
+    return frozenset(labels[0][1] for labels, value in daemon.series("collector_success").items() if value != 1)
 
 
 @dataclass(frozen=True)
@@ -43,61 +84,44 @@ def footing(daemon: Daemon) -> Footing:
     )
 
 
-@dataclass
 class Scrapes:
-    """Ten a second over a kept connection."""
+    """Ten a second over a kept connection, by a process of their own."""
 
-    milliseconds: list[float] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    """Those that were not answered with a whole page."""
+    def __init__(self, daemon: Daemon) -> None:
+        command = [sys.executable, "-m", "support.scraper", daemon.address, str(daemon.process.pid)]
+        self._client = subprocess.Popen(command, cwd=ROOT / "tests", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._seen: dict[str, list[Any]] | None = None
 
-    @property
-    def p50(self) -> float:
-        return statistics.median(self.milliseconds)
+    def end(self) -> str:
+        """Scrape no more; number, times, and the CPU that the daemon, whatever it did, and the client took meanwhile.
 
-    @property
-    def p99(self) -> float:
-        return statistics.quantiles(self.milliseconds, n=100, method="inclusive")[98]
+        Beside other work a scrape takes longer by all the time for which no processor was free.
 
-    @property
-    def words(self) -> str:
-        """Number and times."""
-        return f"{len(self.milliseconds)} scrapes, p50 {self.p50:.1f} ms, p99 {self.p99:.1f} ms"
+        Raises:
+            AssertionError: a scrape was not answered with a whole page.
+        """
+        if self._seen is None:
+            self._seen = json.loads(self._client.communicate()[0])
+        took, cpu, wrong = (self._seen[name] for name in ("milliseconds", "cpu_milliseconds", "wrong"))
+        assert not wrong, wrong[:3]
+        return (
+            f"{len(took)} scrapes, p50 {statistics.median(took):.1f} ms, p99 {_p99(took):.1f} ms, "
+            f"p99 of CPU {_p99(cpu):.1f} ms"
+        )
+
+
+def _p99(values: list[float]) -> float:
+    return statistics.quantiles(values, n=100, method="inclusive")[98]
 
 
 @contextmanager
 def scraped(daemon: Daemon) -> Iterator[Scrapes]:
-    """Scrape all the while; each scrape gives a whole page."""
-    found, stop = Scrapes(), threading.Event()
-    connection = http.client.HTTPConnection(daemon.address, timeout=60)
-
-    def scrape() -> None:
-        started = time.perf_counter()
-        connection.request("GET", "/metrics", headers={"Accept-Encoding": "gzip"})
-        answer = connection.getresponse()
-        body = answer.read()
-        found.milliseconds.append((time.perf_counter() - started) * 1e3)
-        page = gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body
-        if answer.status != http.client.OK or not page.endswith(b"\n") or b"commwatch_build_info" not in page:
-            found.wrong.append(f"{answer.status} {page[-80:]!r}")
-
-    def again_and_again() -> None:
-        while not stop.wait(EVERY_SECONDS):
-            try:
-                scrape()
-            except OSError as error:
-                found.wrong.append(repr(error))
-                return
-
-    thread = threading.Thread(target=again_and_again, name="scrapes")
-    thread.start()
+    """Scrape all the while, or until that is ended; each scrape gives a whole page."""
+    scrapes = Scrapes(daemon)
     try:
-        yield found
+        yield scrapes
     finally:
-        stop.set()
-        thread.join()
-        connection.close()
-    assert not found.wrong, found.wrong[:3]
+        scrapes.end()
 
 
 def cpu_seconds(pid: int) -> float:

@@ -44,7 +44,7 @@ def faulty(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Documents, Do
         daemon.until(15)
         daemon.probe(*_PROBES)
         daemon.until(16)
-        daemon.until(16.1, step=2.0)  # rates are told of readings that follow closely
+        daemon.until(16.1, step=2.0)  # only readings that follow closely give rates
         return before, _documents(daemon)
 
 

@@ -106,7 +106,7 @@ def test_an_interval_that_would_burden_the_daemon_is_refused(
     with pytest.raises(SystemExit):
         run(config, "--interval", "100ms")
 
-    assert "expected at least 500ms, got 100ms" in capsys.readouterr().err
+    assert "expected at least 500ms, got '100ms'" in capsys.readouterr().err
 
 
 def test_who_may_not_use_the_socket_is_given_the_endpoint(

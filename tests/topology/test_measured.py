@@ -1,4 +1,4 @@
-"""Measured values beside the paths: what belongs to this machine, what contradicts its topology, and how it is told."""
+"""Measured values beside the paths: what belongs to this machine, what contradicts its topology, how it is shown."""
 
 from __future__ import annotations
 

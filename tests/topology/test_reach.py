@@ -54,7 +54,7 @@ def paths_of(found: Topology, addresses: Sequence[str]) -> GpuPaths:
 
 
 def test_directly_joined_gpus_have_the_links_between_them(tmp_path: Path) -> None:
-    """Four of twelve links lead to each other GPU: 80 GB/s for a pair, 160 among three, 240 among all."""
+    """Four of twelve links lead to each other GPU: 80 GB/s for a pair."""
     hgx(tmp_path)
     paths = paths_of(topology(tmp_path, driver(*mesh())), FOUR)
 
@@ -62,14 +62,13 @@ def test_directly_joined_gpus_have_the_links_between_them(tmp_path: Path) -> Non
 
     assert one is not None
     assert (one.label, one.nvlinks, one.bytes_per_second, one.basis) == ("NV4", 4, 80e9, "4 NVLinks × 20 GB/s")
-    assert [paths.nvlink_rate(0, range(count)) for count in (2, 3, 4)] == [80e9, 160e9, 240e9]
     assert paths.switch_rates == (0, 0, 0, 0)
     assert paths.direct_rate(0, 3) == 80e9
     assert paths.between(0, 4) is None
 
 
 def test_gpus_behind_switches_have_all_their_links_with_each_other(tmp_path: Path) -> None:
-    """18 links lead to any other GPU, and no more to several."""
+    """18 links lead to any other GPU."""
     hgx(tmp_path)
     gpus = [gpu(place, address, links(18, kind="switch", version="4.0")) for place, address in enumerate(FOUR)]
     paths = paths_of(topology(tmp_path, driver(*gpus)), FOUR)
@@ -79,7 +78,6 @@ def test_gpus_behind_switches_have_all_their_links_with_each_other(tmp_path: Pat
     assert one is not None
     assert (one.label, one.through_switches) == ("NV18", True)
     assert one.bytes_per_second == pytest.approx(370.8e9)
-    assert paths.nvlink_rate(0, (0, 1)) == paths.nvlink_rate(0, range(4)) == pytest.approx(370.8e9)
     assert paths.direct_rate(0, 1) == 0
     assert paths.shared_links(0, 1) == frozenset()
 
@@ -178,7 +176,6 @@ def test_links_of_an_unknown_version_have_no_rate(tmp_path: Path) -> None:
 
     assert one is not None
     assert (one.label, one.bytes_per_second) == ("NV4", None)
-    assert paths.nvlink_rate(0, range(4)) == 0
 
 
 def on(cpu: Cpu | None, found: Topology) -> Topology:

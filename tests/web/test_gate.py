@@ -242,7 +242,7 @@ def test_clients_that_leave_while_they_wait() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_comparison_that_takes_too_long(method: str) -> None:
-    """The client is told that the node has no time, at the deadline of an answer."""
+    """The client learns that the node has no time, at the deadline of an answer."""
     compare = Comparisons(held=True)
 
     async def test() -> None:
@@ -303,7 +303,7 @@ def test_the_rate_of_a_client() -> None:
 
 
 def test_a_flood_takes_nothing_from_others() -> None:
-    """Who asks too often is told so, with and without a password; a scraper with another address is served."""
+    """Who asks too often learns so, with and without a password; a scraper with another address is served."""
 
     async def test() -> None:
         right = authorization("alice", "right")

@@ -197,7 +197,7 @@ def test_a_certificate_without_names() -> None:
 
 @pytest.mark.parametrize("sent", [GET, b"POST / HTTP/1.1\r\nHost: node\r\nContent-Length: 3\r\n\r\nabc"])
 def test_plain_http(material: Material, sent: bytes) -> None:
-    """A client that speaks plain HTTP is told so in plain HTTP."""
+    """A client that speaks plain HTTP gets an answer in plain HTTP."""
 
     async def test() -> None:
         async with serving(server(material)) as port, connected(port) as client:

@@ -298,7 +298,7 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_new_configuration_that_is_wrong(tmp_path: Path) -> None:
-    """It is told once, and again when it is wrong in another way; a repair outside of the file is noticed."""
+    """It is reported once, and again when it is wrong in another way; a repair outside of the file is noticed."""
 
     async def test(site: Site, _: int) -> None:
         site.write("tls_server_config: {cert_file: later.pem, key_file: later.key}\n")

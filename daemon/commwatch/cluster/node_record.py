@@ -9,7 +9,7 @@ import msgspec
 
 from commwatch.cluster.node_report import NodeReport, RunOutcome, Suspicion
 from commwatch.errors import CommwatchError
-from commwatch.probes.plan import SkipReason
+from commwatch.probes.rank_plan import SkipReason
 from commwatch.probes.results.streak import is_current
 from commwatch.state.records import Count, Timestamp
 from commwatch_exporters.snapshot import Value

@@ -8,7 +8,7 @@ import msgspec
 
 from commwatch.cluster.messages import MOST_RAILS, Quantity, Word
 from commwatch.cluster.terms import Direction, Fault, Kind, LeafSource
-from commwatch.probes.plan import SkipReason
+from commwatch.probes.rank_plan import SkipReason
 from commwatch.state.records import Count, Timestamp
 
 OPERATION: Final = "cluster-report"

@@ -30,8 +30,9 @@ from commwatch.cluster.store import DEADLINES, Deadlines, Store, within
 from commwatch.cluster.terms import LeafSource
 from commwatch.errors import ExitCode
 from commwatch.probes import plan
+from commwatch.probes.rank_plan import Backend
 
-PAIR_DEADLINES: Final[Mapping[plan.Backend, plan.Deadlines]] = {
+PAIR_DEADLINES: Final[Mapping[Backend, plan.Deadlines]] = {
     "tcp": plan.Deadlines(start=5.0, rendezvous=7.0, setup=4.0, measure=8.0),
     # torch takes seconds to import, and NCCL 45 s until it says of an InfiniBand path that it is dead.
     "gloo": plan.Deadlines(start=30.0, rendezvous=35.0, setup=10.0, measure=10.0),
@@ -101,7 +102,7 @@ class Wanted:
     """By the name of the node; in place of what the launchers say."""
     expected: float | None = None
     inside: float | None = None
-    pair_deadlines: Mapping[plan.Backend, plan.Deadlines] = field(default_factory=lambda: PAIR_DEADLINES)
+    pair_deadlines: Mapping[Backend, plan.Deadlines] = field(default_factory=lambda: PAIR_DEADLINES)
 
 
 class ProbeStore(Store[ProbeResult]):
@@ -210,11 +211,11 @@ class ProbeStore(Store[ProbeResult]):
             report, rails=found.rails.get(place, ()), suspicions=found.suspicions.get(place, ()), network=found.network
         )
 
-    def _one_backend(self) -> plan.Backend:
+    def _one_backend(self) -> Backend:
         """That of most; whoever has another one cannot be measured with them."""
         free = [rank for rank in self._probers if rank not in self._out]
         backends = [self._probers[rank].backend for rank in free]
-        chosen: plan.Backend = max(backends, key=lambda one: (backends.count(one), one), default="tcp")
+        chosen: Backend = max(backends, key=lambda one: (backends.count(one), one), default="tcp")
         for rank in free:
             if (other := self._probers[rank].backend) != chosen:
                 self._out[rank] = "busy", f"probes over {other}, most over {chosen}: --backend says which"
@@ -242,7 +243,7 @@ class ProbeStore(Store[ProbeResult]):
             )
         return [Pair(here[one.first], here[one.second], one.wave) for one in found]
 
-    async def _wave(self, number: int, backend: plan.Backend, pairs: Sequence[Pair], deadline: float) -> None:
+    async def _wave(self, number: int, backend: Backend, pairs: Sequence[Pair], deadline: float) -> None:
         """Let pairs measure at once; who has not answered by the deadline is lost."""
         asked: dict[Pair, int] = {}
         await self._until(lambda: all(self._is_settled(rank) for pair in pairs for rank in pair[:2]), _GRACE_SECONDS)

@@ -32,7 +32,8 @@ from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, RunLock
 from commwatch.probes.gate.decision import decide
 from commwatch.probes.gate.watch import Halt
-from commwatch.probes.plan import Backend, CyclePlan, CycleResult, Deadlines, Failed, Measured, Meeting, Yielded
+from commwatch.probes.plan import CyclePlan, CycleResult, Deadlines, Failed, Measured, Yielded
+from commwatch.probes.rank_plan import Backend, Meeting
 from commwatch.probes.workload import plan_between
 from commwatch.state.directory import state_path
 

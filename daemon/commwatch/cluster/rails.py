@@ -12,10 +12,10 @@ from commwatch.cluster.messages import MOST_RAILS, Choice, Interface, RailOffer
 from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.node.gpus_now import ProbeGpu
-from commwatch.node.topology import nearest_nics
 from commwatch.node.topology.model import Endpoint, Topology
+from commwatch.node.topology.paths import nearest_nics
 from commwatch.probes.cycle.interpreter import why_no_torch
-from commwatch.probes.plan import Backend
+from commwatch.probes.rank_plan import Backend
 
 BACKENDS: tuple[Backend, ...] = ("nccl", "gloo", "tcp", "simulated")
 _INFINIBAND_LAYERS = ("InfiniBand", "Ethernet")

@@ -25,10 +25,9 @@ FOLDERS = (
 def add_parser(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
 ) -> None:
-    """Add this command to the command line."""
+    """Add this command, which reads no setting, to the command line."""
     parser = subparsers.add_parser(
         "assets",
-        parents=parents,
         help="list or copy what is shipped: rules, runbooks, dashboards, unit, documentation",
         description="Prints where the shipped files are, or copies them into a new folder: alert rules and templates, "
         "runbooks, Alertmanager and Prometheus examples, dashboards with provisioning, the systemd unit with its "

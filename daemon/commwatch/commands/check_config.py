@@ -218,7 +218,7 @@ async def _source(config: Config, row: SourceRow) -> Check:
     if logs is not None:
         return Check(what, "ok", f"logs that can be followed: {logs}")
     if row.name == "nccl_settings":
-        return Check(what, "ok", "the node can be read; which processes to audit, the driver tells the daemon")
+        return Check(what, "ok", "the node can be read; the driver reports which processes to audit")
     return Check(what, "ok", f"{len(devices)} read: {', '.join(devices)}" if devices else "nothing of its kind is here")
 
 

@@ -15,8 +15,8 @@ def add_parser(
     """Add this command and its own ones to the command line."""
     parser = subparsers.add_parser(
         "cluster",
-        help="what lies between nodes: whether they reach each other, and which part is slow",
-        description="Looks at what lies between nodes. check and probe: one member a node, by srun, an Indexed Job, "
+        help="between nodes: whether they reach each other, and which part is slow",
+        description="Checks and measures between nodes. check and probe: one member a node, by srun, an Indexed Job, "
         "torchrun, mpirun, or by hand with a list of members; plan and locate need no network "
         "(docs/using/cluster.md).",
         epilog="example: srun --ntasks-per-node=1 commwatch cluster check",

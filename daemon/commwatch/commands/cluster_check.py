@@ -24,7 +24,7 @@ def add_parser(
         allow_abbrev=False,
         help="versions, names, interfaces, ports both ways, large packets; no GPU, seconds",
         description="Compares the nodes of a job and tries the connections that it will need. Needs no GPU and no idle "
-        "node; start one member a node, with the same run key in COMMWATCH_CLUSTER_KEY. Member 0 prints what is found.",
+        "node; start one member a node, with the same run key in COMMWATCH_CLUSTER_KEY. Member 0 prints the result.",
         epilog="example: export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --ntasks-per-node=1 commwatch "
         "cluster check",
     )

@@ -26,10 +26,9 @@ _SHOWN = 20
 def add_parser(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
 ) -> None:
-    """Add this command to the command line."""
+    """Add this command, which reads no setting, to the command line."""
     parser = subparsers.add_parser(
         "locate",
-        parents=parents,
         allow_abbrev=False,
         help="which NIC, node, leaf or uplink is slow, from a saved run",
         description="Judges a saved run (docs/using/cluster.md has its format): which NIC, node, leaf or uplink "

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from commwatch.commands.profile_options import positive_duration
+from commwatch.commands.values import positive_duration
 from commwatch.config.settings import Config
 from commwatch.views.terminal import print_json
 
@@ -32,9 +32,7 @@ def groups_option(parser: argparse.ArgumentParser, words: str) -> None:
 
 def output_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--output``."""
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="draw what each node sends to others into an SVG file"
-    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="draw the matrix of nodes into an SVG file")
 
 
 def check_files(args: argparse.Namespace) -> None:
@@ -59,17 +57,19 @@ def member_options(parser: argparse.ArgumentParser) -> None:
         help="slurm, kubernetes, torchrun, mpirun or members (default: auto)",
     )
     parser.add_argument("--members", metavar="HOST,...|FILE", help="all members by hand, the first one hosts the store")
-    parser.add_argument("--rank", type=int, metavar="N", help="which member this is")
-    parser.add_argument("--size", type=int, metavar="N", help="how many members there are")
-    parser.add_argument("--host", metavar="HOST", help="where member 0 is (default: what the launcher says)")
-    parser.add_argument("--port", type=int, metavar="PORT", help="where the job meets (default: MASTER_PORT, 29500)")
+    parser.add_argument("--rank", type=int, metavar="N", help="rank of this member")
+    parser.add_argument("--size", type=int, metavar="N", help="number of members")
+    parser.add_argument("--host", metavar="HOST", help="host of member 0 (default: from the launcher)")
+    parser.add_argument(
+        "--port", type=int, metavar="PORT", help="meeting port of the job (default: MASTER_PORT, 29500)"
+    )
     parser.add_argument(
         "--interface", metavar="NAME", help="the interface that the job will use (default: NCCL's choice)"
     )
     parser.add_argument("--key-file", type=Path, metavar="FILE", help="the run key, instead of COMMWATCH_CLUSTER_KEY")
     parser.add_argument(
         "--join-window", type=positive_duration, default=60.0, metavar="TIME",
-        help="how long members are waited for (default 1m)",
+        help="how long to wait for members (default 1m)",
     )  # fmt: skip
 
 

@@ -48,10 +48,9 @@ class Plan(msgspec.Struct, frozen=True):
 def add_parser(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
 ) -> None:
-    """Add this command to the command line."""
+    """Add this command, which reads no setting, to the command line."""
     parser = subparsers.add_parser(
         "plan",
-        parents=parents,
         allow_abbrev=False,
         help="which pairs of nodes a run would measure; no network",
         description="Prints the pairs of the first two rounds: nodes of a leaf, then nodes of different leaves. Round "

@@ -19,6 +19,7 @@ from commwatch.commands.cluster_members import (
     take_part,
 )
 from commwatch.commands.probe import ignore_scheduler_option
+from commwatch.commands.values import quantity
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.lines import printable
@@ -48,8 +49,8 @@ def add_parser(
         allow_abbrev=False,
         help="bandwidth and latency of pairs of nodes, each way; names the slow NIC, node, leaf or uplink",
         description="Measures pairs of nodes in three rounds, each rail and each direction by itself, and names the "
-        "part that is slow. Wants an allocation of its own: start one member a node, with the same run key in "
-        "COMMWATCH_CLUSTER_KEY; a node that is not free stays out. Member 0 prints what is found.",
+        "part that is slow. Needs an allocation of its own: start one member a node, with the same run key in "
+        "COMMWATCH_CLUSTER_KEY; a node that is not free stays out. Member 0 prints the result.",
         epilog="example: export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --exclusive --ntasks-per-node=1 "
         "commwatch cluster probe --report run.json",
     )
@@ -63,24 +64,21 @@ def add_parser(
         help="RDMA devices (nccl) or interfaces, in the same order on all nodes (default: with nccl each RDMA device, "
         "else the interface of --interface)",
     )  # fmt: skip
-    parser.add_argument("--rounds", type=int, choices=(1, 2, 3), default=3, help="how many (default 3)")
+    parser.add_argument("--rounds", type=int, choices=(1, 2, 3), default=3, help="number of rounds (default 3)")
     groups_option(parser, "leaf of each node, in place of what Slurm says")
-    parser.add_argument("--expected", type=_rate, metavar="RATE", help="what a rail should carry one way, as 48GB/s")
+    rate = quantity(parse_rate)
+    parser.add_argument("--expected", type=rate, metavar="RATE", help="what a rail should carry one way: 48GB/s")
     parser.add_argument(
-        "--intra-node", type=_rate, metavar="RATE", help="what the GPUs of a node exchange, for comparison"
+        "--intra-node",
+        type=rate,
+        metavar="RATE",
+        help="what the GPUs of a node exchange, for comparison",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="save the run, for cluster locate (member 0)")
     output_option(parser)
     ignore_scheduler_option(parser)
     json_option(parser)
     parser.set_defaults(run=run)
-
-
-def _rate(text: str) -> float:
-    try:
-        return parse_rate(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def run(args: argparse.Namespace, config: Config) -> int:

@@ -12,10 +12,9 @@ from commwatch.errors import UsageError
 def add_parser(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
 ) -> None:
-    """Add this command to the command line."""
+    """Add this command, which reads no setting, to the command line."""
     parser = subparsers.add_parser(
         "dashboards",
-        parents=parents,
         help="write Grafana's dashboards, with the limits of your site",
         description="Writes the dashboards as JSON files into a folder that Grafana provisions.",
         epilog="example: commwatch dashboards --output /var/lib/grafana/dashboards/commwatch",

@@ -47,7 +47,7 @@ def add_parser(
         "diagnose",
         parents=parents,
         help="what is wrong with the communication of this node, why, and what to do",
-        description="Checks topology, bandwidth, patterns, InfiniBand and settings by the daemon's data, and names "
+        description="Checks topology, bandwidth, patterns, InfiniBand and settings from the daemon's data; names "
         "part, cause and next step.",
         epilog="example: commwatch diagnose; of the logs of a job, on any machine: commwatch diagnose --log job.out; "
         "what a change gained: commwatch diagnose --full-scan --json > before.json, again > after.json, then commwatch "

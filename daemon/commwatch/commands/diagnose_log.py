@@ -36,9 +36,9 @@ class LogRead(msgspec.Struct, frozen=True):
     name: str
     lines: int
     told: int
-    """Lines that tell of trouble."""
+    """Lines that report trouble."""
     is_cut: bool
-    """Whether the rest was not read, because so many lines tell of trouble."""
+    """Whether the rest was not read, because so many lines report trouble."""
 
 
 class LogIncident(msgspec.Struct, frozen=True):
@@ -56,11 +56,11 @@ class LogIncident(msgspec.Struct, frozen=True):
     file: str
     line: int
     text: str
-    """The line that tells of the likeliest cause, shortened."""
+    """The line with the likeliest cause, shortened."""
     began: float | None
     """When that began, seconds since 1970 if the log's times are of UTC; None where it has no time."""
     hosts: tuple[str, ...]
-    """Hosts that told of the likeliest cause; empty where the lines name none."""
+    """Hosts that reported the likeliest cause; empty where the lines name none."""
     ranks: tuple[str, ...]
     """So for ranks."""
     named: tuple[str, ...]
@@ -97,8 +97,8 @@ def run_log(names: Sequence[str], *, as_json: bool) -> int:
         as_json: print JSON.
 
     Returns:
-        The exit code: 0 where the job is at work or has ended well, 1 where something tells of trouble, 3 where
-        nothing tells of either.
+        The exit code: 0 where the job is at work or has ended well, 1 where something reports trouble, 3 where
+        nothing shows either.
 
     Raises:
         LogUnreadable: a name cannot be read.
@@ -187,7 +187,7 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
 
 
 def _silent(ranks: Sequence[str]) -> tuple[str, ...]:
-    """The ranks that did not tell, where most did."""
+    """The ranks that did not report, where most did."""
     told = {int(rank) for rank in ranks}
     silent = sorted(set(range(max(told, default=0) + 1)) - told) if len(told) > 1 and max(told) < 65536 else []
     return tuple(map(str, silent)) if 0 < len(silent) < len(told) else ()
@@ -238,7 +238,7 @@ def _incident_lines(number: int, incident: LogIncident) -> Iterator[Line]:
     yield [(f"  {_where(incident)}", "")]
     yield [(f"    {printable(incident.text)}", "dim")]
     if incident.silent_ranks:
-        yield [(f"  ranks that do not tell of it: {', '.join(incident.silent_ranks)}", "")]
+        yield [(f"  ranks that do not report it: {', '.join(incident.silent_ranks)}", "")]
     others = [f"{name} {count:,}" for name, count in incident.counts.items() if name != incident.category]
     if others:
         yield [

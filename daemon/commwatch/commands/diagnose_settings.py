@@ -36,7 +36,7 @@ _LINE = re.compile(r"(?:export |declare -x )?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.
 _STYLES = {"harmful": "red", "suspicious": "yellow", "useless": "yellow"}
 
 _MOST_TRIALS = 3
-"""Of one setting that are told."""
+"""Of one setting that are shown."""
 _OF_FILES = frozenset({"malformed_line", "file_not_read"})
 """Remarks on a file itself, not on a variable."""
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commwatch.commands.values import quantity, whole_number
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.units import parse_duration
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
 def add_parser(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
 ) -> None:
-    """Add this command to the command line."""
+    """Add this command, which reads no setting, to the command line."""
     parser = subparsers.add_parser(
         "drill",
-        parents=parents,
         help="rehearse faults on simulated nodes until they page, and until the page is resolved",
         description="Starts simulated nodes, Prometheus and Alertmanager with the shipped rules, and a receiver of "
-        "pages; injects faults, and waits for the page and for its end. docs/using/drill.md says more.",
+        "pages; injects faults, and waits until each is paged and resolved. See docs/using/drill.md.",
         epilog="example: commwatch drill --fast nvlink_down gpu_lost",
     )
     parser.add_argument("drills", nargs="*", metavar="DRILL", help="names or shell patterns (default: all)")
@@ -39,21 +39,25 @@ def add_parser(
     parser.add_argument("--fast", action="store_true", help="scrape every second; windows and waits a fifteenth")
     parser.add_argument(
         "--within",
-        type=_duration,
+        type=quantity(parse_duration),
         default=parse_duration("60m"),
         metavar="TIME",
-        help="time in which all must be over (default: 60m)",
+        help="time limit for the whole run (default: 60m)",
     )
-    parser.add_argument("--nodes", type=_count, metavar="N", help="nodes side by side (default: 16; with --fast 4)")
+    parser.add_argument(
+        "--nodes", type=whole_number(64), metavar="N", help="nodes side by side (default: 16; with --fast 4)"
+    )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the table as Markdown")
     given = parser.add_argument_group("servers that run already")
     given.add_argument("--alertmanager", default="", metavar="URL", help="page through this Alertmanager")
-    given.add_argument("--i-will-page", action="store_true", help="yes, the given Alertmanager may notify people")
+    given.add_argument(
+        "--i-will-page", action="store_true", help="confirm that the given Alertmanager may notify people"
+    )
     given.add_argument(
         "--receiver",
         type=_address,
         metavar="HOST:PORT",
-        help="where the given Alertmanager's receiver 'drill' posts to (default: it is asked)",
+        help="where the given Alertmanager's receiver 'drill' posts to (default: Alertmanager is asked)",
     )
     given.add_argument("--prometheus", default="", metavar="URL", help="use the rules of this Prometheus")
     given.add_argument(
@@ -64,19 +68,6 @@ def add_parser(
     )
     json_option(parser)
     parser.set_defaults(run=run)
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 64:
-        raise argparse.ArgumentTypeError(f"expected 1 to 64, got {text!r}")
-    return int(text)
 
 
 def _address(text: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from commwatch.commands.profile_options import PROFILES_HELP, positive_duration, step_time_option
+from commwatch.commands.profile_options import PROFILES_HELP, step_time_option
+from commwatch.commands.values import positive_duration
 from commwatch.config.settings import Config
 from commwatch.findings.verdict import LOOK_SECONDS
 from commwatch.views.terminal import json_option

@@ -26,7 +26,7 @@ def add_parser(
     parser = subparsers.add_parser(
         "pause",
         parents=parents,
-        help="stop probing and let go of the GPUs for a while",
+        help="stop probing and release the GPUs for a while",
         description="Stops probes and driver workers within 2 s, so that a GPU can be reset, a driver upgraded or MIG "
         "changed. Alerts are silenced. The daemon resumes by itself. Where no daemon runs "
         "with this state directory, the pause is written for one that starts.",

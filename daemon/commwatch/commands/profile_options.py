@@ -1,10 +1,10 @@
-"""The options by which a command is told what a node is for."""
+"""The options that say what a node is for."""
 
 from __future__ import annotations
 
 import argparse
 
-from commwatch.units import parse_duration
+from commwatch.commands.values import positive_duration
 
 PROFILE_NAMES = ("7b", "30b", "70b", "235b")
 """Those of diagnosis/marks/profiles.py, which the command line itself does not load."""
@@ -17,18 +17,3 @@ def step_time_option(parser: argparse.ArgumentParser) -> None:
         "--step-time", metavar="TIME", type=positive_duration,
         help="time of a step of your job on one GPU alone, such as 100ms (default: that of the profile)",
     )  # fmt: skip
-
-
-def positive_duration(text: str) -> float:
-    """Seconds of a text such as ``15m``, above 0.
-
-    Raises:
-        ArgumentTypeError: it is none; the message says what would be.
-    """
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"expected more than 0, got {text}")
-    return seconds

@@ -1,4 +1,4 @@
-"""commwatch resume: end a pause before its time."""
+"""commwatch resume: end a pause early."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_parser(
     parser = subparsers.add_parser(
         "resume",
         parents=parents,
-        help="end a pause before its time",
+        help="end a pause early",
         description="Ends a pause.",
         epilog="example: commwatch resume",
     )
@@ -28,7 +28,7 @@ def add_parser(
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Remove the maintenance file and tell the daemon."""
+    """Remove the maintenance file and notify the daemon."""
     state = state_path(config)
     was_paused = MaintenanceFile(state).remove()
     try:

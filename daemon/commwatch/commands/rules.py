@@ -13,10 +13,9 @@ from commwatch.errors import ExitCode, UsageError
 def add_parser(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
 ) -> None:
-    """Add this command to the command line."""
+    """Add this command, which reads no setting, to the command line."""
     parser = subparsers.add_parser(
         "rules",
-        parents=parents,
         help="write the alert rules for Prometheus, with what your site changes",
         description="Writes the alert rules as files into a folder, or as one document to standard output: for "
         "Prometheus, or as a PrometheusRule for its operator.",
@@ -46,7 +45,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         raise UsageError("rules: --operator prints one document: redirect it, without --output")
     site, own, thresholds = read_site(args)
     try:
-        files = render_all(thresholds, site, own.alerts, core=(args.set or own.alert_set) == "core")
+        files = render_all(thresholds, site, own.alerts, core=(args.set or own.set) == "core")
     except ValueError as error:
         raise UsageError(f"thresholds: {error}") from error
     if args.output is not None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 
 from commwatch.config.settings import Config
-from commwatch.service.log import configure_logging
 
 
 def add_parser(
@@ -26,8 +24,18 @@ def add_parser(
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Run until stopped."""
+    from commwatch.service.confinement import confine
+    from commwatch.workers.sources import lasting_readers
+    from commwatch.workers.start import Spares
+
+    confine(config.process)
+    spares = Spares(lasting_readers(config.sources))  # before what only the daemon needs is imported
+
+    import asyncio
+
     from commwatch.config.flags import config_from
+    from commwatch.service.log import configure_logging
     from commwatch.service.root import Service
 
     configure_logging(config.log)
-    return asyncio.run(Service(config, lambda: config_from(args)).run())
+    return asyncio.run(Service(config, lambda: config_from(args), spares).run())

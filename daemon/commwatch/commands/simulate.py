@@ -29,7 +29,7 @@ def add_parser(
         parents=parents,
         help="list the nodes that can be simulated and the faults that can be injected",
         description="With --list prints every preset and every kind of fault with its settings and an example; with "
-        "the name of a preset, or a file of your own, that node and how to run it. docs/using/simulation.md says more.",
+        "the name of a preset, or a file of your own, that node and how to run it. See docs/using/simulation.md.",
         epilog="example: commwatch simulate --list; then commwatch run --simulate h100x8 --simulate.faults faults.yaml",
     )
     parser.add_argument("node", nargs="?", metavar="NODE", help="a preset, or a file of your own")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,12 +37,11 @@ def read_site(args: argparse.Namespace) -> tuple[Site, SiteFile, Thresholds]:
     from commwatch.generate.site import SiteFile, read_site_file
 
     own = SiteFile() if args.site is None else read_site_file(args.site, shipped_alerts())
-    given = {key: value for key in ("job", "runbooks", "dashboards") if (value := getattr(args, key, None))}
-    words = {**own.words, **given}
+    words = {one.name: getattr(args, one.name, None) or getattr(own, one.name) for one in dataclasses.fields(Site)}
     for key in ("runbooks", "dashboards"):
-        if key in words:
-            words[key] = words[key].rstrip("/")
-    return Site(**words), own, load_thresholds(args.thresholds or own.thresholds)
+        words[key] = words[key].rstrip("/")
+    thresholds = args.thresholds or (Path(own.thresholds) if own.thresholds else None)
+    return Site(**{key: value for key, value in words.items() if value}), own, load_thresholds(thresholds)
 
 
 def write_files(folder: Path, files: Mapping[str, str], pattern: str, *, check: bool) -> int:

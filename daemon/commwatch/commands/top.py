@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.profile_options import positive_duration
+from commwatch.commands.values import quantity
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
+from commwatch.units import parse_duration
 from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from commwatch.views.top.live import Source
 
 INTERVAL_SECONDS = 2.0
-SHORTEST_SECONDS = 0.5
+SHORTEST = "500ms"
 """An answer costs the daemon some milliseconds."""
 
 
@@ -42,7 +43,7 @@ def add_parser(
     once.add_argument("--once", action="store_true", help="print one plain page and exit")
     once.add_argument("--json", action="store_true", help="print the data as JSON and exit")
     parser.add_argument(
-        "--interval", metavar="TIME", type=_interval, default=INTERVAL_SECONDS,
+        "--interval", metavar="TIME", type=quantity(parse_duration, SHORTEST), default=INTERVAL_SECONDS,
         help="between requests (default: 2s; 500ms at least)",
     )  # fmt: skip
     remote = parser.add_argument_group("another node")
@@ -53,13 +54,6 @@ def add_parser(
     remote.add_argument("--user", metavar="NAME", default="", help="name for basic authentication")
     remote.add_argument("--password-file", metavar="FILE", type=Path, help="file with the password (default: prompt)")
     parser.set_defaults(run=run)
-
-
-def _interval(text: str) -> float:
-    seconds = positive_duration(text)
-    if seconds < SHORTEST_SECONDS:
-        raise argparse.ArgumentTypeError(f"expected at least {SHORTEST_SECONDS * 1000:g}ms, got {text}")
-    return seconds
 
 
 def run(args: argparse.Namespace, config: Config) -> int:

@@ -40,9 +40,9 @@ def add_parser(
         "yield",
         parents=parents,
         help="end a running probe, and start none while a job starts",
-        description="For the prologue of a job: ends a running probe, starts none for a while, and waits until no "
+        description="For the prolog of a job: ends a running probe, starts none for a while, and waits until no "
         "probe process is left. Works without a daemon, and for probes started by hand. A longer hold of somebody else "
-        "stays. In Slurm's prologue, where each code but 0 drains the node, end the line with || true.",
+        "stays. In Slurm's prolog, where each code but 0 drains the node, end the line with || true.",
         epilog="example: commwatch yield --wait 5s --hold 10m",
     )
     parser.add_argument("--wait", default="5s", metavar="TIME", help="how long to wait for the end (default 5s)")

@@ -22,7 +22,7 @@ GENERAL: Meanings = {
 
 _NO_DAEMON: Meanings = {NO_DAEMON: GENERAL[NO_DAEMON]}
 _BROKEN = "the run is broken: bad input, no run key or another one than member 0's, the store was lost, a signal"
-_UNREACHED = "a member that did not reach the store says why itself"
+_UNREACHED = "a member that could not reach the store prints why"
 _BAD_SITE: Meanings = {
     FOUND: "with --check: a file is not current",
     WRONG_USE: "wrong use, or the site's file or thresholds are wrong",

@@ -59,7 +59,7 @@ def environment_name(flag: str) -> str:
 
 
 def settings_parser(*, listed: bool) -> argparse.ArgumentParser:
-    """A parent parser with the flags that every command takes.
+    """A parent parser with the flags that set a setting, for the commands that read one.
 
     Args:
         listed: the help has a line for each; else one for all.

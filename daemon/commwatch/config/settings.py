@@ -167,7 +167,7 @@ class NvmlSection(SourceSection, frozen=True):
     fabric_interval: Duration = Duration(15)
     identity_interval: Duration = Duration(60)
     events_interval: Duration = Duration(5)
-    """Of the errors (Xids) that the driver tells by itself."""
+    """Of the errors (Xids) that the driver reports by itself."""
     p2p_interval: Duration = Duration(600)
     """Of the question which pairs of GPUs can reach each other directly."""
 

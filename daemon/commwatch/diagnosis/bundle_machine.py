@@ -29,7 +29,7 @@ _SYSTEM_FOLDERS = ("/usr/sbin", "/sbin")
 """Where lspci and ibstat lie on some systems; not in the path of every user."""
 
 Tell: TypeAlias = Callable[[str], None]
-"""Is told what is collected next."""
+"""Called with what is collected next."""
 
 
 class Program(NamedTuple):
@@ -226,7 +226,7 @@ def _kernel_log(config: Config, tell: Tell) -> Found:
 def _job_logs(config: Config, tell: Tell) -> Iterator[Found]:
     """What happened by the configured logs of jobs, without a word of them."""
     settings, name = config.sources.nccl_logs, "logs/jobs.json"
-    source = "the logs of sources.nccl_logs.paths, as commwatch diagnose --log tells them"
+    source = "the logs of sources.nccl_logs.paths, as commwatch diagnose --log reports them"
     if not settings.enabled or not settings.paths:
         yield LeftOut(name, source, "no log is configured")
         return
@@ -259,6 +259,6 @@ def incidents_without_texts(text: str) -> str | None:
 
 
 def _own_environment() -> dict[str, str]:
-    from commwatch.workers.worker import package_roots
+    from commwatch.workers.start import package_roots
 
     return {**program_environment(os.environ), "PYTHONPATH": os.pathsep.join(package_roots())}

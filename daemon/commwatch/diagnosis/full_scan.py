@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
 import structlog
 
 from commwatch.config.settings import Config, Probe
@@ -17,17 +16,19 @@ from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known, ask
 from commwatch.diagnosis.scan_findings import with_scan
 from commwatch.diagnosis.stress_run import run_stress
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, StateError
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.by_hand.cycles import run_cycles
 from commwatch.probes.by_hand.pair_matrix import pair_probes
 from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
 from commwatch.probes.results.history import ProbeHistory
+from commwatch.probes.results.judgement import rules_of
 from commwatch.probes.results.pair_record import PairHistory, PairRecord
-from commwatch.probes.results.record import ProbeRecord, rules_of
+from commwatch.probes.results.record import ProbeRecord
 from commwatch.probes.results.records import AnyRecord, take_outcome
 from commwatch.state.directory import state_path
+from commwatch.state.records import read_record
 
 log = structlog.get_logger("commwatch.diagnosis")
 
@@ -161,6 +162,6 @@ def _record(state: Path, plan: CyclePlan, probe: Probe, thresholds: Thresholds) 
 def _read(file: Path, kind: type[_History]) -> _History | None:
     """What the daemon has kept, as long as it can be read; nothing is set aside here."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (OSError, ValueError, RecursionError):
+        return read_record(file, kind)
+    except StateError:
         return None

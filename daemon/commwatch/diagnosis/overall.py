@@ -36,7 +36,7 @@ def overall(known: Known, checks: Sequence[Check]) -> tuple[Verdict, tuple[Check
         others = len(failed) - 1
         more = f"; and {others} more failed check{'s' * (others > 1)}" if others else ""
         return Verdict("Warning", f"{_check_words(failed[0])}{more}"), checks
-    return (verdict if verdict.word == "Unknown" else Verdict("OK", _counts(checks))), checks
+    return verdict, checks
 
 
 def _lowered(known: Known, checks: Sequence[Check]) -> Iterator[Check]:
@@ -47,16 +47,6 @@ def _lowered(known: Known, checks: Sequence[Check]) -> Iterator[Check]:
             or (check.branch == "profile" and bool(known.asked.profile))
         )
         yield check if is_own or check.verdict != "failed" else msgspec.structs.replace(check, verdict="notice")
-
-
-def _counts(checks: Sequence[Check]) -> str:
-    passed, notices, missing = (
-        sum(check.verdict == verdict for check in checks) for verdict in ("passed", "notice", "not measured")
-    )
-    told = [f"{passed} check{'s' * (passed != 1)} passed, none failed"]
-    told += [f"{notices} worth knowing"] if notices else []
-    told += [f"{missing} {'was' if missing == 1 else 'were'} not measured"] if missing else []
-    return "; ".join(told)
 
 
 def _check_words(check: Check) -> str:

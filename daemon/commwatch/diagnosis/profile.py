@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.estimate.model.quantities import Span, format_count, format_gigabytes
+from commwatch.diagnosis.estimate.model.span import Span
 from commwatch.diagnosis.hardware_marks import all_reduce_check, hardware_marks, why_no_all_reduce
 from commwatch.diagnosis.marks.mark import HEALTHY_SHARE
 from commwatch.diagnosis.marks.profiles import (
@@ -31,7 +31,7 @@ from commwatch.diagnosis.marks.results import (
 )
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of
-from commwatch.units import format_percent, format_rate, format_seconds
+from commwatch.units import format_count, format_gigabytes, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from commwatch.diagnosis.known import Known

@@ -16,7 +16,7 @@ from commwatch_exporters.node.model import RdmaPort
 class _Trouble(NamedTuple):
     what: str
     codes: frozenset[str]
-    """Of the findings that tell of it."""
+    """Of the findings that report it."""
     counts: Callable[[RdmaPort], Iterable[float | None]]
     """Counters of the port or its interface; one of them has to be read for anything to be seen."""
 

@@ -34,7 +34,7 @@ def report(document: Diagnosis, identity: Identity, low_ratio: float) -> str:
     """The page.
 
     Args:
-        document: what is told.
+        document: what is shown.
         identity: of the node.
         low_ratio: a bandwidth below this share of the expected one is marked.
     """

@@ -22,7 +22,8 @@ from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules import pcie
 from commwatch.findings.rules.gpu import SLOWDOWNS
 from commwatch.probes.by_hand.cycles import run_cycles
-from commwatch.probes.plan import CyclePlan, Measured, Step
+from commwatch.probes.plan import CyclePlan, Measured
+from commwatch.probes.rank_plan import Step
 from commwatch.state.control import ask_daemon, document_of
 from commwatch.state.directory import state_path
 from commwatch.units import parse_duration
@@ -155,7 +156,7 @@ def under_load(looks: Sequence[Look], ended: float, seconds: float) -> list[Look
 
 
 def _snapshot_or_none(config: Config, seconds: float) -> SnapshotDocument | None:
-    """None where the daemon does not answer: a scan of minutes is not lost for it, and what is missing is told."""
+    """None where the daemon does not answer: a scan of minutes is not lost for it, and what is missing is reported."""
     try:
         return document_of(ask_daemon(state_path(config), "snapshot", seconds), SnapshotDocument)
     except CommwatchError:

@@ -17,21 +17,21 @@ WORD_STYLES: dict[Word, str] = {"OK": "green", "Warning": "yellow", "Critical": 
 CHECK_STYLES: dict[CheckVerdict, str] = {"passed": "green", "failed": "red", "notice": "yellow"}
 SEVERITY_STYLES = {"critical": "red", "warning": "yellow"}
 _MOST_FINDINGS = 8
-"""Findings that are told in full."""
+"""Findings that are shown in full."""
 _MOST_PARTS = 4
-"""Of findings that are told together."""
+"""Of findings that are shown together."""
 _COLUMNS = (9, 200, 16, 18)
 """No wider than this at 80 columns; ``published mark`` takes two lines."""
 
 _NOT_IN_TABLE: tuple[CheckVerdict, ...] = ("passed", "not measured", "does not apply")
-"""Told beneath the table, or only counted."""
+"""Shown below the table, or only counted."""
 
 
 def diagnosis_lines(document: Diagnosis, *, width: int = WIDTH, every: bool = False) -> Iterator[Line]:
     """The whole answer.
 
     Args:
-        document: what is told.
+        document: what is shown.
         width: columns; no line is wider but for a long word.
         every: all checks and all findings, also where many say the same.
     """

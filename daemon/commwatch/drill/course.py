@@ -169,11 +169,7 @@ class Course:
         paged_at = max(self.paged[name] for name in self.drill.alerts)
         if now < paged_at + self._seconds(_LINGER_SECONDS):
             return False
-        return not self.pace.is_shipped or self._has_findings or now >= paged_at + _FINDING_SECONDS
-
-    @property
-    def _has_findings(self) -> bool:
-        return set(self.drill.codes) <= self.findings
+        return not self.pace.is_shipped or set(self.drill.codes) <= self.findings or now >= paged_at + _FINDING_SECONDS
 
     @property
     def _all_paged(self) -> bool:
@@ -246,7 +242,7 @@ class Course:
         """
         expected = [self._gravity(name) for name in self.drill.alerts if name in self.paged]
         names = [name for name in (*self.drill.alerts, *self.drill.also) if name in self.paged]
-        # Where simulated alerts go, all severities are told; a real node's ticket or information would page nobody.
+        # Where simulated alerts go, all severities arrive; a real node's ticket or information would page nobody.
         grave = [name for name in names if expected and self._gravity(name) >= max(expected)]
         return min(grave, key=lambda name: self.paged[name], default=None)
 

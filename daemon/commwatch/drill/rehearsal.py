@@ -48,13 +48,7 @@ class Rehearsal:
     """The drills of one run."""
 
     def __init__(
-        self,
-        drills: Sequence[Drill],
-        stage: Stage,
-        *,
-        nodes: int,
-        seconds: float,
-        say: Callable[[str], None],
+        self, drills: Sequence[Drill], stage: Stage, *, nodes: int, seconds: float, say: Callable[[str], None]
     ) -> None:
         """Plan a run.
 
@@ -216,12 +210,12 @@ class Rehearsal:
     def _advance(self, lane: _Lane, now: float, firing: set[str], scraped: set[str]) -> None:
         course = lane.course
         try:
-            is_ready = course.phase is Phase.STARTING and self._is_ready(lane, scraped)
+            is_ready = course.phase is Phase.STARTING and all(node.is_ready() for node in lane.nodes)
             asks = course.phase is Phase.FAULTY
             findings = [code for node in lane.nodes for code in node.findings()] if asks else []
             course.see(now, firing, lane.notices, findings)
             lane.notices = []
-            action = course.step(now, ready=is_ready)
+            action = course.step(now, ready=is_ready and lane.names <= scraped)
             for node in lane.nodes:
                 if action == "begin":
                     node.begin(course.began_at)
@@ -234,9 +228,6 @@ class Rehearsal:
         self._tell(lane)
         if course.phase is Phase.DONE:
             self._leave(lane, firing)
-
-    def _is_ready(self, lane: _Lane, scraped: set[str]) -> bool:
-        return all(node.is_ready() for node in lane.nodes) and lane.names <= scraped
 
     def _tell(self, lane: _Lane) -> None:
         course = lane.course

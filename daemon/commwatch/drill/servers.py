@@ -6,7 +6,7 @@ import http.client
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -149,48 +149,28 @@ def start_alertmanager(folder: Path, configuration: Mapping[str, Any]) -> tuple[
     Raises:
         DrillError: it is not installed or does not start.
     """
-    program = find_program("alertmanager")
-    file = folder / "alertmanager.yml"
-    file.write_text(json.dumps(configuration), encoding="utf-8")
-    process = Program(
-        [
-            program,
-            f"--config.file={file}",
-            f"--storage.path={folder / 'alertmanager'}",
-            "--web.listen-address=127.0.0.1:0",
-            "--cluster.listen-address=",
-        ],
-        folder / "alertmanager.log",
-    )
-    return process, _listening(process)
+    options = [f"--storage.path={folder / 'alertmanager'}", "--cluster.listen-address="]
+    return _start("alertmanager", folder, configuration, options)
 
 
 def start_prometheus(folder: Path, configuration: Mapping[str, Any], pace: Pace) -> tuple[Program, str]:
-    """A server of the drill's own on a free port of loopback, and its HOST:PORT. Blocks until it listens.
+    """As ``start_alertmanager``."""
+    options = [
+        f"--storage.tsdb.path={folder / 'prometheus'}",
+        f"--query.lookback-delta={promql_duration(pace.seconds(_LOOKBACK_SECONDS))}",
+        f"--rules.alert.resend-delay={promql_duration(pace.seconds(_RESEND_SECONDS))}",
+    ]
+    return _start("prometheus", folder, configuration, options)
 
-    Raises:
-        DrillError: it is not installed or does not start.
-    """
-    program = find_program("prometheus")
-    file = folder / "prometheus.yml"
+
+def _start(name: str, folder: Path, configuration: Mapping[str, Any], options: Sequence[str]) -> tuple[Program, str]:
+    program = find_program(name)
+    file = folder / f"{name}.yml"
     file.write_text(json.dumps(configuration), encoding="utf-8")
-    process = Program(
-        [
-            program,
-            f"--config.file={file}",
-            f"--storage.tsdb.path={folder / 'prometheus'}",
-            "--web.listen-address=127.0.0.1:0",
-            f"--query.lookback-delta={promql_duration(pace.seconds(_LOOKBACK_SECONDS))}",
-            f"--rules.alert.resend-delay={promql_duration(pace.seconds(_RESEND_SECONDS))}",
-        ],
-        folder / "prometheus.log",
-    )
-    return process, _listening(process)
-
-
-def _listening(process: Program) -> str:
+    command = [program, f"--config.file={file}", "--web.listen-address=127.0.0.1:0", *options]
+    process = Program(command, folder / f"{name}.log")
     try:
-        return process.wait_for(_LISTENING, _READY_SECONDS)
+        return process, process.wait_for(_LISTENING, _READY_SECONDS)
     except BaseException:
         process.end()
         raise

@@ -15,23 +15,12 @@ import yaml
 
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import load_thresholds
-from commwatch.drill.configuration import (
-    RECEIVER,
-    alertmanager_configuration,
-    keep_simulated,
-    prometheus_configuration,
-)
+from commwatch.drill.configuration import RECEIVER, alertmanager_configuration, keep_simulated, prometheus_configuration
 from commwatch.drill.node import INSTANCES
 from commwatch.drill.pace import Pace, parse_promql_duration, scaled_rules, scaled_template
 from commwatch.drill.programs import DrillError, Program
 from commwatch.drill.receiver import Notice, Receiver
-from commwatch.drill.servers import (
-    AlertmanagerApi,
-    PrometheusApi,
-    find_program,
-    start_alertmanager,
-    start_prometheus,
-)
+from commwatch.drill.servers import AlertmanagerApi, PrometheusApi, find_program, start_alertmanager, start_prometheus
 from commwatch.generate.alert_rules import Site, render, render_all, templates
 
 

@@ -1,4 +1,4 @@
-"""What a scheduler is told of its node: the verdict, whether that is a problem for it, and what calls for a drain."""
+"""What a scheduler learns of its node: the verdict, whether that is a problem for it, and what calls for a drain."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def judge(report: Report, asked: Asked) -> Health:
 def with_preflight(health: Health, preflight: Preflight, asked: Asked) -> Health:
     """The answer before a job of a profile: what is true of the node, and what the profile asks for.
 
-    For Slurm the preflight is told and changes nothing: a script that fails in a prolog drains the node, and a node
+    For Slurm the preflight is reported and changes nothing: a script that fails in a prolog drains the node, and a node
     that does not suit one job suits others.
     """
     if asked.slurm or (health.verdict == "Unknown" and health.because not in _JUDGED_ALL_THE_SAME):

@@ -35,7 +35,7 @@ class Looking:
             rule_sets: to run, in this order.
             thresholds: in force.
             history: of the counters that the rules watch; fed by each look.
-            failed: told of each rule that raised.
+            failed: called with each rule that raised.
         """
         self._rules = tuple(rule for rules in rule_sets for rule in rules.rules)
         self._rule_of = {code: rule for rule in self._rules for code in rule.codes}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from commwatch.findings.code import FindingCode
@@ -12,6 +10,7 @@ from commwatch.findings.explanations import EXPLANATIONS
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import Rule
 
+FILE = Path("docs/reference/findings/README.md")
 _INTRODUCTION = """\
 <!-- Generated from the rules: change daemon/commwatch/findings/, then run `make docs`. -->
 # Findings
@@ -98,25 +97,5 @@ def _explained() -> Mapping[tuple[str, ...], list[str]]:
     return symptoms
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page; with ``--check`` say whether it is current: exit code 1 if not."""
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False,
-        prog="python -m commwatch.generate.finding_pages",
-        description="Writes docs/reference/findings/README.md.",
-    )
-    default = Path("docs/reference/findings/README.md")
-    parser.add_argument("file", nargs="?", type=Path, default=default, help="default: %(default)s")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file is not current")
-    options = parser.parse_args(arguments)
-    if options.check:
-        if options.file.is_file() and options.file.read_text(encoding="utf-8") == page():
-            return 0
-        print(f"{options.file} is not current; run python -m commwatch.generate.finding_pages", file=sys.stderr)
-        return 1
-    options.file.write_text(page(), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    FILE.write_text(page(), encoding="utf-8")

@@ -16,13 +16,7 @@ _WITHIN = {60.0: "in a minute", 3600.0: "in an hour"}
 
 
 def rise(series: str, limit: Limit, rate_window: str = "2m") -> str:
-    """What a limit is held against.
-
-    Args:
-        series: a selector.
-        limit: of its metric.
-        rate_window: over which a rate is taken.
-    """
+    """What a limit is held against."""
     if limit.window_seconds == 3600:
         return f"round(increase({series}[1h]))"
     if limit.window_seconds == 60:

@@ -4,49 +4,47 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
+import msgspec
 import yaml
 
-from commwatch.config.yaml_file import Steps, YamlDocument, read_yaml
+from commwatch.config.settings import Section
+from commwatch.config.yaml_file import Steps, YamlDocument, decode, read_yaml
 
-SEVERITIES = ("critical", "warning", "info")
-
-_TEXT_KEYS = ("thresholds", "job", "matchers", "runbooks", "dashboards")
-_SETS = ("core", "extended")
-_KEYS = (*_TEXT_KEYS, "set", "alerts")
-_ALERT_KEYS = ("severity", "nodes")
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*(?:=~|!~|!=|=)"(?:[^"\\]|\\.)*"'
 _MATCHERS = re.compile(rf"{_MATCHER}(?:, *{_MATCHER})*")
 _JOB = re.compile(r'[^"\\@{}]+')
-_EXPECTED = {"job": "the name of one job", "matchers": 'matchers such as cluster="a", rack!~"test.*"'}
+_EXPECTED = {_JOB: "the name of one job", _MATCHERS: 'matchers such as cluster="a", rack!~"test.*"'}
 _NODE_SEEN = "10m"
 """A target that discovery lost for a moment stays with its alert."""
 
+Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
-@dataclass(frozen=True, slots=True)
-class AlertChange:
+
+class AlertChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a site changes in one alert."""
 
-    severity: str = ""
-    """One of ``SEVERITIES``; empty: as shipped."""
-    nodes: str = ""
+    severity: Literal["critical", "warning", "info"] | None = None
+    """None: as shipped."""
+    nodes: Text = ""
     """Matchers on the labels of the targets to which the alert is confined; empty: all nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class SiteFile:
-    """A site's file: only what it names."""
+class SiteFile(Section, frozen=True):
+    """A site's file; what it does not name is empty."""
 
-    words: Mapping[str, str] = field(default_factory=dict)
-    """``job``, ``matchers``, ``runbooks`` and ``dashboards``, as far as they are set."""
-    thresholds: Path | None = None
-    alert_set: str = "extended"
-    """Which alerts are rendered: one of ``_SETS``."""
-    alerts: Mapping[str, AlertChange] = field(default_factory=dict)
+    job: Text = ""
+    matchers: Text = ""
+    runbooks: Text = ""
+    dashboards: Text = ""
+    thresholds: Text = ""
+    """Path of a file."""
+    set: Literal["core", "extended"] = "extended"
+    """Which alerts are rendered."""
+    alerts: Mapping[str, AlertChange] = {}
 
 
 def read_site_file(path: Path, shipped: Mapping[str, bool]) -> SiteFile:
@@ -60,71 +58,24 @@ def read_site_file(path: Path, shipped: Mapping[str, bool]) -> SiteFile:
         ConfigError: with the line: unknown key or alert, wrong severity or matchers.
     """
     document = read_yaml(path)
-    _refuse_unknown(document, (), document.values, _KEYS)
-    words = {key: _text(document, (key,)) for key in _TEXT_KEYS if key in document.values}
-    for key, form in (("job", _JOB), ("matchers", _MATCHERS)):
-        if key in words and form.fullmatch(words[key]) is None:
-            raise document.error((key,), f"cannot be {words[key]!r}; expected {_EXPECTED[key]}")
-    thresholds = words.pop("thresholds", None)
-    alert_set = _text(document, ("set",)) if "set" in document.values else "extended"
-    if alert_set not in _SETS:
-        raise document.error(("set",), f"is {alert_set}; expected {' or '.join(_SETS)}")
-    return SiteFile(
-        words,
-        None if thresholds is None else path.parent / thresholds,
-        alert_set,
-        {name: _alert_change(document, name, shipped) for name in _mapping(document, ("alerts",), {})},
-    )
+    site = decode(document, SiteFile)
+    _check(document, ("job",), site.job, _JOB)
+    _check(document, ("matchers",), site.matchers, _MATCHERS)
+    for name, change in site.alerts.items():
+        if name not in shipped:
+            close = difflib.get_close_matches(name, shipped, n=1)
+            hint = f"did you mean {close[0]}?" if close else "docs/using/alerts.md has them all"
+            raise document.error(("alerts", name), f"no such alert; {hint}")
+        nodes: Steps = ("alerts", name, "nodes")
+        _check(document, nodes, change.nodes, _MATCHERS)
+        if change.nodes and not shipped[name]:
+            raise document.error(nodes, "this alert is not about one node; `matchers` confine all")
+    return msgspec.structs.replace(site, thresholds=site.thresholds and str(path.parent / site.thresholds))
 
 
-def _alert_change(document: YamlDocument, name: str, shipped: Mapping[str, bool]) -> AlertChange:
-    steps: Steps = ("alerts", name)
-    if name not in shipped:
-        close = difflib.get_close_matches(name, shipped, n=1)
-        hint = f"did you mean {close[0]}?" if close else "docs/using/alerts.md has them all"
-        raise document.error(steps, f"no such alert; {hint}")
-    entry = _mapping(document, steps)
-    _refuse_unknown(document, steps, entry, _ALERT_KEYS)
-    words = {key: _text(document, (*steps, key)) for key in entry}
-    severity, nodes = words.get("severity", ""), words.get("nodes", "")
-    if "severity" in words and severity not in SEVERITIES:
-        raise document.error((*steps, "severity"), f"is {severity}; expected {', '.join(SEVERITIES)}")
-    if "nodes" in words and _MATCHERS.fullmatch(nodes) is None:
-        raise document.error((*steps, "nodes"), f"cannot be {nodes!r}; expected {_EXPECTED['matchers']}")
-    if "nodes" in words and not shipped[name]:
-        raise document.error((*steps, "nodes"), "this alert is not about one node; `matchers` confine all")
-    return AlertChange(severity, nodes)
-
-
-def _refuse_unknown(document: YamlDocument, steps: Steps, found: Iterable[str], known: Sequence[str]) -> None:
-    for key in found:
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
-            raise document.error((*steps, key), f"unknown key; {hint}")
-
-
-def _at(document: YamlDocument, steps: Steps) -> Any:
-    value: Any = document.values
-    for step in steps:
-        value = value.get(step) if isinstance(value, dict) else None
-    return value
-
-
-def _mapping(document: YamlDocument, steps: Steps, missing: dict[str, Any] | None = None) -> dict[str, Any]:
-    value = _at(document, steps)
-    if value is None and missing is not None and steps not in document.lines:
-        return missing
-    if not isinstance(value, dict):
-        raise document.error(steps, "expected KEY: VALUE")
-    return value
-
-
-def _text(document: YamlDocument, steps: Steps) -> str:
-    value = _at(document, steps)
-    if not isinstance(value, str) or not value:
-        raise document.error(steps, f"expected text, got {value!r}")
-    return value
+def _check(document: YamlDocument, steps: Steps, text: str, form: re.Pattern[str]) -> None:
+    if text and form.fullmatch(text) is None:
+        raise document.error(steps, f"cannot be {text!r}; expected {_EXPECTED[form]}")
 
 
 def alerts_about_nodes(rules: str) -> dict[str, bool]:

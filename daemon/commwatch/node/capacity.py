@@ -1,4 +1,4 @@
-"""What links can carry, nominally and by NCCL's own reckoning, in bytes per second and one direction."""
+"""What links can carry, nominally and by NCCL's own figures, in bytes per second and one direction."""
 
 from __future__ import annotations
 
@@ -74,18 +74,18 @@ an assumption on the careful side, 12 GB/s over generation 4 x16 where 10 to 20 
 
 
 def planned_nvlink_rate(version: str) -> float | None:
-    """What NCCL reckons that one NVLink achieves, bytes per second in one direction; None for an unknown version."""
+    """What NCCL plans that one NVLink achieves, bytes per second in one direction; None for an unknown version."""
     return _PLANNED_NVLINK.get(version)
 
 
 def planned_pcie_rate(generation: int, lanes: int) -> float | None:
-    """What NCCL reckons that a PCIe link achieves, bytes per second in one direction; None for an unknown link."""
+    """What NCCL plans that a PCIe link achieves, bytes per second in one direction; None for an unknown link."""
     per_lane = _PLANNED_PCIE_LANE.get(generation)
     return None if per_lane is None or lanes < 1 else per_lane * lanes
 
 
 def planned_socket_rate(vendor: str, family: int | None, model: int | None) -> float | None:
-    """What NCCL reckons that the link between two NUMA nodes achieves, bytes per second in one direction.
+    """What NCCL plans that the link between two NUMA nodes achieves, bytes per second in one direction.
 
     NCCL 2.30 src/graph/topo.h and topo.cc, by processor; real links differ with their number and load. None where NCCL
     has no figure of its own for the processor.

@@ -24,7 +24,7 @@ _STATE_OF_REASON: Mapping[Reason, int] = {
 }
 """What the absence of a GPU's readings says of the GPU; the other reasons say nothing of it."""
 
-_GRAVEST_FIRST = (LOST, RESET_REQUIRED, MISSING, NOT_ANSWERING)
+_MOST_SEVERE_FIRST = (LOST, RESET_REQUIRED, MISSING, NOT_ANSWERING)
 
 
 def gpu_states(
@@ -129,7 +129,7 @@ def _evidence(absences: Iterable[Absence], suspects: Iterable[str]) -> dict[str,
 
 
 def _graver(one: int, other: int) -> int:
-    return min(one, other, key=_GRAVEST_FIRST.index)
+    return min(one, other, key=_MOST_SEVERE_FIRST.index)
 
 
 def _labels_of(device: str, here: Mapping[str, str], gone: Mapping[str, str], named: Collection[str]) -> GpuLabels:

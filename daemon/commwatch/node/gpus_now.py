@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from commwatch.node.store import Store
-from commwatch_exporters.node.model import Gpu, Node, Source
+from commwatch_exporters.node.model import Gpu, Source, node_at
 from commwatch_exporters.snapshot import Snapshot
 
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
@@ -42,21 +42,22 @@ class GpusNow:
 
     def gpus(self) -> list[ProbeGpu]:
         """Those that answer, by index."""
-        found = Node(self._store.snapshot()).each(Gpu.info)
-        gpus = [ProbeGpu(int(gpu.index), gpu.uuid, gpu.address, gpu.name) for gpu, _ in found]
+        with node_at(self._store.snapshot()) as node:
+            gpus = [ProbeGpu(int(gpu.index), gpu.uuid, gpu.address, gpu.name) for gpu, _ in node.each(Gpu.info)]
         return sorted(gpus, key=lambda gpu: gpu.index)
 
     def facts(self, fresh_from: float) -> tuple[GpuFacts, ...]:
         """What was read of each GPU since a monotonic time; what is older does not say that it is free now."""
-        driver = Node(self._store.snapshot()).part(Source, "nvml")
-        can_split = driver.counter_states.get("mig_mode") != 1
-        facts = []
-        for device, processes in self.occupants(fresh_from).items():
-            blocks = [self._store.get(collector, device) for collector in GPU_COLLECTORS]
-            fresh = [block for block in blocks if block is not None and block.time >= fresh_from]
-            found = _facts_of(Node(Snapshot(fresh)).part(Gpu, device), can_split=can_split)
-            facts.append(replace(found, processes=processes))
-        return tuple(facts)
+        with node_at(self._store.snapshot()) as node:
+            can_split = node.part(Source, "nvml").counter_states.get("mig_mode") != 1
+        occupants = self.occupants(fresh_from)
+        blocks = [self._store.get(collector, device) for device in occupants for collector in GPU_COLLECTORS]
+        fresh = Snapshot(block for block in blocks if block is not None and block.time >= fresh_from)
+        with node_at(fresh) as node:
+            return tuple(
+                replace(_facts_of(node.part(Gpu, device), can_split=can_split), processes=processes)
+                for device, processes in occupants.items()
+            )
 
     def occupants(self, fresh_from: float) -> dict[str, tuple[int, ...] | None]:
         """Ids of the compute processes on each GPU, by PCI address; None where not read since a monotonic time."""

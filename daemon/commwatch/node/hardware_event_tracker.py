@@ -37,7 +37,7 @@ class HardwareLog:
     def after(self, outcome: Outcome) -> None:
         """Take what one run of a collector told, and look which devices there are."""
         events = outcome.collected.events
-        # Who is here is told by these two; an event is counted with what is known at its time.
+        # These two report who is here; an event is counted with what is known at its time.
         looked = outcome.collector.name in ("nvml_identity", "pci") and self._know()
         if events:
             self._announce(self._events.take(events))

@@ -22,7 +22,7 @@ FABRIC_SXIDS: Final = ("12020", "20034", "22003", "22011", "22012")
 PAIRING_SECONDS: Final = 60.0
 """An Xid from the driver and a line of the same Xid and GPU within this time are one event.
 
-Both are read every 2 s; a GPU whose driver calls hang (6 or 45 s) tells its event late. The kernel log has every
+Both are read every 2 s; a GPU whose driver calls hang (6 or 45 s) reports its event late. The kernel log has every
 Xid, so a long time pairs nothing that was two events, unless records were lost.
 """
 MOST_CODES: Final = 64
@@ -61,7 +61,7 @@ class HardwareEvents:
     """Totals of hardware events.
 
     A record of the kernel log counts once, however often the log is read from its beginning: its number is compared
-    with the last one counted of the same boot. A log that tells the same line twice tells two events. An Xid that
+    with the last one counted of the same boot. A log that has the same line twice reports two events. An Xid that
     came from the driver is paired with one line of the kernel log, and the pair counts once, in either order.
 
     Args:
@@ -101,13 +101,13 @@ class HardwareEvents:
             if self._is_new(event):
                 if self._count(event):
                     counted.append(event)
-                # After the other: of an Xid that the driver told first, the line alone says how grave it was.
+                # After the other: of an Xid that the driver reported first, the line alone says how grave it was.
                 if is_nonfatal(event.kind, event.text):
                     self._count_nonfatal(event)
         return counted
 
     def _is_new(self, event: HardwareEvent) -> bool:
-        """Whether a record of the kernel log was not counted before; other origins tell each event once."""
+        """Whether a record of the kernel log was not counted before; other origins report each event once."""
         if event.origin != "kernel_log":
             return True
         state = self.state
@@ -142,7 +142,7 @@ class HardwareEvents:
         return device
 
     def _pair(self, event: HardwareEvent) -> bool:
-        """Whether the other origin told this Xid; else it is kept until the other one does."""
+        """Whether the other origin reported this Xid; else it is kept until the other one does."""
         waiting = self.state.unpaired
         other = "nvml" if event.origin == "kernel_log" else "kernel_log"
         own_key, other_key = (f"{event.device} {event.code} {origin}" for origin in (event.origin, other))

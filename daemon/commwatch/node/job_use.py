@@ -127,7 +127,7 @@ class JobUse:
             self._store.put(GROUP, device, block, outcome.time + 2 * SLICE_SECONDS + outcome.collector.lifetime)
 
     def _job(self, processes: frozenset[int]) -> int:
-        """What tells a job from others; 0 where processes of several share the GPU, or may."""
+        """What distinguishes a job from others; 0 where processes of several share the GPU, or may."""
         jobs = {self._store.jobs.get(process, process) for process in processes}
         return jobs.pop() if len(jobs) == 1 else 0
 

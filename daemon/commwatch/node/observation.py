@@ -14,7 +14,7 @@ from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE
 
 @dataclass(frozen=True, slots=True)
 class SeenGpu:
-    """A GPU that told its identity."""
+    """A GPU that returned its identity."""
 
     uuid: str
     index: int

@@ -71,7 +71,7 @@ class PcieLinks:
             watch.take_link(self._reading(device, block, labels))
         else:
             evidence = (block.get(f"commwatch_{name}", *labels) for name in _LOAD_METRICS)
-            # Of the two collectors only one tells the state; it holds for the other's evidence as well.
+            # Of the two collectors only one reads the state; it holds for the other's evidence as well.
             use = self._store.get(_USE, device)
             state = None if use is None else use.get("commwatch_gpu_performance_state", *labels)
             watch.take_load(collector.name, block.time, is_loaded(*evidence, performance_state=state))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from commwatch.node.pcie import ASPECTS, is_narrow, is_slow
-from commwatch_exporters.node.model import PCIE_PORTS, Node, PcieDevice
+from commwatch_exporters.node.model import PCIE_PORTS, Node, PcieDevice, node_at
 from commwatch_exporters.snapshot import Block, Layout, Snapshot, Value
 
 
@@ -71,7 +71,8 @@ class DeviceLinkWatch:
         layouts = tuple(block.layout for block in blocks.values())
         if layouts != self._layouts:
             self._layouts = layouts
-            self._adopt(Node(Snapshot(blocks.values())))
+            with node_at(Snapshot(blocks.values())) as node:
+                self._adopt(node)
         values: list[Value] = []
         for link in self._links:
             lower, upper = blocks.get(link.device), blocks.get(link.port)

@@ -19,7 +19,8 @@ from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.node_watch import NodeWatch, job_cgroup_root
 from commwatch.probes.gate.schedulers import initial_pid_namespace, scheduler_facts
-from commwatch.probes.plan import CyclePlan, SimulatedNodePlan
+from commwatch.probes.plan import CyclePlan
+from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.probes.results.expected import Expected, expected_of_step
 from commwatch.probes.results.history import GpuName
 from commwatch.probes.topology import ProbeTopology
@@ -66,6 +67,13 @@ class Prospect:
             for place, step in enumerate(self.plan.steps)
         }  # fmt: skip
         return {place: one for place, one in found.items() if one is not None}
+
+
+def simulated_node(plan: SimulationPlan | None) -> SimulatedNodePlan | None:
+    """The simulated node as ranks get it; None for a real one."""
+    if plan is None:
+        return None
+    return SimulatedNodePlan(preset=plan.preset, faults_file=plan.faults_file or None, started_at=plan.started_at)
 
 
 class ProbeNode:
@@ -119,7 +127,7 @@ class ProbeNode:
             limits,
             backend=backend,
             devices=tuple(gpu.uuid or str(gpu.index) for gpu in chosen),
-            simulation=self._simulated_node(),
+            simulation=simulated_node(self._simulation),
             shared_links=None if paths is None else paths.shared_links,
         )
         return Prospect(plan, tuple(chosen[: plan.ranks]), topology, paths)
@@ -136,12 +144,6 @@ class ProbeNode:
     def gpu_count(self) -> int:
         """GPUs of the node."""
         return len(self._view.gpus())
-
-    def _simulated_node(self) -> SimulatedNodePlan | None:
-        node = self._simulation
-        if node is None:
-            return None
-        return SimulatedNodePlan(preset=node.preset, faults_file=node.faults_file or None, started_at=node.started_at)
 
     # --- whether it is free ---
 

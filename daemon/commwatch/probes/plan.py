@@ -9,56 +9,16 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from commwatch.probes.rank_plan import (
-    PHASES,
     Backend,
-    ErrorEvent,
     FailureReason,
-    GateEvent,
     Meeting,
-    Operation,
     Phase,
-    PhaseEvent,
     Purpose,
-    RankEvent,
     RankPlan,
-    RankResult,
-    ResultEvent,
     SimulatedNodePlan,
     SkipReason,
     Step,
 )
-
-__all__ = [
-    "PHASES",
-    "Backend",
-    "Collective",
-    "CyclePlan",
-    "CycleResult",
-    "Deadlines",
-    "ErrorEvent",
-    "Failed",
-    "FailureReason",
-    "GateEvent",
-    "Measure",
-    "Measured",
-    "Meeting",
-    "NcclNotes",
-    "Operation",
-    "Phase",
-    "PhaseEvent",
-    "Purpose",
-    "RankEvent",
-    "RankPlan",
-    "RankResult",
-    "ResultEvent",
-    "SimulatedNodePlan",
-    "SkipReason",
-    "Skipped",
-    "Step",
-    "StepOutcome",
-    "YieldReason",
-    "Yielded",
-]
 
 Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
 

@@ -15,7 +15,7 @@ from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.node.topology.stored import stored_driver
 from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.workers.by_hand import ask_sysfs
-from commwatch_exporters.node.model import Node, NvLink
+from commwatch_exporters.node.model import NvLink, node_at
 
 log = structlog.get_logger("commwatch.probing")
 
@@ -26,24 +26,14 @@ class ProbeTopology:
     """The topology of this node; the PCI tree is read once, and again when another GPU is here."""
 
     def __init__(self, store: Store, sysfs: str, procfs: str) -> None:
-        """Nothing is read.
-
-        Args:
-            store: with the blocks of the nvml collectors.
-            sysfs: root of the tree to read.
-            procfs: likewise; for the processor.
-        """
+        """Nothing is read."""
         self._store = store
         self._roots = (sysfs, procfs)
         self._tree: SysfsFacts | None = None
         self._tree_of: frozenset[str] = frozenset()
 
     async def read(self, addresses: Sequence[str]) -> Topology | None:
-        """The topology as it is now; None where the PCI tree cannot be read.
-
-        Args:
-            addresses: PCI addresses of the GPUs that are here.
-        """
+        """The topology as it is now; None where the PCI tree cannot be read."""
         if self._tree is None or self._tree_of != frozenset(addresses):
             try:
                 self._tree = await ask_sysfs(*self._roots, SYSFS_DEADLINE_SECONDS)
@@ -64,4 +54,5 @@ class ProbeTopology:
 
     def _expected_links(self) -> Counter[str]:
         """NVLinks that each GPU should have, by PCI address, as the inventory has learned."""
-        return Counter(link.address for link, _ in Node(self._store.snapshot()).each(NvLink.expected))
+        with node_at(self._store.snapshot()) as node:
+            return Counter(link.address for link, _ in node.each(NvLink.expected))

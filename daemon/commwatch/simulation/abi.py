@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 # Any: what a caller hands to a C function (byref, array, pointer, number) has no common type in ctypes.
@@ -28,27 +27,25 @@ NOT_READY = 27
 GPU_NOT_FOUND = 28
 UNKNOWN = 999
 
-MESSAGES: Mapping[int, bytes] = MappingProxyType(
-    {
-        SUCCESS: b"Success",
-        UNINITIALIZED: b"Uninitialized",
-        INVALID_ARGUMENT: b"Invalid Argument",
-        NOT_SUPPORTED: b"Not Supported",
-        NO_PERMISSION: b"Insufficient Permissions",
-        NOT_FOUND: b"Not Found",
-        INSUFFICIENT_SIZE: b"Insufficient Size",
-        DRIVER_NOT_LOADED: b"Driver Not Loaded",
-        TIMEOUT: b"Timeout",
-        GPU_IS_LOST: b"GPU is lost",
-        RESET_REQUIRED: b"GPU requires reset",
-        LIB_RM_VERSION_MISMATCH: b"Driver/library version mismatch",
-        NO_DATA: b"No data",
-        ARGUMENT_VERSION_MISMATCH: b"Argument version mismatch",
-        NOT_READY: b"Not ready",
-        GPU_NOT_FOUND: b"GPU not found",
-        UNKNOWN: b"Unknown Error",
-    }
-)
+MESSAGES: Mapping[int, bytes] = {
+    SUCCESS: b"Success",
+    UNINITIALIZED: b"Uninitialized",
+    INVALID_ARGUMENT: b"Invalid Argument",
+    NOT_SUPPORTED: b"Not Supported",
+    NO_PERMISSION: b"Insufficient Permissions",
+    NOT_FOUND: b"Not Found",
+    INSUFFICIENT_SIZE: b"Insufficient Size",
+    DRIVER_NOT_LOADED: b"Driver Not Loaded",
+    TIMEOUT: b"Timeout",
+    GPU_IS_LOST: b"GPU is lost",
+    RESET_REQUIRED: b"GPU requires reset",
+    LIB_RM_VERSION_MISMATCH: b"Driver/library version mismatch",
+    NO_DATA: b"No data",
+    ARGUMENT_VERSION_MISMATCH: b"Argument version mismatch",
+    NOT_READY: b"Not ready",
+    GPU_NOT_FOUND: b"GPU not found",
+    UNKNOWN: b"Unknown Error",
+}
 """Answers of ``nvmlErrorString``."""
 
 

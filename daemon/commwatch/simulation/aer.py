@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import MappingProxyType
 
 from commwatch.simulation.aer_errors import SEVERITIES
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.pace import happened
 
-_TOTALS = MappingProxyType({"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"})
-_ROOT_PORT_FILES = MappingProxyType({"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"})
+_TOTALS = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
+_ROOT_PORT_FILES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
 
 
 class AerCounters:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 CORRECTABLE = (
     (0, "RxErr"), (6, "BadTLP"), (7, "BadDLLP"), (8, "Rollover"), (12, "Timeout"), (13, "NonFatalErr"),
@@ -18,9 +17,11 @@ UNCORRECTABLE = (
 )  # fmt: skip
 """The same of the errors that are nonfatal or fatal."""
 
-SEVERITIES: Mapping[str, tuple[tuple[int, str], ...]] = MappingProxyType(
-    {"correctable": CORRECTABLE, "nonfatal": UNCORRECTABLE, "fatal": UNCORRECTABLE}
-)
+SEVERITIES: Mapping[str, tuple[tuple[int, str], ...]] = {
+    "correctable": CORRECTABLE,
+    "nonfatal": UNCORRECTABLE,
+    "fatal": UNCORRECTABLE,
+}
 """The errors of each severity."""
 
 ERRORS = tuple(name for _, name in (*CORRECTABLE, *UNCORRECTABLE))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commwatch.simulation.hardware import Epoch, GpuCondition, Hardware
-from commwatch.simulation.presets import Gpu, GpuModel
+from commwatch.simulation.gpu_conditions import GpuCondition
+from commwatch.simulation.hardware import Epoch, Hardware
+from commwatch.simulation.presets.parts import Gpu, GpuModel
 
 
 @dataclass(frozen=True, slots=True)

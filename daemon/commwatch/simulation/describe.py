@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from commwatch.simulation.faults.fault import TARGET_KEYS, Kind
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.presets.parts import Preset
 
 _NVLINK_NAMES = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
 """NVLink version by NVML's code."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from commwatch.simulation.abi import (
     ARGUMENT_VERSION_MISMATCH,
@@ -21,23 +20,18 @@ from commwatch.simulation.call import Call
 from commwatch.simulation.field_answers import LINK_ERRORS, Asked, link_errors
 from commwatch.simulation.health_functions import HEALTH_FUNCTIONS
 from commwatch.simulation.job_processes import job_process
-from commwatch.simulation.presets import NVIDIA, NVLINK_5, NVLinkModel
+from commwatch.simulation.presets.parts import NVIDIA, NVLINK_5, NVLinkModel
 
 _COMPUTE_MODE_DEFAULT = 0
 _FEATURE_ENABLED = 1
 _REMOTE_GPU, _REMOTE_SWITCH, _REMOTE_UNKNOWN = 0, 2, 0xFF
 _NVSWITCH_DEVICE_ID = 0x22A3
 _NO_INSTANCE = 0xFFFFFFFF
-_ERROR_FIELDS = MappingProxyType({0: 161, 1: 162, 2: 163})
+_ERROR_FIELDS = {0: 161, 1: 162, 2: 163}
 """Counter of ``nvmlDeviceGetNvLinkErrorCounter``: the field with the same number."""
 _MEMORY_VERSION = 0x02000028
 _RESERVED_MEMORY_BYTES = 600 * 2**20
 _JOB_MEMORY_SHARE = 0.8
-
-
-def _long_address(address: str) -> str:
-    """``0000:17:00.0`` as NVML spells it: ``00000000:17:00.0``, upper case."""
-    return f"0000{address}".upper()
 
 
 def short_address(bus_id: str) -> str:
@@ -49,7 +43,7 @@ def _fill_pci_info(argument: Argument, address: str, device_id: int, subsystem_i
     info = target(argument)
     domain, bus, rest = address.split(":")
     info.busIdLegacy = address.upper().encode()
-    info.busId = _long_address(address).encode()
+    info.busId = f"0000{address}".upper().encode()
     info.domain, info.bus, info.device = int(domain, 16), int(bus, 16), int(rest.split(".")[0], 16)
     info.pciDeviceId = device_id << 16 | NVIDIA
     info.pciSubSystemId = subsystem_id
@@ -163,35 +157,33 @@ def _mig_mode(call: Call, current: Argument, pending: Argument) -> int:
     return store(pending, int(call.condition.mig))
 
 
-DEVICE_FUNCTIONS: Mapping[str, Callable[..., int]] = MappingProxyType(
-    {
-        "nvmlDeviceGetName": lambda call, buffer, size: store_text(call.model.name, buffer, size),
-        "nvmlDeviceGetUUID": lambda call, buffer, size: store_text(call.gpu.uuid, buffer, size),
-        "nvmlDeviceGetSerial": _serial,
-        "nvmlDeviceGetIndex": lambda call, index: store(index, call.epoch.enumerated.index(call.place)),
-        "nvmlDeviceGetMinorNumber": lambda call, number: store(number, call.epoch.enumerated.index(call.place)),
-        "nvmlDeviceGetArchitecture": lambda call, code: store(code, call.model.architecture),
-        "nvmlDeviceGetPciInfo_v3": _pci_info,
-        "nvmlDeviceGetNvLinkState": _link(_link_state),
-        "nvmlDeviceGetNvLinkVersion": _link(_link_version),
-        "nvmlDeviceGetNvLinkRemoteDeviceType": _link(_link_remote_type),
-        "nvmlDeviceGetNvLinkRemotePciInfo_v2": _link(_link_remote_pci),
-        "nvmlDeviceGetNvLinkErrorCounter": _link(_link_errors),
-        "nvmlDeviceGetCurrPcieLinkGeneration": lambda call, value: store(value, call.condition.pcie_generation),
-        "nvmlDeviceGetMaxPcieLinkGeneration": lambda call, value: store(value, call.model.pcie_generation),
-        "nvmlDeviceGetGpuMaxPcieLinkGeneration": lambda call, value: store(value, call.model.pcie_generation),
-        "nvmlDeviceGetCurrPcieLinkWidth": lambda call, value: store(value, call.condition.pcie_width),
-        "nvmlDeviceGetMaxPcieLinkWidth": lambda call, value: store(value, call.model.pcie_width),
-        "nvmlDeviceGetUtilizationRates": _utilization,
-        "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
-        # No simulated node runs a server of MPS.
-        "nvmlDeviceGetMPSComputeRunningProcesses_v3": lambda _call, count, _processes: store(count, 0),
-        "nvmlDeviceGetComputeMode": lambda _call, mode: store(mode, _COMPUTE_MODE_DEFAULT),
-        "nvmlDeviceGetPersistenceMode": lambda _call, mode: store(mode, _FEATURE_ENABLED),
-        "nvmlDeviceGetMigMode": _mig_mode,
-        "nvmlDeviceGetMemoryInfo": _memory,
-        "nvmlDeviceGetMemoryInfo_v2": _memory_v2,
-        **HEALTH_FUNCTIONS,
-    }
-)
+DEVICE_FUNCTIONS: Mapping[str, Callable[..., int]] = {
+    "nvmlDeviceGetName": lambda call, buffer, size: store_text(call.model.name, buffer, size),
+    "nvmlDeviceGetUUID": lambda call, buffer, size: store_text(call.gpu.uuid, buffer, size),
+    "nvmlDeviceGetSerial": _serial,
+    "nvmlDeviceGetIndex": lambda call, index: store(index, call.epoch.enumerated.index(call.place)),
+    "nvmlDeviceGetMinorNumber": lambda call, number: store(number, call.epoch.enumerated.index(call.place)),
+    "nvmlDeviceGetArchitecture": lambda call, code: store(code, call.model.architecture),
+    "nvmlDeviceGetPciInfo_v3": _pci_info,
+    "nvmlDeviceGetNvLinkState": _link(_link_state),
+    "nvmlDeviceGetNvLinkVersion": _link(_link_version),
+    "nvmlDeviceGetNvLinkRemoteDeviceType": _link(_link_remote_type),
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2": _link(_link_remote_pci),
+    "nvmlDeviceGetNvLinkErrorCounter": _link(_link_errors),
+    "nvmlDeviceGetCurrPcieLinkGeneration": lambda call, value: store(value, call.condition.pcie_generation),
+    "nvmlDeviceGetMaxPcieLinkGeneration": lambda call, value: store(value, call.model.pcie_generation),
+    "nvmlDeviceGetGpuMaxPcieLinkGeneration": lambda call, value: store(value, call.model.pcie_generation),
+    "nvmlDeviceGetCurrPcieLinkWidth": lambda call, value: store(value, call.condition.pcie_width),
+    "nvmlDeviceGetMaxPcieLinkWidth": lambda call, value: store(value, call.model.pcie_width),
+    "nvmlDeviceGetUtilizationRates": _utilization,
+    "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
+    # No simulated node runs a server of MPS.
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": lambda _call, count, _processes: store(count, 0),
+    "nvmlDeviceGetComputeMode": lambda _call, mode: store(mode, _COMPUTE_MODE_DEFAULT),
+    "nvmlDeviceGetPersistenceMode": lambda _call, mode: store(mode, _FEATURE_ENABLED),
+    "nvmlDeviceGetMigMode": _mig_mode,
+    "nvmlDeviceGetMemoryInfo": _memory,
+    "nvmlDeviceGetMemoryInfo_v2": _memory_v2,
+    **HEALTH_FUNCTIONS,
+}
 """Function by symbol; each takes the call and what follows the handle, and returns a code."""

@@ -11,7 +11,7 @@ from typing import Literal
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.pace import happened
-from commwatch.simulation.presets import EthernetInterface
+from commwatch.simulation.presets.parts import EthernetInterface
 from commwatch.simulation.rdma import RdmaPortState
 
 PAUSE_MICROSECONDS = 50

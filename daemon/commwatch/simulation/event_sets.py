@@ -63,7 +63,7 @@ class EventSets:
         return SUCCESS if gone is not None else INVALID_ARGUMENT
 
     def register(self, call: Call, types: Argument, event_set: Argument) -> int:
-        """``nvmlDeviceRegisterEvents``: what happened before is not told."""
+        """``nvmlDeviceRegisterEvents``: what happened before is not reported."""
         found = self._sets.get(pointer_address(event_set))
         if found is None:
             return INVALID_ARGUMENT

@@ -10,8 +10,9 @@ from typing import TypeAlias
 from commwatch.simulation.abi import INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.faults.nvidia_kinds import PCIE_COUNTERS
-from commwatch.simulation.hardware import Epoch, Flow, GpuCondition, Hardware
-from commwatch.simulation.presets import NVLinkModel
+from commwatch.simulation.gpu_conditions import Flow, GpuCondition
+from commwatch.simulation.hardware import Epoch, Hardware
+from commwatch.simulation.presets.parts import NVLinkModel
 
 ALL_LINKS = 0xFFFFFFFF
 """The scope that asks for the sum over all links."""
@@ -66,9 +67,7 @@ class Asked:
         if not faults:
             return number(0)
         return FieldAnswer(
-            SUCCESS,
-            _UNSIGNED_LONG_LONG,
-            count=partial(self.hardware.timeline.events, tuple(faults), self.gpu),
+            SUCCESS, _UNSIGNED_LONG_LONG, count=partial(self.hardware.timeline.events, tuple(faults), self.gpu)
         )
 
 

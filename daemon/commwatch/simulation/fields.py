@@ -22,7 +22,7 @@ from commwatch.simulation.field_answers import (
 from commwatch.simulation.hardware import Epoch, Hardware
 from commwatch.simulation.nvlink5 import NVLINK_5_FIELDS, nvlink_5_field
 from commwatch.simulation.pace import warped
-from commwatch.simulation.presets import NVLINK_5
+from commwatch.simulation.presets.parts import NVLINK_5
 
 ENTRY = struct.Struct("<IIqqIIQ")
 """One ``nvmlFieldValue_t``: field, scope, time stamp (µs), latency (µs), value type, return code, value."""

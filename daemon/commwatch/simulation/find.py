@@ -6,7 +6,8 @@ from pathlib import Path
 
 from commwatch.config.simulated import names_a_file
 from commwatch.errors import ConfigError
-from commwatch.simulation.presets import PRESETS, Preset
+from commwatch.simulation.presets import PRESETS
+from commwatch.simulation.presets.parts import Preset
 
 
 def find_preset(preset: str) -> Preset:

@@ -6,7 +6,6 @@ import ctypes
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from commwatch.simulation.abi import (
     ARGUMENT_VERSION_MISMATCH,
@@ -119,11 +118,11 @@ def _bytes_by_metric(call: Call) -> Mapping[int, float]:
         counts |= {_TOTAL_RECEIVE: sum(received), _TOTAL_TRANSMIT: sum(sent)}
         counts |= {_FIRST_LINK + 2 * link: count for link, count in enumerate(received)}
         counts |= {_FIRST_LINK + 2 * link + 1: count for link, count in enumerate(sent)}
-    return MappingProxyType(counts)
+    return counts
 
 
 def _metric(number: int, first: _Sample, second: _Sample) -> float | None:
-    """The value of a metric; None where this driver or GPU does not have it, NaN where it cannot be told."""
+    """The value of a metric; None where this driver or GPU does not have it, NaN where it cannot be known."""
     if number in {_GRAPHICS_UTILIZATION, _SM_UTILIZATION}:
         return 100.0 * second.utilization
     if second.cumulative and (rate := _RATE_OF_BYTES.get(number)) is not None:

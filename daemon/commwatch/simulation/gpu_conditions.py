@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.faults.nvidia_kinds import CALL_ERRORS, RECOVERY_ACTIONS, THROTTLE_REASONS
 from commwatch.simulation.pace import phase_of, warped
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.presets.parts import Preset
 from commwatch.simulation.timeline import Timeline
 
 BACKGROUND_BYTES_PER_SECOND = 3e6

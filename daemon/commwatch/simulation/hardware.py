@@ -7,19 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from commwatch.simulation.faults.fault import Fault
-from commwatch.simulation.gpu_conditions import (
-    BACKGROUND_BYTES_PER_SECOND,
-    Answer,
-    Flow,
-    GpuCondition,
-    GpuConditions,
-)
+from commwatch.simulation.gpu_conditions import GpuCondition, GpuConditions
 from commwatch.simulation.pace import phase_of, warped
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.presets.parts import Preset
 from commwatch.simulation.timeline import Timeline
-
-__all__ = ("BACKGROUND_BYTES_PER_SECOND", "Answer", "Epoch", "Flow", "GpuCondition", "Hardware")
-
 
 _ENDS_SESSIONS = frozenset({"driver_reload", "driver_unusable"})
 
@@ -63,14 +54,6 @@ class Hardware:
     def last_boot(self, time: float) -> float:
         """When the node last started: at 0, or when a card went missing or came back."""
         return self.timeline.last_boot(time)
-
-    def pcie_replays(self, gpu: int, time: float) -> int:
-        """PCIe packets that a GPU sent again since its last reset."""
-        return self.timeline.events(self.timeline.counting("pcie_replay", gpu), gpu, time)
-
-    def nvlink_errors(self, kind: str, gpu: int, link: int, time: float) -> int:
-        """Errors of one kind of fault (``nvlink_crc``, ...) on a link since the GPU's last reset."""
-        return self.timeline.events(self.timeline.counting(kind, gpu, link), gpu, time)
 
     def ethernet_bytes(self, interface: str, direction: Literal["rx", "tx"], time: float) -> int:
         """Bytes that the host moved over an interface since the last boot."""

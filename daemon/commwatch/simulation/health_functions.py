@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from commwatch.simulation.abi import (
     ARGUMENT_VERSION_MISMATCH,
@@ -16,7 +15,7 @@ from commwatch.simulation.abi import (
     target,
 )
 from commwatch.simulation.call import Call
-from commwatch.simulation.presets import NVLINK_5
+from commwatch.simulation.presets.parts import NVLINK_5
 
 _HOPPER, _BLACKWELL = 9, 10
 _FABRIC_VERSIONS = {2: 0x02000024, 3: 0x03000028}
@@ -28,7 +27,7 @@ _HEALTH_BITS = {"bandwidth": 0, "route_recovery": 2, "route": 4, "access_timeout
 _CONFIGURATION_SHIFT, _CONFIGURATION_NONE, _CONFIGURATION_SYSTEM_GUID = 8, 1, 2
 _PARTITION_SHIFT, _CONNECTION_SHIFT = 12, 14
 _PARTITION_DRIVER = 595
-"""The first driver branch that tells whether a partition is assigned."""
+"""The first driver branch that reports whether a partition is assigned."""
 _HEALTHY, _UNHEALTHY, _LIMITED_CAPACITY = 1, 2, 3
 _BANDWIDTH_MODE_FULL = 0
 _TEMPERATURE_SENSOR_GPU = 0
@@ -130,20 +129,18 @@ def _pcie_throughput(call: Call, direction: Argument, rate: Argument) -> int:
     return store(rate, int(flow.rate / 1000))
 
 
-HEALTH_FUNCTIONS: Mapping[str, Callable[..., int]] = MappingProxyType(
-    {
-        "nvmlDeviceGetCurrentClocksEventReasons": lambda call, mask: store(mask, call.condition.clock_reasons),
-        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda call, mask: store(mask, call.condition.clock_reasons),
-        "nvmlDeviceGetPerformanceState": _performance_state,
-        "nvmlDeviceGetClockInfo": _clock,
-        "nvmlDeviceGetTemperature": _temperature,
-        "nvmlDeviceGetTemperatureV": _temperature_v,
-        "nvmlDeviceGetPowerUsage": lambda call, power: store(power, round(call.condition.power_watts * 1000)),
-        "nvmlDeviceGetEnforcedPowerLimit": lambda call, power: store(power, call.model.power_limit_watts * 1000),
-        "nvmlDeviceGetNvlinkBwMode": _bandwidth_mode,
-        "nvmlDeviceGetGpuFabricInfoV": _fabric,
-        "nvmlDeviceGetPcieThroughput": _pcie_throughput,
-        "nvmlDeviceGetSupportedEventTypes": lambda _call, types: store(types, _DURABLE_EVENTS),
-    }
-)
+HEALTH_FUNCTIONS: Mapping[str, Callable[..., int]] = {
+    "nvmlDeviceGetCurrentClocksEventReasons": lambda call, mask: store(mask, call.condition.clock_reasons),
+    "nvmlDeviceGetCurrentClocksThrottleReasons": lambda call, mask: store(mask, call.condition.clock_reasons),
+    "nvmlDeviceGetPerformanceState": _performance_state,
+    "nvmlDeviceGetClockInfo": _clock,
+    "nvmlDeviceGetTemperature": _temperature,
+    "nvmlDeviceGetTemperatureV": _temperature_v,
+    "nvmlDeviceGetPowerUsage": lambda call, power: store(power, round(call.condition.power_watts * 1000)),
+    "nvmlDeviceGetEnforcedPowerLimit": lambda call, power: store(power, call.model.power_limit_watts * 1000),
+    "nvmlDeviceGetNvlinkBwMode": _bandwidth_mode,
+    "nvmlDeviceGetGpuFabricInfoV": _fabric,
+    "nvmlDeviceGetPcieThroughput": _pcie_throughput,
+    "nvmlDeviceGetSupportedEventTypes": lambda _call, types: store(types, _DURABLE_EVENTS),
+}
 """Function by symbol; each takes the call and what follows the handle, and returns a code."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from commwatch.simulation.aer_errors import SEVERITIES
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.job_processes import job_process
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.presets.parts import Preset
 from commwatch.simulation.tree.procfs import module_version
 from commwatch.simulation.xids import causes
 
@@ -86,7 +85,7 @@ def _loads(fault: Fault) -> tuple[float, ...]:
 
 
 def _xids(fault: Fault, hardware: Hardware) -> Iterator[Stream]:
-    """The Xids that a fault raises, as listeners of the driver are told them too."""
+    """The Xids that a fault raises, as listeners of the driver get them too."""
     for gpu, xid, link in causes(hardware, fault):
         if gpu not in hardware.epoch(fault.start).enumerated:
             continue
@@ -186,20 +185,18 @@ def _down_and_up(fault: Fault, down: str, up: str, address: str) -> Iterator[Str
     yield Stream(fault.end, (Line(_INFORMATION, up, address),))
 
 
-_STREAMS: Mapping[str, Callable[[Fault, Hardware], Iterator[Stream]]] = MappingProxyType(
-    {
-        "gpu_lost": _gpu_lost,
-        "driver_hang": _driver_hang,
-        "nvlink_down": _nvlink_down,
-        "nvlink_recovery_failed": _nvlink_down,
-        "xid": _xids,
-        "recovery_needed": _xids,
-        "sxid": _sxid,
-        "pcie_aer": _pcie_aer,
-        "rdma_port_down": _port_down,
-        "ethernet_down": _ethernet_down,
-    }
-)
+_STREAMS: Mapping[str, Callable[[Fault, Hardware], Iterator[Stream]]] = {
+    "gpu_lost": _gpu_lost,
+    "driver_hang": _driver_hang,
+    "nvlink_down": _nvlink_down,
+    "nvlink_recovery_failed": _nvlink_down,
+    "xid": _xids,
+    "recovery_needed": _xids,
+    "sxid": _sxid,
+    "pcie_aer": _pcie_aer,
+    "rdma_port_down": _port_down,
+    "ethernet_down": _ethernet_down,
+}
 
 
 def _at_rate(fault: Fault, lines: tuple[Line, ...]) -> Stream:
@@ -243,55 +240,43 @@ def _sxid_lines(preset: Preset, address: str, number: int, severity: str, link: 
 
 _NO_PROCESS = "pid='<unknown>', name=<unknown>"
 _OF_PROGRAMS = frozenset({13, 31, 43, 45, 94})
-_XID_TEXTS = MappingProxyType(
-    {
-        13: "Graphics Exception: ESR 0x505730=0x1f0009 0x505734=0x20 0x505728=0x4c1eb72 0x50572c=0x174",
-        31: "Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC0 GPCCLIENT_T1_0 faulted @ 0x7f10_04000000. "
-        "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
-        43: "Ch 00000008",
-        45: "Ch 00000010",
-        48: "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 3, "
-        "subpartition 1.",
-        63: "Row Remapper: New row (0x00000000deadbeef) marked for remapping, reset gpu to activate.",
-        64: "Row Remapper: Error recording row remapping.",
-        79: "GPU has fallen off the bus.",
-        94: "Contained: SM (0x1). RST: No, D-RST: No",
-        95: "Uncontained: LTC TAG (0x2,0x0). RST: Yes, D-RST: No",
-        120: "GSP Error: Task 1 raised error code 0xa for reason 0x0 at 0x63ab1c0 (0 more errors skipped)",
-    }
-)
-_NVLINK_5_UNITS = MappingProxyType(
-    {
-        144: "SAW_MVB",
-        145: "RLW_CTRL",
-        146: "TLW_CTRL",
-        147: "TREX",
-        148: "NVLPW_CTRL",
-        149: "NETIR_LINK_EVT",
-        150: "MSE_WATCHDOG",
-    }
-)
-_ACTIONS = MappingProxyType(
-    {
-        "gpu_reset": "0x1 (GPU Reset Required)",
-        "node_reboot": "0x2 (Node Reboot Required)",
-        "drain_p2p": "0x3 (Drain P2P)",
-        "drain_and_reset": "0x4 (Drain and Reset)",
-    }
-)
-_SXID_TEXTS = MappingProxyType(
-    {12028: "egress non-posted PRIV error", 20001: "TX Replay Error", 20034: "LTSSM Fault Up"}
-)
-_AER_SEVERITIES = MappingProxyType(
-    {
-        "correctable": ("Correctable", _WARNING),
-        "nonfatal": ("Uncorrectable (Non-Fatal)", _ERROR),
-        "fatal": ("Uncorrectable (Fatal)", _ERROR),
-    }
-)
-_AER_LAYERS = MappingProxyType(
-    {
-        "RxErr": "Physical Layer",
-        **dict.fromkeys(("BadTLP", "BadDLLP", "Rollover", "Timeout", "DLP", "SDES"), "Data Link Layer"),
-    }
-)
+_XID_TEXTS = {
+    13: "Graphics Exception: ESR 0x505730=0x1f0009 0x505734=0x20 0x505728=0x4c1eb72 0x50572c=0x174",
+    31: "Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC0 GPCCLIENT_T1_0 faulted @ 0x7f10_04000000. "
+    "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
+    43: "Ch 00000008",
+    45: "Ch 00000010",
+    48: "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 3, "
+    "subpartition 1.",
+    63: "Row Remapper: New row (0x00000000deadbeef) marked for remapping, reset gpu to activate.",
+    64: "Row Remapper: Error recording row remapping.",
+    79: "GPU has fallen off the bus.",
+    94: "Contained: SM (0x1). RST: No, D-RST: No",
+    95: "Uncontained: LTC TAG (0x2,0x0). RST: Yes, D-RST: No",
+    120: "GSP Error: Task 1 raised error code 0xa for reason 0x0 at 0x63ab1c0 (0 more errors skipped)",
+}
+_NVLINK_5_UNITS = {
+    144: "SAW_MVB",
+    145: "RLW_CTRL",
+    146: "TLW_CTRL",
+    147: "TREX",
+    148: "NVLPW_CTRL",
+    149: "NETIR_LINK_EVT",
+    150: "MSE_WATCHDOG",
+}
+_ACTIONS = {
+    "gpu_reset": "0x1 (GPU Reset Required)",
+    "node_reboot": "0x2 (Node Reboot Required)",
+    "drain_p2p": "0x3 (Drain P2P)",
+    "drain_and_reset": "0x4 (Drain and Reset)",
+}
+_SXID_TEXTS = {12028: "egress non-posted PRIV error", 20001: "TX Replay Error", 20034: "LTSSM Fault Up"}
+_AER_SEVERITIES = {
+    "correctable": ("Correctable", _WARNING),
+    "nonfatal": ("Uncorrectable (Non-Fatal)", _ERROR),
+    "fatal": ("Uncorrectable (Fatal)", _ERROR),
+}
+_AER_LAYERS = {
+    "RxErr": "Physical Layer",
+    **dict.fromkeys(("BadTLP", "BadDLLP", "Rollover", "Timeout", "DLP", "SDES"), "Data Link Layer"),
+}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -34,16 +33,19 @@ from commwatch.simulation.event_sets import EventSets
 from commwatch.simulation.faults.nvidia_kinds import DRIVER_ERRORS
 from commwatch.simulation.fields import ENTRY, FieldReader
 from commwatch.simulation.gpm import GpmSamples, query_support
-from commwatch.simulation.hardware import Answer
+from commwatch.simulation.gpu_conditions import Answer
 from commwatch.simulation.pair_functions import PAIR_FUNCTIONS
 
 if TYPE_CHECKING:
     from commwatch.simulation.node import SimulatedNode
 
 _HOPPER = 9
-_CODES: Mapping[Answer, int] = MappingProxyType(
-    {"ok": SUCCESS, "lost": GPU_IS_LOST, "reset_required": RESET_REQUIRED, "missing": GPU_NOT_FOUND}
-)
+_CODES: Mapping[Answer, int] = {
+    "ok": SUCCESS,
+    "lost": GPU_IS_LOST,
+    "reset_required": RESET_REQUIRED,
+    "missing": GPU_NOT_FOUND,
+}
 
 
 def install(node: SimulatedNode) -> None:

@@ -13,8 +13,9 @@ from commwatch.errors import ConfigError
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.hardware import Hardware
-from commwatch.simulation.presets import Preset
-from commwatch.simulation.tree import PARTS, ProcfsTree, SysfsTree
+from commwatch.simulation.presets.parts import Preset
+from commwatch.simulation.tree.procfs import ProcfsTree
+from commwatch.simulation.tree.sysfs import PARTS, SysfsTree
 
 if TYPE_CHECKING:
     from commwatch.simulation.probe_answers import ProbeAnswers, RankAct

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from commwatch.simulation.presets import PciDevice, Preset
+from commwatch.simulation.presets.parts import PciDevice, Preset
 
+_BRIDGES = {"root_port", "switch_upstream", "switch_downstream"}
 _FIRST_BUS, _BUSES = 1, 256
 _SLOTS = 32
 _ROOT_PORT_SLOTS = range(2, _SLOTS)
@@ -148,11 +149,7 @@ def _without(devices: Sequence[PciDevice], gone: set[str]) -> tuple[PciDevice, .
     left = [device for device in devices if device.address not in gone]
     while True:
         parents = {device.parent for device in left}
-        pruned = [device for device in left if not _is_bridge(device) or device.address in parents]
+        pruned = [device for device in left if device.role not in _BRIDGES or device.address in parents]
         if len(pruned) == len(left):
             return tuple(left)
         left = pruned
-
-
-def _is_bridge(device: PciDevice) -> bool:
-    return device.role in {"root_port", "switch_upstream", "switch_downstream"}

@@ -20,7 +20,9 @@ from commwatch.simulation.node_changes import (
     with_numa_nodes,
     without_adapters,
 )
-from commwatch.simulation.presets import PRESETS, EthernetInterface, PciDevice, Preset, RdmaPort
+from commwatch.simulation.presets import PRESETS
+from commwatch.simulation.presets.parts import EthernetInterface, Preset, RdmaPort
+from commwatch.simulation.presets.platform import part
 
 _LANE_NAMES = {100: "NDR", 50: "HDR", 25: "EDR", 200: "XDR"}
 """Gbit/s of one of four lanes: the name that the kernel writes."""
@@ -134,20 +136,11 @@ def _with_adapters(preset: Preset, adapters: Sequence[Adapter], document: YamlDo
             if name in seen:
                 raise document.error(("nics", position), f"{name} appears twice")
             seen.add(str(name))
-        part = PciDevice(
-            address="",
-            parent="",
-            role="nic",
-            pci_class=_ETHERNET if adapter.interface is not None else _INFINIBAND,
-            vendor_id=_MELLANOX,
-            device_id=_CONNECTX,
-            numa_node=adapter.numa,
-            generation=adapter.pcie_generation,
-            width=adapter.pcie_width,
-            driver="mlx5_core",
-        )
+        kind = _INFINIBAND if adapter.interface is None else _ETHERNET
+        lanes = adapter.pcie_generation, adapter.pcie_width
+        device = replace(part("nic", kind, _MELLANOX, _CONNECTX, *lanes, "mlx5_core"), numa_node=adapter.numa)
         try:
-            preset, address = place_adapter(preset, part, adapter.near_gpu)
+            preset, address = place_adapter(preset, device, adapter.near_gpu)
         except NoPlace as error:
             raise document.error(("nics", position), str(error)) from None
         preset = _with_ports(preset, adapter, address)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from commwatch.simulation.abi import INVALID_ARGUMENT, Argument, integer, store
 from commwatch.simulation.call import Call
-from commwatch.simulation.presets import PciDevice, Preset
+from commwatch.simulation.presets.parts import PciDevice, Preset
 
 _READ, _WRITE, _NVLINK, _ATOMICS, _PCI = range(5)
 _OK, _CHIPSET_NOT_SUPPORTED, _NOT_SUPPORTED = 0, 1, 5
@@ -69,7 +68,8 @@ def _switches_below(devices: Mapping[str, PciDevice], above: tuple[str, ...], sh
     return sum(devices[bridge].role == "switch_upstream" for bridge in way)
 
 
-PAIR_FUNCTIONS: Mapping[str, Callable[..., int]] = MappingProxyType(
-    {"nvmlDeviceGetP2PStatus": _p2p_status, "nvmlDeviceGetTopologyCommonAncestor": _common_ancestor}
-)
+PAIR_FUNCTIONS: Mapping[str, Callable[..., int]] = {
+    "nvmlDeviceGetP2PStatus": _p2p_status,
+    "nvmlDeviceGetTopologyCommonAncestor": _common_ancestor,
+}
 """Function by symbol; each takes the calls about both GPUs and what follows their handles, and returns a code."""

@@ -6,24 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.gpu_conditions import Flow
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.pace import happened, phase_of
-from commwatch.simulation.presets import RdmaPort
+from commwatch.simulation.presets.parts import RdmaPort
 from commwatch.simulation.rdma_counters import PORT_COUNTERS, QUEUE_COUNTERS, ROCE_COUNTERS, Counter
 
 Folder: TypeAlias = Literal["counters", "hw_counters"]
 
-_CONGESTION: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "InfiniBand": frozenset({"port_xmit_wait"}),
-        "Ethernet": frozenset({"np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled"}),
-    }
-)
+_CONGESTION: Mapping[str, frozenset[str]] = {
+    "InfiniBand": frozenset({"port_xmit_wait"}),
+    "Ethernet": frozenset({"np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled"}),
+}
 """What congestion moves, by link layer."""
 
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.hardware import Epoch
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.presets.parts import Preset
 from commwatch.simulation.unrest import lot
 
 Medium: TypeAlias = Literal["nvlink", "switch", "host", "sockets"]

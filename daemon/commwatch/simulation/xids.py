@@ -1,4 +1,4 @@
-"""The Xid events of a simulated node: what the driver tells listeners, and what the kernel logs."""
+"""The Xid events of a simulated node: what the driver reports to listeners, and what the kernel logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.hardware import Hardware
-from commwatch.simulation.presets import NVLINK_5
+from commwatch.simulation.presets.parts import NVLINK_5
 
 _NVLINK_ERROR, _NVLINK_5_LINK_ERROR, _OFF_THE_BUS, _RECOVERY_ACTION_CHANGED = 74, 149, 79, 154
 

@@ -20,7 +20,7 @@ _MESSAGES: Final = (
     ("Rate limiting GSP RPC error prints", GSP_ERRORS_LIMITED),
     ("knvlinkUpdatePostRxDetectLinkMask", NVLINK_DETECTION_FAILED),
 )
-"""Lines without a number that tell a fault, by a phrase that all their wordings share."""
+"""Lines without a number that report a fault, by a phrase that all their wordings share."""
 
 MESSAGES: Final = tuple(name for _, name in _MESSAGES)
 """The bounded names of messages."""
@@ -68,7 +68,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An event of a GPU or NVSwitch that a line of the kernel log tells of."""
+    """An event of a GPU or NVSwitch that a line of the kernel log reports."""
 
     kind: EventKind
     device: str
@@ -96,7 +96,7 @@ def parse_record(record: bytes) -> LogRecord | None:
 
 
 def parse_report(text: str) -> Report | None:
-    """The event that a line tells of; None for all other lines."""
+    """The event that a line reports; None for all other lines."""
     if match := _XID.match(text):
         instance = match[5].strip()
         rest = f"{instance} {match[7]}" if instance else match[7]

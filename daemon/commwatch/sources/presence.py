@@ -68,7 +68,7 @@ def is_virtual(procfs: Path) -> bool | None:
 
 
 def boot_identity(procfs: str) -> str:
-    """What tells this boot of the node from others; empty where it cannot be read."""
+    """What distinguishes this boot of the node from others; empty where it cannot be read."""
     return files.parse_word(files.read_if_there(f"{procfs}/sys/kernel/random/boot_id") or b"")
 
 

@@ -42,9 +42,9 @@ _BY_COMM = {service.comm: service for service in _SERVICES}
 class ServicesSource(Source):
     """Reads which of the driver's services run.
 
-    A service that does not run is told of only where it matters: the fabric manager where NVSwitches are on the PCI
+    A service that does not run is reported only where it matters: the fabric manager where NVSwitches are on the PCI
     bus, the persistence daemon where the driver is loaded, and each that this worker has seen running. Where the driver
-    is loaded, its kernel modules that give GPU memory to network adapters are told of as well.
+    is loaded, its kernel modules that give GPU memory to network adapters are reported as well.
     """
 
     collectors = ("services",)
@@ -147,7 +147,7 @@ class ServicesSource(Source):
         return comm == service.comm and program == service.program.encode()
 
     def _choose(self, unknown: set[str]) -> None:
-        """Prepare the series of the services that are told of."""
+        """Prepare the series of the services that are reported."""
         due = set(self._seen)
         if self._nvswitch_on_bus():
             due.add(_FABRIC_MANAGER)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
+
+from commwatch.errors import StateError
 
 Timestamp: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
 """Seconds since 1970, until the end of the year 9999: later ones cannot be shown as a date."""
@@ -27,6 +30,20 @@ def decode(content: bytes, kind: type[_Record]) -> _Record:
     record = msgspec.json.decode(content, type=kind)
     _check_range(msgspec.json.decode(content))
     return record
+
+
+def read_record(file: Path, kind: type[_Record]) -> _Record | None:
+    """What a daemon keeps in a file, for everybody else: nothing is set aside; None where there is no such file.
+
+    Raises:
+        StateError: it cannot be read, or holds no such record.
+    """
+    try:
+        return decode(file.read_bytes(), kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise StateError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _check_range(document: Any) -> None:

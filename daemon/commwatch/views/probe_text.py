@@ -33,10 +33,7 @@ def print_answers(document: Document, low_ratio: float) -> None:
     """
     coloured, width = screen()
     folded = min(WIDTH, width or WIDTH)
-    if document.simulated_node:
-        print(f"Simulated node {document.simulated_node}: none of this is real.\n")
-    for line in _versions(document.probes):
-        print(line)
+    _print_head(document)
     print_table("Probes", columns_of(document.probes), table_rows(document.probes, low_ratio), right=RIGHT)
     notes = list(_notes(document.probes))
     if notes:
@@ -53,15 +50,8 @@ def print_answers(document: Document, low_ratio: float) -> None:
 
 
 def print_sweep(document: Document) -> None:
-    """Print a table for each collective, as nccl-tests has it: size, time, algorithm and bus bandwidth.
-
-    Args:
-        document: the answers of a sweep.
-    """
-    if document.simulated_node:
-        print(f"Simulated node {document.simulated_node}: none of this is real.\n")
-    for line in _versions(document.probes):
-        print(line)
+    """Print a table for each collective, as nccl-tests has it: size, time, algorithm and bus bandwidth."""
+    _print_head(document)
     for answer in document.probes:
         print(f"{answer.probe} ×{answer.ranks}: {answer.verdict}")
         if answer.rows:
@@ -72,15 +62,8 @@ def print_sweep(document: Document) -> None:
 
 
 def print_trial(document: TrialDocument) -> None:
-    """Print each step without and with the settings, and what they gain.
-
-    Args:
-        document: of a trial.
-    """
-    if document.simulated_node:
-        print(f"Simulated node {document.simulated_node}: none of this is real.\n")
-    for line in _versions(document.probes):
-        print(line)
+    """Print each step without and with the settings, and what they gain."""
+    _print_head(document)
     settings = " ".join(f"{name}={value}" for name, value in document.trial.settings.items())
     print(f"Without and with {settings}, medians of {ROUNDS} rounds")
     if document.trial.gains:
@@ -92,15 +75,18 @@ def print_trial(document: TrialDocument) -> None:
         print(fill(note, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
 
 
-def _versions(answers: Sequence[Answer]) -> list[str]:
+def _print_head(document: Document | TrialDocument) -> None:
     """What the results were measured with, each combination once; nothing for what is simulated."""
+    if document.simulated_node:
+        print(f"Simulated node {document.simulated_node}: none of this is real.\n")
     found: dict[str, None] = {}
-    for answer in answers:
+    for answer in document.probes:
         if isinstance(answer.result, Measured) and answer.backend != "simulated":
             parts = [("NCCL", answer.result.nccl_version), ("torch", answer.result.torch_version)]
             known = [f"{name} {version}" for name, version in parts if version]
             found[f"Measured with {', '.join((answer.backend, *known))}."] = None
-    return list(found)
+    for line in found:
+        print(line)
 
 
 def _notes(answers: Sequence[Answer]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from commwatch.probes.by_hand.answer import Answer, Document
 from commwatch.probes.by_hand.sweep import sweep_words
 from commwatch.units import format_bytes, format_rate, format_seconds
+from commwatch.views.heatmap.grid import round_step
 from commwatch.views.svg import FADED, LINE, MARGIN, escaped, picture, write
 
 _WIDTH, _HEIGHT = 720, 320
@@ -49,7 +50,8 @@ def sweep_svg(document: Document) -> str:
     body = [write(MARGIN, MARGIN + 12 + LINE * place, head, bold=True) for place, head in enumerate(heads)]
     if answers:
         sizes = sorted({row.size_bytes for one in answers for row in one.rows})
-        field = _Field(sizes, _nice(max(rate for one in answers for _, *rates in _points(one) for rate in rates)), top)
+        highest = max(rate for one in answers for _, *rates in _points(one) for rate in rates)
+        field = _Field(sizes, round_step(highest) if highest > 0 else 1.0, top)
         body += _axes(field)
     below = top + _HEIGHT + 48
     for place, one in enumerate(answers):
@@ -69,12 +71,6 @@ def _points(answer: Answer) -> list[tuple[int, float, float]]:
         (row.size_bytes, row.bus_bandwidth_bytes_per_second or 0.0, row.algorithm_bandwidth_bytes_per_second or 0.0)
         for row in answer.rows
     ]
-
-
-def _nice(highest: float) -> float:
-    """The next 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(highest)) if highest > 0 else 1.0
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= highest)
 
 
 def _axes(field: _Field) -> Iterator[str]:

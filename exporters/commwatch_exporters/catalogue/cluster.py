@@ -11,7 +11,7 @@ _RAIL: Final = "rail device"
 """Number of the rail, the same on all nodes, and what it is on this one."""
 _SUSPECT: Final = "kind element symptom"
 
-# The rows are a table to be read: one look tells name, labels, help and origin.
+# The rows are a table to be read: one look gives name, labels, help and origin.
 # fmt: off
 
 ROWS: tuple[Metric, ...] = (
@@ -21,12 +21,9 @@ ROWS: tuple[Metric, ...] = (
     gauge("cluster_rail_peer_ratio", f"{_RAIL} direction backend",
           "Bandwidth of the rail over the usual one of equal nodes in the run.", _ORIGIN, "ratio"),
     gauge("cluster_rail_latency_seconds", f"{_RAIL} backend",
-          "Half a round trip of a small message to the best partner node.", _ORIGIN,
-          "seconds"),
-    gauge("cluster_pairs", f"{_RAIL} outcome", "Measurements by outcome: good, slow, failed.",
-          _ORIGIN),
-    gauge("cluster_suspect_runs", _SUSPECT,
-          "Runs in a row that blamed this part, leaf or uplink; absent without.",
+          "Half a round trip of a small message to the best partner node.", _ORIGIN, "seconds"),
+    gauge("cluster_pairs", f"{_RAIL} outcome", "Measurements by outcome: good, slow, failed.", _ORIGIN),
+    gauge("cluster_suspect_runs", _SUSPECT, "Runs in a row that blamed this part, leaf or uplink; absent without.",
           "commwatch cluster probe; kind: nic, node, leaf, uplink, pair, network; symptom: bandwidth, latency, failed, "
           "transport"),
     gauge("cluster_suspect_ratio", _SUSPECT,
@@ -37,11 +34,9 @@ ROWS: tuple[Metric, ...] = (
          "info metrics; NCCL: last probe results"),
     info("cluster_info", "leaf engine topology_source backend",
          "Conditions of the last run, and this node's leaf.", _ORIGIN),
-    counter("cluster_runs_total", "outcome",
-            "Runs with a member on this node; completed: it was measured.",
+    counter("cluster_runs_total", "outcome", "Runs with a member on this node; completed: it was measured.",
             "reports over the control socket"),
-    counter("cluster_skips_total", "reason", "Runs skipped because the node was not free.",
-            "the node's gate"),
+    counter("cluster_skips_total", "reason", "Runs skipped because the node was not free.", "the node's gate"),
     counter("cluster_refused_reports_total", "reason",
             "Rejected reports; reason: stranger (by cluster.users), malformed, stale, replayed.", "the control socket"),
     gauge("cluster_last_completion_timestamp_seconds", "", "End of the last run that measured this node.",

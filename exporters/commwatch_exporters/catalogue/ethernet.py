@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import Metric, counter, gauge, in_an_hour, info, sustained
 
-# The rows are a table to be read: one look tells name, labels, help and origin.
+# The rows are a table to be read: one look gives name, labels, help and origin.
 # fmt: off
 
 _STATISTICS = "sysfs /sys/class/net/*/statistics"
 _PRIORITY = "device priority"
 
 ROWS: tuple[Metric, ...] = (
-    info("ethernet_info", "device pci_bus_id driver master",
-         "Identity of a network interface; its bond or bridge.",
+    info("ethernet_info", "device pci_bus_id driver master", "Identity of a network interface; its bond or bridge.",
          "sysfs /sys/class/net/*/{device,master}"),
     counter("ethernet_transmit_bytes_total", "device", "Bytes sent by the host, without RDMA.",
             f"{_STATISTICS}/tx_bytes", "bytes"),
@@ -33,23 +32,19 @@ ROWS: tuple[Metric, ...] = (
         sustained("ethernet_dropping", "packets the host gave no buffer", "ethernet_drops_per_second")),
     counter("ethernet_carrier_changes_total", "device", "Times the link went up or down.",
             "sysfs /sys/class/net/*/carrier_changes"),
-    gauge("ethernet_carrier", "device", "1 while the interface has a link, else 0.",
-          "sysfs /sys/class/net/*/carrier"),
+    gauge("ethernet_carrier", "device", "1 while the interface has a link, else 0.", "sysfs /sys/class/net/*/carrier"),
     gauge("ethernet_speed_bytes_per_second", "device", "Link speed, one direction; absent while down.",
           "sysfs /sys/class/net/*/speed, Mbit/s times 125000", "bytes_per_second"),
     gauge("ethernet_mtu_bytes", "device", "Largest packet of the interface; limits RoCE too.",
           "sysfs /sys/class/net/*/mtu", "bytes"),
-    gauge("ethernet_expected", "device", "1 for an interface that should have a link.",
-          "inventory"),
+    gauge("ethernet_expected", "device", "1 for an interface that should have a link.", "inventory"),
     gauge("ethernet_speed_expected_bytes_per_second", "device",
-          "Fastest stable speed of an expected interface, one direction.",
-          "inventory", "bytes_per_second"),
+          "Fastest stable speed of an expected interface, one direction.", "inventory", "bytes_per_second"),
     counter("ethernet_phy_receive_bytes_total", "device", "Bytes received by the port, with RDMA.",
             "ethtool: mlx5 rx_bytes_phy, bnxt rx_bytes, ice rx_bytes.nic, i40e port.rx_bytes", "bytes"),
     counter("ethernet_phy_transmit_bytes_total", "device", "Bytes sent by the port, with RDMA.",
             "ethtool: mlx5 tx_bytes_phy, bnxt tx_bytes, ice tx_bytes.nic, i40e port.tx_bytes", "bytes"),
-    counter("ethernet_phy_receive_packets_total", "device",
-            "Good packets received by the port, with RDMA.",
+    counter("ethernet_phy_receive_packets_total", "device", "Good packets received by the port, with RDMA.",
             "ethtool: mlx5 rx_packets_phy, bnxt rx_good_frames"),
     counter("ethernet_phy_transmit_packets_total", "device", "Packets sent by the port, with RDMA.",
             "ethtool: mlx5 tx_packets_phy, bnxt tx_good_frames"),
@@ -75,11 +70,9 @@ ROWS: tuple[Metric, ...] = (
     counter("ethernet_module_events_total", "device kind",
             "Events of the cable module: unplugged, bus_stuck, high_temperature, shorted.",
             "ethtool: mlx5 module_unplug, module_bus_stuck, module_high_temp, module_bad_shorted"),
-    counter("ethernet_pfc_receive_pauses_total", _PRIORITY,
-            "Pause packets received per priority: congestion.",
+    counter("ethernet_pfc_receive_pauses_total", _PRIORITY, "Pause packets received per priority: congestion.",
             "ethtool: mlx5 rx_prioN_pause, bnxt rx_pfc_ena_frames_priN, ice rx_priority_N_xoff.nic, i40e alike"),
-    counter("ethernet_pfc_transmit_pauses_total", _PRIORITY,
-            "Pause packets sent per priority: node too slow.",
+    counter("ethernet_pfc_transmit_pauses_total", _PRIORITY, "Pause packets sent per priority: node too slow.",
             "ethtool: mlx5 tx_prioN_pause, bnxt tx_pfc_ena_frames_priN, ice tx_priority_N_xoff.nic, i40e alike"),
     counter("ethernet_pfc_receive_pause_seconds_total", _PRIORITY, "Time a priority was not allowed to send.",
             "ethtool: mlx5 rx_prioN_pause_duration, bnxt pfc_priN_rx_duration_us, from microseconds", "seconds"),
@@ -107,14 +100,11 @@ ROWS: tuple[Metric, ...] = (
             "ethtool: mlx5 rx_out_of_buffer", wraps_at=2**32).judged(
         sustained("ethernet_dropping", "packets that found no buffer", "ethernet_drops_per_second")),
     counter("ethernet_pci_receive_recoveries_total", "device",
-            "Recoveries of the adapter's PCIe link for receive errors.",
-            "ethtool: mlx5 rx_pci_signal_integrity"),
+            "Recoveries of the adapter's PCIe link for receive errors.", "ethtool: mlx5 rx_pci_signal_integrity"),
     counter("ethernet_pci_transmit_recoveries_total", "device",
-            "Recoveries of the adapter's PCIe link begun by the other side.",
-            "ethtool: mlx5 tx_pci_signal_integrity"),
+            "Recoveries of the adapter's PCIe link begun by the other side.", "ethtool: mlx5 tx_pci_signal_integrity"),
     counter("ethernet_allowance_exceeded_total", "device kind",
             "Packets held back or dropped over a cloud instance's receive_bandwidth, transmit_bandwidth, packet_rate,"
-            " tracked_connections or local_services.",
-            "ethtool: ena *_allowance_exceeded").judged(
+            " tracked_connections or local_services.", "ethtool: ena *_allowance_exceeded").judged(
         sustained("ethernet_over_allowance", "packets held back or dropped", "ethernet_drops_per_second")),
 )

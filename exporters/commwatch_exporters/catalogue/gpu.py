@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, info
 
-# The rows are a table to be read: one look tells name, labels, help and origin.
+# The rows are a table to be read: one look gives name, labels, help and origin.
 # fmt: off
 
 ROWS: tuple[Metric, ...] = (
@@ -14,10 +14,8 @@ ROWS: tuple[Metric, ...] = (
          "NVML nvmlSystemGetDriverVersion, GetNVMLVersion, GetCudaDriverVersion_v2"),
     gauge("driver_unusable", "reason",
           "1 while the NVIDIA driver reads none of the GPUs, with the reason; 0 with reason none; absent where "
-          "unknown.",
-          "NVML init, sysfs class, vendor and driver of PCI devices"),
-    gauge("gpu_state", GPU,
-          "GPU state: 0 ok, 1 not answering, 2 lost, 3 reset required, 4 missing.",
+          "unknown.", "NVML init, sysfs class, vendor and driver of PCI devices"),
+    gauge("gpu_state", GPU, "GPU state: 0 ok, 1 not answering, 2 lost, 3 reset required, 4 missing.",
           "NVML return codes, missed deadlines, inventory"),
     gauge("gpu_busy", GPU, "1 while the GPU has a compute process or worked since the last sample, else 0.",
           "NVML nvmlDeviceGetComputeRunningProcesses and nvmlDeviceGetUtilizationRates"),
@@ -25,8 +23,7 @@ ROWS: tuple[Metric, ...] = (
           "NVML nvmlDeviceGetUtilizationRates", "ratio"),
     gauge("gpu_compute_processes", GPU, "Compute processes on the GPU, with MPS clients.",
           "NVML nvmlDeviceGetComputeRunningProcesses and nvmlDeviceGetMPSComputeRunningProcesses"),
-    gauge("gpu_memory_size_bytes", GPU, "Memory of the GPU.", "NVML nvmlDeviceGetMemoryInfo (version 2)",
-          "bytes"),
+    gauge("gpu_memory_size_bytes", GPU, "Memory of the GPU.", "NVML nvmlDeviceGetMemoryInfo (version 2)", "bytes"),
     gauge("gpu_memory_used_bytes", GPU, "GPU memory in use, without the driver's reserve.",
           "NVML nvmlDeviceGetMemoryInfo (version 2)", "bytes"),
     gauge("gpu_compute_mode", GPU, "Compute mode: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.",
@@ -43,11 +40,9 @@ ROWS: tuple[Metric, ...] = (
     gauge("gpu_clocks_event_reason", f"{GPU} reason",
           "1 while this reason determines the GPU's clocks, else 0; several can.",
           "NVML nvmlDeviceGetCurrentClocksEventReasons, or GetCurrentClocksThrottleReasons"),
-    counter("gpu_performance_limited_seconds_total", f"{GPU} policy",
-            "Time a policy held the GPU's clocks down.",
+    counter("gpu_performance_limited_seconds_total", f"{GPU} policy", "Time a policy held the GPU's clocks down.",
             "NVML fields 74 to 77 and 79 (nanoseconds)", "seconds"),
-    gauge("gpu_performance_state", GPU,
-          "Performance state: 0 highest, 15 lowest; absent where unknown.",
+    gauge("gpu_performance_state", GPU, "Performance state: 0 highest, 15 lowest; absent where unknown.",
           "NVML nvmlDeviceGetPerformanceState"),
     gauge("gpu_sm_clock_hertz", GPU, "Clock of the multiprocessors.", "NVML nvmlDeviceGetClockInfo (MHz)", "hertz"),
     gauge("gpu_memory_clock_hertz", GPU, "Clock of the memory.", "NVML nvmlDeviceGetClockInfo (MHz)", "hertz"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, info
 
-# The rows are a table to be read: one look tells name, labels, help and origin.
+# The rows are a table to be read: one look gives name, labels, help and origin.
 # fmt: off
 
 ROWS: tuple[Metric, ...] = (
@@ -13,25 +13,19 @@ ROWS: tuple[Metric, ...] = (
     counter("nccl_log_incidents_total", "category",
             "Job failures by likeliest cause; log lines within a minute are one.",
             "job logs; order of causes: docs/using/nccl-logs.md"),
-    counter("nccl_log_device_errors_total", "device",
-            "Errors in job logs that name an RDMA device of this node.",
+    counter("nccl_log_device_errors_total", "device", "Errors in job logs that name an RDMA device of this node.",
             "job logs: hca in completion lines"),
     counter("nccl_log_silent_rank_incidents_total", "local_rank",
             "Job time-outs that all other ranks of this node report within a minute.",
             "job logs: ranks of time-outs, in order of GPU index"),
     gauge("nccl_log_files", "", "Logs followed.", "job logs"),
-    counter("nccl_log_skipped_bytes_total", "",
-            "Bytes of logs skipped because they came too fast.",
-            "job logs"),
+    counter("nccl_log_skipped_bytes_total", "", "Bytes of logs skipped because they came too fast.", "job logs"),
     gauge("nccl_setting_processes", "variable remark severity",
           "GPU processes with this remark on a setting; unknown variables: other.",
           "environment and NCCL files of each process; docs/using/nccl-settings.md"),
-    gauge("nccl_setting_read_processes", "", "GPU processes whose settings were judged.",
-          "environment and NCCL files"),
-    gauge("nccl_setting_unread_processes", "",
-          "GPU processes whose settings could not be read.",
+    gauge("nccl_setting_read_processes", "", "GPU processes whose settings were judged.", "environment and NCCL files"),
+    gauge("nccl_setting_unread_processes", "", "GPU processes whose settings could not be read.",
           "environment and NCCL files; docs/using/nccl-settings.md"),
-    info("gpu_job_info", f"{GPU} scheduler job_id",
-         "Slurm job or Kubernetes pod of a process on the GPU.",
+    info("gpu_job_info", f"{GPU} scheduler job_id", "Slurm job or Kubernetes pod of a process on the GPU.",
          "/proc/PID/cgroup of GPU processes; with jobs.identity only"),
 )

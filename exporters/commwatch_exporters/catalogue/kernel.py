@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge
 
-# The rows are a table to be read: one look tells name, labels, help and origin.
+# The rows are a table to be read: one look gives name, labels, help and origin.
 # fmt: off
 
 ROWS: tuple[Metric, ...] = (
@@ -12,8 +12,7 @@ ROWS: tuple[Metric, ...] = (
             "Xids of a GPU, counted over restarts and reboots; those of the fabric start at 0.",
             "kernel log, NVML nvmlEventSetWait_v2"),
     counter("gpu_xid_nonfatal_events_total", f"{GPU} xid",
-            "Xids that the driver marked nonfatal (NVLink 5), once seen.",
-            "kernel log"),
+            "Xids that the driver marked nonfatal (NVLink 5), once seen.", "kernel log"),
     gauge("gpu_last_xid_timestamp_seconds", GPU, "Time of the GPU's last Xid.",
           "kernel log, NVML nvmlEventSetWait_v2", "seconds"),
     counter("gpu_driver_events_total", f"{GPU} event",
@@ -22,14 +21,10 @@ ROWS: tuple[Metric, ...] = (
     counter("nvswitch_sxid_events_total", "device sxid",
             "SXids of an NVSwitch, counted over restarts and reboots; those of failing links start at 0.",
             "kernel log"),
-    counter("nvswitch_sxid_nonfatal_events_total", "device sxid",
-            "SXids that the driver marked nonfatal, once seen.",
+    counter("nvswitch_sxid_nonfatal_events_total", "device sxid", "SXids that the driver marked nonfatal, once seen.",
             "kernel log"),
     counter("kernel_log_gpu_messages_total", f"{GPU} message",
             "Fault lines without a number: fallen_off_bus, gsp_errors_limited, nvlink_detection_failed; GPU labels "
-            "are empty where unnamed.",
-            "kernel log"),
-    counter("kernel_log_losses_total", "",
-            "Times unread records were overwritten.",
-            "/dev/kmsg, EPIPE"),
+            "are empty where unnamed.", "kernel log"),
+    counter("kernel_log_losses_total", "", "Times unread records were overwritten.", "/dev/kmsg, EPIPE"),
 )

@@ -7,7 +7,7 @@ from commwatch_exporters.catalogue.metric import Metric, gauge
 _PAIR = "src dst backend"
 """Source and destination by NVML index, or by rank where there are no GPUs."""
 
-# The rows are a table to be read: one look tells name, labels, help and origin.
+# The rows are a table to be read: one look gives name, labels, help and origin.
 # fmt: off
 
 ROWS: tuple[Metric, ...] = (
@@ -16,11 +16,9 @@ ROWS: tuple[Metric, ...] = (
     gauge("pair_bandwidth_bytes_per_second", _PAIR, "Bandwidth from one GPU to another, nothing flowing back.",
           "last pair matrix: bytes over time at the receiver", "bytes_per_second"),
     gauge("pair_both_ways_bandwidth_bytes_per_second", _PAIR,
-          "Bandwidth from one GPU to another while as much flows back.",
-          "last pair matrix", "bytes_per_second"),
+          "Bandwidth from one GPU to another while as much flows back.", "last pair matrix", "bytes_per_second"),
     gauge("pair_expected_bandwidth_bytes_per_second", _PAIR, "Expected bandwidth of the path, one direction.",
           "configuration, or NCCL's planning rates of the links", "bytes_per_second"),
     gauge("suspect_ratio", "kind element",
-          "Confidence that this part slows pairs, 0 to 1; after three matrices in a row.",
-          "slow cells and topology"),
+          "Confidence that this part slows pairs, 0 to 1; after three matrices in a row.", "slow cells and topology"),
 )

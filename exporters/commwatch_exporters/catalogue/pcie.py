@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, info
 
-# The rows are a table to be read: one look tells name, labels, help and origin.
+# The rows are a table to be read: one look gives name, labels, help and origin.
 # fmt: off
 
 ROWS: tuple[Metric, ...] = (
@@ -14,20 +14,17 @@ ROWS: tuple[Metric, ...] = (
           "NVML nvmlDeviceGetMaxPcieLinkGeneration"),
     gauge("pcie_gpu_link_generation_max", GPU, "Highest PCIe generation of the GPU alone.",
           "NVML nvmlDeviceGetGpuMaxPcieLinkGeneration"),
-    gauge("pcie_link_width_lanes", GPU, "PCIe lanes in use.",
-          "NVML nvmlDeviceGetCurrPcieLinkWidth", "lanes"),
+    gauge("pcie_link_width_lanes", GPU, "PCIe lanes in use.", "NVML nvmlDeviceGetCurrPcieLinkWidth", "lanes"),
     gauge("pcie_link_width_max_lanes", GPU, "Most PCIe lanes of GPU and slot.",
           "NVML nvmlDeviceGetMaxPcieLinkWidth", "lanes"),
-    gauge("pcie_link_width_expected_lanes", GPU, "Expected PCIe lanes: widest stable.",
-          "inventory", "lanes"),
+    gauge("pcie_link_width_expected_lanes", GPU, "Expected PCIe lanes: widest stable.", "inventory", "lanes"),
     gauge("pcie_capacity_bytes_per_second", GPU,
           "Rate of the expected lanes at the highest generation, one direction, with packet headers.",
           "transfers per second times lanes times line encoding", "bytes_per_second"),
     counter("pcie_replays_total", GPU, "PCIe packets resent by the GPU.", "NVML field 94"),
     counter("pcie_replay_rollovers_total", GPU, "Times the replay number rolled over and the link retrained.",
             "NVML field 95"),
-    counter("pcie_recoveries_total", GPU, "Recoveries from L0; speed changes count too.",
-            "NVML field 169"),
+    counter("pcie_recoveries_total", GPU, "Recoveries from L0; speed changes count too.", "NVML field 169"),
     counter("pcie_correctable_errors_total", GPU, "Correctable errors seen by the GPU.", "NVML field 173"),
     counter("pcie_naks_received_total", GPU, "Negative acknowledgements received.", "NVML field 174"),
     counter("pcie_receiver_errors_total", GPU, "Receiver errors.", "NVML field 175"),
@@ -39,21 +36,17 @@ ROWS: tuple[Metric, ...] = (
     counter("pcie_unsupported_requests_total", GPU, "Unsupported requests.", "NVML field 181"),
     counter("pcie_lcrc_errors_total", GPU, "Packets with a wrong link CRC.", "NVML field 182"),
     counter("pcie_lane_errors_total", GPU, "Errors of all lanes.", "NVML field 183"),
-    counter("pcie_transmit_bytes_total", GPU,
-            "Bytes sent over PCIe since boot, or summed from rates.",
+    counter("pcie_transmit_bytes_total", GPU, "Bytes sent over PCIe since boot, or summed from rates.",
             "NVML GPM metric 255, or the integral of metric 20", "bytes"),
-    counter("pcie_receive_bytes_total", GPU,
-            "Bytes received over PCIe since boot, or summed from rates.",
+    counter("pcie_receive_bytes_total", GPU, "Bytes received over PCIe since boot, or summed from rates.",
             "NVML GPM metric 256, or the integral of metric 21", "bytes"),
     gauge("pcie_transmit_rate_bytes_per_second", GPU, "PCIe bytes sent per second, last sample.",
           "NVML GPM metric 20 (MiB/s)", "bytes_per_second"),
     gauge("pcie_receive_rate_bytes_per_second", GPU, "PCIe bytes received per second, last sample.",
           "NVML GPM metric 21 (MiB/s)", "bytes_per_second"),
-    gauge("pcie_sampled_transmit_rate_bytes_per_second", GPU,
-          "PCIe bytes sent per second in a window of 20 ms.",
+    gauge("pcie_sampled_transmit_rate_bytes_per_second", GPU, "PCIe bytes sent per second in a window of 20 ms.",
           "NVML nvmlDeviceGetPcieThroughput (KB/s)", "bytes_per_second", opt_in=True),
-    gauge("pcie_sampled_receive_rate_bytes_per_second", GPU,
-          "PCIe bytes received per second in a window of 20 ms.",
+    gauge("pcie_sampled_receive_rate_bytes_per_second", GPU, "PCIe bytes received per second in a window of 20 ms.",
           "NVML nvmlDeviceGetPcieThroughput (KB/s)", "bytes_per_second", opt_in=True),
     info("pcie_device_info", "device role parent numa_node vendor_id device_id",
          "PCIe device on a communication path: gpu, nic, nvswitch or a bridge above one.",
@@ -77,13 +70,10 @@ ROWS: tuple[Metric, ...] = (
             "sysfs aer_rootport_total_err_cor, aer_rootport_total_err_nonfatal, aer_rootport_total_err_fatal"),
     gauge("pcie_link_degraded", f"{GPU} aspect",
           "1 while the GPU's PCIe link is too narrow (width) or, under load, too slow (generation), else 0; absent "
-          "where not judged (generation when idle).",
-          "against the expected width, else the maximum of both ends"),
+          "where not judged (generation when idle).", "against the expected width, else the maximum of both ends"),
     counter("pcie_link_degraded_seconds_total", f"{GPU} aspect",
-            "Time the GPU's PCIe link was degraded since daemon start.",
-            "time between two such readings", "seconds"),
+            "Time the GPU's PCIe link was degraded since daemon start.", "time between two such readings", "seconds"),
     gauge("pcie_device_link_degraded", "device role aspect",
           "1 while the PCIe link of an adapter or switch is narrower (width) or slower (generation) than both ends "
-          "support, else 0; absent where not judged.",
-          "sysfs current_ and max_link_width, _speed of both ends"),
+          "support, else 0; absent where not judged.", "sysfs current_ and max_link_width, _speed of both ends"),
 )

@@ -29,7 +29,7 @@ def _wrapping(name: str, help_text: str, files: str, labels: str = PORT, opt_in:
     return counter(f"rdma_{name}", labels, help_text, f"{_HARDWARE}/{files}", opt_in=opt_in, wraps_at=_WRAP)
 
 
-# The rows are a table to be read: one look tells name, labels, help and origin.
+# The rows are a table to be read: one look gives name, labels, help and origin.
 # fmt: off
 
 _PORT_ROWS: tuple[Metric, ...] = (
@@ -45,10 +45,8 @@ _PORT_ROWS: tuple[Metric, ...] = (
           "Link speed, one direction; absent while down or unknown to the kernel.",
           f"{_PORTS}/*/rate, Gbit/s times 125000000", "bytes_per_second"),
     gauge("rdma_port_width_lanes", PORT, "Lanes of the link; absent like the speed.", f"{_PORTS}/*/rate", "lanes"),
-    gauge("rdma_port_expected", PORT, "1 for a port that should be active.",
-          "inventory"),
-    gauge("rdma_port_speed_expected_bytes_per_second", PORT,
-          "Fastest stable speed of an expected port, one direction.",
+    gauge("rdma_port_expected", PORT, "1 for a port that should be active.", "inventory"),
+    gauge("rdma_port_speed_expected_bytes_per_second", PORT, "Fastest stable speed of an expected port, one direction.",
           "inventory", "bytes_per_second"),
     gauge("rdma_port_gids", PORT, "Filled entries of the port's GID table.", f"{_PORTS}/*/gids"),
     gauge("rdma_port_gid_index", f"{PORT} kind",
@@ -110,7 +108,7 @@ _HARDWARE_ROWS: tuple[Metric, ...] = (
     _wrapping("out_of_sequence_total", "Packets that came out of order.", "out_of_sequence"),
     _wrapping("packet_sequence_errors_total", "Answers that reported a gap in the packets sent.",
               "packet_seq_err, seq_err_naks_rcvd").judged(
-        sustained("rdma_retransmitting", "answers that told of a gap", "rdma_sequence_errors_per_second")),
+        sustained("rdma_retransmitting", "answers that reported a gap", "rdma_sequence_errors_per_second")),
     _wrapping("ack_timeouts_total", "Times packets were resent because no answer came.",
               "local_ack_timeout_err, to_retransmits").judged(
         sustained("rdma_retransmitting", "times no answer came", "rdma_ack_timeouts_per_minute", per_seconds=60.0)),
@@ -173,11 +171,9 @@ _VOLUME_ROWS: tuple[Metric, ...] = (
     _event("retransmission_timeouts_total", "Times packets were resent because no answer came.",
            "retrans_timeout_events").judged(
         sustained("rdma_retransmitting", "times no answer came", "rdma_ack_timeouts_per_minute", per_seconds=60.0)),
-    _event("unresponsive_remote_total", "Times the peer did not answer at all.",
-           "unresponsive_remote_events").judged(
+    _event("unresponsive_remote_total", "Times the peer did not answer at all.", "unresponsive_remote_events").judged(
         in_an_hour("rdma_connections_lost", "times the other end did not answer at all")),
-    _event("impaired_connections_total", "Times a connection became bad.",
-           "impaired_remote_conn_events"),
+    _event("impaired_connections_total", "Times a connection became bad.", "impaired_remote_conn_events"),
     counter("rdma_work_request_errors_total", f"{PORT} kind", "Failed RDMA reads and writes by kernel name.",
             f"{_HARDWARE}/rdma_read_wr_err, rdma_write_wr_err"),
     counter("rdma_read_bytes_total", PORT, "Bytes fetched by RDMA reads.", f"{_HARDWARE}/rdma_read_bytes", "bytes",

@@ -7,72 +7,40 @@ from collections.abc import Iterator
 from commwatch_exporters.catalogue.metric import GPU, PORT, Metric, gauge
 
 
+# The rows are a table to be read: one look tells name, labels, help and origin.
+# fmt: off
 def _rows(family: str, labels: str, how: str) -> Iterator[Metric]:
     for direction in ("transmit", "receive"):
-        yield gauge(
-            f"{family}_{direction}_utilization_ratio",
-            labels,
-            f"Share of the expected {family} capacity used to {direction}, over the last sample.",
-            how,
-            "ratio",
-        )
-        yield gauge(
-            f"{family}_{direction}_utilization_peak_ratio",
-            labels,
-            f"Highest sample of the {family} {direction} utilisation in the last minute.",
-            how,
-            "ratio",
-        )
+        yield gauge(f"{family}_{direction}_utilization_ratio", labels,
+                    f"Share of the expected {family} capacity used to {direction}, over the last sample.", how, "ratio")
+        yield gauge(f"{family}_{direction}_utilization_peak_ratio", labels,
+                    f"Highest sample of the {family} {direction} utilisation in the last minute.", how, "ratio")
 
 
 ROWS: tuple[Metric, ...] = (
     *_rows("nvlink", GPU, "link byte rates over nvlink_capacity_bytes_per_second"),
-    gauge(
-        "nvlink_slowest_link",
-        f"{GPU} direction",
-        "Link furthest behind its siblings (active links to the same peer, at least two) in the last full minute.",
-        "their byte counters",
-    ),
-    gauge(
-        "nvlink_slowest_link_bytes_per_second",
-        f"{GPU} direction",
-        "Rate of the slowest link in the last full minute.",
-        "its byte counter",
-        "bytes_per_second",
-    ),
-    gauge(
-        "nvlink_sibling_bytes_per_second",
-        f"{GPU} direction",
-        "Median rate of its siblings in that minute.",
-        "their byte counters",
-        "bytes_per_second",
-    ),
+    gauge("nvlink_slowest_link", f"{GPU} direction",
+          "Link furthest behind its siblings (active links to the same peer, at least two) in the last full minute.",
+          "their byte counters"),
+    gauge("nvlink_slowest_link_bytes_per_second", f"{GPU} direction",
+          "Rate of the slowest link in the last full minute.", "its byte counter", "bytes_per_second"),
+    gauge("nvlink_sibling_bytes_per_second", f"{GPU} direction", "Median rate of its siblings in that minute.",
+          "their byte counters", "bytes_per_second"),
     *_rows("rdma_port", PORT, "byte rate over expected speed"),
     *_rows("pcie", GPU, "byte rate over pcie_capacity_bytes_per_second"),
     *_rows("ethernet", "device", "byte rate over expected speed"),
-    gauge(
-        "gpu_job_first",
-        GPU,
-        "Lowest GPU index of the job that has been on this GPU for an hour.",
-        "GPU processes and their launchers",
-    ),
+    gauge("gpu_job_first", GPU, "Lowest GPU index of the job that has been on this GPU for an hour.",
+          "GPU processes and their launchers"),
     *(
-        gauge(
-            f"gpu_job_{kind}use_ratio",
-            GPU,
-            f"Mean use of {what} over the last hour, in which the same processes were on the GPU; absent before.",
-            f"mean of {how}",
-            "ratio",
-        )
+        gauge(f"gpu_job_{kind}use_ratio", GPU,
+              f"Mean use of {what} over the last hour, in which the same processes were on the GPU; absent before.",
+              f"mean of {how}", "ratio")
         for kind, what, how in (
             ("", "the GPU", "gpu_utilization_ratio"),
             ("nvlink_", "its NVLinks, the busier direction", "nvlink_{transmit,receive}_utilization_ratio"),
             ("pcie_", "its PCIe link, the busier direction", "pcie_{transmit,receive}_utilization_ratio"),
-            (
-                "network_",
-                "the busiest RDMA port or interface of the node",
-                "the highest {rdma_port,ethernet}_{transmit,receive}_utilization_ratio",
-            ),
+            ("network_", "the busiest RDMA port or interface of the node",
+             "the highest {rdma_port,ethernet}_{transmit,receive}_utilization_ratio"),
         )
     ),
 )

@@ -6,11 +6,13 @@ which unit, and where it is read; a number is in the base unit that the metric's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import ClassVar, Final, TypeVar
 
 from commwatch_exporters.node.parts import Column, Identity, Info, Keyed, Number, Part, Parts, Word
+from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.state_words import NVLINK_UP
 
 _Kind = TypeVar("_Kind", bound=Part)
@@ -646,3 +648,17 @@ class Node(Parts):
     def _of(self, *columns: Column[_Kind]) -> dict[_Kind, None]:
         """Each part once that has a number in one of these columns."""
         return {part: None for column in columns for part, _ in self.each(column)}
+
+
+@contextmanager
+def node_at(snapshot: Snapshot) -> Iterator[Node]:
+    """The node at one moment, to be looked at once; its parts have no numbers afterwards.
+
+    A node and its parts know each other. One that is made for a moment and not taken apart stays, with all blocks of
+    its snapshot, until the garbage collector comes, which the daemon lets come rarely.
+    """
+    node = Node(snapshot)
+    try:
+        yield node
+    finally:
+        node.show(Snapshot(()))

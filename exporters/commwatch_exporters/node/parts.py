@@ -12,7 +12,7 @@ from commwatch_exporters.snapshot import Layout, Snapshot
 _Kind = TypeVar("_Kind", bound="Part")
 _Derived = TypeVar("_Derived")
 Identity: TypeAlias = tuple[str, ...]
-"""What tells a part from others of its kind."""
+"""What distinguishes a part from others of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Part:
 
     @classmethod
     def identity_of(cls, labels: Mapping[str, str]) -> Identity:
-        """What tells it from others of its kind."""
+        """What distinguishes it from others of its kind."""
         return tuple([labels[name] for name in cls.IDENTITY])
 
     @property

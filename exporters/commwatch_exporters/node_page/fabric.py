@@ -122,12 +122,7 @@ class Fabric:
 
 
 def fabric_of(node: Node, marks: Marks) -> Fabric:
-    """The picture of a node.
-
-    Args:
-        node: at this moment.
-        marks: what is wrong, by identity of the component.
-    """
+    """The picture of a node."""
     gpus = _gpus(node, marks)
     all_adapters = _adapters(node, marks)
     adapters = _most_telling(all_adapters)

@@ -79,12 +79,7 @@ def _range(trend: Trend) -> tuple[float, float]:
 def collector_table(collectors: Sequence[CollectorStatus]) -> str:
     """How each went and how old what it read is."""
     rows = [
-        [
-            _name(collector),
-            _success(collector),
-            _age(collector),
-            number(duration(collector.interval_seconds)),
-        ]
+        [_name(collector), _success(collector), _age(collector), number(duration(collector.interval_seconds))]
         for collector in collectors
     ]
     headings = ("Collector", "Last run", "#Since success", "#Every")

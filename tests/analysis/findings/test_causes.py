@@ -275,7 +275,7 @@ def test_the_cause_of_a_cause_is_a_cause() -> None:
     ]  # fmt: skip
 
 
-def test_the_gravest_come_first_then_the_oldest() -> None:
+def test_the_most_severe_come_first_then_the_oldest() -> None:
     """So that the first line says what to do first."""
     some = [
         finding("probe_starved", Component("probe", "c"), "info", START - 100),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commwatch.commands.profile_options import PROFILE_NAMES
-from commwatch.diagnosis.estimate.model.quantities import Span, exactly
+from commwatch.diagnosis.estimate.model.span import Span, exactly
 from commwatch.diagnosis.marks.profiles import PROFILES, Asked, prospect_of
 
 SEVEN, LARGE = PROFILES["7b"], PROFILES["235b"]

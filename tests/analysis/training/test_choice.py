@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from commwatch.diagnosis.estimate.model.choice import CLOSE_RATIO, choose, doubling
 from commwatch.diagnosis.estimate.model.gpus import gpu_figures, operations
-from commwatch.diagnosis.estimate.model.quantities import Span, exactly
+from commwatch.diagnosis.estimate.model.span import Span, exactly
 from commwatch.diagnosis.estimate.model.step import estimate_step
 from commwatch.diagnosis.estimate.model.training import Fabric, Layout, Training, model_state
 from commwatch.units import parse_rate

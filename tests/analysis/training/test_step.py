@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.diagnosis.estimate.model.choice import scaling
-from commwatch.diagnosis.estimate.model.quantities import Span, exactly, parse_parameters
+from commwatch.diagnosis.estimate.model.span import Span, exactly
 from commwatch.diagnosis.estimate.model.step import Bottleneck, StepEstimate, estimate_step, over_one_node
 from commwatch.diagnosis.estimate.model.training import (
     RESERVE_BYTES,
@@ -23,7 +23,7 @@ from commwatch.diagnosis.estimate.model.training import (
     Training,
     model_state,
 )
-from commwatch.units import parse_rate
+from commwatch.units import parse_parameters, parse_rate
 
 NINE = parse_rate("9Gbit/s")
 A10 = Training(parameters=parse_parameters("1.5B"), compute=exactly(1.03), micro_batches=2)
@@ -167,7 +167,7 @@ def test_scaling_shows_gpus_then_nodes() -> None:
     layout = Layout("ddp", 6, 3)
     fabric = Fabric({6: exactly(10e9)}, exactly(NINE))
 
-    shown = [(one.layout.nodes, one.layout.gpus) for one in scaling(A10, layout, fabric, 4)]
+    shown = [(one.layout.nodes, one.layout.gpus_per_node) for one in scaling(A10, layout, fabric, 4)]
     alone = [one.layout.nodes for one in scaling(A10, layout, replace(fabric, network=None), 4)]
 
     assert shown == [(1, 1), (1, 2), (1, 4), (1, 6), (2, 6), (3, 6), (4, 6)]
@@ -247,7 +247,7 @@ def test_the_hierarchical_bound_is_never_above_the_flat_ring(
 
     for one in found.sent:
         assert one.seconds.low <= one.seconds.high
-    computing = training.compute.low * training.micro_batches / (layout.gpus if layout.strategy == "tp" else 1)
+    computing = training.compute.low * training.micro_batches / (layout.gpus_per_node if layout.strategy == "tp" else 1)
     assert found.step_seconds.low >= computing * (1 - 1e-9)
     assert 0 <= found.waiting_ratio.low <= found.waiting_ratio.high <= 1
     assert 0 <= found.efficiency.low <= found.efficiency.high <= 1

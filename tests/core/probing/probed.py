@@ -10,7 +10,8 @@ from commwatch.config.settings import Config, Duration, Paths, Probe, Probes
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node.store import Store
-from commwatch.probes.cycle.launch import Launcher, Progress, StuckRank
+from commwatch.probes.cycle.cycle import Progress
+from commwatch.probes.cycle.launch import Launcher, StuckRank
 from commwatch.probes.gate.watch import Halt, Watch
 from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, StepOutcome

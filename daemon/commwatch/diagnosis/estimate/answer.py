@@ -9,7 +9,7 @@ from textwrap import wrap
 import msgspec
 
 from commwatch.diagnosis.estimate.model.choice import Choice, choose, scaling
-from commwatch.diagnosis.estimate.model.quantities import Span, format_count, format_exact_bytes, format_gigabytes
+from commwatch.diagnosis.estimate.model.span import Span
 from commwatch.diagnosis.estimate.model.step import (
     Bottleneck,
     Part,
@@ -19,17 +19,10 @@ from commwatch.diagnosis.estimate.model.step import (
     over_one_node,
     place_of,
 )
-from commwatch.diagnosis.estimate.model.training import (
-    RESERVE_BYTES,
-    STRATEGIES,
-    Layout,
-    StrategyName,
-    Training,
-    model_state,
-)
+from commwatch.diagnosis.estimate.model.training import RESERVE_BYTES, STRATEGIES, Layout, Training, model_state
 from commwatch.diagnosis.estimate.request import Request
 from commwatch.lines import HEADING, WIDTH, Line, columns
-from commwatch.units import format_seconds
+from commwatch.units import format_count, format_gigabytes, format_seconds
 
 SCHEMA_VERSION = 1
 """Grows when something is taken away or changes its meaning; additions leave it as it is."""
@@ -66,19 +59,6 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """For activations and buffers; negative: the model state does not fit; null: not known."""
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """A layout."""
-
-    strategy: StrategyName
-    nodes: int
-    gpus_per_node: int
-
-    @classmethod
-    def of(cls, layout: Layout) -> Chosen:
-        """The same in the words of the answer."""
-        return cls(strategy=layout.strategy, nodes=layout.nodes, gpus_per_node=layout.gpus)
-
-
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -91,7 +71,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     parameter_bytes: int
     gradient_bytes: int
     optimizer_bytes: int
-    layout: Chosen
+    layout: Layout
     micro_batches: int
     network_bytes_per_second: Span | None
     in_node_bytes_per_second: Mapping[int, Span]
@@ -116,7 +96,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     bottleneck: Bottleneck
     scaling: tuple[Point, ...]
     memory: Memory
-    choice: Chosen | None
+    choice: Layout | None
     """null: the model state fits on no layout of these GPUs."""
     observed_step_seconds: float | None
     """With which all times were set; null without."""
@@ -146,7 +126,7 @@ def answer(request: Request) -> Answer:
         parameter_bytes=training.parameter_bytes,
         gradient_bytes=training.gradient_bytes,
         optimizer_bytes=training.optimizer_bytes,
-        layout=Chosen.of(layout),
+        layout=layout,
         micro_batches=training.micro_batches,
         network_bytes_per_second=fabric.network,
         in_node_bytes_per_second=fabric.in_node,
@@ -172,7 +152,7 @@ def answer(request: Request) -> Answer:
             total_bytes=state.total,
             left_bytes=None if request.memory_bytes is None else state.left(request.memory_bytes),
         ),
-        choice=None if choice.chosen is None else Chosen.of(choice.chosen.layout),
+        choice=None if choice.chosen is None else choice.chosen.layout,
         observed_step_seconds=request.observed_seconds,
         trainable=training.trainable,
         verdict=(
@@ -182,14 +162,14 @@ def answer(request: Request) -> Answer:
             *_choice_words(request, choice, step),
             *filter(None, [request.gpus_to_take]),
         ),
-        assumptions=(*request.assumptions, *_assumptions(training, layout)),
+        assumptions=(request.compute_basis, *_assumptions(training, layout)),
     )
 
 
 def _point(step: StepEstimate, points: tuple[StepEstimate, ...]) -> Point:
     return Point(
         nodes=step.layout.nodes,
-        gpus_per_node=step.layout.gpus,
+        gpus_per_node=step.layout.gpus_per_node,
         step_seconds=step.step_seconds,
         waiting_ratio=step.waiting_ratio,
         efficiency_ratio=step.efficiency,
@@ -200,7 +180,7 @@ def _point(step: StepEstimate, points: tuple[StepEstimate, ...]) -> Point:
 
 def _over_one_node(step: StepEstimate, points: Sequence[StepEstimate]) -> Span | None:
     """Against the same strategy on one node with as many GPUs; None for one that is one node itself."""
-    alone = Layout(step.layout.strategy, step.layout.gpus)
+    alone = Layout(step.layout.strategy, step.layout.gpus_per_node)
     if step.layout == alone:
         return None
     return over_one_node(step, next(one for one in points if one.layout == alone))
@@ -289,7 +269,9 @@ def _memory_words(request: Request, choice: Choice, chosen: Layout) -> Iterator[
     need_words = format_gigabytes(model_state(request.training, chosen).total)
     words = f"It holds {need_words} of model state on each GPU, whose memory is not known."
     if chosen.total_gpus > 1:
-        split = format_gigabytes(model_state(request.training, Layout("zero1", chosen.gpus, chosen.nodes)).total)
+        split = format_gigabytes(
+            model_state(request.training, Layout("zero1", chosen.gpus_per_node, chosen.nodes)).total
+        )
         words += f" Where that does not fit, ZeRO-1 sends as many bytes and holds {split}."
     yield words
 
@@ -297,7 +279,7 @@ def _memory_words(request: Request, choice: Choice, chosen: Layout) -> Iterator[
 def _assumptions(training: Training, layout: Layout) -> Iterator[str]:
     """What the model takes for granted, and its units."""
     yield (
-        "Fast end: hierarchical bound (each node gets what it lacks once), hidden behind computing as far as can be. "
+        "Fast end: hierarchical bound (each byte enters a node once), hidden behind computing as far as possible. "
         f"Slow end: a flat ring over all GPUs, {_HIDDEN[STRATEGIES[layout.strategy].hides > 0]}."
     )
     who = "node" if STRATEGIES[layout.strategy].splits_work else "GPU"
@@ -326,7 +308,7 @@ def _layout_words(layout: Layout) -> str:
     if layout.total_gpus == 1:
         return "one GPU"
     nodes = "one node" if layout.nodes == 1 else f"{layout.nodes} nodes"
-    return f"{nodes} × {_gpus(layout.gpus)}, {STRATEGIES[layout.strategy].label}"
+    return f"{nodes} × {_gpus(layout.gpus_per_node)}, {STRATEGIES[layout.strategy].label}"
 
 
 def _gpus(count: int) -> str:
@@ -343,6 +325,11 @@ def _seconds(span: Span) -> str:
     return span.words(lambda value: "0 s" if value == 0 else format_seconds(value))
 
 
+def _exact_bytes(count: int) -> str:
+    """``3,000,000,000 bytes = 3 GB``."""
+    return f"{count:,} bytes = {format_gigabytes(count)}"
+
+
 def _percent(span: Span) -> str:
     """``14 to 27 %``."""
     return f"{span.words(lambda value: f'{100 * value:.0f}')} %"
@@ -356,11 +343,9 @@ def answer_lines(answer: Answer) -> Iterator[Line]:
     if answer.simulated_node:
         yield [(f"Simulated node {answer.simulated_node}: what was measured on it is not real.", "")]
         yield []
-    layout = answer.layout
-    nodes = "1 node" if layout.nodes == 1 else f"{layout.nodes} nodes"
-    where = f"{STRATEGIES[layout.strategy].label}, {nodes} × {_gpus(layout.gpus_per_node)}"
     accumulated = f", {answer.micro_batches} micro-batches a step" if answer.micro_batches > 1 else ""
-    yield [(f"{format_count(answer.parameters)} parameters, {answer.precision}, {where}{accumulated}", HEADING)]
+    parameters = f"{format_count(answer.parameters)} parameters, {answer.precision}"
+    yield [(f"{parameters}, {_layout_words(answer.layout)}{accumulated}", HEADING)]
     yield []
     bottleneck, *others = answer.verdict
     limits = answer.bottleneck.certain and answer.bottleneck.part != "computing"
@@ -408,7 +393,7 @@ def _units(answer: Answer) -> Iterator[Line]:
         (f"optimizer, {answer.optimizer}", trained, answer.optimizer_bytes),
     )
     yield from _table(
-        [(what, f"{count:,} × {size // count} bytes", f"= {format_exact_bytes(size)}") for what, count, size in sizes]
+        [(what, f"{count:,} × {size // count} bytes", f"= {_exact_bytes(size)}") for what, count, size in sizes]
     )
     for rate in (*answer.rates, *(f"not used: {one}" for one in answer.not_used)):
         yield from _wrapped(rate, "yellow" if "not measured here" in rate else "")
@@ -465,7 +450,7 @@ def _memory(answer: Answer) -> Iterator[Line]:
         ("parameters", f"{memory.parameters_bytes:,} bytes"),
         ("gradients", f"{memory.gradients_bytes:,} bytes"),
         ("optimizer", f"{memory.optimizer_bytes:,} bytes"),
-        ("model state", format_exact_bytes(memory.total_bytes)),
+        ("model state", _exact_bytes(memory.total_bytes)),
         ("GPU", memory.basis),
     ]
     left = memory.left_bytes

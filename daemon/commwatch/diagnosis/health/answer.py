@@ -96,7 +96,7 @@ def fault_records(faults: Iterable[Fault]) -> tuple[FaultRecord, ...]:
 
 
 def counted(health: Health, state: Path) -> bool | None:
-    """Count an unknown; what keeps it from being counted is told on standard error and changes nothing else."""
+    """Count an unknown; what keeps it from being counted is reported on standard error and changes nothing else."""
     if health.because is None:
         return None
     try:

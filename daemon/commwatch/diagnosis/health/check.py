@@ -179,7 +179,7 @@ def _without_daemon(why: str, config: Config, asked: Asked) -> _Found:
 
 
 def _drain(health: Health, config: Config, until: float) -> DrainRecord:
-    """Drain this node for its fresh faults; what goes wrong is told and changes no exit code."""
+    """Drain this node for its fresh faults; what goes wrong is reported and changes no exit code."""
     try:
         name = node_name(config.probes.slurm_node, find_daemons(Path(config.paths.procfs)).slurmd)
         answer = asyncio.run(drain(name, drain_reason(health.drain_for), until - time.monotonic()))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from commwatch.config.settings import Rate, Section
 from commwatch.config.yaml_file import YamlDocument, decode, read_yaml
-from commwatch.diagnosis.estimate.model.quantities import parse_parameters
 from commwatch.diagnosis.estimate.model.training import STRATEGIES, StrategyName
 from commwatch.diagnosis.marks.mark import Mark
 from commwatch.diagnosis.marks.profiles import PROFILES, Profile
 from commwatch.diagnosis.marks.table import ALL_REDUCE_7B
 from commwatch.errors import CommwatchError, ExitCode
+from commwatch.units import parse_parameters
 
 
 class UnknownProfile(CommwatchError):

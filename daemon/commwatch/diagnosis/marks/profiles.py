@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from commwatch.diagnosis.estimate.model.gpus import ASSUMED_MFU, gpu_figures, operations
-from commwatch.diagnosis.estimate.model.quantities import Span, exactly, format_count
+from commwatch.diagnosis.estimate.model.span import Span, exactly
 from commwatch.diagnosis.estimate.model.step import StepEstimate, estimate_step
 from commwatch.diagnosis.estimate.model.training import (
     STRATEGIES,
@@ -18,7 +18,7 @@ from commwatch.diagnosis.estimate.model.training import (
 )
 from commwatch.diagnosis.marks.mark import Mark
 from commwatch.diagnosis.marks.table import ALL_REDUCE_7B, ALL_REDUCE_235B
-from commwatch.units import format_percent, format_seconds
+from commwatch.units import format_count, format_percent, format_seconds
 
 CALL_BYTES = 25 * 2**20
 """What DDP sums at once by default (bucket_cap_mb); an all_reduce of activations here is of 32 MiB."""
@@ -150,7 +150,7 @@ class Prospect(NamedTuple):
     def words(self) -> str:
         """``a step of 30 s to 30.1 s over 8 GPUs, 100 ms on one alone``."""
         step, alone = self.step.step_seconds.words(format_seconds), format_seconds(self.alone_seconds)
-        return f"a step of {step} over {self.step.layout.gpus} GPUs, {alone} on one alone"
+        return f"a step of {step} over {self.step.layout.gpus_per_node} GPUs, {alone} on one alone"
 
     @property
     def waiting(self) -> str:

@@ -93,13 +93,13 @@ def _corrected(facts: Facts, thresholds: Thresholds) -> Iterable[_Told]:
 
 
 def _below_root_ports(facts: Facts, fatal: Collection[str]) -> Iterable[Sighting]:
-    """Fatal errors that only the root port tells of: the device below cannot any more."""
+    """Fatal errors that only the root port reports: the device below cannot any more."""
     for port, severity, count in facts.rises_keyed(PcieDevice.aer_root_port_errors, HOUR):
         if severity != "fatal":
             continue
         link = link_of_errors(facts, PcieDevice(facts.node, {**port.labels, "role": port.role or "root_port"}))
         if link.parts.isdisjoint(fatal):
-            evidence = Evidence(f"fatal errors {facts.lately(HOUR)}, told by root port {port.address}", count)
+            evidence = Evidence(f"fatal errors {facts.lately(HOUR)}, reported by root port {port.address}", count)
             yield Sighting("pcie_fatal", link, (evidence,))
 
 

@@ -58,7 +58,7 @@ def flapping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     # The adapter sees drops that are too short for the readings; it may also be the one whose counter is full.
     for column in (RdmaPort.flaps, RdmaPort.link_downed):
         for port, count in facts.rises(column, HOUR):
-            # One that went down once and stays so is down, and that is told already.
+            # One that went down once and stays so is down, and that is reported already.
             if count > 1 or port.state == RDMA_ACTIVE:
                 downs[port] = max(count, downs.get(port, 0.0))
     for port, count in downs.items():

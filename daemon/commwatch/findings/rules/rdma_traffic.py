@@ -55,7 +55,7 @@ def connections(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 
 def congested(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Ports that are told to slow down, or wait for credit far longer than before."""
+    """Ports that are asked to slow down, or wait for credit far longer than before."""
     told: Told = {}
     tell_rises("rdma_congested", facts, thresholds, told)
     _tell_waits(facts, thresholds, told)

@@ -102,8 +102,7 @@ _WHAT = PanelRow("What is wrong, and since when", (
           labels=("severity", "alertname", "instance", "gpu", "link", "device", "port", "probe", "about",
                   "simulated", "cluster", "job"),
           columns=(Column("since", FIRING, unit="dateTimeFromNow", due="with a fault"),),
-          links=ALERT_TABLE_LINKS, label_names=ALERT_TABLE_NAMES, widths=ALERT_TABLE_WIDTHS,
-          sort_by=ALERT_TABLE_ORDER,
+          links=ALERT_TABLE_LINKS, label_names=ALERT_TABLE_NAMES, widths=ALERT_TABLE_WIDTHS, sort_by=ALERT_TABLE_ORDER,
           no_data="None fires. It needs the rules of alerts/rules in this Prometheus.", width=16),
     Series(title="Alerts over time",
            description="Nodes on which an alert of severity critical or warning fired, by alert.",
@@ -126,15 +125,13 @@ _WHAT = PanelRow("What is wrong, and since when", (
           links={"fault": "@runbooks@/${__value.raw}.md"}, sort_by={"nodes": "down"},
           label_names={"simulated": OF_SIMULATED}, widths={"fault": 270},
           alerts=("CommwatchFaultOnManyNodes", "CommwatchSoftwareFaultOnManyNodes"),
-          no_data="None fires on a node. It needs the rules of alerts/rules in this Prometheus.", width=8,
-          height=8),
+          no_data="None fires on a node. It needs the rules of alerts/rules in this Prometheus.", width=8, height=8),
     Table(title="Worst pairs",
           description="Bandwidth from one GPU to another over what the way between them should give.",
           labels=("instance", "src", "dst", "backend", "cluster", "job"),
           columns=(Column("share of expected",
                           f"bottomk(10, min by ({_NODE}, src, dst, backend)"
-                          f" (pair:commwatch_pair_bandwidth:share{{@node@}}))",
-                          unit="percentunit",
+                          f" (pair:commwatch_pair_bandwidth:share{{@node@}}))", unit="percentunit",
                           scale=low_is_bad("probe_bandwidth_utilization_low_ratio", "warning", "CommwatchPairSlow")),),
           links={"instance": PAIRS_LINK}, no_data=NEEDS_PAIRS, width=8, height=8, alerts=("CommwatchPairSlow",),
           sort_by={"share of expected": "up"}),
@@ -153,8 +150,7 @@ _NODES = PanelRow("Nodes", (
           labels=("instance", "cluster", "job"),
           columns=(
               Column("daemon", f"max by ({_NODE}) ({UP})", names=SEEN),
-              Column("pages",
-                     f'count by ({_NODE}) (ALERTS{{@node_alerts@, alertstate="firing", severity="critical"}})',
+              Column("pages", f'count by ({_NODE}) (ALERTS{{@node_alerts@, alertstate="firing", severity="critical"}})',
                      scale=any_is_bad("critical"), due="with a fault"),
               Column("tickets",
                      f'count by ({_NODE}) (ALERTS{{@node_alerts@, alertstate="firing", severity="warning"}})',
@@ -183,22 +179,18 @@ _NODES = PanelRow("Nodes", (
           columns=(
               Column("score",
                      f"sum by ({_NODE}) (round(delta(commwatch_communication_score_ratio{{@node@}}[$__range]), 0.01)"
-                     f" != 0)",
-                     unit="percentunit", due="with a fault"),
+                     f" != 0)", unit="percentunit", due="with a fault"),
               Column("parts",
                      f"sum by ({_NODE}) (commwatch_present{{@node@}} - commwatch_present{{@node@}} offset $__range)"
-                     f" != 0",
-                     due="with a fault"),
+                     f" != 0", due="with a fault"),
               Column("findings",
                      f"(count by ({_NODE}) (commwatch_finding{{@node@}} == 1) unless count by ({_NODE})"
                      f" (commwatch_finding{{@node@}} offset $__range == 1))"
                      f" or (count by ({_NODE}) (commwatch_finding{{@node@}} == 1) - count by ({_NODE})"
-                     f" (commwatch_finding{{@node@}} offset $__range == 1)) != 0",
-                     due="with a fault"),
+                     f" (commwatch_finding{{@node@}} offset $__range == 1)) != 0", due="with a fault"),
               Column("starts of the daemon",
                      f"sum by ({_NODE}) (changes(process_start_time_seconds{{@node@}}[$__range])) > 0"
-                     f" and on ({_NODE}) commwatch_build_info{{@node@}}",
-                     due="elsewhere"),
+                     f" and on ({_NODE}) commwatch_build_info{{@node@}}", due="elsewhere"),
               Column("software",
                      f"count by ({_NODE}, driver_version) (commwatch_software_info{{@node@}} unless"
                      f" commwatch_software_info{{@node@}} offset $__range)"
@@ -268,8 +260,7 @@ _OURSELVES = PanelRow("commwatch itself", (
            description="Longest time since a collector last read everything it should, over the age from which it is"
                        " stale.",
            queries=(Query(AGE, "{{collector}}"),), unit="percentunit",
-           scale=any_is_bad("warning", "CommwatchDataStale"),
-           no_data=NEEDS_DAEMON),
+           scale=any_is_bad("warning", "CommwatchDataStale"), no_data=NEEDS_DAEMON),
     Table(title="Thresholds and versions",
           description="Nodes by version of commwatch, and by the digest of the thresholds that they judge by.",
           labels=("version", "python_version", "digest"),

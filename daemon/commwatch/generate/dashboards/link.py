@@ -41,16 +41,14 @@ _NEEDS_NVLINK_4 = "Needs NVLink up to 4; NVLink 5 has other counters, below."
 def _within_an_hour(title: str, description: str, *counters: str, scale_key: str, alert: str, before_5: bool) -> Series:
     """Events of counters, by link."""
     return Series(
-        title=title,
-        description=description,
+        title=title, description=description,
         queries=tuple(
             Query(f"max by (link) (round(increase(commwatch_nvlink_{counter}_total{{@link@}}[1h])))",
                   "link {{link}}" if len(counters) == 1 else f"link {{{{link}}}} {counter.replace('_', ' ')}",
                   due="up to NVLink 4" if before_5 else "with NVLink 5")
             for counter in counters
         ),
-        scale=high_is_bad(scale_key, "warning", alert),
-        no_data=_NEEDS_NVLINK_4 if before_5 else NEEDS_NVLINK_5,
+        scale=high_is_bad(scale_key, "warning", alert), no_data=_NEEDS_NVLINK_4 if before_5 else NEEDS_NVLINK_5,
     )  # fmt: skip
 
 
@@ -58,8 +56,7 @@ _STATE = PanelRow("State", (
     Stat(title="Data", description="Whether the values on this page come from hardware or from a simulated node.",
          queries=(Query("commwatch_simulated{@node@}"),), names=SIMULATED, no_data=STAT_DAEMON, width=4),
     Stat(title="GPU", description="State of the GPU.", queries=(Query("max(commwatch_gpu_state{@gpu@})"),),
-         names=GPU_STATE,
-         no_data="Needs the NVIDIA driver.", alerts=("CommwatchGpuLost",), width=4),
+         names=GPU_STATE, no_data="Needs the NVIDIA driver.", alerts=("CommwatchGpuLost",), width=4),
     Stat(title="Links down", description="Links that are expected and not up.",
          queries=(Query("count(commwatch_nvlink_link_expected{@link@} == 1 unless"
                         " (commwatch_nvlink_link_state{@link@} == 1 or commwatch_nvlink_link_state{@link@} == 2))"
@@ -69,14 +66,11 @@ _STATE = PanelRow("State", (
          queries=(Query("max(gpu:commwatch_nvlink_link_capacity_bytes_per_second:mean{@gpu@})"),), unit="Bps",
          no_data="Needs NVLink and alerts/rules.", width=4),
     Stat(title="Bandwidth mode", description="What the links are set to, where NVLink 5 can be set.",
-         queries=(Query("max(commwatch_nvlink_bandwidth_mode{@gpu@})", due="with NVLink 5"),),
-         names=BANDWIDTH_MODE,
+         queries=(Query("max(commwatch_nvlink_bandwidth_mode{@gpu@})", due="with NVLink 5"),), names=BANDWIDTH_MODE,
          no_data="Needs GPUs with NVLink 5.", alerts=("CommwatchNvlinkReduced",), width=4),
     Stat(title="Fabric", description="The driver's verdict on the fabric behind this GPU.",
-         queries=(Query("max(commwatch_fabric_health{@gpu@})", due="with NVLink 5"),),
-         names=HEALTH,
-         no_data="Needs a GPU behind NVSwitches.",
-         alerts=("CommwatchFabricUnhealthy",), width=4),
+         queries=(Query("max(commwatch_fabric_health{@gpu@})", due="with NVLink 5"),), names=HEALTH,
+         no_data="Needs a GPU behind NVSwitches.", alerts=("CommwatchFabricUnhealthy",), width=4),
     States(title="State of the links", description="Each link over time.",
            queries=(Query("max by (link) (commwatch_nvlink_link_state{@link@})", "link {{link}}"),), names=LINK_STATE,
            no_data=NEEDS_NVLINK, alerts=("CommwatchNvlinkDown",), width=12, height=10),
@@ -116,25 +110,21 @@ _ERRORS = PanelRow("Errors and recoveries", (
     _within_an_hour("Recoveries, NVLink 5", "Times a link retrained, within an hour.", "recoveries",
                     scale_key="nvlink_recoveries_per_hour", alert="CommwatchNvlinkRecovering", before_5=False),
     _within_an_hour("Packets with errors", "By their kind, within an hour; a healthy link has none.",
-                    "malformed_packets",
-                    "buffer_overrun_errors", "receive_errors", "receive_general_errors",
-                    scale_key="nvlink_packet_errors_per_hour",
-                    alert="CommwatchNvlinkPacketErrors", before_5=False),
+                    "malformed_packets", "buffer_overrun_errors", "receive_errors", "receive_general_errors",
+                    scale_key="nvlink_packet_errors_per_hour", alert="CommwatchNvlinkPacketErrors", before_5=False),
     _within_an_hour("Packets that the far end marked bad", "Within an hour; the fault lies behind the far end.",
                     "receive_remote_errors",
                     scale_key="nvlink_packet_errors_per_hour", alert="CommwatchNvlinkRemoteErrors", before_5=False),
     Series(title="Failed recoveries",
            description="Times a link lost its training and could not regain it, within an hour.",
            queries=(Query("max by (link) (round(increase(commwatch_nvlink_recoveries_failed_total{@link@}[1h])))",
-                          "link {{link}}",
-                          due="with NVLink 5"),),
+                          "link {{link}}", due="with NVLink 5"),),
            scale=any_is_bad("critical", "CommwatchNvlinkRecoveryFailed"), no_data=NEEDS_NVLINK_5),
     Series(title="Bit errors after correction", description="Effective bit error ratio of each link.",
            queries=(Query("max by (link) (commwatch_nvlink_effective_bit_error_ratio{@link@})", "link {{link}}",
                           due="with NVLink 5"),),
            scale=high_is_bad("nvlink_bit_error_ratio_max", "warning", "CommwatchNvlinkBitErrors"),
-           no_data=NEEDS_NVLINK_5,
-           unit="sci"),
+           no_data=NEEDS_NVLINK_5, unit="sci"),
     Series(title="Bit errors before correction", description="Raw bit error ratio of each link; these are normal.",
            queries=(Query("max by (link) (commwatch_nvlink_raw_bit_error_ratio{@link@})", "link {{link}}",
                           due="with NVLink 5"),),

@@ -38,39 +38,33 @@ RECOVERIES = ("commwatch_nvlink_recovery_errors", "commwatch_nvlink_recoveries")
 _LINK = "gpu, link"
 _BEHIND = (
     "min by (gpu, direction) (commwatch_nvlink_slowest_link_bytes_per_second{@gpu@}"
-    " / (commwatch_nvlink_sibling_bytes_per_second{@gpu@}"
-    " > on (cluster, job, instance, gpu, pci_bus_id) group_left ()"
+    " / (commwatch_nvlink_sibling_bytes_per_second{@gpu@} > on (cluster, job, instance, gpu, pci_bus_id) group_left ()"
     " @nvlink_sibling_in_use_ratio@ * gpu:commwatch_nvlink_link_capacity_bytes_per_second:mean{@gpu@}))"
 )
 
 LINK_TABLE = Table(
     title="Links",
-    description="Each NVLink: state, use of its nominal rate, errors and recoveries. A click on a link leads"
-                " to it.",
+    description="Each NVLink: state, use of its nominal rate, errors and recoveries. A click on a link leads to it.",
     labels=("gpu", "link", "remote_type", "remote_pci_bus_id", "remote_link"),
     columns=(
         Column("state", f"max by ({_LINK}) (commwatch_nvlink_link_state{{@gpu@}})", names=LINK_STATE),
         Column("expected", f"max by ({_LINK}) (commwatch_nvlink_link_expected{{@gpu@}})", names=EXPECTED),
-        Column("sends",
-               f"sum by ({_LINK}) (rate(commwatch_nvlink_transmit_bytes_total{{@gpu@}}[$__rate_interval]))",
+        Column("sends", f"sum by ({_LINK}) (rate(commwatch_nvlink_transmit_bytes_total{{@gpu@}}[$__rate_interval]))",
                unit="Bps"),
-        Column("receives",
-               f"sum by ({_LINK}) (rate(commwatch_nvlink_receive_bytes_total{{@gpu@}}[$__rate_interval]))",
+        Column("receives", f"sum by ({_LINK}) (rate(commwatch_nvlink_receive_bytes_total{{@gpu@}}[$__rate_interval]))",
                unit="Bps"),
         Column("use",
                f"max by ({_LINK}) (rate(commwatch_nvlink_transmit_bytes_total{{@gpu@}}[$__rate_interval])"
                " / on (cluster, job, instance, gpu, pci_bus_id) group_left ()"
                " gpu:commwatch_nvlink_link_capacity_bytes_per_second:mean{@gpu@})", unit="percentunit"),
         Column("CRC errors per second",
-               highest_rate(_LINK, "@gpu@", CRC_ERRORS),
-               due="up to NVLink 4",
+               highest_rate(_LINK, "@gpu@", CRC_ERRORS), due="up to NVLink 4",
                scale=high_is_bad("nvlink_crc_errors_per_second", "warning", "CommwatchNvlinkBitErrors")),
         Column("errors within an hour", added("1h", _LINK, LINK_ERRORS),
                scale=high_is_bad("nvlink_packet_errors_per_hour", "warning", "CommwatchNvlinkPacketErrors")),
         Column("recoveries within an hour", added("1h", _LINK, RECOVERIES),
                scale=high_is_bad("nvlink_recoveries_per_hour", "warning", "CommwatchNvlinkRecovering")),
-        Column("",
-               f"max by ({_LINK}, remote_type, remote_pci_bus_id, remote_link) (commwatch_nvlink_info{{@gpu@}})"),
+        Column("", f"max by ({_LINK}, remote_type, remote_pci_bus_id, remote_link) (commwatch_nvlink_info{{@gpu@}})"),
     ),
     links={"link": LINK_LINK}, alerts=("CommwatchNvlinkDown", "CommwatchNvlinkReplays"), no_data=NEEDS_NVLINK,
     height=11,
@@ -90,13 +84,11 @@ NVLINK = PanelRow("NVLink", (
            queries=(Query(_BEHIND, "GPU {{gpu}} {{direction}}", due="with a fault"),), unit="percentunit",
            scale=low_is_bad("nvlink_sibling_low_ratio", "warning", "CommwatchNvlinkBelowSiblings"),
            no_data="None fell behind. Needs a job that uses more than @nvlink_sibling_in_use_ratio:percent@ of the"
-                   " NVLink capacity, and"
-                   " the recording rules of alerts/rules."),
+                   " NVLink capacity, and the recording rules of alerts/rules."),
     Series(title="Links that are up", description="NVLinks of each GPU that are active or save power.",
            queries=(Query("count by (gpu) (commwatch_nvlink_link_state{@gpu@} == 1 or"
                           " commwatch_nvlink_link_state{@gpu@} == 2) or"
-                          " 0 * count by (gpu) (commwatch_nvlink_link_state{@gpu@})",
-                          "GPU {{gpu}}"),),
+                          " 0 * count by (gpu) (commwatch_nvlink_link_state{@gpu@})", "GPU {{gpu}}"),),
            no_data=NEEDS_NVLINK, alerts=("CommwatchNvlinkDown",), width=6),
     Series(title="CRC errors",
            description="Flits and data of NVLink 1 to 4 that failed their checksum, per second; the link of a GPU with"
@@ -143,8 +135,7 @@ PCIE = PanelRow("PCIe", (
     Series(title="PCIe use", description="Share of the expected PCIe capacity of a GPU, the busier direction.",
            queries=(Query("max by (gpu) (commwatch_pcie_transmit_utilization_ratio{@gpu@}"
                           " >= commwatch_pcie_receive_utilization_ratio{@gpu@} or"
-                          " commwatch_pcie_receive_utilization_ratio{@gpu@})",
-                          "GPU {{gpu}}"),),
+                          " commwatch_pcie_receive_utilization_ratio{@gpu@})", "GPU {{gpu}}"),),
            unit="percentunit", maximum=1, no_data=NEEDS_PCIE),
     Series(title="Replays over what is allowed",
            description="Packets that a GPU sent again within 5 min over what a bit error ratio of"

@@ -45,9 +45,6 @@ def page_links(uid: str) -> list[Json]:
     """Links to the other pages, with the time and the variables that both have.
 
     The fleet takes no node with it, else it would show that one alone; and it passes on none, since All is no node.
-
-    Args:
-        uid: of the page on which they stand.
     """
     return [_page_link(uid, other, title) for other, title in _PAGES.items() if other != uid]
 
@@ -59,11 +56,7 @@ def _page_link(uid: str, other: str, title: str) -> Json:
 
 
 def runbooks_link(runbooks: str) -> Json:
-    """The link to the runbooks.
-
-    Args:
-        runbooks: where they can be read.
-    """
+    """The link to the runbooks."""
     return _link("Runbooks", runbooks, icon="doc") | {"targetBlank": True, "tooltip": "One page for each alert"}
 
 

@@ -49,8 +49,7 @@ _NOW = PanelRow("Now", (
     Matrix(title="Bandwidth with traffic both ways",
            description="What the GPU of the line sent to that of the column while as much flowed back.",
            queries=(Query(f"max by (src, dst) (commwatch_pair_both_ways_bandwidth_bytes_per_second{_SELECTED})"),),
-           unit="Bps",
-           no_data=NEEDS_PAIRS),
+           unit="Bps", no_data=NEEDS_PAIRS),
 ))  # fmt: skip
 
 _SLOWEST = PanelRow("What is slow, and why", (
@@ -71,8 +70,7 @@ _SLOWEST = PanelRow("What is slow, and why", (
     Series(title="Slowest pairs over time",
            description="Share of what is expected, of the twelve pairs with the lowest.",
            queries=(Query(f"bottomk(12, max by (src, dst) ({_SHARE}))", "{{src}} to {{dst}}"),), unit="percentunit",
-           scale=_SLOW,
-           no_data=NEEDS_PAIRS, width=12),
+           scale=_SLOW, no_data=NEEDS_PAIRS, width=12),
     Series(title="Latencies over time", description="Latency of the twelve pairs with the highest.",
            queries=(Query(f"topk(12, max by (src, dst) (commwatch_pair_latency_seconds{_SELECTED}))",
                           "{{src}} to {{dst}}"),), unit="s",

@@ -196,12 +196,7 @@ def override(field: str, properties: Sequence[Json]) -> Json:
 
 
 def cell_link(target: str, runbooks: str) -> Json:
-    """Where a click on a cell leads: to a runbook, or to another dashboard.
-
-    Args:
-        target: as a table has it.
-        runbooks: where they can be read.
-    """
+    """Where a click on a cell leads: to a runbook, or to another dashboard."""
     if target.startswith("@runbooks@"):
         return {"title": "Runbook", "url": target.replace("@runbooks@", runbooks), "targetBlank": True}
     return {"title": "Show ${__value.text}", "url": target, "targetBlank": False}

@@ -41,7 +41,7 @@ class Incident(msgspec.Struct):
 
     @property
     def first(self) -> LogErrors:
-        """The first line that tells of the likeliest cause."""
+        """The first line with the likeliest cause."""
         category = self.culprit
         return next(one for one in self.errors if _category(one) == category)
 

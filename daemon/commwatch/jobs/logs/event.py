@@ -1,4 +1,4 @@
-"""A line of a job's log that tells of trouble, with all that it says of when, where and how long."""
+"""A line of a job's log that reports trouble, with all that it says of when, where and how long."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def stat_log(path: str) -> LogFile | None:
 
 
 def identity_of(found: os.stat_result) -> str:
-    """What tells a file from others while it exists."""
+    """What distinguishes a file from others while it exists."""
     return f"{found.st_dev:x}:{found.st_ino:x}"
 
 

@@ -252,7 +252,7 @@ def _by_table(table: Iterable[tuple[Category, bool, re.Pattern[str]]], line: str
 def setting_of(message: str) -> tuple[str, str] | None:
     """Name and value of an ``NCCL_*`` setting that a message says to be in force; None for all other messages.
 
-    NCCL puts what it reads in its configuration files into the environment, so these are told in the same words.
+    NCCL puts what it reads in its configuration files into the environment, so these are written in the same words.
     """
     if (found := _SETTING.match(message)) is None:
         return None
@@ -262,7 +262,7 @@ def setting_of(message: str) -> tuple[str, str] | None:
 
 
 def transport_of(message: str) -> str | None:
-    """Transport of a channel that a message tells of: ``P2P/CUMEM``, ``SHM``, ``NET/IB/GDRDMA``; else None.
+    """Transport of a channel that a message names: ``P2P/CUMEM``, ``SHM``, ``NET/IB/GDRDMA``; else None.
 
     Of a connection over the network both ends write a line; that of the receiver counts for nothing.
     """

@@ -1,4 +1,4 @@
-"""Logs of jobs read as a whole, once, for a person: everything that tells of trouble, with file and line."""
+"""Logs of jobs read as a whole, once, for a person: everything that reports trouble, with file and line."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ STANDARD_INPUT = "-"
 
 @dataclass(slots=True)
 class ReadLog:
-    """What one log tells."""
+    """What one log reports."""
 
     name: str
     told: list[Told] = field(default_factory=list)
     lines: int = 0
     """Lines that were read."""
     is_cut: bool = False
-    """Whether the rest was not read, because so many lines tell of trouble."""
+    """Whether the rest was not read, because so many lines report trouble."""
     of_nccl: bool = False
     """Whether any line is NCCL's."""
     of_amd: bool = False
@@ -146,7 +146,7 @@ def _take(log: ReadLog, body: bytes, year: int) -> None:
         log.doubts.clear()
     number, counted = log.lines + 1, 0
     telling = dict(telling_lines(body, (*HINTS, *GOES_ON)))
-    # Signs are asked only where nothing is told.
+    # Signs are asked only where nothing is reported.
     signs = {} if log.told else dict(telling_lines(body, SIGN_HINTS))
     for start, line in sorted((telling | signs).items()):
         number, counted = number + body.count(b"\n", counted, start), start

@@ -132,7 +132,7 @@ _MESSAGES: tuple[tuple[Category, str], ...] = (
     ("mismatch", r"Mismatched collective detected"),
     ("teardown", r"Broken pipe"),
     ("remote", r"Connection closed by (?:remote )?peer|remote process exited|recv failed while polling for opId"),
-    # What a proxy says of a call that failed elsewhere, and was told there.
+    # What a proxy says of a call that failed elsewhere, and was reported there.
     ("teardown", r"\[Service thread\] Error encountered|failed in destroy/abort"),
     ("teardown", r"\[Proxy Service.{0,40}Failed to execute operation|Proxy Call to rank \d{1,6} failed"),
     ("socket", r"[Cc]onnect(?:ing)? to .{1,160}(?:returned|failed)|exceeded error retry count"),
@@ -243,7 +243,7 @@ _SIGNS: tuple[tuple[Category, str], ...] = (
 
 SIGNS = tuple((category, False, re.compile(rule)) for category, rule in _SIGNS)
 """Signs that a job ended or never began, without the reason; programs also write them where they go on, so they are
-asked only of a whole log that tells nothing else."""
+asked only of a whole log that reports nothing else."""
 
 _STEMS = (
     "error", "fail", "abort", "kill", "exception", "traceback", "fatal", "panic", "timeout", "timed out", "signal",

@@ -34,7 +34,7 @@ MOST_OPEN = 128
 CLOCKS_SECONDS = 60.0
 """By which the clock of a file server may differ from ours."""
 TELL_SECONDS = 60.0
-"""The longest time for which a new process would go on from what was told earlier."""
+"""The longest time for which a new process would go on from what was reported earlier."""
 _ORDINARY = b" NCCL INFO "
 _MOST_HOSTS = 64
 _MOST_KINDS = 256
@@ -148,7 +148,7 @@ class NcclLogsSource(Source):
         return True
 
     def _is_ours(self, event: LogEvent, tail: LogTail) -> bool:
-        """Whether a line was written on this node, as far as it can be told."""
+        """Whether a line was written on this node, as far as it can be known."""
         host = short_host(event.host)
         if host and len(tail.hosts) < _MOST_HOSTS:
             tail.hosts.add(host)
@@ -242,7 +242,7 @@ class NcclLogsSource(Source):
             tail.close()
 
     def _resume(self, now: float) -> bytes | None:
-        """What the next process goes on from; None while that is what was told last."""
+        """What the next process goes on from; None while that is what was reported last."""
         positions = self._known | {tail.identity: tail.position for tail in (*self._gone, *self._tails.values())}
         if positions == self._told and now - self._told_at < TELL_SECONDS:
             return None

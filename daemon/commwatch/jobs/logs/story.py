@@ -13,7 +13,7 @@ from commwatch.jobs.logs.rules import SEVERED, SIDES, Category
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Something that a log tells, and where it stands."""
+    """Something that a log reports, and where it stands."""
 
     event: LogEvent
     file: str
@@ -51,7 +51,7 @@ class Chapter:
         self._only_symptoms = True
 
     def add(self, one: Told) -> None:
-        """Take in what is told; see ``takes``."""
+        """Take in a report; see ``takes``."""
         self.told.append(one)
         self._only_symptoms = self._only_symptoms and one.is_symptom
         since, time = one.since, one.time
@@ -62,7 +62,7 @@ class Chapter:
                 self._gave_up = time if self._gave_up is None else min(time, self._gave_up)
 
     def takes(self, one: Told) -> bool:
-        """Whether what is told belongs to this chapter."""
+        """Whether a report belongs to this chapter."""
         since = one.since
         if since is None or self._began is None or self._ended is None:
             return True
@@ -80,10 +80,10 @@ class Chapter:
 
     @property
     def culprit(self) -> Told:
-        """The first line that tells of the likeliest cause.
+        """The first line with the likeliest cause.
 
         Raises:
-            ValueError: nothing is told.
+            ValueError: nothing is reported.
         """
         causes = [one for one in self.told if not self._follows(one)]
         category = first_culprit(Finding(one.event.category, one.event.certain) for one in causes)
@@ -113,12 +113,12 @@ class Chapter:
         return dict(sorted(numbers.items(), key=lambda item: (item[0] != culprit, -item[1], item[0])))
 
     def ranks(self, category: Category) -> tuple[str, ...]:
-        """Ranks that told of a category, in the order of their numbers; empty where no line names one."""
+        """Ranks that reported a category, in the order of their numbers; empty where no line names one."""
         found = {one.event.rank for one in self.told if one.event.category == category and one.event.rank}
         return tuple(sorted(found, key=int))
 
     def hosts(self, category: Category) -> tuple[str, ...]:
-        """Hosts that told of a category, by name."""
+        """Hosts that reported a category, by name."""
         return tuple(sorted({one.event.host for one in self.told if one.event.category == category and one.event.host}))
 
     def named(self, category: Category) -> tuple[str, ...]:

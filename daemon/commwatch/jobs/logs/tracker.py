@@ -74,7 +74,7 @@ class JobLogs:
         try:
             decode(told, LogsPosition)
         except (ValueError, RecursionError) as error:
-            log.error("how far the logs of jobs were read is not known: the source told no such record",
+            log.error("how far the logs of jobs were read is not known: the source returned no such record",
                       error=type(error).__name__)  # fmt: skip
         else:
             self._resume = told.decode()
@@ -93,7 +93,7 @@ class JobLogs:
 
 
 def _announce(incident: Incident) -> None:
-    """One line for trouble that belongs together, with the line that tells of the likeliest cause."""
+    """One line for trouble that belongs together, with the line that has the likeliest cause."""
     category, first = incident.culprit, incident.first
     is_hardware = SIDES[category] in ("network", "gpu", "nvlink", "host")
     (log.warning if is_hardware else log.info)(

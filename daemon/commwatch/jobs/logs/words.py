@@ -74,7 +74,7 @@ WORDS: Mapping[Category, Words] = {
     "remote": Words("A peer went away.",
                     "Look at the logs of the other ranks: one of them ended first."),
     "timeout": Words("Processes waited in vain for others.",
-                     "Look at the logs of the ranks that do not tell of it: the one that never came has the cause."),
+                     "Look at the logs of the ranks that do not report it: the one that never came has the cause."),
     "cancelled": Words("The job was ended by the scheduler or by hand: its time was over, or it had to make room.",
                        "Look at what the scheduler says of the job; a job that hung before has earlier lines of it."),
     "teardown": Words("The job was being taken down; something had failed before.",
@@ -83,7 +83,7 @@ WORDS: Mapping[Category, Words] = {
 
 UNKNOWN_END = Words("Something failed or ended; nothing here says why, or whether the job went on.",
                     "Read what that process wrote before this line, and the logs of the other ranks.")  # fmt: skip
-"""Of a ``crash`` or ``other`` that only a status or a sign tells of."""
+"""Of a ``crash`` or ``other`` that only a status or a sign shows."""
 
 AMD = Words("A GPU failed, or a call of HIP on it.",
             "Look for amdgpu in the kernel log (ring timeout, GPU reset, RAS); without a line of it the program itself "

@@ -11,11 +11,7 @@ from msgspec.structs import replace
 from commwatch.jobs.settings.facts import Job, NodeFacts, ProcessSettings
 from commwatch.jobs.settings.judge import joined_remarks, judge_process, judge_settings
 from commwatch.jobs.settings.node_network import read_node_network
-from commwatch.jobs.settings.process_environment import (
-    read_process_settings,
-    settings_of_environment,
-    settings_of_file,
-)
+from commwatch.jobs.settings.process_environment import read_process_settings, settings_of_environment, settings_of_file
 from commwatch.jobs.settings.ranks import judge_ranks
 from commwatch.jobs.settings.records import AuditRecord, SettingRemark, UnreadProcess
 from commwatch.jobs.settings.topology_facts import node_facts
@@ -44,16 +40,14 @@ def read_facts(driver: DriverFacts, sysfs: Path, procfs: Path) -> NodeFacts:
     return node_facts(topology, read_node_network(sysfs, procfs))
 
 
-def audit_environment(environment: Mapping[str, str], node: NodeFacts, home: str = "") -> AuditRecord:
+def audit_environment(environment: Mapping[str, str], node: NodeFacts) -> AuditRecord:
     """The audit of a program that would be started with an environment, such as ``os.environ``, on this node.
 
     Args:
         environment: all of it; NCCL's files are looked for as NCCL would.
         node: what it is held against; ``NodeFacts()`` where nothing is known.
-        home: the home directory that the user database gives; empty: that of the environment.
     """
-    known = known_variables()
-    return _audit_of(settings_of_environment(environment, known, home=home), node)
+    return _audit_of(settings_of_environment(environment, known_variables()), node)
 
 
 def audit_file(path: Path, node: NodeFacts) -> AuditRecord:
@@ -78,7 +72,7 @@ def audit_processes(
         pids: of processes, such as those on the GPUs; those that have ended are in neither number.
         node: what they are held against.
         procfs: where they are looked for.
-        report: told of each process, by its id, before it is read, and of "" after the last.
+        report: called with each process, by its id, before it is read, and of "" after the last.
         monotonic: seconds.
     """
     until = monotonic() + AUDIT_SECONDS

@@ -28,9 +28,7 @@ APART_SECONDS = 30.0
 OVERDUE_SECONDS = 30.0
 """An audit that has not begun so long after its time is asked for again."""
 
-_NOTHING = Layout(
-    (("commwatch_nccl_setting_read_processes", ()), ("commwatch_nccl_setting_unread_processes", ())),
-)
+_NOTHING = Layout((("commwatch_nccl_setting_read_processes", ()), ("commwatch_nccl_setting_unread_processes", ())))
 
 
 class JobSettings:

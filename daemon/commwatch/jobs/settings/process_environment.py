@@ -69,7 +69,7 @@ def read_process_settings(
         pids: of processes, such as those on a GPU.
         known: all names.
         procfs: usually ``/proc``.
-        begin: told of each process before it is touched; where it says no, this one is not reached.
+        begin: called with each process before it is touched; where it says no, this one is not reached.
     """
     read, unread = [], []
     buffer = bytearray(_ENVIRONMENT_BYTES + 1)
@@ -93,7 +93,7 @@ def read_process_settings(
 
 
 def settings_of_environment(
-    environment: Mapping[str, str], known: KnownVariables, root: Path = Path("/"), home: str = ""
+    environment: Mapping[str, str], known: KnownVariables, root: Path = Path("/")
 ) -> ProcessSettings:
     """The settings that a program would find if it were started with an environment.
 
@@ -101,7 +101,6 @@ def settings_of_environment(
         environment: such as ``os.environ``.
         known: all names.
         root: where ``/etc/nccl.conf`` is looked for.
-        home: the home directory that the user database gives; empty: that of the environment.
     """
     kept = {name: value for name, value in environment.items() if kept_name(name) or name in LAUNCHER_NAMES}
     with _opened(root) as folder:
@@ -110,7 +109,7 @@ def settings_of_environment(
             start = open_directory(".")
         try:
             found = RootedFiles(folder, start)
-            return _settings(None, kept, known, found, home or environment.get("HOME", ""))
+            return _settings(None, kept, known, found, environment.get("HOME", ""))
         finally:
             if start is not None:
                 os.close(start)

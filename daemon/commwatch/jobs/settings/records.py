@@ -59,7 +59,7 @@ BETWEEN_NODES: frozenset[str] = frozenset(
 
 
 class AuditOrder(msgspec.Struct, frozen=True, array_like=True):
-    """What the worker is told."""
+    """What the worker is given."""
 
     pids: tuple[int, ...] = ()
     """Processes on the GPUs."""

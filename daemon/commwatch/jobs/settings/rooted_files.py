@@ -38,7 +38,7 @@ class RootedFiles:
         """Whether there is anything of this name.
 
         Raises:
-            OSError: it cannot be told.
+            OSError: it cannot be known.
         """
         try:
             os.close(self._resolve(path))

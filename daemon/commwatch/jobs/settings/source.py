@@ -21,11 +21,11 @@ from commwatch_exporters.snapshot import Series
 
 READ, UNREAD = "commwatch_nccl_setting_read_processes", "commwatch_nccl_setting_unread_processes"
 NODE = "node"
-"""What is told to be touched while interfaces, ports and the PCIe tree are read."""
+"""What the worker reports as touched while interfaces, ports and the PCIe tree are read."""
 
 
 class NcclSettingsSource(Source):
-    """Audits the processes that it is told of. The devices of this source are processes, by their ids.
+    """Audits the processes that it is given. The devices of this source are processes, by their ids.
 
     Args:
         order: JSON of an ``AuditOrder``; empty: there is nothing to audit.
@@ -41,7 +41,7 @@ class NcclSettingsSource(Source):
         self._sysfs, self._procfs = sysfs, procfs
 
     def collect(self, collector: str) -> Batch:
-        """Audit once; see ``Source.collect``. What goes wrong is told without a value, which an error may hold."""
+        """Audit once; see ``Source.collect``. What goes wrong is reported without a value, which an error may hold."""
         now = time.monotonic()
         try:
             audit = self._audit()

@@ -23,15 +23,9 @@ _GRACE = ("GH200", "GB200", "GB300")
 _RACKS = ("GB200", "GB300")
 
 
-def node_facts(topology: Topology, network: NodeNetwork, number: int = 0) -> NodeFacts:
-    """What is known of one machine; what was not read stays unknown.
-
-    Args:
-        topology: of all machines.
-        network: what was read of this one.
-        number: which machine.
-    """
-    node = topology.nodes[number]
+def node_facts(topology: Topology, network: NodeNetwork) -> NodeFacts:
+    """What is known of the first machine of a topology; what was not read stays unknown."""
+    node = topology.nodes[0]
     named = node.driver_read and bool(node.gpus)
     peers, unknown = _peers(node)
     return NodeFacts(
@@ -43,7 +37,7 @@ def node_facts(topology: Topology, network: NodeNetwork, number: int = 0) -> Nod
         nvls=_nvls(node) if named else None,
         node_nvlink=any(_is(gpu, _RACKS) for gpu in node.gpus) if named else None,
         grace=any(_is(gpu, _GRACE) for gpu in node.gpus) if named else None,
-        nic_levels=_nic_levels(topology, number),
+        nic_levels=_nic_levels(topology),
         rdma_ports=network.rdma_ports,
         dual_port_adapter=_dual_port(node, network),
         peermem=network.peermem,
@@ -83,10 +77,10 @@ def _nvls(node: NodeTopology) -> bool | None:
     return any(switch_links(node, gpu) and gpu.architecture not in _WITHOUT_NVLS for gpu in known)
 
 
-def _nic_levels(topology: Topology, number: int) -> frozenset[Level]:
-    if not any(nic.rdma_devices for nic in topology.nodes[number].nics):
+def _nic_levels(topology: Topology) -> frozenset[Level]:
+    if not any(nic.rdma_devices for nic in topology.nodes[0].nics):
         return frozenset()
-    near = (nearest_nics(topology, end) for end in topology.gpu_endpoints(number))
+    near = (nearest_nics(topology, end) for end in topology.gpu_endpoints(0))
     levels = (_LEVELS.get(one.kind) for one in near if one is not None)
     return frozenset(level for level in levels if level is not None)
 

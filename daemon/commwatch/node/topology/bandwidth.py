@@ -1,4 +1,4 @@
-"""What the way between two ends should carry, one direction, and by whose reckoning; pure."""
+"""What the way between two ends should carry, one direction, and by whose figures; pure."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from commwatch.node.topology.model import Gpu, Nic, NodeTopology, PciDevice, PciRole, VirtualFunction
 from commwatch.node.topology.nvlink import DriverFacts
@@ -32,7 +31,7 @@ def build_node(sysfs: SysfsFacts, driver: DriverFacts) -> NodeTopology:
         gpus=_gpus(devices, driver),
         nics=_nics(by_address, devices),
         nvswitches=tuple(sorted(address for address, device in devices.items() if device.role == "nvswitch")),
-        devices=MappingProxyType(dict(sorted(devices.items()))),
+        devices=dict(sorted(devices.items())),
         numa_nodes=sysfs.numa_nodes,
         cpu=sysfs.cpu,
         driver_note=driver.note,

@@ -33,12 +33,7 @@ class DriverFacts:
 
 
 def driver_facts(node: Node, problems: Iterable[str] = ()) -> DriverFacts:
-    """GPUs and links of a node.
-
-    Args:
-        node: as the collectors of the driver read it.
-        problems: what was not read.
-    """
+    """GPUs and links of a node."""
     refused: dict[str, set[frozenset[str]]] = {"nvlink": set(), "read": set()}
     for access, status in node.each(PeerAccess.status):
         if status in _REFUSED:

@@ -54,6 +54,8 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     """0 to 1: how much better it explains the slow cells than anything else."""
     slowdown: float
     """Time of its cells over what it should be: 1.43 for 70 % of the bandwidth."""
+    quantity: Quantity = "bandwidth"
+    """By which it was seen."""
     cells: tuple[tuple[int, int], ...]
     """The slow cells that it explains, as source and destination."""
     words: str

@@ -63,15 +63,6 @@ class GpuPaths:
         """What lies between two ranks; None where one of them is not here."""
         return self.pairs.get((source, destination))
 
-    def nvlink_rate(self, rank: int, members: Sequence[int]) -> float:
-        """Bytes per second in one direction that the NVLinks of a rank should give towards the others of a set.
-
-        Links to GPUs outside of the set do not count; those to NVSwitches do, where another member is there too.
-        """
-        others = [one for one in members if one != rank]
-        switched = self.switch_rates[rank] if any(self.switch_rates[one] for one in others) else 0.0
-        return switched + sum(self.direct_rate(rank, one) for one in others)
-
     def direct_rate(self, first: int, second: int) -> float:
         """Bytes per second in one direction of the NVLinks that lead from one rank to the other without a switch."""
         found = self.between(first, second)
@@ -95,7 +86,7 @@ def gpu_paths(
         topology: its first node has the GPUs.
         addresses: PCI addresses by rank.
         expected_links: NVLinks that each GPU should have, by PCI address, as learned; where nothing is said, those that
-            are active. Of a link that is down the driver does not tell where it led: see ``_missing_between``.
+            are active. Of a link that is down the driver does not report where it led: see ``_missing_between``.
 
     Returns:
         None where the topology lacks one of the GPUs.
@@ -115,7 +106,7 @@ def gpu_paths(
     return GpuPaths(
         addresses=tuple(addresses),
         names=tuple(gpu.name for gpu in gpus),
-        pairs=MappingProxyType(pairs),
+        pairs=pairs,
         switch_rates=tuple(links.to_switches(gpu) * (links.rate(gpu) or 0.0) for gpu in gpus),
         host_rates=tuple(_host_rate(node, gpu.address) for gpu in gpus),
     )

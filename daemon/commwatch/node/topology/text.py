@@ -10,16 +10,7 @@ from commwatch.node.topology.bandwidth import path_bandwidth
 from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured
 from commwatch.node.topology.model import Endpoint, Nic, NodeTopology, Topology
-from commwatch.node.topology.paths import (
-    CLASSES,
-    MEANINGS,
-    Path,
-    all_paths,
-    cpus_of,
-    nearest_nics,
-    numa_of,
-    path,
-)
+from commwatch.node.topology.paths import CLASSES, MEANINGS, Path, all_paths, cpus_of, nearest_nics, numa_of, path
 from commwatch.node.topology.text_measured import STYLES, measured_lines, unmeasured_lines
 from commwatch.node.topology.text_tree import tree
 from commwatch.units import format_rate
@@ -28,13 +19,7 @@ _NOT_KNOWN = "N/A"
 
 
 def node_lines(topology: Topology, number: int, measured: Measured | str = "") -> Iterator[Line]:
-    """Everything that is said of one machine.
-
-    Args:
-        topology: of all machines.
-        number: which machine.
-        measured: between its GPUs, or why nothing is known.
-    """
+    """Everything that is said of one machine."""
     node = topology.nodes[number]
     if len(topology.nodes) > 1:
         yield [(f"node{number}", HEADING)]

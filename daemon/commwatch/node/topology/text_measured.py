@@ -24,12 +24,7 @@ STYLES = {
 
 
 def measured_lines(topology: Topology, measured: Measured) -> Iterator[Line]:
-    """One line for each path label: what was expected, what was measured, and when.
-
-    Args:
-        topology: that the matrix was laid over.
-        measured: the matrix.
-    """
+    """One line for each path label: what was expected, what was measured, and when."""
     matrix = measured.matrix
     yield []
     yield [("Measured, one direction", HEADING)]
@@ -37,9 +32,7 @@ def measured_lines(topology: Topology, measured: Measured) -> Iterator[Line]:
     size = format_bytes(matrix.bandwidth_bytes)
     how = f"{format_seconds(max(0.0, measured.age_seconds))} ago, backend {matrix.backend}{version}, {size} a message"
     yield from ([(f"  {text}", "")] for text in wrap(f"{how}; each pair in both directions, not at once", WIDTH - 2))
-    rows: list[list[Segment]] = [
-        [("  path", ""), ("pairs", ""), ("expected", ""), ("bandwidth", ""), ("latency", "")],
-    ]
+    rows: list[list[Segment]] = [[("  path", ""), ("pairs", ""), ("expected", ""), ("bandwidth", ""), ("latency", "")]]
     for one in classes_measured(topology, measured):
         cells = (
             str(one.count),

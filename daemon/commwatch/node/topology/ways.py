@@ -11,15 +11,7 @@ CLASS_SHARE_MAX = 0.75
 """A part that touches more of a class of peers cannot be seen against them."""
 
 ElementKind: TypeAlias = Literal[
-    "gpu",
-    "link_group",
-    "pcie_link",
-    "pcie_switch",
-    "socket_link",
-    "numa_node",
-    "nic",
-    "node",
-    "pair",
+    "gpu", "link_group", "pcie_link", "pcie_switch", "socket_link", "numa_node", "nic", "node", "pair"
 ]
 """What can be at fault. On the same pairs the earlier one is named first: it is more often the one."""
 

@@ -9,20 +9,8 @@ import msgspec
 
 from commwatch.errors import ExitCode
 from commwatch.node.topology.pair_matrix import PairMatrix
-from commwatch.probes.plan import (
-    Backend,
-    CyclePlan,
-    CycleResult,
-    Failed,
-    Measure,
-    Measured,
-    Operation,
-    Purpose,
-    Skipped,
-    Step,
-    StepOutcome,
-    Yielded,
-)
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measure, Measured, Skipped, StepOutcome, Yielded
+from commwatch.probes.rank_plan import Backend, Operation, Purpose, Step
 from commwatch.probes.results.balance import balance_of
 from commwatch.probes.results.bus_bandwidth import algorithm_bandwidth, bus_bandwidth
 from commwatch.probes.results.expected import Expected
@@ -34,7 +22,7 @@ SCHEMA_VERSION = 1
 """Grows when something is taken away or changes its meaning; additions leave it as it is."""
 
 UNEVEN_RATIO = 0.9
-"""Below this share of the slowest rank's time the fastest one is told: smaller differences are noise."""
+"""Below this share of the slowest rank's time the fastest one is named: smaller differences are noise."""
 
 Verdict: TypeAlias = Literal["good", "low", "slow", "below model", "not judged"]
 """low: bandwidth below the threshold of what is configured or published; below model: of what a model says, which is no
@@ -270,7 +258,7 @@ def exit_code_of(answers: Iterable[Answer]) -> int:
 
 
 def notes_of(answer: Answer) -> Iterator[str]:
-    """What is told below the table beside the answer's own notes: why there is no result, and who is behind."""
+    """What is shown below the table beside the answer's own notes: why there is no result, and who is behind."""
     result = answer.result
     if isinstance(result, Measured):
         yield from _uneven(answer)

@@ -8,29 +8,31 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from commwatch.config.settings import Config, Probe
-from commwatch.config.simulated import node_name
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.node.gpus_now import ProbeGpu
-from commwatch.node.topology.reach import GpuPaths, gpu_paths
+from commwatch.node.topology.reach import gpu_paths
 from commwatch.probes.by_hand.answer import Answer, Member, answer_of
 from commwatch.probes.by_hand.node import NodeByHand
-from commwatch.probes.by_hand.pair_matrix import first_sight, surroundings_of
+from commwatch.probes.by_hand.pair_matrix import first_sight
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
 from commwatch.probes.gate.decision import decide
 from commwatch.probes.node import Prospect
-from commwatch.probes.plan import CyclePlan, CycleResult, Measured, Phase, Skipped, Step
+from commwatch.probes.plan import CyclePlan, CycleResult, Measured, Skipped
+from commwatch.probes.rank_plan import Phase, Step
 from commwatch.probes.results.expected import Expected, expected_of_step
+from commwatch.probes.results.records import surroundings
 from commwatch.probes.workload import choose_backend, plan_cycle
 from commwatch.state.directory import state_path
 
 _SECONDS_BETWEEN_LINES = 2.0
-"""Steps are told no more often than this where each takes a line."""
+"""Steps are reported no more often than this where each takes a line."""
 
 
 Shaped: TypeAlias = Callable[[CyclePlan], CyclePlan]
@@ -77,7 +79,7 @@ def run_cycles(
         probes: by name.
         gpus: NVML indexes of the GPUs to use in place of those that the probes name; empty: theirs.
         ignore_scheduler: the operator says that the node is theirs.
-        follower: told of each cycle; what it asks for again comes after the others.
+        follower: called with each cycle; what it asks for again comes after the others.
         shaped: what to make of the plans.
 
     Raises:
@@ -170,10 +172,10 @@ class _Hand:
         if self._shaped is not None:
             plan = self._shaped(plan)
         result = await self._cycle(node, told, plan, _missing(members, gpus or probe.gpus))
-        answer = self._answer(node, plan, probe, result, members, paths)
+        prospect = Prospect(plan, members, node.topology(), paths)
+        answer = self._answer(prospect, probe, result, node.problems)
         if self._follower is not None:
-            prospect = Prospect(plan, members[: plan.ranks], node.topology(), paths)
-            self._follower.took(name, probe, prospect, answer)
+            self._follower.took(name, probe, replace(prospect, gpus=members[: plan.ranks]), answer)
         return answer
 
     async def _cycle(self, node: NodeByHand, told: str, plan: CyclePlan, missing: Sequence[int]) -> CycleResult:
@@ -194,39 +196,24 @@ class _Hand:
         except OSError:
             return
 
-    def _answer(
-        self,
-        node: NodeByHand,
-        plan: CyclePlan,
-        probe: Probe,
-        result: CycleResult,
-        members: Sequence[ProbeGpu],
-        paths: GpuPaths | None,
-    ) -> Answer:
-        def expected_of(step: Step) -> Expected | None:
-            return expected_of_step(step, paths, configured=probe.expected_bandwidth, backend=plan.backend)
+    def _answer(self, prospect: Prospect, probe: Probe, result: CycleResult, notes: Sequence[str]) -> Answer:
+        plan = prospect.plan
 
-        low_ratio = self._thresholds.probe_bandwidth_utilization_low_ratio
-        matrix, notes = None, list(node.problems)
+        def expected_of(step: Step) -> Expected | None:
+            return expected_of_step(step, prospect.paths, configured=probe.expected_bandwidth, backend=plan.backend)
+
+        matrix = None
         if isinstance(result, Measured) and plan.measure == "pairs" and not plan.shares_gpus:
-            preset = self._config.simulation.preset
-            around = surroundings_of(
-                plan,
-                members,
-                node.topology(),
-                paths,
-                configured=probe.expected_bandwidth,
-                simulated_node=node_name(preset) if preset else "",
-            )
-            matrix = first_sight(result, plan, around)
+            matrix = first_sight(result, plan, surroundings(prospect, probe))
         return answer_of(
             plan,
             result,
             tuple(
-                Member(gpu=str(one.index), uuid=one.uuid, pci_bus_id=one.pci_bus_id, name=one.name) for one in members
+                Member(gpu=str(one.index), uuid=one.uuid, pci_bus_id=one.pci_bus_id, name=one.name)
+                for one in prospect.gpus
             ),
             expected_of=expected_of,
-            low_ratio=low_ratio,
+            low_ratio=self._thresholds.probe_bandwidth_utilization_low_ratio,
             latency_limit=probe.latency_limit,
             pairs=matrix,
             firm_pairs=probe.expected_bandwidth is not None,

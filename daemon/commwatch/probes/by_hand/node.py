@@ -21,7 +21,9 @@ from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.node_watch import NodeWatch, job_cgroup_root
 from commwatch.probes.gate.schedulers import initial_pid_namespace, scheduler_facts
-from commwatch.probes.plan import CyclePlan, SimulatedNodePlan
+from commwatch.probes.node import simulated_node
+from commwatch.probes.plan import CyclePlan
+from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.probes.topology import ProbeTopology
 from commwatch.readings import SourceUnavailable
 from commwatch.sources.presence import nvidia_driver_present
@@ -66,10 +68,7 @@ class NodeByHand:
         """
         try:
             plan = self._files.enter_context(simulated_files(self._config))
-            if plan is not None:
-                self.simulation = SimulatedNodePlan(
-                    preset=plan.preset, faults_file=plan.faults_file or None, started_at=plan.started_at
-                )
+            self.simulation = simulated_node(plan)
             self.driver = plan is not None or nvidia_driver_present(self._procfs)
             if self.driver and self._config.sources.nvml.enabled:
                 self._reader = nvml_reader(self._config, plan)

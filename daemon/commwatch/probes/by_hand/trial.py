@@ -14,7 +14,8 @@ from commwatch.errors import CommwatchError, ExitCode, StateError
 from commwatch.jobs.settings.variables import known_variables
 from commwatch.probes.by_hand.answer import SCHEMA_VERSION, Answer
 from commwatch.probes.cycle.environment import OWN_NCCL_SETTINGS
-from commwatch.probes.plan import CyclePlan, Measured, Operation, Purpose
+from commwatch.probes.plan import CyclePlan, Measured
+from commwatch.probes.rank_plan import Operation, Purpose
 from commwatch.state.directory import StateDirectory, state_path
 
 ROUNDS = 3
@@ -138,13 +139,7 @@ def tried(plan: CyclePlan, *, settings: Mapping[str, str]) -> CyclePlan:
 
 
 def trial_of(settings: Mapping[str, str], names: Sequence[str], answers: Mapping[str, Answer]) -> SettingTrial:
-    """What the runs came to; steps that lack a round are left out.
-
-    Args:
-        settings: that were tried.
-        names: of the probes.
-        answers: by name of the run.
-    """
+    """What the runs came to; steps that lack a round are left out."""
     gains: list[SettingGain] = []
     for name in names:
         without, with_them = (

@@ -18,16 +18,8 @@ from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.outcome import Problem, Timeout, failed, failure_of, measured, stuck_problem
 from commwatch.probes.cycle.process import ASK_SECONDS, RankProcess
 from commwatch.probes.gate.watch import Halt, Lookout, Watch
-from commwatch.probes.plan import (
-    PHASES,
-    CyclePlan,
-    CycleResult,
-    NcclNotes,
-    Phase,
-    Skipped,
-    Yielded,
-    YieldReason,
-)
+from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yielded, YieldReason
+from commwatch.probes.rank_plan import PHASES, Phase
 
 _GRACE_SECONDS = 0.3
 """Time that the other ranks have to say what happened to them after the first one failed."""
@@ -66,8 +58,9 @@ class Cycle:
         self._progress = progress
         self._surroundings = surroundings
         self._folder: PrivateFolder | None = None
-        self._ranks: list[RankProcess] = []
-        self._lookout = Lookout(watch, lambda: frozenset(self.pids))
+        ranks = self._ranks = list[RankProcess]()
+        # It knows the ranks, not the cycle, so that nothing of a cycle waits for the garbage collector.
+        self._lookout = Lookout(watch, lambda: frozenset(rank.pid for rank in ranks))
         self._tasks: list[asyncio.Task[None]] = []
         self._task_error: BaseException | None = None
         self._start_problem: Problem | None = None
@@ -113,7 +106,7 @@ class Cycle:
 
     async def _start_attend_and_end(self) -> Timeout | None:
         try:
-            # Who asked for the node before we had the lock was told that no probe is here, and none may come now.
+            # Who asked for the node before we had the lock got the answer that no probe is here, and none may come now.
             if await self._may_go_on():
                 await self._start_ranks()
             if self._start_problem is not None:
@@ -137,8 +130,9 @@ class Cycle:
             await asyncio.wait([starting])
         if self._start_problem is not None:
             return
+        meeting = "" if self._folder is None else str(self._folder.path / "rendezvous")
         for rank in self._ranks:
-            plan = self._plan.rank_plan(rank.rank, self._rendezvous_file())
+            plan = self._plan.rank_plan(rank.rank, meeting)
             self._spawn(rank.listen(plan, self._changed.set))
         self._spawn(self._look_out())
 
@@ -162,9 +156,6 @@ class Cycle:
             folder.make()
         except OSError as error:
             self._start_problem = Problem("start", f"the ranks could not be started: {error}", rank, "start")
-
-    def _rendezvous_file(self) -> str:
-        return "" if self._folder is None else str(self._folder.path / "rendezvous")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -219,7 +210,7 @@ class Cycle:
         now = time.monotonic()
         if self._occupied_since is None and any(rank.phase != "start" for rank in self._ranks):
             self._occupied_since = now
-        # All of them are told of, also when the ranks went through several since the last look.
+        # All of them are reported, also when the ranks went through several since the last look.
         passed = PHASES[self._phases_told : PHASES.index(self._phase) + 1]
         self._phases_told += len(passed)
         for phase in passed:
@@ -277,6 +268,7 @@ class Cycle:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()  # their errors know the frames of this cycle
 
     async def _tidy_up(self) -> None:
         ended = [rank for rank in self._ranks if rank not in self.stuck]

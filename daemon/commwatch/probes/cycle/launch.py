@@ -15,7 +15,7 @@ from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.gate.watch import Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, YieldReason
 
-__all__ = ["EmptyPlanError", "Launcher", "Progress", "StuckRank"]
+_GIVE_WAY_SECONDS = 2.0
 
 
 class StuckRank(NamedTuple):
@@ -88,7 +88,7 @@ class Launcher:
             plan: what the ranks do.
             watch: looks at the node before the ranks start, before each gate, and again and again; told of our ranks'
                 process ids. Where it raises, the node is not known to be free, and the cycle gives way.
-            progress: told of each phase that all ranks have reached, in order, and of each step.
+            progress: called with each phase that all ranks have reached, in order, and with each step.
 
         Raises:
             EmptyPlanError: the plan has no ranks, no steps, or no GPUs for NCCL.
@@ -108,12 +108,12 @@ class Launcher:
             self._cycle = None
             cycle.over.set()
 
-    async def cancel(self, reason: YieldReason, detail: str, within: float = 2.0) -> bool:
-        """Make the cycle under way give way; False if a rank is still there after ``within`` seconds."""
+    async def cancel(self, reason: YieldReason, detail: str) -> bool:
+        """Make the cycle under way give way; False if a rank is still there after two seconds."""
         if (cycle := self._cycle) is not None:
             cycle.give_way(reason, detail)
             try:
-                await asyncio.wait_for(cycle.over.wait(), within)
+                await asyncio.wait_for(cycle.over.wait(), _GIVE_WAY_SECONDS)
             except asyncio.TimeoutError:
                 return False
         return not self.stuck

@@ -67,18 +67,13 @@ class Group(Protocol):
         """Leave at once, from another thread and while a call is in flight."""
 
 
-def measure(
-    plan: RankPlan,
-    group: Group,
-    enter: Callable[[Phase], None],
-    gate: Callable[[int], None],
-) -> RankResult:
+def measure(plan: RankPlan, group: Group, enter: Callable[[Phase], None], gate: Callable[[int], None]) -> RankResult:
     """Go through the phases after ``start``.
 
     Args:
         plan: what to measure.
         group: the ranks; not yet met.
-        enter: told of each phase as it begins.
+        enter: called with each phase as it begins.
         gate: returns when the rank may go on; 0 before a GPU is touched, k + 1 before step k.
 
     Raises:

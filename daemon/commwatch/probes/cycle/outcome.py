@@ -9,19 +9,8 @@ from typing import NamedTuple, Protocol, cast, get_args
 import msgspec
 
 from commwatch.probes.cycle.nccl_notes import category_of
-from commwatch.probes.plan import (
-    CyclePlan,
-    ErrorEvent,
-    Failed,
-    FailureReason,
-    Measured,
-    NcclNotes,
-    Phase,
-    RankResult,
-    Skipped,
-    SkipReason,
-    StepOutcome,
-)
+from commwatch.probes.plan import CyclePlan, Failed, Measured, NcclNotes, Skipped, StepOutcome
+from commwatch.probes.rank_plan import ErrorEvent, FailureReason, Phase, RankResult, SkipReason
 
 _TIMEOUTS: dict[Phase, FailureReason] = {
     "start": "start",
@@ -74,7 +63,7 @@ class Problem(NamedTuple):
 
 
 def stuck_problem(plan: CyclePlan, stuck: Sequence[RankState]) -> Problem | None:
-    """What is told of ranks that sit in the kernel: each with its process and its GPU; None without any."""
+    """What is reported of ranks that sit in the kernel: each with its process and its GPU; None without any."""
     if not stuck:
         return None
     first, *others = stuck

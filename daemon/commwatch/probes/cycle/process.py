@@ -89,13 +89,6 @@ class RankProcess:
     ) -> RankProcess:
         """Start a rank; blocks for some milliseconds.
 
-        Args:
-            command: the command line.
-            rank: which one it is.
-            environment: all of its environment.
-            procfs: where processes show their state.
-            inherited: descriptors that stay open in it.
-
         Raises:
             OSError: the process could not be made.
         """

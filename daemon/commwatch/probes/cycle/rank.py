@@ -52,7 +52,7 @@ class Rank:
         self._may_leave = threading.Event()
 
     def emit(self, event: RankEvent) -> None:
-        """Tell the parent; without one, the end of its pipe ends this process."""
+        """Report to the parent; without one, the end of its pipe ends this process."""
         with suppress(BrokenPipeError):
             self._events_out.write(event_line(event))
             self._events_out.flush()

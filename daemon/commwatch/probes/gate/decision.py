@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from commwatch.node.gpus_now import GpuFacts
-from commwatch.probes.plan import CyclePlan, SkipReason
+from commwatch.probes.plan import CyclePlan
+from commwatch.probes.rank_plan import SkipReason
 
 Gate: TypeAlias = Literal["auto", "slurm", "kubernetes", "idle", "off"]
 
@@ -55,7 +56,7 @@ class GateFacts:
     """Processes that sit in the kernel, in words."""
     scheduler: SchedulerFacts = field(default_factory=SchedulerFacts)
     initial_pid_namespace: bool | None = True
-    """Whether we see the processes of the whole node; None where that cannot be told."""
+    """Whether we see the processes of the whole node; None where that cannot be known."""
     gpus: tuple[GpuFacts, ...] = ()
     """All of the node, also those that the probe leaves out: a job on them shares links with it."""
     within_budget: bool = True
@@ -83,11 +84,6 @@ def decide(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip | None:
     A gloo probe touches no GPU and asks for nothing about them. A simulated probe harms nobody: only the GPUs of its
     own node, a hold and the budget can keep it back. Whether another process runs a cycle is the launcher's to find
     out, since only who holds the lock knows.
-
-    Args:
-        gate: the configured gate; ``idle`` asks no scheduler.
-        plan: what would run.
-        facts: gathered just now.
     """
     backend = plan.backend
     return (

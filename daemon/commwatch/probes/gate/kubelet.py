@@ -62,7 +62,7 @@ async def ask_kubelet(path: Path, deadline: float) -> SchedulerAnswer:
         path: the socket of the kubelet's pod-resources service.
         deadline: seconds that the kubelet has.
     """
-    from commwatch.workers.worker import package_roots  # not in the child, which needs none of it
+    from commwatch.workers.start import package_roots  # not in the child, which needs none of it
 
     environment = clean_environment(os.environ)
     environment |= {"PYTHONPATH": os.pathsep.join(package_roots()), "GRPC_VERBOSITY": "NONE"}

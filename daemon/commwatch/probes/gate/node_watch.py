@@ -13,7 +13,7 @@ from commwatch.probes.gate.decision import SchedulerFacts, asks_slurm
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.slurm import job_cgroups
 from commwatch.probes.gate.watch import Halt
-from commwatch.probes.plan import Backend
+from commwatch.probes.rank_plan import Backend
 
 
 class NodeWatch:

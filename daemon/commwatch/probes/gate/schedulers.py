@@ -28,13 +28,7 @@ class Daemons(NamedTuple):
 
 
 async def scheduler_facts(limits: Probes, procfs: Path, sysfs: Path) -> SchedulerFacts:
-    """What the schedulers say that the gate asks for, within ``limits.scheduler_deadline``.
-
-    Args:
-        limits: gate, names and deadline.
-        procfs: where the node's processes show.
-        sysfs: where the cgroups of Slurm's jobs show.
-    """
+    """What the schedulers say that the gate asks for, within ``limits.scheduler_deadline``."""
     if limits.gate in ("idle", "off"):
         return SchedulerFacts()
     daemons = await asyncio.to_thread(find_daemons, procfs)
@@ -78,7 +72,7 @@ def _command_line(process: Path) -> tuple[str, ...]:
 
 
 def initial_pid_namespace(procfs: Path) -> bool | None:
-    """Whether we are in the node's own PID namespace; None where that cannot be told."""
+    """Whether we are in the node's own PID namespace; None where that cannot be known."""
     try:
         return os.readlink(procfs / "self/ns/pid") == _INITIAL_PID_NAMESPACE
     except OSError:

@@ -127,15 +127,12 @@ async def ask_slurm(cgroups: Path, name: str, deadline: float) -> SchedulerAnswe
     jobs = job_cgroups(cgroups)
     if jobs:
         return SchedulerAnswer("busy", f"{_named(jobs)} on this node")
+    environment = clean_environment(os.environ, "SLURM_CONF")
     try:
-        answer = await ask(("scontrol", "show", "node", name), _environment(), deadline)
+        answer = await ask(("scontrol", "show", "node", name), environment, deadline)
     except NoAnswer as error:
         return SchedulerAnswer("unknown", _unasked(error))
     return _judge(answer, name)
-
-
-def _environment() -> dict[str, str]:
-    return clean_environment(os.environ, "SLURM_CONF")
 
 
 def _judge(answer: Answer, name: str) -> SchedulerAnswer:

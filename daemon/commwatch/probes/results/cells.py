@@ -26,7 +26,7 @@ LONE_SPIKE_SHARE = 0.15
 RAMP_MAX = math.log(1.35)
 """So much of what all pairs of a first round have in common is taken for clocks that were not up yet."""
 RAMP_DECAY = 0.3
-"""What is left of it in the next round, at least: a round of a single pair is told from a slow pair by the next one."""
+"""What is left of it in the next round, at least: the next one shows whether it was a slow pair."""
 RAMP_FLOOR = 0.05
 """Of a ramp that the next round does not show any more."""
 EXPECTED_SHARE_LOW = 0.60

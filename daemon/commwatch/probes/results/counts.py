@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-from commwatch.probes.plan import (
-    CycleResult,
-    Failed,
-    FailureReason,
-    Measured,
-    Skipped,
-    SkipReason,
-    YieldReason,
-)
+from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, YieldReason
+from commwatch.probes.rank_plan import FailureReason, SkipReason
 from commwatch_exporters.snapshot import Value
 
 _WITHOUT_GPUS: frozenset[str] = frozenset(
@@ -46,10 +39,6 @@ class CycleCounts:
 
     def take(self, result: CycleResult, gpus: int) -> float:
         """Count an outcome.
-
-        Args:
-            result: of a cycle.
-            gpus: that it occupied.
 
         Returns:
             The GPU seconds that it took.

@@ -29,17 +29,6 @@ from commwatch.probes.results.cells import (
 from commwatch.probes.results.explanation import Search, SearchRule
 from commwatch.probes.results.suspect_words import Found, suspect_of
 
-__all__ = [
-    "MATRICES",
-    "Parts",
-    "Past",
-    "comparable",
-    "find_suspects",
-    "keep_good",
-    "looks_slow",
-    "past_of",
-]
-
 MATRICES: Final = 3
 """In a row that must show the same part."""
 FIRST_KEPT: Final = 4

@@ -16,7 +16,7 @@ from commwatch.probes.results.ring import narrowest_split, slowest_hop
 
 if TYPE_CHECKING:
     from commwatch.node.topology.reach import GpuPaths
-    from commwatch.probes.plan import Backend, Operation, Step
+    from commwatch.probes.rank_plan import Backend, Operation, Step
 
 ExpectedSource: TypeAlias = Literal["configured", "reference", "learned", "model"]
 

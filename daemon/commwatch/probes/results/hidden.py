@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from commwatch.probes.plan import Operation
+from commwatch.probes.rank_plan import Operation
 from commwatch.units import format_percent, format_seconds
 
 

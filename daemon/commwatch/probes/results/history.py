@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from commwatch.probes.gate.budget import Occupied
-from commwatch.probes.plan import Backend
+from commwatch.probes.rank_plan import Backend
 from commwatch.probes.results.drift import Course
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.learned import LearnedRate
@@ -116,3 +116,12 @@ class ProbeHistory(msgspec.Struct):
     last: LastResult | None = None
     last_completion_at: Timestamp | None = None
     occupied: list[Occupied] = []
+
+    @property
+    def bus_bandwidths(self) -> dict[int, float]:
+        """Bytes per second of the last result, by ranks."""
+        if self.last is None or self.conditions is None:
+            return {}
+        if self.last.scaling or self.last.bus_bandwidth is None:
+            return {one.ranks: one.bus_bandwidth for one in self.last.scaling}
+        return {self.conditions.ranks: self.last.bus_bandwidth}

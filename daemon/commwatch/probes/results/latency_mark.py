@@ -8,7 +8,7 @@ from commwatch.probes.results.ring import narrowest_split
 
 if TYPE_CHECKING:
     from commwatch.node.topology.reach import GpuPaths
-    from commwatch.probes.plan import Step
+    from commwatch.probes.rank_plan import Step
 
 _START_SECONDS = 8.4e-6
 _STEP_SECONDS = {"nvlink": 3.4e-6, "pcie": 5.7e-6}

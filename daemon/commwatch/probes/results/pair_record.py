@@ -10,18 +10,20 @@ from typing import TypeAlias
 import msgspec
 import structlog
 
+from commwatch.errors import StateError
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
 from commwatch.node.topology.reach import GpuPaths
+from commwatch.node.topology.ways import Parts
 from commwatch.probes.plan import CyclePlan, CycleResult, Measured, StepOutcome
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
-from commwatch.probes.results.culprit import MATRICES, Parts, comparable, find_suspects, keep_good, looks_slow, past_of
+from commwatch.probes.results.culprit import MATRICES, comparable, find_suspects, keep_good, looks_slow, past_of
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.judgement import JudgementRules
 from commwatch.probes.results.record import ProbeRecord, Reading
 from commwatch.probes.results.streak import is_current
-from commwatch.state.records import Timestamp, decode
+from commwatch.state.records import Timestamp, read_record
 
 log = structlog.get_logger("commwatch.probing")
 
@@ -55,13 +57,7 @@ def parts_of(around: PairSurroundings) -> Parts:
 
 
 def matrix_of(result: Measured, plan: CyclePlan, around: PairSurroundings) -> PairMatrix:
-    """The matrix of a cycle over pairs.
-
-    Args:
-        result: of a cycle with this plan.
-        plan: whose measure is ``pairs``.
-        around: the ends and what lies between them.
-    """
+    """The matrix of a cycle over pairs."""
     latency: dict[Cell, float] = {}
     one_way: dict[Cell, float] = {}
     both_ways: dict[Cell, float] = {}
@@ -107,7 +103,7 @@ def matrix_of(result: Measured, plan: CyclePlan, around: PairSurroundings) -> Pa
 
 
 def _seconds(outcome: StepOutcome, pair: Cell) -> float | None:
-    """Latency is told by the source's clock, bandwidth where the bytes arrive."""
+    """Latency is timed by the source's clock, bandwidth where the bytes arrive."""
     return outcome.seconds[pair[0] if outcome.step.purpose == "latency" else pair[1]]
 
 
@@ -241,8 +237,9 @@ def load_matrices(state: Path) -> list[PairMatrix]:
     found: list[PairMatrix] = []
     for file in sorted(state.glob("probe-*.json")):
         try:
-            found += decode(file.read_bytes(), _Matrices).matrices
-        except (OSError, ValueError, RecursionError) as error:
+            record = read_record(file, _Matrices)
+            found += record.matrices if record else ()
+        except StateError as error:
             log.warning("the pair matrices of a file are not used", file=str(file), error=str(error))
     return sorted(found, key=lambda one: one.taken_at)
 

@@ -24,6 +24,11 @@ class Published:
     source: str
 
 
+def _doubling(*rates: float) -> Sequence[tuple[int, float]]:
+    """Points whose sizes double from 1 MiB on."""
+    return tuple((_MIB << place, rate) for place, rate in enumerate(rates))
+
+
 PUBLISHED = (
     Published(
         "A100-SXM4",
@@ -50,64 +55,19 @@ PUBLISHED = (
     Published(
         "H100",
         8,
-        (
-            (1 * _MIB, 43.7),
-            (2 * _MIB, 81.9),
-            (4 * _MIB, 128.7),
-            (8 * _MIB, 172.1),
-            (16 * _MIB, 234.5),
-            (32 * _MIB, 295.5),
-            (64 * _MIB, 361.8),
-            (128 * _MIB, 400.6),
-            (256 * _MIB, 423.4),
-            (512 * _MIB, 438.5),
-            (1 * _GIB, 466.4),
-            (2 * _GIB, 472.4),
-            (4 * _GIB, 475.5),
-            (8 * _GIB, 478.9),
-        ),
+        _doubling(43.7, 81.9, 128.7, 172.1, 234.5, 295.5, 361.8, 400.6, 423.4, 438.5, 466.4, 472.4, 475.5, 478.9),
         "Azure/AI-benchmarking-guide, ND_H100_v5_results.md, NCCL 2.18.5 with NVLS",
     ),
     Published(
         "H200",
         8,
-        (
-            (1 * _MIB, 53.0),
-            (2 * _MIB, 88.8),
-            (4 * _MIB, 138.4),
-            (8 * _MIB, 181.9),
-            (16 * _MIB, 240.4),
-            (32 * _MIB, 300.9),
-            (64 * _MIB, 368.1),
-            (128 * _MIB, 412.5),
-            (256 * _MIB, 432.2),
-            (512 * _MIB, 442.7),
-            (1 * _GIB, 467.6),
-            (2 * _GIB, 472.6),
-            (4 * _GIB, 477.4),
-            (8 * _GIB, 480.0),
-        ),
+        _doubling(53.0, 88.8, 138.4, 181.9, 240.4, 300.9, 368.1, 412.5, 432.2, 442.7, 467.6, 472.6, 477.4, 480.0),
         "Azure/AI-benchmarking-guide, ND_H200_v5_results.md, NCCL 2.20.5 with NVLS",
     ),
     Published(
         "GB200",
         4,
-        (
-            (1 * _MIB, 80.5),
-            (2 * _MIB, 110.4),
-            (4 * _MIB, 146.3),
-            (8 * _MIB, 253.5),
-            (16 * _MIB, 331.1),
-            (32 * _MIB, 422.6),
-            (64 * _MIB, 550.7),
-            (128 * _MIB, 574.2),
-            (256 * _MIB, 593.5),
-            (512 * _MIB, 618.7),
-            (1 * _GIB, 646.9),
-            (2 * _GIB, 666.6),
-            (4 * _GIB, 673.1),
-            (8 * _GIB, 679.6),
-        ),
+        _doubling(80.5, 110.4, 146.3, 253.5, 331.1, 422.6, 550.7, 574.2, 593.5, 618.7, 646.9, 666.6, 673.1, 679.6),
         "Azure/AI-benchmarking-guide, ND_GB200_v6_results.md, NCCL 2.25.1 with rings",
     ),
     Published(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from commwatch.probes.plan import Measure, Measured, Operation, StepOutcome
+from commwatch.probes.plan import Measure, Measured, StepOutcome
+from commwatch.probes.rank_plan import Operation
 from commwatch.probes.results.balance import Balance, balance_of
 from commwatch.probes.results.bus_bandwidth import algorithm_bandwidth, bus_bandwidth
 from commwatch.probes.results.expected import Expected

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 
 from commwatch.probes.gate.budget import Occupied, recent
-from commwatch.probes.plan import (
-    Collective,
-    CyclePlan,
-    CycleResult,
-    Failed,
-    FailureReason,
-    Measured,
-    SkipReason,
-    StepOutcome,
-)
+from commwatch.probes.plan import Collective, CyclePlan, CycleResult, Failed, Measured, StepOutcome
+from commwatch.probes.rank_plan import FailureReason, SkipReason
 from commwatch.probes.results.baseline import Baseline, SpikeRule, held_to, is_spike, spike_limit
 from commwatch.probes.results.counts import CycleCounts
 from commwatch.probes.results.drift import Course
@@ -24,7 +15,7 @@ from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.hidden import hidden_of
 from commwatch.probes.results.histogram import LatencyHistogram
 from commwatch.probes.results.history import Conditions, GpuName, LastResult, ProbeHistory, SlowestRank
-from commwatch.probes.results.judgement import JudgementRules, rules_of
+from commwatch.probes.results.judgement import JudgementRules
 from commwatch.probes.results.latency_mark import latency_mark
 from commwatch.probes.results.learned import LearnedRate
 from commwatch.probes.results.rates import Rate, balance_of_ranks, copies_of, leading, name_of, rates_of, scaling_of
@@ -33,8 +24,6 @@ from commwatch_exporters.snapshot import Value
 
 if TYPE_CHECKING:
     from commwatch.node.topology.reach import GpuPaths
-
-__all__ = ["GpuName", "JudgementRules", "ProbeHistory", "ProbeRecord", "rules_of"]
 
 Reading: TypeAlias = tuple[str, tuple[str, ...], Value]
 """Metric, label values and number; None for what is not known."""
@@ -68,6 +57,7 @@ class ProbeRecord:
         self.suspicious = False
         """The last cycle failed, was slow or low, or made a step: worth another look soon."""
         self._rules = rules
+        self._limits = rules.thresholds
         self._histogram = LatencyHistogram()
         self._counts = CycleCounts()
         self._spikes = 0
@@ -143,7 +133,7 @@ class ProbeRecord:
     def _spike(self, now: float) -> None:
         self.suspicious = True
         self._spikes += 1
-        self.history.latency_streak = self.history.latency_streak.bad(now, self._rules.streak_gap_seconds)
+        self.history.latency_streak = self.history.latency_streak.bad(now, self._limits.probe_streak_gap_max_seconds)
         self.history.latency_judged_at = now
 
     def _measured(
@@ -199,14 +189,18 @@ class ProbeRecord:
         """Seconds above which a small call is slow on this path; gloo measures processes of the host, and has none."""
         if self._plan.backend == "gloo":
             return None
-        rules = self._rules
-        return latency_mark(small.step, paths, factor=rules.latency_mark_factor, most=rules.latency_mark_max_seconds)
+        factor, most = self._limits.probe_latency_mark_factor, self._limits.probe_latency_mark_max_seconds
+        return latency_mark(small.step, paths, factor=factor, most=most)
 
     @property
     def _spike_rule(self) -> SpikeRule:
         """With the limit of the configuration, else the mark of the path."""
-        rule = self._rules.spike
-        return rule if rule.absolute_seconds is not None else replace(rule, absolute_seconds=self.history.latency_mark)
+        limits, own = self._limits, self._rules.latency_limit
+        return SpikeRule(
+            deviations=limits.probe_latency_spike_mad_factor,
+            ratio=limits.probe_latency_spike_median_factor,
+            absolute_seconds=self.history.latency_mark if own is None else own,
+        )
 
     def _judge_latency(self, latency: float, now: float) -> None:
         self._histogram.observe(latency)
@@ -221,7 +215,9 @@ class ProbeRecord:
     def _judge_bandwidth(self, last: LastResult, now: float) -> None:
         if self._is_low(last.utilization):
             self.suspicious = True
-            self.history.bandwidth_streak = self.history.bandwidth_streak.bad(now, self._rules.streak_gap_seconds)
+            self.history.bandwidth_streak = self.history.bandwidth_streak.bad(
+                now, self._limits.probe_streak_gap_max_seconds
+            )
         else:
             self.history.bandwidth_streak = self.history.bandwidth_streak.good()
 
@@ -247,14 +243,14 @@ class ProbeRecord:
             self.history.learned = {**self.history.learned, subject: known.after(last.bus_bandwidth, now)}
 
     def _is_low(self, utilization: float | None) -> bool:
-        return utilization is not None and utilization < self._rules.low_bandwidth_ratio
+        return utilization is not None and utilization < self._limits.probe_bandwidth_utilization_low_ratio
 
     def _follow(self, name: str, seconds: float, *, good: bool, now: float) -> None:
         """Take a time into its course; the result that completes a step is suspicious, those after it are not."""
-        rule, before = self._rules.drift, self.history.courses.get(name, Course())
+        rule, before = self._limits, self.history.courses.get(name, Course())
         after = before.after(seconds, good=good, now=now, rule=rule)
         ratios = [1.0 if ratio is None else ratio for ratio in (before.step_ratio(rule), after.step_ratio(rule))]
-        self.suspicious |= ratios[0] < rule.step_factor <= ratios[1]
+        self.suspicious |= ratios[0] < rule.probe_step_min_factor <= ratios[1]
         self.history.courses = {**self.history.courses, name: after}
 
     def _compare_only_like(self, conditions: Conditions) -> None:
@@ -290,8 +286,8 @@ class ProbeRecord:
 
     def _baseline(self) -> Baseline | None:
         """What latencies are held against."""
-        rule, course = self._rules.drift, self.history.courses.get(LATENCY, Course())
-        return held_to(course.baseline(rule), course.reference, rule.most)
+        rule, course = self._limits, self.history.courses.get(LATENCY, Course())
+        return held_to(course.baseline(rule), course.reference, rule.probe_drift_max_factor)
 
     def readings(self, now: float) -> list[Reading]:
         """Metric, label values and number of all series of this probe; None for what is not known or too old.
@@ -325,7 +321,7 @@ class ProbeRecord:
         values: dict[str, Value] = {"setup_seconds": None if last is None else last.setup_seconds}
         if self._plan.measure == "pairs":
             return values
-        rule, courses = self._rules.drift, self.history.courses
+        rule, courses = self._limits, self.history.courses
         bandwidths = [course for name, course in courses.items() if name != LATENCY and last is not None]
         judged = last is not None and last.utilization is not None
         if self._plan.measure == "training":
@@ -345,9 +341,9 @@ class ProbeRecord:
         }
 
     def _latency_values(self, last: LastResult | None, now: float) -> dict[str, Value]:
-        history, rules = self.history, self._rules
+        history, rule = self.history, self._limits
         baseline, course = self._baseline(), history.courses.get(LATENCY, Course())
-        judged = is_current(history.latency_judged_at, rules.interval, now)
+        judged = is_current(history.latency_judged_at, self._rules.interval, now)
         limit = spike_limit(baseline, self._spike_rule)
         by_some_rule = limit is not None or history.latency_streak.count
         return {
@@ -356,9 +352,9 @@ class ProbeRecord:
             "latency_spike_streak": history.latency_streak.count if judged and by_some_rule else None,
             "last_latency_seconds": None if last is None else last.latency_seconds,
             "baseline_latency_seconds": None if last is None or baseline is None else baseline.median,
-            "latency_drift_ratio": None if last is None else course.drift_ratio(rules.drift),
-            "latency_step_ratio": None if last is None else course.step_ratio(rules.drift),
-            "latency_swing_ratio": None if last is None else course.swing_ratio(rules.drift),
+            "latency_drift_ratio": None if last is None else course.drift_ratio(rule),
+            "latency_step_ratio": None if last is None else course.step_ratio(rule),
+            "latency_swing_ratio": None if last is None else course.swing_ratio(rule),
         }
 
     def _judged_by(self, last: LastResult | None) -> str:

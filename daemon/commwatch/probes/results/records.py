@@ -1,4 +1,4 @@
-"""The record of each probe: read from the state directory, fed with outcomes, and told in words."""
+"""The record of each probe: read from the state directory, fed with outcomes, and shown in words."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from commwatch.config import settings
 from commwatch.config.simulated import node_name
 from commwatch.config.thresholds import Thresholds
 from commwatch.node.topology.elements import ways_of
+from commwatch.node.topology.ways import Parts
 from commwatch.probes.gate.decision import Skip
 from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed
-from commwatch.probes.results.culprit import Parts
 from commwatch.probes.results.expected import Expected, expected_of_pair
+from commwatch.probes.results.history import ProbeHistory
+from commwatch.probes.results.judgement import rules_of
 from commwatch.probes.results.pair_record import (
     PairHistory,
     PairRecord,
@@ -22,7 +24,7 @@ from commwatch.probes.results.pair_record import (
     endpoints_of_ranks,
     labels_of,
 )
-from commwatch.probes.results.record import LatencyCourse, ProbeHistory, ProbeRecord, rules_of
+from commwatch.probes.results.record import LatencyCourse, ProbeRecord
 from commwatch.probes.results.streak import is_current
 from commwatch.state.directory import StateDirectory
 from commwatch.units import format_percent, format_rate, format_seconds

@@ -73,10 +73,7 @@ def narrowest_split(
 
 
 def _between(
-    here: Sequence[int],
-    there: Sequence[int],
-    direct: Callable[[int, int], float],
-    to_switches: Callable[[int], float],
+    here: Sequence[int], there: Sequence[int], direct: Callable[[int, int], float], to_switches: Callable[[int], float]
 ) -> float:
     links = sum(direct(one, other) for one in here for other in there)
     return links + min(sum(map(to_switches, here)), sum(map(to_switches, there)))

@@ -35,6 +35,7 @@ def suspect_of(found: Found, parts: Parts) -> Suspect:
         element=element,
         confidence=explained.confidence,
         slowdown=math.exp(explained.slowness),
+        quantity=found.quantity,
         cells=slow,
         words=_words(found, parts, len(measured), len(slow)),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from commwatch.simulation.aer_errors import SEVERITIES
 from commwatch.simulation.faults.fault import Fault
-from commwatch.simulation.presets import NVLINK_5, Preset
+from commwatch.simulation.presets.parts import NVLINK_5, Preset
 from commwatch.simulation.rdma_counters import ROCE_COUNTERS
 
 

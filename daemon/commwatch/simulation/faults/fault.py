@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.presets.parts import Preset
 
 Target: TypeAlias = Literal["link", "gpu", "gpus", "pair", "switch", "interface", "rdma", "pci", "nvswitch", "node"]
 """What a kind of fault strikes: links of one GPU, one GPU, some or all GPUs, two GPUs, a PCIe switch or NVSwitch, a
 network interface, the ports of an RDMA device, a PCIe device, a port of an NVSwitch, the whole node."""
 
-TARGET_KEYS: Mapping[Target, tuple[str, ...]] = MappingProxyType(
-    {
-        "link": ("gpu", "link"),
-        "gpu": ("gpu",),
-        "gpus": ("gpu",),
-        "pair": ("gpu", "peer"),
-        "switch": ("device", "nvswitch"),
-        "interface": ("interface",),
-        "rdma": ("device", "port"),
-        "pci": ("device", "gpu", "nic"),
-        "nvswitch": ("nvswitch", "link"),
-        "node": (),
-    }
-)
+TARGET_KEYS: Mapping[Target, tuple[str, ...]] = {
+    "link": ("gpu", "link"),
+    "gpu": ("gpu",),
+    "gpus": ("gpu",),
+    "pair": ("gpu", "peer"),
+    "switch": ("device", "nvswitch"),
+    "interface": ("interface",),
+    "rdma": ("device", "port"),
+    "pci": ("device", "gpu", "nic"),
+    "nvswitch": ("nvswitch", "link"),
+    "node": (),
+}
 """The keys that name it in the file."""
 
 

@@ -19,7 +19,7 @@ AER: Mapping[str, Kind] = {
         "nic: ens1np0, severity: correctable, error: BadTLP, rate: 10/s",
         {"severity": one_of(*SEVERITIES), "error": one_of(*ERRORS), "rate": RATE},
         problems=error_of_severity,
-    ),
+    )
 }
 
 RDMA: Mapping[str, Kind] = {
@@ -40,7 +40,7 @@ RDMA: Mapping[str, Kind] = {
     ),
     "rdma_saturated": Kind(
         "rdma",
-        "a `counter` stands at its maximum",
+        "a `counter` is at its maximum",
         "device: mlx5_0, counter: excessive_buffer_overrun_errors",
         {"counter": one_of(*COUNTER_NAMES)},
         problems=counter_of_port,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from commwatch.simulation.faults.fault import Kind
 from commwatch.simulation.faults.host_kinds import AER, HOST, RDMA
@@ -30,21 +29,17 @@ NETWORK: Mapping[str, Kind] = {
     ),
 }
 
-FAMILIES: Mapping[str, Mapping[str, Kind]] = MappingProxyType(
-    {
-        "NVLink": NVLINK,
-        "PCIe": {**PCIE, **AER},
-        "GPU": GPU,
-        "Driver": DRIVER,
-        "Probes": PROBES,
-        "Network": NETWORK,
-        "RDMA": RDMA,
-        "Host": HOST,
-    }
-)
+FAMILIES: Mapping[str, Mapping[str, Kind]] = {
+    "NVLink": NVLINK,
+    "PCIe": {**PCIE, **AER},
+    "GPU": GPU,
+    "Driver": DRIVER,
+    "Probes": PROBES,
+    "Network": NETWORK,
+    "RDMA": RDMA,
+    "Host": HOST,
+}
 """Kinds by their name, by the heading under which they are described."""
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
-    {name: kind for family in FAMILIES.values() for name, kind in family.items()}
-)
+KINDS: Mapping[str, Kind] = {name: kind for family in FAMILIES.values() for name, kind in family.items()}
 """Every kind of fault by its name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from commwatch.simulation.faults.checks import needs_nvlink_5, needs_switches
 from commwatch.simulation.faults.fault import Kind
@@ -20,36 +19,32 @@ from commwatch.simulation.faults.values import (
     whole_number,
 )
 
-PACKET_COUNTERS: Mapping[str, int] = MappingProxyType(
-    {
-        "malformed": 206,
-        "buffer_overrun": 207,
-        "receive": 208,
-        "receive_remote": 209,
-        "receive_general": 210,
-        "link_integrity": 211,
-        "transmit_discards": 212,
-    }
-)
+PACKET_COUNTERS: Mapping[str, int] = {
+    "malformed": 206,
+    "buffer_overrun": 207,
+    "receive": 208,
+    "receive_remote": 209,
+    "receive_general": 210,
+    "link_integrity": 211,
+    "transmit_discards": 212,
+}
 """Error counter of NVLink 5 and its NVML field."""
 
-PCIE_COUNTERS: Mapping[str, int] = MappingProxyType(
-    {
-        "recoveries": 169,
-        "correctable": 173,
-        "naks_received": 174,
-        "receiver": 175,
-        "bad_tlps": 176,
-        "naks_sent": 177,
-        "bad_dllps": 178,
-        "nonfatal": 179,
-        "fatal": 180,
-        "unsupported_requests": 181,
-        "lcrc": 182,
-        "lane": 183,
-        "replay_rollovers": 95,
-    }
-)
+PCIE_COUNTERS: Mapping[str, int] = {
+    "recoveries": 169,
+    "correctable": 173,
+    "naks_received": 174,
+    "receiver": 175,
+    "bad_tlps": 176,
+    "naks_sent": 177,
+    "bad_dllps": 178,
+    "nonfatal": 179,
+    "fatal": 180,
+    "unsupported_requests": 181,
+    "lcrc": 182,
+    "lane": 183,
+    "replay_rollovers": 95,
+}
 """PCIe error counter of a GPU and its NVML field."""
 
 FABRIC_CHECKS = (
@@ -64,31 +59,31 @@ FABRIC_CHECKS = (
 )
 """What can be wrong with the fabric: bits of the health mask, and a registration that does not complete."""
 
-THROTTLE_REASONS: Mapping[str, int] = MappingProxyType(
-    {
-        "sw_power_cap": 0x4,
-        "hw_slowdown": 0x8,
-        "sw_thermal": 0x20,
-        "hw_thermal": 0x40,
-        "hw_power_brake": 0x80,
-    }
-)
+THROTTLE_REASONS: Mapping[str, int] = {
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sw_thermal": 0x20,
+    "hw_thermal": 0x40,
+    "hw_power_brake": 0x80,
+}
 """Why clocks are lower than they could be, and the bit of the mask."""
 
-RECOVERY_ACTIONS: Mapping[str, int] = MappingProxyType(
-    {"gpu_reset": 1, "node_reboot": 2, "drain_p2p": 3, "drain_and_reset": 4}
-)
+RECOVERY_ACTIONS: Mapping[str, int] = {"gpu_reset": 1, "node_reboot": 2, "drain_p2p": 3, "drain_and_reset": 4}
 """What the driver asks for, and its code in NVML field 230."""
 
-DRIVER_ERRORS: Mapping[str, int] = MappingProxyType(
-    {"version_mismatch": 18, "not_loaded": 9, "no_permission": 4, "unknown": 999, "no_gpu": 0}
-)
+DRIVER_ERRORS: Mapping[str, int] = {
+    "version_mismatch": 18,
+    "not_loaded": 9,
+    "no_permission": 4,
+    "unknown": 999,
+    "no_gpu": 0,
+}
 """Why a driver cannot be used, and what NVML answers as it is opened; ``no_gpu``: it opens and counts no GPU."""
 
-CALL_ERRORS: Mapping[str, int] = MappingProxyType(
-    {"unknown": 999, "no_permission": 4, "timeout": 10, "irq_issue": 11, "operating_system": 17, "in_use": 19,
-     "memory": 20, "insufficient_resources": 23, "not_ready": 27, "invalid_state": 29}
-)  # fmt: skip
+CALL_ERRORS: Mapping[str, int] = {
+    "unknown": 999, "no_permission": 4, "timeout": 10, "irq_issue": 11, "operating_system": 17, "in_use": 19,
+    "memory": 20, "insufficient_resources": 23, "not_ready": 27, "invalid_state": 29,
+}  # fmt: skip
 """What each call on a GPU answers, and its code."""
 
 NVLINK: Mapping[str, Kind] = {
@@ -125,9 +120,7 @@ NVLINK: Mapping[str, Kind] = {
         {"rate": RATE},
     ),
     "nvlink_recovery_failed": Kind(
-        "link",
-        "one recovery fails and the link is down, as with `nvlink_down`",
-        "gpu: 3, link: 5",
+        "link", "one recovery fails and the link is down, as with `nvlink_down`", "gpu: 3, link: 5"
     ),
     "nvlink_bit_errors": Kind(
         "link",
@@ -146,9 +139,7 @@ NVLINK: Mapping[str, Kind] = {
         preset="b200x8",
     ),
     "p2p_broken": Kind(
-        "gpu",
-        "the driver refuses peer access over NVLink to and from this GPU; its links are active",
-        "gpu: 2",
+        "gpu", "the driver refuses peer access over NVLink to and from this GPU; its links are active", "gpu: 2"
     ),
     "fabric_unhealthy": Kind(
         "gpu",

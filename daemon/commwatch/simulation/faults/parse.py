@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import yaml
 
@@ -16,7 +15,7 @@ from commwatch.errors import ConfigError
 from commwatch.simulation.faults.fault import TARGET_KEYS, Fault, Kind, Target
 from commwatch.simulation.faults.kinds import KINDS
 from commwatch.simulation.faults.values import whole
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.presets.parts import Preset
 from commwatch.units import parse_duration
 
 _T = TypeVar("_T")
@@ -51,16 +50,8 @@ def parse_faults(text: str, file: str, preset: Preset, started_at: float, writte
     return tuple(_Entry(node, file).fault(preset, started_at, written) for node in root.value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Struck:
-    """What a fault strikes, as ``Fault`` says it."""
-
-    gpu: int | None = None
-    link: int | None = None
-    peer: int | None = None
-    interface: str = ""
-    device: str = ""
-    port: int | None = None
+_Struck: TypeAlias = dict[str, Any]
+"""What a fault strikes, by the fields of ``Fault``."""
 
 
 class _Entry:
@@ -95,14 +86,9 @@ class _Entry:
             kind=name,
             start=start,
             end=end,
-            gpu=struck.gpu,
-            link=struck.link,
-            peer=struck.peer,
-            interface=struck.interface,
-            device=struck.device,
-            port=struck.port,
             settings={key: value for key, value in values.items() if not isinstance(value, str)},
             words={key: value for key, value in values.items() if isinstance(value, str)},
+            **struck,
         )
         for key, problem in kind.problems(fault, preset):
             raise self._error(key if key in self._texts else "fault", problem)
@@ -132,7 +118,7 @@ class _Entry:
 
     def _target(self, name: str, target: Target, preset: Preset) -> _Struck:
         if target == "interface":
-            return _Struck(interface=self._name(name, "interface", [one.name for one in preset.interfaces]))
+            return {"interface": self._name(name, "interface", [one.name for one in preset.interfaces])}
         if target == "rdma":
             return self._rdma(name, preset)
         if target == "pci":
@@ -141,21 +127,21 @@ class _Entry:
             return self._nvswitch(name, preset)
         if target == "switch":
             return self._switch(name, preset)
-        return _Struck() if target == "node" else self._gpus(name, target, preset)
+        return {} if target == "node" else self._gpus(name, target, preset)
 
     def _gpus(self, name: str, target: Target, preset: Preset) -> _Struck:
         gpu = self._take("gpu", lambda text: whole(text, 0, len(preset.gpus) - 1))
         if gpu is None and target != "gpus":
             raise self._missing(name, "gpu")
         if target == "pair":
-            return _Struck(gpu=gpu, peer=self._peer(name, gpu, preset))
+            return {"gpu": gpu, "peer": self._peer(name, gpu, preset)}
         link = None
         if target == "link":
             nvlink = preset.model.nvlink
             if nvlink is None:
                 raise self._error("fault", f"{name}: the GPUs of this node have no NVLink")
             link = self._take("link", lambda text: whole(text, 0, nvlink.links - 1))
-        return _Struck(gpu=gpu, link=link)
+        return {"gpu": gpu, "link": link}
 
     def _peer(self, name: str, gpu: int | None, preset: Preset) -> int:
         peer = self._take("peer", lambda text: whole(text, 0, len(preset.gpus) - 1))
@@ -170,7 +156,7 @@ class _Entry:
             raise self._error("fault", f"{name}: this node has no RDMA device")
         device = self._name(name, "device", list(dict.fromkeys(port.device for port in preset.rdma_ports)))
         last = max(port.port for port in preset.rdma_ports if port.device == device)
-        return _Struck(device=device, port=self._take("port", lambda text: whole(text, 1, last)))
+        return {"device": device, "port": self._take("port", lambda text: whole(text, 1, last))}
 
     def _pci(self, name: str, preset: Preset) -> _Struck:
         given = [key for key in TARGET_KEYS["pci"] if key in self._texts]
@@ -178,14 +164,14 @@ class _Entry:
             raise ConfigError(self._file, self._line, "device", f"{name} needs one of device, gpu and nic")
         if given == ["gpu"]:
             gpu = self._take("gpu", lambda text: whole(text, 0, len(preset.gpus) - 1))
-            return _Struck(device=preset.gpus[gpu or 0].pci_address)
+            return {"device": preset.gpus[gpu or 0].pci_address}
         if given == ["device"]:
-            return _Struck(device=self._name(name, "device", [device.address for device in preset.devices]))
+            return {"device": self._name(name, "device", [device.address for device in preset.devices])}
         addresses = {
             **{interface.name: interface.pci_address for interface in preset.interfaces},
             **{port.device: port.pci_address for port in preset.rdma_ports},
         }
-        return _Struck(device=addresses[self._name(name, "nic", list(addresses))])
+        return {"device": addresses[self._name(name, "nic", list(addresses))]}
 
     def _nvswitch(self, name: str, preset: Preset) -> _Struck:
         if not preset.nvswitches:
@@ -194,7 +180,7 @@ class _Entry:
         if place is None:
             raise self._missing(name, "nvswitch")
         link = self._take("link", lambda text: whole(text, 0, _LAST_NVSWITCH_LINK))
-        return _Struck(device=preset.nvswitches[place], link=link)
+        return {"device": preset.nvswitches[place], "link": link}
 
     def _switch(self, name: str, preset: Preset) -> _Struck:
         """A PCIe switch is known by its upstream port, as in the path from a device to the host."""
@@ -205,7 +191,7 @@ class _Entry:
         switches = [device.address for device in preset.devices if device.role in {"switch_upstream", "nvswitch"}]
         if not switches:
             raise self._error("fault", f"{name}: the host of this node sees no switch")
-        return _Struck(device=self._name(name, "device", switches))
+        return {"device": self._name(name, "device", switches)}
 
     def _name(self, name: str, key: str, known: Sequence[str]) -> str:
         given = self._take(key, str)

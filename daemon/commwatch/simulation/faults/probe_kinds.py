@@ -6,16 +6,7 @@ from collections.abc import Mapping
 
 from commwatch.simulation.faults.checks import rank_of_node
 from commwatch.simulation.faults.fault import Kind
-from commwatch.simulation.faults.values import (
-    DURATION,
-    FACTOR,
-    RATE,
-    SHARE,
-    TEXT,
-    one_of,
-    optional,
-    whole_number,
-)
+from commwatch.simulation.faults.values import DURATION, FACTOR, RATE, SHARE, TEXT, one_of, optional, whole_number
 
 RANK_PHASES = ("start", "rendezvous", "setup", "measure")
 """Where a rank can hang or crash."""
@@ -61,11 +52,7 @@ PROBES: Mapping[str, Kind] = {
         "small calls take `latency` (8) times as long: throughout, or with `rate` for the time `last` (1m) from each "
         "event on",
         "latency: 5, rate: 4/h, last: 90s",
-        {
-            "latency": optional(FACTOR, 8.0),
-            "rate": optional(RATE, 0.0),
-            "last": optional(DURATION, _LAST_SECONDS),
-        },
+        {"latency": optional(FACTOR, 8.0), "rate": optional(RATE, 0.0), "last": optional(DURATION, _LAST_SECONDS)},
     ),
     "sustained_slowdown": Kind(
         "gpus",

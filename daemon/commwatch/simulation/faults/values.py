@@ -20,7 +20,7 @@ def whole(text: str, low: int, high: int) -> int:
     return int(text)
 
 
-def number(low: float, high: float, unit: str = "") -> Setting:
+def number(low: float, high: float) -> Setting:
     """A number within limits."""
 
     def parse(text: str) -> float:
@@ -28,7 +28,7 @@ def number(low: float, high: float, unit: str = "") -> Setting:
             raise ValueError(f"expected a number from {low:g} to {high:g}, got {text!r}")
         return float(text)
 
-    return Setting(parse, f"{low:g} to {high:g}" + (f" {unit}" if unit else ""))
+    return Setting(parse, f"{low:g} to {high:g}")
 
 
 def whole_number(low: int, high: int) -> Setting:

@@ -19,6 +19,9 @@ GPU 3, and so on; ``none``: no bridge is fitted, every link is inactive.
 """
 
 
+PciRole: TypeAlias = Literal["root_port", "switch_upstream", "switch_downstream", "gpu", "nic", "nvswitch"]
+
+
 @dataclass(frozen=True, slots=True)
 class NVLinkModel:
     """The NVLinks of a GPU model (one generation, all links alike)."""
@@ -40,14 +43,14 @@ class GpuModel:
     name: str
     architecture: int
     """Code of ``nvmlDeviceGetArchitecture``: 7 = Ampere, 9 = Hopper, 10 = Blackwell."""
-    pci_class: int
     pci_device_id: int
     pci_subsystem_id: int
     memory_bytes: int
     pcie_generation: int
-    pcie_width: int
+    pci_class: int = 0x030200
+    pcie_width: int = 16
     """Lanes."""
-    idle_pcie_generation: int
+    idle_pcie_generation: int = 1
     """What the link falls back to while the GPU has no work."""
     power_limit_watts: int = 300
     pcie_peer_access: bool = True
@@ -67,7 +70,7 @@ class Gpu:
     """As sysfs spells it: ``0000:17:00.0``."""
     uuid: str
     serial: str | None
-    """None: the driver does not tell it (GeForce)."""
+    """None: the driver does not report it (GeForce)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class PciDevice:
     address: str
     parent: str
     """Address of the bridge above, or ``pciDDDD:BB`` for a device on a host bridge."""
-    role: Literal["root_port", "switch_upstream", "switch_downstream", "gpu", "nic", "nvswitch"]
+    role: PciRole
     pci_class: int
     vendor_id: int
     device_id: int
@@ -132,9 +135,9 @@ class Preset:
     gpus: tuple[Gpu, ...]
     devices: tuple[PciDevice, ...]
     """The PCIe tree; a parent comes before its children."""
-    nvswitches: tuple[str, ...]
-    """PCI addresses."""
     interfaces: tuple[EthernetInterface, ...]
+    nvswitches: tuple[str, ...] = ()
+    """PCI addresses."""
     rdma_ports: tuple[RdmaPort, ...] = ()
     driver_version: str = "580.95.05"
     cuda_driver_version: int = 13000

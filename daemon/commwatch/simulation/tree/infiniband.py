@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 
 from commwatch.simulation.hardware import Hardware
-from commwatch.simulation.presets import Preset, RdmaPort
+from commwatch.simulation.presets.parts import Preset, RdmaPort
 from commwatch.simulation.rdma import PortStretch, RdmaPortState
 from commwatch.simulation.tree.pci import pci_folder
 from commwatch.simulation.tree.writer import TreeWriter

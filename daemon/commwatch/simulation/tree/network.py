@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 from commwatch.simulation.hardware import Hardware
-from commwatch.simulation.presets import EthernetInterface, Preset
+from commwatch.simulation.presets.parts import EthernetInterface, Preset
 from commwatch.simulation.tree.pci import pci_folder
 from commwatch.simulation.tree.writer import TreeWriter
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from commwatch.simulation.aer import AerCounters
 from commwatch.simulation.hardware import Epoch, Hardware
-from commwatch.simulation.presets import PciDevice, Preset
+from commwatch.simulation.presets.parts import PciDevice, Preset
 from commwatch.simulation.tree.writer import TreeWriter
 
 _TRANSFER_RATES = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}

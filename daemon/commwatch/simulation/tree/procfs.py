@@ -9,7 +9,7 @@ from pathlib import Path
 
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.job_processes import CGROUP, COMMAND, NCCL_LIBRARY, USER_ID, job_environment, job_process
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.presets.parts import Preset
 from commwatch.simulation.tree.writer import TreeWriter
 
 _NAME_CHARACTERS = 15

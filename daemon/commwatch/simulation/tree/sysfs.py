@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol
 
 from commwatch.simulation.hardware import Hardware
-from commwatch.simulation.presets import Preset
+from commwatch.simulation.presets.parts import Preset
 from commwatch.simulation.tree.infiniband import InfinibandPart
 from commwatch.simulation.tree.network import NetworkPart
 from commwatch.simulation.tree.pci import PciPart
@@ -19,9 +18,7 @@ class _Part(Protocol):
     def update(self, writer: TreeWriter, hardware: Hardware, time: float) -> None: ...
 
 
-PARTS: Mapping[str, Callable[[Preset], _Part]] = MappingProxyType(
-    {"pci": PciPart, "network": NetworkPart, "rdma": InfinibandPart}
-)
+PARTS: Mapping[str, Callable[[Preset], _Part]] = {"pci": PciPart, "network": NetworkPart, "rdma": InfinibandPart}
 """Each part by the name of the source that reads it."""
 
 

@@ -1,4 +1,4 @@
-"""What the driver tells by itself: Xids, and GPUs whose availability or needed recovery has changed."""
+"""What the driver reports by itself: Xids, and GPUs whose availability or needed recovery has changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_INSTANCE: Final = 0xFFFFFFFF
 class EventWatch:
     """One event set over all GPUs, made again when the driver loses it.
 
-    Only what happens after a GPU is registered is told; the kernel log has what came before.
+    Only what happens after a GPU is registered is reported; the kernel log has what came before.
 
     Args:
         clock: seconds since 1970; the driver gives its events no time.
@@ -74,7 +74,7 @@ class EventWatch:
         return events, [], gone
 
     def _let_go(self, gpus: Sequence[Gpu], events: list[HardwareEvent]) -> None:
-        """Free a set that holds a GPU which must not be touched any more; what it has to tell is taken first."""
+        """Free a set that holds a GPU which must not be touched any more; what it has to report is taken first."""
         if self._registered.keys() - {gpu.number for gpu in gpus}:
             # Of a GPU that is lost, the set may have the Xid that says so, or nothing but another failure.
             with contextlib.suppress(pynvml.NVMLError):

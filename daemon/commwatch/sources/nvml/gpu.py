@@ -53,7 +53,7 @@ class Gpu:
 
     @property
     def number(self) -> int:
-        """What tells this handle from others, as ``handle_number`` gives it."""
+        """What distinguishes this handle from others, as ``handle_number`` gives it."""
         return handle_number(self._handle)
 
     def ask_peer(self, function: Callable[..., T], peer: Gpu, *arguments: int) -> tuple[T | None, int]:

@@ -63,7 +63,7 @@ class Plan:
 
 
 def link_states(gpu: Gpu) -> tuple[int, ...] | None:
-    """State of each link of a GPU, 0 or 1, up to the first link that does not exist; None where that cannot be told.
+    """State of each link of a GPU, 0 or 1, up to the first link that does not exist; None where that cannot be known.
 
     Raises:
         GpuGone, SourceUnavailable: as for ``Gpu.note``.

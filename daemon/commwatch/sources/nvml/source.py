@@ -247,7 +247,7 @@ class NvmlSource(Source):
     def _follow_devices(self) -> None:
         """Notice GPUs that came or went while the driver was open.
 
-        Indexes move when the number of GPUs changes, so then all is opened again. Whether a driver that is open tells
+        Indexes move when the number of GPUs changes, so then all is opened again. Whether a driver that is open reports
         of a GPU that was plugged in is not established: else it is found by the next process.
         """
         try:

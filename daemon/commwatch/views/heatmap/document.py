@@ -12,7 +12,7 @@ import msgspec
 
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.node.topology.pair_matrix import FORMAT, PairCell, PairEndpoint, PairMatrix, Suspect
-from commwatch.probes.plan import Backend
+from commwatch.probes.rank_plan import Backend
 
 _LARGEST_FILE_BYTES = 2**24
 """A matrix of 64 GPUs has less than 2 MB."""
@@ -84,8 +84,11 @@ def parse_matrix(content: bytes, name: str) -> PairMatrix:
 def _find(found: Any, name: str) -> tuple[str, dict[str, Any]]:
     """The matrix in a document, with its place: the document itself, or the last one among the answers of probes."""
     if isinstance(found, dict) and isinstance(found.get("probes"), list):
-        answers = enumerate(found["probes"])
-        held = [(f"probes[{place}].pairs", one["pairs"]) for place, one in answers if _holds_pairs(one)]
+        held = [
+            (f"probes[{place}].pairs", one["pairs"])
+            for place, one in enumerate(found["probes"])
+            if isinstance(one, dict) and isinstance(one.get("pairs"), dict)
+        ]
         if not held:
             raise BadMatrix(
                 name, "probes", "no probe has a pair matrix; expected what `commwatch probe --pairs` prints"
@@ -108,10 +111,6 @@ def _check_format(name: str, place: str, value: dict[str, Any]) -> None:
         raise BadMatrix(name, key, f"is {given!r}, of another version of commwatch; this one reads {FORMAT!r}")
     shown = "is missing" if given is None else f"is {given!r}"
     raise BadMatrix(name, key, f"{shown}; expected {FORMAT!r}, as `commwatch heatmap --json` prints it")
-
-
-def _holds_pairs(answer: Any) -> bool:
-    return isinstance(answer, dict) and isinstance(answer.get("pairs"), dict)
 
 
 _LISTS: dict[str, type[msgspec.Struct]] = {"endpoints": PairEndpoint, "cells": PairCell, "suspects": Suspect}

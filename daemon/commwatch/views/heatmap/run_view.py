@@ -24,11 +24,6 @@ class TooManyNodes(CommwatchError):
 def view_of_run(run: Run, verdict: Verdict, lines: Sequence[str]) -> View:
     """The picture of one run.
 
-    Args:
-        run: what was measured.
-        verdict: of it; what it names is marked.
-        lines: the words for what is named, in its order.
-
     Raises:
         TooManyNodes: more than can be drawn.
     """

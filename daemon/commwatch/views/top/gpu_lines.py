@@ -46,7 +46,7 @@ def gpu_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
             (ABSENT if gpu.temperature_celsius is None else f"{gpu.temperature_celsius:.0f} °C", ""),
             _links(gpu),
             (both_ways(gpu.nvlink_transmit_utilization_ratio, gpu.nvlink_receive_utilization_ratio), ""),
-            _errors(now.get(gpu), before.get(gpu)),
+            errors(now.get(gpu), before.get(gpu)),
             _pcie_link(gpu),
             (both_ways(gpu.pcie_transmit_utilization_ratio, gpu.pcie_receive_utilization_ratio), ""),
             _clocks(gpu),
@@ -79,11 +79,6 @@ def _links(gpu: Gpu) -> Segment:
         return ABSENT, ""
     # What was not learned yet is held against what the GPU has.
     return f"{up} of {expected or gpu.nvlink_links or up:g}", BAD if up < expected else ""
-
-
-def _errors(now: float | None, before: float | None) -> Segment:
-    text = errors(now, before)
-    return text, BAD if "+" in text else ""
 
 
 def _pcie_link(gpu: Gpu) -> Segment:

@@ -19,7 +19,7 @@ DEADLINE_SECONDS = 5.0
 class LocalDaemon:
     """Asks the daemon of the state directory.
 
-    A user who may not use its control socket, or has a state directory of his own, is given what the endpoint tells
+    A user who may not use its control socket, or has a state directory of his own, is given what the endpoint returns
     everyone; not where the command line or the configuration says which daemon is meant.
     """
 

@@ -30,7 +30,7 @@ def rdma_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
             _state(port.state, is_expected=bool(port.expected)),
             (gigabits(port.speed_bytes_per_second), ""),
             (both_ways(port.transmit_utilization_ratio, port.receive_utilization_ratio), ""),
-            _errors(now.get(port), before.get(port)),
+            errors(now.get(port), before.get(port)),
             (ABSENT if (flaps := port.flaps) is None else count(flaps), ""),
         ]
         for port in ports
@@ -51,7 +51,7 @@ def interface_lines(node: Node, first: Node | None, width: int) -> Iterator[Line
             _carrier(interface.carrier, is_expected=bool(interface.expected)),
             (gigabits(interface.speed_bytes_per_second), ""),
             (both_ways(interface.transmit_utilization_ratio, interface.receive_utilization_ratio), ""),
-            _errors(now.get(interface), before.get(interface)),
+            errors(now.get(interface), before.get(interface)),
         ]
         for interface in interfaces
     ]
@@ -68,8 +68,3 @@ def _carrier(carrier: float | None, *, is_expected: bool) -> Segment:
     if carrier is None:
         return ABSENT, ""
     return ("up", "") if carrier else ("down", BAD if is_expected else "")
-
-
-def _errors(now: float | None, before: float | None) -> Segment:
-    text = errors(now, before)
-    return text, BAD if "+" in text else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from commwatch.findings.finding import Severity
+from commwatch.lines import Segment
 
 ABSENT = "-"
 
@@ -33,7 +34,7 @@ def count(number: float) -> str:
     return f"{number:.0f}" if size == 1.0 else f"{number / size:.3g}{unit}"
 
 
-def errors(now: float | None, before: float | None) -> str:
+def errors(now: float | None, before: float | None) -> Segment:
     """Errors so far, and behind a plus those of them that are new: ``1204 +35``.
 
     Args:
@@ -41,9 +42,10 @@ def errors(now: float | None, before: float | None) -> str:
         before: at the first look; None where they were not read then, or this is the first look.
     """
     if now is None:
-        return ABSENT
-    new = "" if before is None or now <= before else f" +{count(now - before)}"
-    return f"{count(now)}{new}"
+        return ABSENT, ""
+    if before is None or now <= before:
+        return count(now), ""
+    return f"{count(now)} +{count(now - before)}", BAD
 
 
 def both_ways(transmit: float | None, receive: float | None) -> str:

@@ -6,13 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from commwatch.diagnosis.estimate.model.step import StepEstimate, estimate_step
-from commwatch.diagnosis.estimate.model.training import (
-    Fabric,
-    Layout,
-    StrategyName,
-    Training,
-    model_state,
-)
+from commwatch.diagnosis.estimate.model.training import Fabric, Layout, StrategyName, Training, model_state
 
 CLOSE_RATIO = 0.9
 """A layout that surely does this share of the best one's work is as good, if it is simpler."""
@@ -29,17 +23,13 @@ def doubling(limit: int) -> tuple[int, ...]:
 
 
 def scaling(training: Training, layout: Layout, fabric: Fabric, most_nodes: int) -> tuple[StepEstimate, ...]:
-    """The same strategy on 1, 2, 4, ... GPUs of a node, then on 2, 4, ... nodes; those whose rates are known.
+    """The same strategy on 1, 2, 4, ... GPUs of a node, then on 2, 4, ... nodes and on its own number of them.
 
-    Args:
-        training: what is trained.
-        layout: strategy and GPUs of a node; its own number of nodes is among those shown.
-        fabric: what joins the GPUs.
-        most_nodes: up to which to go.
+    Those whose rates are known.
     """
     nodes = {*doubling(most_nodes), layout.nodes} - {1}
-    layouts = [Layout(layout.strategy, gpus) for gpus in doubling(layout.gpus)]
-    layouts += [Layout(layout.strategy, layout.gpus, count) for count in sorted(nodes)]
+    layouts = [Layout(layout.strategy, gpus) for gpus in doubling(layout.gpus_per_node)]
+    layouts += [Layout(layout.strategy, layout.gpus_per_node, count) for count in sorted(nodes)]
     found = (estimate_step(training, one, fabric) for one in layouts)
     return tuple(one for one in found if one is not None)
 
@@ -63,12 +53,6 @@ def choose(training: Training, asked: Layout, fabric: Fabric, memory_bytes: int 
 
     Sure is what the slow end of the range gives. Simpler is: fewer nodes, fewer GPUs, then the strategy that splits
     less. A layout whose model state does not fit is left out; where the memory is not known none is.
-
-    Args:
-        training: what is trained.
-        asked: the layout that the user has in mind.
-        fabric: what joins the GPUs.
-        memory_bytes: of each GPU; None where not known.
     """
     layouts = list(_candidates(asked))
     fitting = [one for one in layouts if _fits(training, one, memory_bytes)]
@@ -84,7 +68,7 @@ def choose(training: Training, asked: Layout, fabric: Fabric, memory_bytes: int 
         tuple(
             one
             for one in layouts
-            if (one.gpus, one.nodes) == (chosen.layout.gpus, chosen.layout.nodes)
+            if (one.gpus_per_node, one.nodes) == (chosen.layout.gpus_per_node, chosen.layout.nodes)
             and one not in fitting
             and _order(one) < _order(chosen.layout)
         ),
@@ -94,7 +78,7 @@ def choose(training: Training, asked: Layout, fabric: Fabric, memory_bytes: int 
 def _candidates(asked: Layout) -> Iterable[Layout]:
     """Simplest first; strategies that are the same on these GPUs are there once, by their simplest name or as asked."""
     for nodes in doubling(asked.nodes):
-        for gpus in doubling(asked.gpus) if nodes == 1 else (asked.gpus,):
+        for gpus in doubling(asked.gpus_per_node) if nodes == 1 else (asked.gpus_per_node,):
             if nodes * gpus == 1:
                 yield Layout("ddp", 1)
                 continue
@@ -110,7 +94,7 @@ def _is_other_name(name: StrategyName, asked: StrategyName, gpus: int, nodes: in
 
 
 def _order(layout: Layout) -> tuple[int, int, int]:
-    return layout.nodes, layout.gpus, _SIMPLEST_FIRST.index(layout.strategy)
+    return layout.nodes, layout.gpus_per_node, _SIMPLEST_FIRST.index(layout.strategy)
 
 
 def _fits(training: Training, layout: Layout, memory_bytes: int | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from commwatch.diagnosis.estimate.model.quantities import Span
+from commwatch.diagnosis.estimate.model.span import Span
 from commwatch.probes.results.published import is_model
 
 _MIB = 2**20

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, TypeAlias
 
 from commwatch.diagnosis.estimate.model.gpus import LAUNCH_SECONDS
-from commwatch.diagnosis.estimate.model.quantities import Span
+from commwatch.diagnosis.estimate.model.span import Span
 from commwatch.diagnosis.estimate.model.training import (
     STRATEGIES,
     Fabric,
@@ -16,6 +16,7 @@ from commwatch.diagnosis.estimate.model.training import (
     Place,
     Scope,
     Training,
+    Transfer,
     transfer_bytes,
 )
 from commwatch.probes.results.bus_bandwidth import factor
@@ -73,16 +74,9 @@ def traffic(
     twice that, passes every place of a ring over all n GPUs, which runs at the slowest known rate on its way; between
     more than two nodes less, because rings cross each other in the switches. Each message adds the latency of its hops:
     those of a tree at the fast end, those of the ring at the slow end.
-
-    Args:
-        operation: of nccl-tests.
-        size_bytes: S, by the convention of nccl-tests. Between nodes that of a whole node.
-        scope: who takes part.
-        layout: the GPUs.
-        fabric: what joins them.
-        messages: in which it is sent.
+    S, ``size_bytes``, is by the convention of nccl-tests; between nodes that of a whole node.
     """
-    gpus = 1 if scope == "between" else layout.gpus
+    gpus = 1 if scope == "between" else layout.gpus_per_node
     nodes = 1 if scope == "node" else layout.nodes
     if gpus * nodes == 1:
         return Traffic()
@@ -121,33 +115,15 @@ class Bottleneck:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Transfer):
     """One collective of the step."""
 
-    operation: Operation
-    carries: str
-    purpose: str
-    scope: Scope
-    every: str
     size_bytes: int
     """S of one call, by the convention of nccl-tests."""
     calls: int
     """Each time."""
     seconds: Span
     """Of all calls of one time."""
-
-
-class _Traffics(NamedTuple):
-    """What a step sends, by what can hide it."""
-
-    exposed: Traffic
-    """With each micro-batch, and GPUs wait for it."""
-    hidden: Traffic
-    """With each micro-batch, beside computing."""
-    last: Traffic
-    """Once a step."""
-    starting: float
-    """Seconds for which a CPU starts what is hidden."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,18 +192,14 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> StepEst
     The high end hides behind computing only what the strategy fetches ahead, and waits for a CPU that starts messages
     for longer than GPUs compute and send. The low end hides all that can be hidden: what is sent with a micro-batch
     behind the computing of that one, what is sent once a step behind that of the last one. The
-    optimizer's own work and the loading of data are left out.
-
-    Args:
-        training: what is trained.
-        layout: the GPUs; each works on ``micro_batches`` of its own, so that more GPUs do more work in a step.
-        fabric: what joins them.
+    optimizer's own work and the loading of data are left out. Each GPU works on ``micro_batches`` of its own, so that
+    more GPUs do more work in a step.
     """
     strategy = STRATEGIES[layout.strategy]
     sent = []
     exposed, hidden, last, starting = Traffic(), Traffic(), Traffic(), 0.0
     for transfer in strategy.transfers:
-        sizes = transfer_bytes(training, transfer, layout.gpus)
+        sizes = transfer_bytes(training, transfer, layout.gpus_per_node)
         if sizes is None:
             return None
         size_bytes, calls = sizes
@@ -238,8 +210,7 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> StepEst
         if not calls or found == Traffic():
             continue
         found = found.times(calls)
-        kind = (transfer.operation, transfer.carries, transfer.purpose, transfer.scope, transfer.every)
-        sent.append(Sent(*kind, size_bytes, calls, found.seconds))
+        sent.append(Sent(**asdict(transfer), size_bytes=size_bytes, calls=calls, seconds=found.seconds))
         if transfer.every == "step":
             last += found
         elif transfer.can_hide:
@@ -247,10 +218,32 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> StepEst
             starting += messages * fabric.message_seconds
         else:
             exposed += found
-    compute = training.compute.times(1 / layout.gpus) if strategy.splits_work else training.compute
-    hides = strategy.hides if training.overlaps else 0.0
-    traffics = _Traffics(exposed, hidden, last, starting)
-    step = _timed(training.micro_batches, layout, compute, tuple(sent), hides, traffics)
+    compute = training.compute.times(1 / layout.gpus_per_node) if strategy.splits_work else training.compute
+    count, hides = training.micro_batches, strategy.hides if training.overlaps else 0.0
+    blocking, ends = exposed.seconds.low, (hidden + last).seconds.low
+
+    def late(of: Traffic, idle: float = 0.0) -> float:
+        """For how long GPUs wait at the slow end for what is sent beside computing."""
+        return max(idle, of.seconds.high - hides * compute.low, of.seconds.low - compute.low, 0.0)
+
+    idle = starting - max(0.0, compute.high - LAUNCH_SECONDS)
+    waiting = Span(blocking + max(0.0, hidden.seconds.low - compute.high), exposed.seconds.high + late(hidden, idle))
+    waiting_high = waiting.high * count + late(last)
+    before = count - 1
+    step = StepEstimate(
+        layout=layout,
+        micro_batches=count,
+        compute_seconds=compute,
+        sent=tuple(sent),
+        micro_batch_traffic=exposed + hidden,
+        step_traffic=(exposed + hidden).times(count) + last,
+        micro_batch_waiting_seconds=waiting,
+        waiting_seconds=_ordered(before * waiting.low + blocking + max(0.0, ends - compute.high), waiting_high),
+        step_seconds=_ordered(
+            before * (blocking + max(compute.low, hidden.seconds.low)) + blocking + max(compute.low, ends),
+            compute.high * count + waiting_high,
+        ),
+    )
     return step if training.place is None else _settled(step, training.place)
 
 
@@ -288,33 +281,6 @@ def over_one_node(step: StepEstimate, one_node: StepEstimate) -> Span:
     """
     ratio = step.speedup.over(one_node.speedup)
     return Span(ratio.low, max(ratio.low, min(ratio.high, step.layout.nodes)))
-
-
-def _timed(
-    count: int, layout: Layout, compute: Span, sent: tuple[Sent, ...], hides: float, traffics: _Traffics
-) -> StepEstimate:
-    exposed, hidden, last, starting = traffics
-    micro_batch = exposed + hidden
-    blocking, ends = exposed.seconds.low, (hidden + last).seconds.low
-    idle = starting - max(0.0, compute.high - LAUNCH_SECONDS)
-    late = max(0.0, idle, hidden.seconds.high - hides * compute.low, hidden.seconds.low - compute.low)
-    waiting = Span(blocking + max(0.0, hidden.seconds.low - compute.high), exposed.seconds.high + late)
-    waiting_high = waiting.high * count + max(
-        0.0, last.seconds.high - hides * compute.low, last.seconds.low - compute.low
-    )
-    waiting_low = (count - 1) * waiting.low + blocking + max(0.0, ends - compute.high)
-    step_low = (count - 1) * (blocking + max(compute.low, hidden.seconds.low)) + blocking + max(compute.low, ends)
-    return StepEstimate(
-        layout=layout,
-        micro_batches=count,
-        compute_seconds=compute,
-        sent=sent,
-        micro_batch_traffic=micro_batch,
-        step_traffic=micro_batch.times(count) + last,
-        micro_batch_waiting_seconds=waiting,
-        waiting_seconds=_ordered(waiting_low, waiting_high),
-        step_seconds=_ordered(step_low, compute.high * count + waiting_high),
-    )
 
 
 def _ordered(low: float, high: float) -> Span:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from commwatch.diagnosis.estimate.model.quantities import Span, exactly
+from commwatch.diagnosis.estimate.model.span import Span, exactly
 
 StrategyName: TypeAlias = Literal["ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp", "tp"]
 Precision: TypeAlias = Literal["bf16", "fp16", "fp32"]
@@ -187,14 +187,13 @@ class Layout:
     """How a run is spread."""
 
     strategy: StrategyName
-    gpus: int
-    """Of each node."""
+    gpus_per_node: int
     nodes: int = 1
 
     @property
     def total_gpus(self) -> int:
         """Of all nodes."""
-        return self.gpus * self.nodes
+        return self.gpus_per_node * self.nodes
 
 
 _NO_LATENCY = exactly(0.0)
@@ -223,13 +222,7 @@ class Fabric:
 
 
 def transfer_bytes(training: Training, transfer: Transfer, gpus: int) -> tuple[int, int] | None:
-    """Size S of one call by the convention of nccl-tests, and the calls; None where activations are not known.
-
-    Args:
-        training: what is trained.
-        transfer: the collective.
-        gpus: of a node.
-    """
+    """Size S of one call by the convention of nccl-tests, and the calls; None where activations are not known."""
     if transfer.carries in ("activations", "tokens"):
         known = training.activations
         return None if known is None else known.sent(transfer.carries, training.precision, gpus)
@@ -266,7 +259,7 @@ class ModelState:
 
 def model_state(training: Training, layout: Layout) -> ModelState:
     """What each GPU holds through a step; a part that is not a whole number of bytes is rounded up."""
-    parts: dict[Spread, int] = {"copied": 1, "node": layout.gpus, "all": layout.total_gpus}
+    parts: dict[Spread, int] = {"copied": 1, "node": layout.gpus_per_node, "all": layout.total_gpus}
     strategy = STRATEGIES[layout.strategy]
     return ModelState(
         -(-training.parameter_bytes // parts[strategy.parameters]),

@@ -1,4 +1,4 @@
-"""What a topology does not tell."""
+"""What a topology does not show."""
 
 from __future__ import annotations
 
