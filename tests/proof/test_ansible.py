@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,8 +64,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     root = folder / "root"
     made = run(
         "mmdebstrap", "--quiet", "--mode=root", "--variant=apt",
-        "--include=ansible-core,python3-apt,systemd,systemd-sysv,dbus,iproute2,procps,passwd,xz-utils", "bookworm", root,
-        check=False,
+        "--include=ansible-core,python3-apt,systemd,systemd-sysv,dbus,iproute2,procps,passwd,xz-utils", "bookworm",
+        root, check=False,
     )  # fmt: skip
     if made.returncode:
         pytest.skip(f"no Debian mirror can be reached: {made.stderr[-200:]}")

@@ -1,4 +1,4 @@
-"""The deb on a Debian 12 that is booted: systemd starts, watches, reloads, confines and stops the daemon as the unit says."""
+"""The deb and the rpm on a booted Debian 12: systemd starts, watches, reloads, confines and stops the daemon."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import sysconfig
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -36,12 +35,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
     root = folder / "root"
     made = run(
         "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase",
-        "--include=systemd,systemd-sysv,dbus,iproute2,procps,python3", "bookworm", root, check=False,
+        "--include=systemd,systemd-sysv,dbus,iproute2,procps,python3,rpm", "bookworm", root, check=False,
     )  # fmt: skip
     if made.returncode:
         pytest.skip(f"no Debian mirror can be reached: {made.stderr[-200:]}")
-    [package] = build(folder, "--only", "deb")
-    shutil.copy(package, root / "srv/commwatch.deb")
+    for package in build(folder):
+        shutil.copy(package, root / f"srv/commwatch{package.suffix}")
     [newer] = build(folder / "newer", "--only", "deb", "--version-suffix", "+site1")
     shutil.copy(newer, root / "srv/newer.deb")
     site = root / "srv/site"
@@ -188,3 +187,18 @@ def test_stopped_upgraded_removed_and_purged(node: Booted) -> None:
     node.run("dpkg", "--purge", "commwatch")
     assert not (node.root / "var/lib/commwatch").exists()
     assert not (node.root / "etc/commwatch").exists()
+
+
+def test_an_rpm_is_installed_upgraded_and_removed(node: Booted) -> None:
+    """By Debian's rpm, which runs the package's scripts but knows no package that it could depend on."""
+    node.run("rpm", "--install", "--nodeps", "/srv/commwatch.rpm")
+    node.run("systemctl", "enable", "--now", UNIT)
+    assert "commwatch_build_info{" in node.page("/metrics")
+    [before] = node.shown(UNIT, "MainPID")
+
+    node.run("rpm", "--upgrade", "--nodeps", "--replacepkgs", "/srv/commwatch.rpm")
+    until(lambda: node.shown(UNIT, "ActiveState") == ["active"] and node.shown(UNIT, "MainPID") != [before])
+    node.run("rpm", "--erase", "--nodeps", "commwatch")
+
+    assert processes(node) == []
+    assert not (node.root / "opt/commwatch").exists()

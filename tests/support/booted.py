@@ -21,7 +21,8 @@ class Booted:
     def __init__(self, root: Path, leader: int) -> None:
         self.root = root
         self._enter = (
-            "nsenter", f"--target={leader}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd=/",
+            "nsenter", f"--target={leader}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root",
+            "--wd=/",
         )  # fmt: skip
 
     def run(self, *command: str, check: bool = True) -> str:
