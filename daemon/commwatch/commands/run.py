@@ -25,17 +25,19 @@ def add_parser(
 def run(args: argparse.Namespace, config: Config) -> int:
     """Run until stopped."""
     from commwatch.service.confinement import confine
+    from commwatch.simulation.find import find_preset
     from commwatch.workers.sources import lasting_readers
     from commwatch.workers.start import Spares
 
+    if config.simulation.preset:
+        find_preset(config.simulation.preset)  # before the state directory of such a node is made
     confine(config.process)
-    spares = Spares(lasting_readers(config.sources))  # before what only the daemon needs is imported
+    with Spares(lasting_readers(config.sources)) as spares:  # before what only the daemon needs is imported
+        import asyncio
 
-    import asyncio
+        from commwatch.config.flags import config_from
+        from commwatch.service.log import configure_logging
+        from commwatch.service.root import Service
 
-    from commwatch.config.flags import config_from
-    from commwatch.service.log import configure_logging
-    from commwatch.service.root import Service
-
-    configure_logging(config.log)
-    return asyncio.run(Service(config, lambda: config_from(args), spares).run())
+        configure_logging(config.log)
+        return asyncio.run(Service(config, lambda: config_from(args), spares).run())

@@ -32,7 +32,6 @@ from commwatch.service.page import describe
 from commwatch.service.serving import open_endpoint
 from commwatch.service.textfile_writer import TextfileWriter
 from commwatch.service.timetable import Timetable
-from commwatch.simulation.find import find_preset
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.start import STATE_NAME, SimulationStart
 from commwatch.state.control import ControlServer, Peer
@@ -103,8 +102,6 @@ class Service:
         Raises:
             CommwatchError: what the daemon needs cannot be had: state directory, thresholds, listen address.
         """
-        if self._config.simulation.preset:
-            find_preset(self._config.simulation.preset)  # before the state directory of such a node is made
         self._state.open()
         try:
             self._handle_signals()
@@ -223,7 +220,7 @@ class Service:
         self._refresh_instruments()
         self._notifier.ready(self._status_line())
         log.info("ready", status=self._status_line())
-        await asyncio.to_thread(self._spares.end)
+        self._spares.end()
 
     async def _live(self) -> None:
         """Beat at an interval of the monotonic clock, and at once where the configuration is to be read again."""

@@ -39,23 +39,39 @@ Launch: TypeAlias = Callable[[int, int], Process]
 
 
 class Spares:
-    """Processes that were forked from this one while it was small, and wait to become workers."""
+    """Processes that were forked from this one while it was small, and wait to become workers.
+
+    As a context manager: at its end none of them waits any more.
+    """
 
     def __init__(self, count: int) -> None:
-        """Fork them. Call before there is a thread; whoever forks early has them share what is imported so far.
+        """Fork them, or as many as the system allows.
 
-        Raises:
-            OSError: no process can be started.
+        Call before there is a thread; whoever forks early has them share what is imported so far.
         """
         spare_the_garbage_collector()
         self._waiting: list[tuple[_Forked, socket.socket]] = []
-        for _ in range(count):
-            ours, theirs = socket.socketpair()
-            pid = os.fork()
+        with suppress(OSError):  # the system is full; a worker that gets an interpreter of its own says so
+            for _ in range(count):
+                self._fork()
+
+    def __enter__(self) -> Spares:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def _fork(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                pid = os.fork()
+            except OSError:
+                ours.close()
+                raise
             if pid == 0:
                 _wait_for_work(theirs)
-            theirs.close()
-            self._waiting.append((_Forked(pid), ours))
+        self._waiting.append((_Forked(pid), ours))
 
     def pids(self) -> list[int]:
         """Those that still wait."""
@@ -65,17 +81,18 @@ class Spares:
         """See ``Launch``. Once all have become workers, further ones get an interpreter of their own."""
         while self._waiting:
             process, control = self._waiting.pop()
-            with control, suppress(BrokenPipeError, ConnectionResetError):  # somebody has ended it
+            with control, suppress(BrokenPipeError, ConnectionResetError):
                 socket.send_fds(control, [b"+"], [connection, mark])
                 return process
+            process.end()  # somebody else has killed it
         return start_python(connection, mark)
 
     def end(self) -> None:
-        """End those that still wait; blocks until they are gone."""
+        """End those that still wait; they hold nothing and are gone at once."""
         while self._waiting:
             process, control = self._waiting.pop()
             control.close()
-            os.waitpid(process.pid, 0)
+            process.end()
 
 
 class _Forked:
@@ -86,9 +103,7 @@ class _Forked:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        if self._code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self._code = os.waitstatus_to_exitcode(status) if pid else None
+        self._wait(os.WNOHANG)
         return self._code
 
     def send_signal(self, sig: int) -> None:
@@ -97,6 +112,20 @@ class _Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it, and wait until it is gone."""
+        self.kill()
+        self._wait()
+
+    def _wait(self, options: int = 0) -> None:
+        if self._code is not None:
+            return
+        try:
+            pid, status = os.waitpid(self.pid, options)
+        except ChildProcessError:  # whoever started us ignores SIGCHLD: the kernel tells no codes
+            pid, status = self.pid, 0
+        self._code = os.waitstatus_to_exitcode(status) if pid else None
 
 
 def _wait_for_work(control: socket.socket) -> NoReturn:
