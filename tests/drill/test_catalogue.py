@@ -118,11 +118,3 @@ def test_a_row_with_an_unknown_key_a_missing_one_or_a_wrong_time_is_refused(
 
     with pytest.raises(ConfigError, match=rf"drills.yaml:\d: GPU\.one\.{key}: "):
         load_drills(tmp_path / "drills.yaml")
-
-
-def test_the_documentation_has_every_key_of_the_catalogue() -> None:
-    """docs/using/drill.md, in its table of keys."""
-    page = (Path(__file__).parents[2] / "docs/using/drill.md").read_text()
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
-    described = {key for line in rows for key in re.findall(r"`(\w+)`", line.split("|")[1])}
-    assert described >= set(Drill.__struct_fields__) - {"name", "family"}
