@@ -119,30 +119,30 @@ def memory(nodes: int, rules: str, seconds: int) -> Mapping[str, float]:
 
 def node_rows(found: Mapping[str, Mapping[str, Page]]) -> Iterator[str]:
     """A table of what a scrape of one node brings."""
-    yield "| preset | profile | series | page | with gzip |"
+    yield "| preset | profile | series | page, kB | gzip, kB |"
     yield "| --- | --- | ---: | ---: | ---: |"
     for preset, by_profile in found.items():
         for profile, page in by_profile.items():
-            sizes = f"{page.plain_bytes / 1e3:,.0f} kB | {page.gzip_bytes / 1e3:,.0f} kB"
+            sizes = f"{page.plain_bytes / 1e3:,.0f} | {page.gzip_bytes / 1e3:,.0f}"
             yield f"| {preset} | {profile} | {page.series:,} | {sizes} |"
 
 
 def fleet_rows(found: Mapping[str, Mapping[str, Page]], each: float | None) -> Iterator[str]:
     """A table of what fleets of each size bring; memory by the bytes that each series of the pages takes."""
     fleets = " / ".join(f"{nodes:,}" for nodes in FLEETS)
-    yield f"| preset | profile | series of {fleets} nodes | samples/s | network, gzip | memory |"
+    yield f"| preset | profile | series of {fleets} nodes | samples/s | network, gzip, MB/s | memory, GiB |"
     yield "| --- | --- | ---: | ---: | ---: | ---: |"
     for preset, by_profile in found.items():
         for profile, page in by_profile.items():
             series = [nodes * page.series for nodes in FLEETS]
             samples = " / ".join(_short(one / INTERVAL_SECONDS) for one in series)
             network = " / ".join(f"{nodes * page.gzip_bytes / INTERVAL_SECONDS / 1e6:.1f}" for nodes in FLEETS)
-            needs = "" if each is None else f"{' / '.join(f'{each * one / 2**30:.1f}' for one in series)} GiB"
-            yield f"| {preset} | {profile} | {' / '.join(map(_short, series))} | {samples} | {network} MB/s | {needs} |"
+            needs = "" if each is None else " / ".join(f"{each * one / 2**30:.1f}" for one in series)
+            yield f"| {preset} | {profile} | {' / '.join(map(_short, series))} | {samples} | {network} | {needs} |"
 
 
 def _short(number: float) -> str:
-    return f"{number / 1e6:.1f} M" if number >= 1e6 else f"{number / 1e3:.0f} k"
+    return f"{number / 1e6:.1f}M" if number >= 1e6 else f"{number / 1e3:.0f}k"
 
 
 def main() -> None:
