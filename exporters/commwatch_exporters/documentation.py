@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from commwatch_exporters.catalogue import SECTIONS, Metric
-from commwatch_exporters.prometheus import PROCESS_COLLECTOR
+from commwatch_exporters.own_process import FAMILIES
 
 FILE = Path("docs/reference/metrics.md")
 _INTRODUCTION = """\
@@ -40,11 +40,7 @@ def _section(title: str, metrics: Iterable[Metric]) -> str:
 
 
 def _process_section() -> str:
-    """The families of prometheus_client's process collector, which every exporter in Python has."""
-    rows = []
-    for family in PROCESS_COLLECTOR.collect():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        rows.append(f"| `{name}` | {family.type} | {_cell(family.documentation)} |\n")
+    rows = [f"| `{name}` | {metric_type} | {_cell(text)} |\n" for name, (metric_type, text) in FAMILIES.items()]
     head = "| name | type | what it says |\n| --- | --- | --- |\n"
     note = "Read from `/proc/self` of the daemon, at most five seconds before the scrape.\n\n"
     return f"## Process of the daemon\n\n{note}{head}{''.join(rows)}"

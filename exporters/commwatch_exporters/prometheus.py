@@ -8,9 +8,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 
-from prometheus_client.process_collector import ProcessCollector
-
 from commwatch_exporters.catalogue import CATALOGUE, Metric
+from commwatch_exporters.own_process import FAMILIES, own_use
 from commwatch_exporters.page_parts import Part, PartCache, join, join_gzip
 from commwatch_exporters.selection import PROCESS
 from commwatch_exporters.snapshot import Block, Layout, Snapshot, format_number
@@ -54,13 +53,12 @@ def openmetrics_family(metric: Metric) -> str:
 
 
 def process_metrics(page_format: Format) -> str:
-    """The ``process_*`` families of this process, read from /proc/self now."""
+    """The ``process_*`` families of this process, read now."""
     lines = []
-    for family in PROCESS_COLLECTOR.collect():
-        is_total = page_format is Format.TEXT and family.type == "counter"
-        name = f"{family.name}_total" if is_total else family.name
-        lines.append(f"# HELP {name} {family.documentation}\n# TYPE {name} {family.type}\n")
-        lines.extend([f"{sample.name} {format_number(sample.value)}\n" for sample in family.samples])
+    for name, value in own_use().items():
+        metric_type, help_text = FAMILIES[name]
+        family = name if page_format is Format.TEXT else name.removesuffix("_total")
+        lines.append(f"# HELP {family} {help_text}\n# TYPE {family} {metric_type}\n{name} {format_number(value)}\n")
     return "".join(lines)
 
 
@@ -203,6 +201,3 @@ _PROCESS_SECONDS = 5.0
 """How old the values of this process may be: reading it takes a quarter of the time of a whole page."""
 _END_PART = Part(b"# EOF\n")
 _families = _Families()
-
-PROCESS_COLLECTOR = ProcessCollector(registry=None)
-"""prometheus_client's reader of this process."""

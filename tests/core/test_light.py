@@ -12,7 +12,7 @@ from support.daemon import environment
 from support.waiting import PATIENCE_SECONDS
 
 HEAVY = {
-    "rich", "ssl", "_ssl", "_hashlib", "http.server", "urllib.request", "prometheus_client.exposition",
+    "rich", "ssl", "_ssl", "_hashlib", "http.server", "urllib.request", "prometheus_client",
     "torch", "numpy", "grpc", "ctypes",
 }  # fmt: skip
 """Modules that libraries of the daemon would import, or that its probes and commands use."""

@@ -143,7 +143,7 @@ class DayDaemon(RehearsedDaemon):
         self._read_live()
         self.probing = self._scheduled_probes()
         self.instruments.simulated.set(1)
-        self.instruments.thresholds_info.labels(shipped().digest).set(1)
+        self.instruments.thresholds_info.set(1, shipped().digest)
         self.instruments.config_reload_successful.set(1)
         self.instruments.config_reload_time.set(round(time.time(), 3))
         with capture_logs():
@@ -280,7 +280,7 @@ class DayDaemon(RehearsedDaemon):
     def step_clock(self, seconds: float) -> None:
         """The wall clock is set."""
         self.clock_error += seconds
-        self.instruments.clock_steps.inc()
+        self.instruments.clock_steps.add(1)
         self._collection.follow_clock(seconds)
 
     def stop(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -33,6 +34,7 @@ _ANSWER_SECONDS = 5.0
 _PROBE_DELAY_SECONDS = 1.0
 _RUNS_THAT_NAME = 2
 _READY = r'"msg": "ready"[^\n]*(\n|$)'
+_PARTS = re.compile(r'^commwatch_(expected|present)\{kind="(\w+)"\} (\S+)$', re.MULTILINE)
 _ADDRESS = r'"msg": "serving"[^\n]*"addresses": \["([^"]+)"'
 
 
@@ -212,18 +214,11 @@ class Node:
 
     def _inventory(self) -> Mapping[tuple[str, str], float]:
         """How many parts of each kind are there, and how many should be; empty while the daemon does not answer."""
-        from prometheus_client.parser import text_string_to_metric_families
-
         try:
             page = self._get("/metrics")
         except (OSError, http.client.HTTPException):
             return {}
-        lines = [line for line in page.splitlines() if line.startswith(("commwatch_expected{", "commwatch_present{"))]
-        return {
-            (sample.name.removeprefix("commwatch_"), sample.labels["kind"]): sample.value
-            for family in text_string_to_metric_families("\n".join(lines) + "\n")
-            for sample in family.samples
-        }
+        return {(name, kind): float(value) for name, kind, value in _PARTS.findall(page)}
 
 
 def _environment() -> dict[str, str]:

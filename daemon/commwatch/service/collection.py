@@ -79,7 +79,7 @@ class Collection:
         """Plan every collector at its interval."""
         for collector in self.collectors.values():
             self._scheduler.add(collector.name, self._runner(collector), collector.asked_interval)
-            self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
+            self._instruments.collector_interval.set(collector.current_interval, collector.name)
 
     def _runner(self, collector: Collector) -> Callable[[], Awaitable[None]]:
         async def run() -> None:
@@ -176,7 +176,7 @@ class Collection:
         if collector.attempted:  # it was read until now
             self._store.drop_group(collector.name)
             self._forget_run(collector)
-        self._instruments.source_available.labels(collector.source).set(0)
+        self._instruments.source_available.set(0, collector.source)
         if collector.source not in self._told_absent:
             self._told_absent.add(collector.source)
             log.info("source not available", source=collector.source, reason=why)
@@ -238,14 +238,14 @@ class Collection:
         instruments = self._instruments
         failing = frozenset(collected.absences)
         success = not failing
-        instruments.collector_success.labels(collector.name).set(int(success))
-        instruments.collector_duration.labels(collector.name).set(collected.duration)
-        instruments.source_available.labels(collector.source).set(int(unavailable is None))
+        instruments.collector_success.set(int(success), collector.name)
+        instruments.collector_duration.set(collected.duration, collector.name)
+        instruments.source_available.set(int(unavailable is None), collector.source)
         if success:
             collector.last_success = time.time()
-            instruments.collector_last_success.labels(collector.name).set(round(collector.last_success, 3))
+            instruments.collector_last_success.set(round(collector.last_success, 3), collector.name)
         for absence in failing:
-            instruments.collector_errors.labels(collector.name, absence.reason).inc()
+            instruments.collector_errors.add(1, collector.name, absence.reason)
         if failing != collector.failing or not collector.attempted:
             instruments.changed = True
             self._log_change(collector, failing)
@@ -279,7 +279,7 @@ class Collection:
         collector.slow_runs = collector.quick_runs = 0
         self._end_flow(collector)
         self._scheduler.set_interval(collector.name, collector.asked_interval)
-        self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
+        self._instruments.collector_interval.set(collector.current_interval, collector.name)
 
     def pause(self) -> None:
         """Let the collectors that hold a driver rest, and forget what they gave: it is not current any more."""
@@ -307,7 +307,7 @@ class Collection:
         for collector in self.collectors.values():
             if collector.last_success is not None:
                 collector.last_success += step
-                self._instruments.collector_last_success.labels(collector.name).set(round(collector.last_success, 3))
+                self._instruments.collector_last_success.set(round(collector.last_success, 3), collector.name)
         self._instruments.changed = True
 
     def stop(self) -> None:

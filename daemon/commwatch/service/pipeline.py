@@ -142,9 +142,9 @@ class Pipeline:
         watch = self._resets.get(key)
         if watch is None:
             watch = self._resets[key] = ResetWatch()
-            self._instruments.counter_resets.labels(collector.source, device)
+            self._instruments.counter_resets.add(0, collector.source, device)
         if watch.update(block):
-            self._instruments.counter_resets.labels(collector.source, device).inc()
+            self._instruments.counter_resets.add(1, collector.source, device)
             log.info("counters started again", collector=collector.name, device=device)
 
     def observe(self, now: float) -> None:
@@ -180,7 +180,7 @@ class Pipeline:
         for key in [key for key in self._resets if key[0] in _PORTS and key not in here]:
             del self._resets[key]
             self._uses.forget(*key)
-            self._instruments.counter_resets.remove_by_labels({"source": key[0], "device": key[1]})
+            self._instruments.counter_resets.remove(*key)
 
     def _seen(self) -> Observation:
         groups = {name: self._store.group(name) for name in OBSERVED}

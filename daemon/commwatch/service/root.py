@@ -76,7 +76,7 @@ class Service:
         self._reload_config = reload_config
         self._notifier = Notifier.from_environment()
         self._instruments = Instruments()
-        self._scheduler = Timetable(missed=lambda job: self._instruments.scheduler_missed.labels(job).inc())
+        self._scheduler = Timetable(missed=lambda job: self._instruments.scheduler_missed.add(1, job))
         self._state = StateDirectory(state_path(config))
         self._maintenance_file = MaintenanceFile(self._state.path)
         self._maintenance: str | None = None
@@ -140,7 +140,7 @@ class Service:
         thresholds, simulation = prepared
         instruments = self._instruments
         instruments.forget_engine()
-        instruments.thresholds_info.labels(thresholds.digest).set(1)
+        instruments.thresholds_info.set(1, thresholds.digest)
         instruments.simulated.set(1 if config.simulation.preset else 0)
         self._show_reload("configuration", True)
         return Engine(config, thresholds, self._state, simulation, instruments, self._scheduler, self._spares.start)
@@ -243,7 +243,7 @@ class Service:
     async def _beat_once(self) -> None:
         step = self._scheduler.clock_step()
         if step is not None:
-            self._instruments.clock_steps.inc()
+            self._instruments.clock_steps.add(1)
             self._engine.collection.follow_clock(step)
         if self._reload.is_set():
             self._reload.clear()
