@@ -30,13 +30,12 @@ from commwatch.jobs.logs.rules import SIDES
 from commwatch.jobs.logs.source import LOOK_SECONDS, NcclLogsSource
 from commwatch.lines import plain, printable
 from commwatch.node.store import Store
-from commwatch.node.topology.build import build_node
+from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.document import document
 from commwatch.node.topology.dot import dot
-from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import DriverFacts
 from commwatch.node.topology.sysfs import read_sysfs
-from commwatch.node.topology.text import node_lines
+from commwatch.node.topology.text import topology_lines
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.rank_plan import ErrorEvent, GateEvent, RankResult, ResultEvent
 from commwatch.readings import Batch, SourceUnavailable
@@ -313,10 +312,10 @@ def _sysfs(folder: Path) -> Iterator[Check]:
                     for collector in source.collectors:
                         _assert_fit(source.collect(collector))
                 source.close()
-            topology = Topology((build_node(read_sysfs(sysfs, procfs), DriverFacts()),))
+            topology = build_topology(read_sysfs(sysfs, procfs), DriverFacts())
             msgspec.json.encode(document(topology, simulated=True))
             dot(topology).encode()
-            "\n".join(plain(line) for line in node_lines(topology, 0)).encode()
+            "\n".join(plain(line) for line in topology_lines(topology)).encode()
         finally:
             file.write_bytes(before)
 

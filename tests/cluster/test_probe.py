@@ -215,7 +215,7 @@ NETWORK = Network((ETH0,), Choice(interface="eth0", address="10.0.0.1"), ADAPTER
 
 def test_with_nccl_each_adapter_is_a_rail_with_a_gpu_of_its_own() -> None:
     """As many as there are GPUs; the ranks meet at the interface that NCCL would take."""
-    rails = rails_of(NETWORK, "nccl", (), GPUS, Topology(()))
+    rails = rails_of(NETWORK, "nccl", (), GPUS, Topology())
 
     assert [(one.adapter, one.interface, one.gpu) for one in rails] == [
         ("mlx5_0", "eth0", "GPU-0"), ("mlx5_1", "eth0", "GPU-1"),
@@ -264,9 +264,9 @@ def test_ranks_of_a_rail_are_pinned_to_it() -> None:
 
 def test_without_gpus_the_interface_is_the_rail() -> None:
     """Adapters carry no sockets."""
-    assert [one.offer.name for one in rails_of(NETWORK, "tcp", (), [], Topology(()))] == ["eth0"]
+    assert [one.offer.name for one in rails_of(NETWORK, "tcp", (), [], Topology())] == ["eth0"]
     with pytest.raises(BrokenRun, match="no rail 'mlx5_0'"):
-        rails_of(NETWORK, "tcp", ("mlx5_0",), [], Topology(()))
+        rails_of(NETWORK, "tcp", ("mlx5_0",), [], Topology())
 
 
 @in_one_pass(

@@ -19,8 +19,7 @@ from commwatch.diagnosis import bundle_machine
 from commwatch.diagnosis.bundle import LeftOut, Piece, write_bundle
 from commwatch.diagnosis.bundle_machine import Program, why_driver_is_left_alone
 from commwatch.diagnosis.document import Diagnosis
-from commwatch.node.topology.build import build_node
-from commwatch.node.topology.model import Topology
+from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.nvlink import DriverFacts
 from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.workers.one_shot import Answer, NoAnswer
@@ -154,8 +153,8 @@ def test_a_driver_that_the_topology_waited_for_is_not_asked_again(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A child of commwatch is stuck in it already; the PCIe tree is there all the same."""
-    node = build_node(SysfsFacts((), (), None, ()), DriverFacts(note="deadline: no answer in 2 s"))
-    monkeypatch.setattr("commwatch.workers.by_hand.read_topology", lambda _: (Topology((node,)), ()))
+    node = build_topology(SysfsFacts((), (), None, ()), DriverFacts(note="deadline: no answer in 2 s"))
+    monkeypatch.setattr("commwatch.workers.by_hand.read_topology", lambda _: (node, ()))
 
     def absent(command: tuple[str, ...], *_: object) -> Answer:
         raise NoAnswer(command[0], missing=True)

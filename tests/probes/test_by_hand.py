@@ -88,7 +88,7 @@ def test_a_simulated_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert [gpu.index for gpu in node.gpus] == [0, 1, 2, 3]
         assert len({gpu.uuid for gpu in node.gpus}) == 4
         assert {gpu.name for gpu in node.gpus} == {"NVIDIA GeForce RTX 3090"}
-        (topology,) = node.topology().nodes
+        topology = node.topology()
         assert [gpu.address for gpu in topology.gpus] == [gpu.pci_bus_id for gpu in node.gpus]
         assert topology.nvswitches == ()
         facts = await node.facts(PLAN)

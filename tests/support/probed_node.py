@@ -10,8 +10,7 @@ import pytest
 
 from commwatch.config.settings import Probes
 from commwatch.node.gpus_now import ProbeGpu
-from commwatch.node.topology.build import build_node
-from commwatch.node.topology.model import Topology
+from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.nvlink import driver_facts
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.node.topology.sysfs import read_sysfs
@@ -46,7 +45,7 @@ class ProbedNode:
         with whole_node(preset, folder, monkeypatch) as node:
             self._hardware = node.snapshot()
         tree = read_sysfs(folder / "sysfs", folder / "procfs")
-        self._topology = Topology((build_node(tree, driver_facts(Node(self._hardware))),))
+        self._topology = build_topology(tree, driver_facts(Node(self._hardware)))
         self._gpus = tuple(
             [ProbeGpu(int(gpu.index), gpu.uuid, gpu.address, gpu.name) for gpu in Node(self._hardware).gpus]
         )

@@ -48,7 +48,7 @@ def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
 
         async def __aenter__(self) -> NodeByHand:
             addresses = [gpu.pci_bus_id for gpu in self.gpus]
-            self._topology = await ProbeTopology(node.store, *node.roots).read(addresses) or Topology(())
+            self._topology = await ProbeTopology(node.store, *node.roots).read(addresses) or Topology()
             return self
 
         async def __aexit__(

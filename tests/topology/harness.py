@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from commwatch.node.topology.build import build_node
+from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.model import Gpu, NvLink, Topology
 from commwatch.node.topology.nvlink import DriverFacts
 from commwatch.node.topology.paths import path
@@ -16,7 +16,7 @@ NO_DRIVER = DriverFacts(note="no_driver: no library")
 
 def topology(root: Path, driver: DriverFacts = NO_DRIVER) -> Topology:
     """The topology of a tree, without driver unless one is given."""
-    return Topology((build_node(read_sysfs(root, root / "proc"), driver),))
+    return build_topology(read_sysfs(root, root / "proc"), driver)
 
 
 def driver(*gpus: Gpu) -> DriverFacts:
@@ -36,7 +36,7 @@ def links(count: int, to: str = "", *, state: int = 1, kind: str = "gpu", versio
 
 def matrix(topology: Topology) -> str:
     """The cells of the matrix, a line for each row."""
-    ends = topology.endpoints(0)
+    ends = topology.ends
     return "\n".join(" ".join(path(topology, end, other).label for other in ends) for end in ends)
 
 

@@ -9,15 +9,15 @@ import pytest
 
 from commwatch.node.capacity import planned_nvlink_rate, planned_pcie_rate, planned_socket_rate
 from commwatch.node.topology.bandwidth import Bandwidth, path_bandwidth
-from commwatch.node.topology.model import Cpu, Endpoint, Topology
+from commwatch.node.topology.model import Cpu, Topology
 from commwatch.node.topology.paths import path
 from topology.harness import driver, gpu, links, topology
 from topology.trees import Tree, hgx, rtx3090x4, two_sockets, virtual_machine
 
 
 def between(found: Topology, first: int, second: int, kind: str = "gpu") -> Bandwidth | None:
-    ends = Endpoint("gpu", 0, first), Endpoint("nic" if kind == "nic" else "gpu", 0, second)
-    return path_bandwidth(found, path(found, *ends))
+    target = found.nics[second] if kind == "nic" else found.gpus[second]
+    return path_bandwidth(found, path(found, found.gpus[first], target))
 
 
 def test_nvlink_is_links_times_what_one_achieves(tmp_path: Path) -> None:
@@ -66,9 +66,9 @@ def test_the_switch_uplink_counts_on_the_way_to_the_cpu(tmp_path: Path) -> None:
     """A gen 3 uplink limits what leaves the switch, not what stays within."""
     tree = rtx3090x4(tmp_path)
     tree.port("0000:21:00.0", (3, 16))
-    node = replace(topology(tmp_path).nodes[0], cpu=Cpu("amd", 0x19, 1))
+    node = replace(topology(tmp_path), cpu=Cpu("amd", 0x19, 1))
 
-    within, beyond = between(Topology((node,)), 0, 1), between(Topology((node,)), 0, 2)
+    within, beyond = between(node, 0, 1), between(node, 0, 2)
 
     assert within is not None
     assert beyond is not None
@@ -79,9 +79,9 @@ def test_gpus_that_may_not_read_each_other_go_through_host_memory(tmp_path: Path
     """Half of what their own links give, whatever the processor; the way to the NIC stays, and so do nominal rates."""
     rtx3090x4(tmp_path)
     pair = frozenset(("0000:23:00.0", "0000:24:00.0"))
-    node = replace(topology(tmp_path).nodes[0], cpu=Cpu("amd", 0x19, 1), peers_refused=frozenset({pair}))
+    node = replace(topology(tmp_path), cpu=Cpu("amd", 0x19, 1), peers_refused=frozenset({pair}))
 
-    refused, allowed, nic = (between(Topology((node,)), *way) for way in ((0, 1), (2, 3), (0, 0, "nic")))
+    refused, allowed, nic = (between(node, *way) for way in ((0, 1), (2, 3), (0, 0, "nic")))
 
     assert refused is not None
     assert allowed is not None
@@ -106,9 +106,9 @@ def test_between_sockets_the_lesser_of_pcie_and_socket_link(
     cpu: Cpu | None, rate: float, basis: str, tmp_path: Path
 ) -> None:
     """NCCL's figure for the processor, where it has one; else what PCIe gives, and it says so."""
-    node = replace(topology(two_sockets(tmp_path).root).nodes[0], cpu=cpu)
+    node = replace(topology(two_sockets(tmp_path).root), cpu=cpu)
 
-    found = between(Topology((node,)), 0, 2)
+    found = between(node, 0, 2)
 
     assert found is not None
     assert (found.bytes_per_second, found.basis) == (rate, basis)
@@ -116,9 +116,9 @@ def test_between_sockets_the_lesser_of_pcie_and_socket_link(
 
 def test_the_socket_link_does_not_count_within_a_numa_node(tmp_path: Path) -> None:
     """PHB stays below one host bridge."""
-    node = replace(topology(two_sockets(tmp_path).root).nodes[0], cpu=Cpu("intel", 6, 0x4F))
+    node = replace(topology(two_sockets(tmp_path).root), cpu=Cpu("intel", 6, 0x4F))
 
-    found = between(Topology((node,)), 0, 1)
+    found = between(node, 0, 1)
 
     assert found is not None
     assert found.bytes_per_second == 12e9  # as through host memory; 6 GB/s between the sockets
@@ -134,9 +134,9 @@ def test_unknown_numa_nodes_still_have_a_pcie_figure(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     for bus in ("16", "98"):
         tree.add(f"pci0000:{bus}", f"0000:{bus}:01.0", f"0000:{int(bus) + 1}:00.0", kind="gpu", numa=-1)
-    node = replace(topology(tmp_path).nodes[0], cpu=Cpu("intel", 6, 0xCF))
+    node = replace(topology(tmp_path), cpu=Cpu("intel", 6, 0xCF))
 
-    found = between(Topology((node,)), 0, 1)
+    found = between(node, 0, 1)
 
     assert found is not None
     assert found.basis == "PCIe gen 4 x16, through host memory; less between CPUs"

@@ -12,7 +12,7 @@ from analysis.culprit_cases import dice, pair_matrix
 from analysis.culprit_generator import Machine, fault_of
 from analysis.culprit_nodes import Board, Cell, Node, Part, gpu_link, nvswitch, pcie, switch_port
 from commwatch.node.topology.elements import ways_between, ways_of
-from commwatch.node.topology.model import Endpoint, Gpu, NvLink, Topology
+from commwatch.node.topology.model import Gpu, NvLink, Topology
 from commwatch.node.topology.reach import gpu_paths
 from commwatch.node.topology.ways import Parts, Ways
 from commwatch.probes.results.culprit import find_suspects
@@ -26,7 +26,7 @@ FOUR = ("0000:17:00.0", "0000:18:00.0", "0000:97:00.0", "0000:98:00.0")
 
 
 def ways(found: Topology) -> Ways:
-    return ways_between(found, found.gpu_endpoints(0))
+    return ways_between(found, found.gpus)
 
 
 def passed(found: Ways, cell: Cell) -> set[tuple[str, str, str]]:
@@ -112,8 +112,7 @@ def test_links_that_carry_nothing_are_on_no_way(reason: str, tmp_path: Path) -> 
     hgx(tmp_path)
     found = topology(tmp_path, driver(*bridged(state=0 if reason == "down" else 1)))
     if reason == "refused":
-        node = replace(found.nodes[0], nvlink_refused=frozenset({frozenset(FOUR[:2])}))
-        found = Topology((node,))
+        found = replace(found, nvlink_refused=frozenset({frozenset(FOUR[:2])}))
 
     kinds = {kind for kind, _, _ in passed(ways(found), (0, 1))}
     assert kinds == {"gpu", "node", "pcie_link", "pcie_switch"}
@@ -123,8 +122,8 @@ def test_without_peer_access_all_goes_through_the_hosts_memory(tmp_path: Path) -
     """Two GPUs behind one switch use its uplink up and down, and the NUMA node's memory: a class of their own."""
     rtx3090x4(tmp_path)
     plain = topology(tmp_path, driver(*without_nvlink(PAIRS)))
-    node = replace(plain.nodes[0], peers_refused=frozenset({frozenset(PAIRS[:2])}))
-    found = ways(Topology((node,)))
+    node = replace(plain, peers_refused=frozenset({frozenset(PAIRS[:2])}))
+    found = ways(node)
 
     assert passed(found, (0, 1)) >= {
         ("pcie_switch", "0000:21:00.0", "through"),
@@ -155,20 +154,6 @@ def test_only_ways_that_are_built_alike_are_peers(tmp_path: Path) -> None:
 
     assert even[0, 1].peers == even[1, 2].peers != even[0, 3].peers == even[3, 2].peers
     assert mixed[0, 1].peers == mixed[2, 0].peers != mixed[1, 2].peers
-
-
-def test_between_machines_there_are_their_nics(tmp_path: Path) -> None:
-    """The nearest NIC of each GPU, and both machines; names say which machine."""
-    hgx(tmp_path)
-    one = topology(tmp_path, driver(*without_nvlink(FOUR))).nodes[0]
-    both = Topology((one, one))
-    found = ways_between(both, (Endpoint("gpu", 0, 0), Endpoint("gpu", 1, 3)))
-
-    assert {(kind, direction) for kind, _, direction in passed(found, (0, 1))} == {
-        (kind, direction) for kind in ("gpu", "nic", "node") for direction in ("out", "in")
-    }
-    assert ("gpu", "node1/GPU3", "in") in passed(found, (0, 1))
-    assert ("node", "node1", "in") in passed(found, (0, 1))
 
 
 def test_the_ranks_of_a_probe_give_the_places(tmp_path: Path) -> None:

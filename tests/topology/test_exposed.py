@@ -30,8 +30,7 @@ def test_metrics_tell_the_topology(preset: str, tmp_path: Path, monkeypatch: pyt
     with whole_node(preset, tmp_path, monkeypatch) as node:
         snapshot = node.snapshot()
         read = {one.address: one for one in read_sysfs(*map(Path, node.roots)).devices}
-    topology = topology_of(Facts(Node(snapshot), CounterHistory({}), 1.0))
-    told = topology.nodes[0]
+    told = topology_of(Facts(Node(snapshot), CounterHistory({}), 1.0))
 
     assert {address: (device.parent, device.numa_node, device.link) for address, device in told.devices.items()} == {
         address: (one.ancestors[0], one.numa_node, one.link) for address, one in read.items()
@@ -42,7 +41,7 @@ def test_metrics_tell_the_topology(preset: str, tmp_path: Path, monkeypatch: pyt
     assert {nic.address: (nic.rdma_devices, nic.interfaces) for nic in told.nics} == {
         one.address: (one.rdma_devices, one.interfaces) for one in read.values() if one.role == "nic"
     }
-    assert not [one for one in findings(topology) if one.code == "nvlink_unknown"]
+    assert not [one for one in findings(told) if one.code == "nvlink_unknown"]
 
     known = known_of({}, audit=AuditRecord(read=8))
     known = replace(known, snapshot=structs.replace(known.snapshot, metrics=metric_records(snapshot)))

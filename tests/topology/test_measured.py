@@ -17,7 +17,7 @@ from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured, is_stale, laid_over
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
-from commwatch.node.topology.text import node_lines
+from commwatch.node.topology.text import topology_lines
 from support.facts import shipped
 from topology.harness import codes, driver, gpu, links, topology
 from topology.trees import Tree, hgx, rtx3090x4
@@ -65,13 +65,13 @@ def cards(root: Path) -> Topology:
 
 
 def over(found: Topology, rates: Rates, **fields: Any) -> Measured:
-    measured = laid_over(found, 0, matrix(rates, **fields), NOW, shipped())
+    measured = laid_over(found, matrix(rates, **fields), NOW, shipped())
     assert isinstance(measured, Measured)
     return measured
 
 
 def contradictions(found: Topology, rates: Rates, **fields: Any) -> list[TopologyFinding]:
-    all_ = findings(found, 0, over(found, rates, **fields))
+    all_ = findings(found, over(found, rates, **fields))
     return [one for one in all_ if one.code.startswith("measured")]
 
 
@@ -94,7 +94,7 @@ def test_a_pair_under_one_switch_that_is_the_slow_one_is_told(tmp_path: Path) ->
 def test_the_advice_of_the_topology_gives_way_to_the_measurement(tmp_path: Path) -> None:
     """Two findings must not recommend opposite pairs."""
     found = cards(tmp_path)
-    advice = {kind: next(one for one in findings(found, 0, given) if one.code == "gpu_groups").meaning
+    advice = {kind: next(one for one in findings(found, given) if one.code == "gpu_groups").meaning
               for kind, given in (("measured", over(found, PIX_SLOW)), ("unknown", None))}  # fmt: skip
 
     assert "CUDA_VISIBLE_DEVICES=0,1" in advice["unknown"]
@@ -124,10 +124,10 @@ def test_a_site_says_itself_how_much_slower_counts(tmp_path: Path) -> None:
     """As it does for the findings of the daemon."""
     found, rates = cards(tmp_path), AS_PROMISED | {(0, 1): 8.0}
     lower = replace(shipped(), pair_nearer_low_ratio=0.5)
-    measured = laid_over(found, 0, matrix(rates), NOW, lower)
+    measured = laid_over(found, matrix(rates), NOW, lower)
 
     assert isinstance(measured, Measured)
-    assert not [one for one in findings(found, 0, measured) if one.code.startswith("measured")]
+    assert not [one for one in findings(found, measured) if one.code.startswith("measured")]
 
 
 def test_only_the_slow_one_of_two_near_pairs_is_told_and_the_other_recommended(tmp_path: Path) -> None:
@@ -173,10 +173,10 @@ def test_what_was_not_measured_contradicts_nothing(tmp_path: Path) -> None:
     found = cards(tmp_path)
     (cell, *others) = matrix(PIX_SLOW).cells
     half = (msgspec.structs.replace(cell, bandwidth=None), *others)
-    laid = laid_over(found, 0, msgspec.structs.replace(matrix(PIX_SLOW), cells=half), NOW, shipped())
+    laid = laid_over(found, msgspec.structs.replace(matrix(PIX_SLOW), cells=half), NOW, shipped())
 
     assert isinstance(laid, Measured)
-    (finding,) = [one for one in findings(found, 0, laid) if one.code.startswith("measured")]
+    (finding,) = [one for one in findings(found, laid) if one.code.startswith("measured")]
     assert finding.components == ("GPU2-GPU3",)
     assert contradictions(found, {(0, 1): 3.0}) == []
 
@@ -188,12 +188,12 @@ def test_gpus_of_another_machine_are_not_taken_for_ours(tmp_path: Path) -> None:
     others = tuple(msgspec.structs.replace(one, device=f"other-{one.label}") for one in ends)
     silent = tuple(msgspec.structs.replace(one, device="") for one in ends)
 
-    assert laid_over(found, 0, matrix(PIX_SLOW, endpoints=others), NOW, shipped()) == (
+    assert laid_over(found, matrix(PIX_SLOW, endpoints=others), NOW, shipped()) == (
         "the values were measured on GPUs that are not here"
     )
     one_new = (*ends[:3], others[3])
-    assert "not here any more: GPU3" in str(laid_over(found, 0, matrix(PIX_SLOW, endpoints=one_new), NOW, shipped()))
-    assert isinstance(laid_over(found, 0, matrix(PIX_SLOW, endpoints=silent), NOW, shipped()), Measured)
+    assert "not here any more: GPU3" in str(laid_over(found, matrix(PIX_SLOW, endpoints=one_new), NOW, shipped()))
+    assert isinstance(laid_over(found, matrix(PIX_SLOW, endpoints=silent), NOW, shipped()), Measured)
 
 
 def test_part_of_the_gpus_is_enough(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_values_age(age: float, interval: float, stale: bool) -> None:
 def test_the_text_has_a_line_for_each_class(tmp_path: Path) -> None:
     """With the number of ordered pairs, what was expected, the range of what was measured, and the age."""
     found = cards(tmp_path)
-    lines = [plain(line) for line in node_lines(found, 0, over(found, PIX_SLOW))]
+    lines = [plain(line) for line in topology_lines(found, over(found, PIX_SLOW))]
     start = lines.index("Measured, one direction")
 
     assert lines[start + 1] == "  2 h ago, backend nccl, NCCL 2.27.3, 16 MiB a message; each pair in both"
@@ -229,13 +229,13 @@ def test_the_text_has_a_line_for_each_class(tmp_path: Path) -> None:
 def test_without_values_the_text_says_why_and_how_to_get_them(tmp_path: Path) -> None:
     """But not where there are values, nor where there is no pair of GPUs."""
     found = cards(tmp_path / "four")
-    text = " ".join(" ".join(map(plain, node_lines(found, 0, "the last values are 5 h old and not shown"))).split())
+    text = " ".join(" ".join(map(plain, topology_lines(found, "the last values are 5 h old and not shown"))).split())
     assert "The last values are 5 h old and not shown. To measure: commwatch probe --pairs --json" in text
-    assert not any("To measure" in plain(line) for line in node_lines(found, 0, over(found, PIX_SLOW)))
+    assert not any("To measure" in plain(line) for line in topology_lines(found, over(found, PIX_SLOW)))
 
     tree = Tree(tmp_path / "one")
     tree.add("pci0000:00", "0000:00:05.0", kind="gpu")
-    assert not any("Measured" in plain(line) for line in node_lines(topology(tree.root), 0))
+    assert not any("Measured" in plain(line) for line in topology_lines(topology(tree.root)))
 
 
 def test_the_document_has_the_values_beside_each_path(tmp_path: Path) -> None:

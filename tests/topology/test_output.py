@@ -15,7 +15,7 @@ from commwatch.lines import plain
 from commwatch.node.topology.document import SCHEMA_VERSION, document
 from commwatch.node.topology.dot import dot
 from commwatch.node.topology.model import Topology
-from commwatch.node.topology.text import node_lines
+from commwatch.node.topology.text import topology_lines
 from topology.harness import driver, gpu, links, topology
 from topology.trees import Tree, domains, hgx, rtx3090x4, two_sockets, virtual_machine
 
@@ -23,7 +23,7 @@ BUILDERS = (rtx3090x4, hgx, two_sockets, virtual_machine, domains)
 
 
 def text(found: Topology) -> list[str]:
-    return [plain(line) for line in node_lines(found, 0)]
+    return [plain(line) for line in topology_lines(found)]
 
 
 def as_json(found: Topology) -> Any:
@@ -193,7 +193,7 @@ EDGE = re.compile(r'^ +("(?:[^"\\]|\\.)*") -- ("(?:[^"\\]|\\.)*")')
 def test_the_graph_has_every_device_once(build: Callable[[Path], Tree], tmp_path: Path) -> None:
     """Braces balance, each device and host bridge is one vertex, and edges join vertices that exist."""
     found = topology(build(tmp_path).root)
-    devices = found.nodes[0].devices
+    devices = found.devices
     hosts = {one.parent for one in devices.values() if one.parent.startswith("pci")}
 
     lines = dot(found).splitlines()

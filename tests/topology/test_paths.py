@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.node.topology.model import Endpoint, Gpu, NodeTopology, PciDevice, PcieLink, Topology
+from commwatch.node.topology.model import Gpu, PciDevice, PcieLink, Topology
 from commwatch.node.topology.paths import (
     all_paths,
     cpus_of,
@@ -55,7 +55,7 @@ def test_functions_of_one_card_have_a_single_bridge_between(tmp_path: Path) -> N
     for function in (0, 1):
         tree.add("pci0000:16", "0000:16:01.0", f"0000:17:00.{function}", kind="nic", rdma=(f"mlx5_{function}",))
 
-    way = pci_path(topology(tmp_path).nodes[0], "0000:17:00.0", "0000:17:00.1")
+    way = pci_path(topology(tmp_path), "0000:17:00.0", "0000:17:00.1")
 
     assert (way.kind, way.bridges) == ("PIX", 1)
 
@@ -120,15 +120,15 @@ def test_links_that_were_not_read_are_not_zero(tmp_path: Path) -> None:
     silent = Gpu(two, 1)
     found = topology(tmp_path, driver(gpu(0, one, links(4, two)), silent))
 
-    assert nvlinks_between(found.nodes[0], found.nodes[0].gpus[0], silent) is None
-    assert path(found, Endpoint("gpu", 0, 0), Endpoint("gpu", 0, 1)).label == "PIX"
+    assert nvlinks_between(found, found.gpus[0], silent) is None
+    assert path(found, *found.gpus[:2]).label == "PIX"
 
 
 def test_nearest_nic_is_the_one_of_the_lowest_class(tmp_path: Path) -> None:
     """Each GPU of an HGX machine has the NIC behind its own switch."""
     found = topology(hgx(tmp_path).root)
 
-    near = [nearest_nics(found, end) for end in found.gpu_endpoints(0)]
+    near = [nearest_nics(found, gpu_) for gpu_ in found.gpus]
 
     assert [(one.kind, one.nics[0].rdma_devices) for one in near if one] == [
         ("PIX", ("mlx5_10",)), ("PIX", ("mlx5_10",)), ("PIX", ("mlx5_2",)), ("PIX", ("mlx5_2",)),
@@ -143,7 +143,7 @@ def test_of_the_same_class_the_fewest_bridges_decide(tmp_path: Path) -> None:
     tree.add("pci0000:10", "0000:10:03.0", "0000:20:00.0", kind="nic", rdma=("mlx5_1",))
     found = topology(tmp_path)
 
-    near = nearest_nics(found, found.gpu_endpoints(0)[0])
+    near = nearest_nics(found, found.gpus[0])
 
     assert near is not None
     assert [nic.label for nic in near.nics] == ["NIC1"]
@@ -154,16 +154,16 @@ def test_a_node_without_nic_has_no_nearest_one(tmp_path: Path) -> None:
     Tree(tmp_path).add("pci0000:10", "0000:10:01.0", "0000:11:00.0", kind="gpu")
     found = topology(tmp_path)
 
-    assert nearest_nics(found, found.gpu_endpoints(0)[0]) is None
+    assert nearest_nics(found, found.gpus[0]) is None
 
 
 def test_cpus_come_from_the_device_or_its_numa_node(tmp_path: Path) -> None:
     """local_cpulist where the kernel gives one, else the CPUs of the NUMA node, else nothing."""
-    node = topology(hgx(tmp_path / "hgx").root).nodes[0]
+    node = topology(hgx(tmp_path / "hgx").root)
     assert cpus_of(node, "0000:97:00.0") == "32-63"
-    node = topology(two_sockets(tmp_path / "two").root).nodes[0]
+    node = topology(two_sockets(tmp_path / "two").root)
     assert cpus_of(node, "0000:99:00.0") == "32-63"
-    node = topology(virtual_machine(tmp_path / "vm").root).nodes[0]
+    node = topology(virtual_machine(tmp_path / "vm").root)
     assert cpus_of(node, "0000:00:05.0") == ""
 
 
@@ -172,7 +172,7 @@ def test_a_link_is_as_good_as_its_lesser_end(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.add("pci0000:10", "0000:10:01.0", "0000:11:00.0", "0000:12:00.0", "0000:13:00.0", kind="gpu", link=(5, 16))
     tree.port("0000:12:00.0", (4, 8))
-    node = topology(tmp_path).nodes[0]
+    node = topology(tmp_path)
 
     link = uplink(node, node.devices["0000:13:00.0"])
 
@@ -182,24 +182,11 @@ def test_a_link_is_as_good_as_its_lesser_end(tmp_path: Path) -> None:
     assert uplink(node, node.devices["0000:10:01.0"]) is None
 
 
-def test_other_machines_are_reached_through_the_network(tmp_path: Path) -> None:
-    """A topology of two nodes: an end may be a GPU or a node, and names carry the node's number."""
-    one = topology(rtx3090x4(tmp_path / "a").root).nodes[0]
-    two = topology(two_sockets(tmp_path / "b").root).nodes[0]
-    both = Topology((one, two))
-
-    assert path(both, Endpoint("gpu", 0, 1), Endpoint("gpu", 1, 0)).label == "NET"
-    assert path(both, Endpoint("node", 0), Endpoint("node", 1)).label == "NET"
-    assert path(both, Endpoint("node", 0), Endpoint("node", 0)).label == "X"
-    assert both.label(Endpoint("gpu", 1, 2)) == "node1/GPU2"
-    assert both.label(Endpoint("node", 1)) == "node1"
-
-
 # --- any tree ---
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> NodeTopology:
+def trees(draw: st.DrawFn) -> Topology:
     """Some host bridges with bridges below them to any depth, and GPUs anywhere."""
     devices: dict[str, PciDevice] = {}
     hosts = [
@@ -217,14 +204,14 @@ def trees(draw: st.DrawFn) -> NodeTopology:
         address = f"0000:{number + 64:02x}:00.0"
         devices[address] = PciDevice(address, "gpu", parent, numa, "", PcieLink())
         gpus.append(Gpu(address, number))
-    return NodeTopology(tuple(gpus), (), (), MappingProxyType(devices), ())
+    return Topology(tuple(gpus), (), (), MappingProxyType(devices), ())
 
 
 @given(trees())
-def test_paths_are_the_same_in_both_directions(node: NodeTopology) -> None:
+def test_paths_are_the_same_in_both_directions(node: Topology) -> None:
     """Class, bridges and common ancestor do not depend on where one starts."""
-    for way in all_paths(Topology((node,)), Topology((node,)).endpoints(0)):
-        first, second = node.gpus[way.source.place].address, node.gpus[way.target.place].address
+    for way in all_paths(node, node.ends):
+        first, second = way.source.address, way.target.address
         there, back = pci_path(node, first, second), pci_path(node, second, first)
 
         assert (there.kind, there.bridges, there.common) == (back.kind, back.bridges, back.common)
@@ -232,7 +219,7 @@ def test_paths_are_the_same_in_both_directions(node: NodeTopology) -> None:
 
 
 @given(trees())
-def test_where_two_meet_decides_how_near_they_are(node: NodeTopology) -> None:
+def test_where_two_meet_decides_how_near_they_are(node: Topology) -> None:
     """Who meets below a bridge is nearer than who meets at the host bridge, and that is nearer than not to meet."""
     for gpu_ in node.gpus:
         ways = [pci_path(node, gpu_.address, other.address) for other in node.gpus if other != gpu_]
@@ -246,7 +233,7 @@ def test_where_two_meet_decides_how_near_they_are(node: NodeTopology) -> None:
 
 
 @given(trees())
-def test_a_bridge_more_is_never_a_nearer_class(node: NodeTopology) -> None:
+def test_a_bridge_more_is_never_a_nearer_class(node: Topology) -> None:
     """Of two devices that one meets at the same bridge, the one with more bridges above it is at least as far."""
     for gpu_ in node.gpus:
         ways = [pci_path(node, gpu_.address, other.address) for other in node.gpus if other != gpu_]

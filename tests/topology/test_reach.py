@@ -42,9 +42,8 @@ def mesh(down: Sequence[tuple[int, int]] = (), version: str = "3.0") -> list[Gpu
 
 def without_driver_gpus(found: Topology) -> Topology:
     """The same with GPUs of which the driver says that they have no NVLinks."""
-    node = found.nodes[0]
-    gpus = tuple(replace(one, name="NVIDIA Test", nvlinks=()) for one in node.gpus)
-    return Topology((replace(node, gpus=gpus, driver_note=""),))
+    gpus = tuple(replace(one, name="NVIDIA Test", nvlinks=()) for one in found.gpus)
+    return replace(found, gpus=gpus, driver_note="")
 
 
 def paths_of(found: Topology, addresses: Sequence[str]) -> GpuPaths:
@@ -86,8 +85,8 @@ def test_ranks_follow_the_order_that_is_asked_for(tmp_path: Path) -> None:
     """Rank 0 is the first address handed in, whatever its index; a GPU that is not here gives nothing."""
     hgx(tmp_path)
     found = topology(tmp_path, driver(*mesh()))
-    gpus = found.nodes[0].gpus
-    named = Topology((replace(found.nodes[0], gpus=(*gpus[:3], replace(gpus[3], name="NVIDIA Other"))),))
+    gpus = found.gpus
+    named = replace(found, gpus=(*gpus[:3], replace(gpus[3], name="NVIDIA Other")))
 
     paths = paths_of(named, (FOUR[3], FOUR[0]))
 
@@ -180,7 +179,7 @@ def test_links_of_an_unknown_version_have_no_rate(tmp_path: Path) -> None:
 
 def on(cpu: Cpu | None, found: Topology) -> Topology:
     """The same machine with another processor."""
-    return Topology((replace(found.nodes[0], cpu=cpu),))
+    return replace(found, cpu=cpu)
 
 
 def test_pairs_behind_switches_share_the_uplinks(tmp_path: Path) -> None:
@@ -258,7 +257,7 @@ def test_gpus_that_may_not_reach_each_other_go_through_host_memory(tmp_path: Pat
     """Half the rate of their own links, and up to the host and down again: a switch's uplink is crossed twice."""
     found = on(AMD, without_driver_gpus(topology(rtx3090x4(tmp_path).root)))
     refused = frozenset({frozenset(PAIRS[:2])})
-    found = Topology((replace(found.nodes[0], peers_refused=refused),))
+    found = replace(found, peers_refused=refused)
 
     paths = paths_of(found, PAIRS)
 

@@ -25,7 +25,7 @@ ADDRESS = "0000:17:00.0"
 
 def test_all_is_read_of_a_machine(tmp_path: Path) -> None:
     """Roles, parents, NUMA nodes, CPUs, names and links of ends and bridges."""
-    node = topology(hgx(tmp_path).root).nodes[0]
+    node = topology(hgx(tmp_path).root)
 
     assert [one.address for one in node.gpus] == ["0000:17:00.0", "0000:18:00.0", "0000:97:00.0", "0000:98:00.0"]
     assert [(nic.label, nic.rdma_devices, nic.interfaces) for nic in node.nics] == [
@@ -42,7 +42,7 @@ def test_all_is_read_of_a_machine(tmp_path: Path) -> None:
 
 def test_virtual_functions_belong_to_their_physical_function(tmp_path: Path) -> None:
     """They are no row of the matrix; their names are kept."""
-    node = topology(domains(tmp_path).root).nodes[0]
+    node = topology(domains(tmp_path).root)
 
     (nic,) = node.nics
     assert [(one.address, one.interfaces) for one in nic.virtual_functions] == [("10001:20:00.1", ("eth0v0",))]
@@ -56,7 +56,7 @@ def test_a_virtual_function_alone_stands_for_itself(tmp_path: Path) -> None:
     link.unlink()
     link.symlink_to("../10001:99:00.0")
 
-    assert len(topology(tmp_path).nodes[0].nics) == 2
+    assert len(topology(tmp_path).nics) == 2
 
 
 def test_a_gpu_that_the_driver_knows_by_a_virtual_function_has_its_path(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_gpu_that_the_driver_knows_by_a_virtual_function_has_its_path(tmp_path
     (tree.root / "bus/pci/devices/0000:23:00.4/class").write_text("0x030200\n")
     (tree.root / "bus/pci/devices/0000:23:00.4/vendor").write_text("0x10de\n")
 
-    node = topology(tmp_path, driver(gpu(0, "0000:23:00.4"))).nodes[0]
+    node = topology(tmp_path, driver(gpu(0, "0000:23:00.4")))
 
     assert node.devices["0000:23:00.4"].parent == node.devices["0000:23:00.0"].parent
 
@@ -74,9 +74,9 @@ def test_a_gpu_that_the_driver_knows_by_a_virtual_function_has_its_path(tmp_path
 def test_without_driver_gpus_are_numbered_in_pci_order(tmp_path: Path) -> None:
     """And with one, what it does not have gets no number."""
     rtx3090x4(tmp_path)
-    assert [one.label for one in topology(tmp_path).nodes[0].gpus] == ["GPU0", "GPU1", "GPU2", "GPU3"]
+    assert [one.label for one in topology(tmp_path).gpus] == ["GPU0", "GPU1", "GPU2", "GPU3"]
 
-    partial = topology(tmp_path, driver(gpu(0, "0000:24:00.0"))).nodes[0]
+    partial = topology(tmp_path, driver(gpu(0, "0000:24:00.0")))
     assert [one.label for one in partial.gpus] == ["GPU0", "(23:00.0)", "(63:00.0)", "(64:00.0)"]
 
 
@@ -107,7 +107,7 @@ def test_a_virtual_adapter_has_its_interface_one_level_lower(tmp_path: Path) -> 
     tree.add("pci0000:00", "0000:00:03.0", kind="ethernet", link=None)
     (tmp_path / "bus/pci/devices/0000:00:03.0/virtio0/net/eth0").mkdir(parents=True)
 
-    assert topology(tmp_path).nodes[0].nics[0].interfaces == ("eth0",)
+    assert topology(tmp_path).nics[0].interfaces == ("eth0",)
 
 
 def test_what_was_read_travels_as_json(tmp_path: Path) -> None:
@@ -213,4 +213,4 @@ def test_a_tree_without_any_device_is_built(tmp_path: Path) -> None:
     """No GPU, no NIC: an empty topology."""
     Tree(tmp_path)
 
-    assert topology(tmp_path).endpoints(0) == ()
+    assert topology(tmp_path).ends == ()

@@ -10,7 +10,7 @@ import pytest
 from commwatch.jobs.settings.facts import NodeFacts, RdmaPort
 from commwatch.jobs.settings.node_network import NodeNetwork
 from commwatch.jobs.settings.topology_facts import node_facts
-from commwatch.node.topology.model import NodeTopology, Topology
+from commwatch.node.topology.model import Topology
 from support.topologies import simulated_topology
 from topology.harness import driver, gpu, links, topology
 from topology.trees import hgx, rtx3090x4, two_sockets
@@ -25,9 +25,7 @@ def facts(shown: Topology, network: NodeNetwork = UNKNOWN) -> NodeFacts:
 
 
 def changed(shown: Topology, **fields: object) -> Topology:
-    (node,) = shown.nodes
-    one: NodeTopology = replace(node, **fields)  # type: ignore[arg-type]
-    return Topology((one,))
+    return replace(shown, **fields)  # type: ignore[arg-type]
 
 
 def test_gpus_on_nvswitches_reach_each_other_by_nvlink(tmp_path: Path) -> None:
@@ -40,7 +38,7 @@ def test_gpus_on_nvswitches_reach_each_other_by_nvlink(tmp_path: Path) -> None:
     assert (found.gpus, found.gpu_models, found.peer_levels, found.peers_unknown) == (4, 1, frozenset({"NVL"}), False)
     assert (found.nvls, found.grace, found.node_nvlink) == (True, False, False)
     assert found.nic_levels == {"PIX"}
-    older = changed(shown, gpus=tuple(replace(one, architecture="Ampere") for one in shown.nodes[0].gpus))
+    older = changed(shown, gpus=tuple(replace(one, architecture="Ampere") for one in shown.gpus))
     assert facts(older).nvls is False
 
 

@@ -12,7 +12,7 @@ from commwatch.cluster.messages import MOST_RAILS, Choice, Interface, RailOffer
 from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.node.gpus_now import ProbeGpu
-from commwatch.node.topology.model import Endpoint, Topology
+from commwatch.node.topology.model import Topology
 from commwatch.node.topology.paths import nearest_nics
 from commwatch.probes.cycle.interpreter import why_no_torch
 from commwatch.probes.rank_plan import Backend
@@ -151,8 +151,7 @@ def _near(rails: Sequence[Rail], gpus: Sequence[ProbeGpu], topology: Topology) -
 
 
 def _adapters_near(topology: Topology, address: str) -> frozenset[str]:
-    node = topology.nodes[0] if topology.nodes else None
-    for place, gpu in enumerate(node.gpus if node is not None else ()):
-        if gpu.address == address and (found := nearest_nics(topology, Endpoint("gpu", 0, place))) is not None:
+    for gpu in topology.gpus:
+        if gpu.address == address and (found := nearest_nics(topology, gpu)) is not None:
             return frozenset(name for nic in found.nics for name in nic.rdma_devices)
     return frozenset()

@@ -147,7 +147,7 @@ def _node(config: Config) -> tuple[NodeFacts, str]:
 
     try:
         topology, _ = read_topology(config)
-        if not topology.nodes[0].gpus:
+        if not topology.gpus:
             return NodeFacts(), "no GPU is here: held against names and values alone"
         with simulated_files(config) as simulation:
             sysfs, procfs = config.paths.sysfs, config.paths.procfs
@@ -157,7 +157,7 @@ def _node(config: Config) -> tuple[NodeFacts, str]:
     except CommwatchError as error:
         return NodeFacts(), f"this machine was not read ({error}): held against names and values alone"
     ports = "RDMA ports not known" if facts.rdma_ports is None else f"{len(facts.rdma_ports)} RDMA ports"
-    driver = "" if topology.nodes[0].driver_read else "; the driver was not read, so NVLink is not known"
+    driver = "" if topology.driver_read else "; the driver was not read, so NVLink is not known"
     return facts, f"held against this machine: {facts.gpus} GPUs, {ports}{driver}"
 
 

@@ -75,12 +75,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
         sys.stdout.write(dot(topology))
         return ExitCode.OK
-    from commwatch.node.topology.text import node_lines
+    from commwatch.node.topology.text import topology_lines
 
     if config.simulation.preset:
         print(f"Simulated node {config.simulation.preset}: none of this is real.\n")
-    for number in range(len(topology.nodes)):
-        print_lines(node_lines(topology, number, measured))
+    print_lines(topology_lines(topology, measured))
     for problem in problems:
         print(f"not read: {problem}")
     return ExitCode.OK
@@ -105,7 +104,7 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
 
     now, thresholds = time.time(), load_thresholds(Path(config.thresholds) if config.thresholds else None)
     if given is not None:
-        found = laid_over(topology, 0, given, now, thresholds)
+        found = laid_over(topology, given, now, thresholds)
         if isinstance(found, str):
             raise OtherGpus(f"{file}: {found}")
         return found
@@ -117,4 +116,4 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
     age = now - matrix.taken_at
     if is_stale(age, pairs_interval(config)):
         return f"the last values are {format_seconds(age)} old and not shown"
-    return laid_over(topology, 0, matrix, now, thresholds)
+    return laid_over(topology, matrix, now, thresholds)

@@ -78,7 +78,7 @@ def _topology(config: Config, known: Known, tell: Tell) -> Generator[Found, None
         return reason
     from commwatch.node.topology.document import document
     from commwatch.node.topology.measured import Measured, laid_over
-    from commwatch.node.topology.text import node_lines
+    from commwatch.node.topology.text import topology_lines
     from commwatch.workers.by_hand import read_topology
 
     tell("the topology")
@@ -90,17 +90,17 @@ def _topology(config: Config, known: Known, tell: Tell) -> Generator[Found, None
     matrix = known.matrix
     measured: Measured | str = "nothing is known"
     if matrix is not None:
-        measured = laid_over(topology, 0, matrix, known.snapshot.time, known.thresholds)
+        measured = laid_over(topology, matrix, known.snapshot.time, known.thresholds)
     simulated = known.snapshot.simulated is not None
     made = document(topology, simulated=simulated, problems=problems, measured=measured)
-    text = [*map(plain, node_lines(topology, 0, measured)), *(f"not read: {problem}" for problem in problems)]
+    text = [*map(plain, topology_lines(topology, measured)), *(f"not read: {problem}" for problem in problems)]
     note = "the simulated node without its faults" if simulated and not config.simulation.faults else ""
     yield Piece(name="topology.txt", source=source, text="\n".join(text) + "\n", note=note)
     yield Piece(
         name="topology.json", source=f"{source} --json", note=note,
         text=msgspec.json.format(msgspec.json.encode(made)).decode() + "\n",
     )  # fmt: skip
-    return _silent_driver([topology.nodes[0].driver_note, *problems])
+    return _silent_driver([topology.driver_note, *problems])
 
 
 def _silent_driver(problems: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.node.topology.model import Gpu, Nic, NodeTopology, PciDevice
+from commwatch.node.topology.model import Gpu, Nic, PciDevice, Topology
 from commwatch.node.topology.paths import uplink
 from commwatch_exporters.node import model
 
@@ -17,7 +17,7 @@ _NO_LINK = frozenset({"root_port", "switch_downstream"})
 """They show the link below them, which is that of the device there."""
 
 
-def lanes(parts: model.Node, node: NodeTopology) -> Iterator[Check]:
+def lanes(parts: model.Node, node: Topology) -> Iterator[Check]:
     """Lanes of each link against the most of both ends, and against what was stable here."""
     for device, name in _ends(node):
         link = uplink(node, device)
@@ -51,7 +51,7 @@ def _lanes(name: str, now: float | None, most: float | None, source: str) -> Che
     )  # fmt: skip
 
 
-def speeds(parts: model.Node, node: NodeTopology) -> Iterator[Check]:
+def speeds(parts: model.Node, node: Topology) -> Iterator[Check]:
     """Generation of each link that is used, against that of both ends."""
     for device, name in _ends(node):
         link = uplink(node, device)
@@ -83,7 +83,7 @@ def _speed(name: str, device: PciDevice, slow: float | None, now: float | None, 
     )  # fmt: skip
 
 
-def _ends(node: NodeTopology) -> Iterator[tuple[PciDevice, str]]:
+def _ends(node: Topology) -> Iterator[tuple[PciDevice, str]]:
     """The lower end of each link that is judged, as people call it: GPUs first."""
     parts: tuple[Gpu | Nic, ...] = (*node.gpus, *node.nics)
     for part in parts:

@@ -12,7 +12,7 @@ from commwatch.findings.exposed_topology import topology_of
 from commwatch.findings.facts import Facts
 from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured, laid_over
-from commwatch.node.topology.model import Gpu, Nic, NodeTopology, Topology
+from commwatch.node.topology.model import Gpu, Nic, Topology
 from commwatch.node.topology.paths import NEAR, THROUGH_CPU, Path, all_paths, nearest_nics, numa_of, rank
 from commwatch_exporters.node import model
 from commwatch_exporters.state_words import GPU_STATES, word_of
@@ -47,13 +47,13 @@ def topology_checks(known: Known) -> Iterator[Check]:
     facts = known.facts
     topology = facts.derived(topology_of)
     # Whether a group is worth choosing depends on what its pairs carry; the pattern branch says what that is.
-    measured = None if known.matrix is None else laid_over(topology, 0, known.matrix, facts.now, known.thresholds)
-    found = findings(topology, 0, measured if isinstance(measured, Measured) else None)
-    node = topology.nodes[0]
-    yield _gpus(facts, node)
-    yield from (_nvlinks(facts, node, gpu) for gpu in node.gpus if gpu.index is not None and node.driver_read)
-    yield from lanes(facts.node, node)
-    yield from speeds(facts.node, node)
+    measured = None if known.matrix is None else laid_over(topology, known.matrix, facts.now, known.thresholds)
+    found = findings(topology, measured if isinstance(measured, Measured) else None)
+    yield _gpus(facts, topology)
+    if topology.driver_read:
+        yield from (_nvlinks(facts, topology, gpu) for gpu in topology.gpus if gpu.index is not None)
+    yield from lanes(facts.node, topology)
+    yield from speeds(facts.node, topology)
     yield from _nics(topology)
     yield from _ways(facts, topology, found, is_measured=measured is not None)
     yield _numa(topology, found)
@@ -70,7 +70,7 @@ def _check(
     )  # fmt: skip
 
 
-def _gpus(facts: Facts, node: NodeTopology) -> Check:
+def _gpus(facts: Facts, node: Topology) -> Check:
     inventory = facts.node.part(model.Inventory, "gpu")
     present, expected = inventory.present, inventory.expected
     on_bus = sum(device.role == "gpu" for device in node.devices.values())
@@ -94,7 +94,7 @@ def _gpus(facts: Facts, node: NodeTopology) -> Check:
     )  # fmt: skip
 
 
-def _nvlinks(facts: Facts, node: NodeTopology, gpu: Gpu) -> Check:
+def _nvlinks(facts: Facts, node: Topology, gpu: Gpu) -> Check:
     what = "active NVLinks"
     if gpu.nvlinks is None:
         detail = "the driver gave no state of them; with MIG enabled it gives none"
@@ -137,22 +137,21 @@ def _listed(numbers: Sequence[int]) -> str:
 
 def _nics(topology: Topology) -> Iterator[Check]:
     what = "way to the nearest RDMA adapter"
-    node = topology.nodes[0]
-    if not any(nic.rdma_devices for nic in node.nics):
-        if node.gpus:
+    if not any(nic.rdma_devices for nic in topology.nics):
+        if topology.gpus:
             yield _check(what, "does not apply", detail="this node has no RDMA adapter")
         return
     required, source = _GPUDIRECT
-    for end in topology.gpu_endpoints(0):
-        near = nearest_nics(topology, end)
+    for gpu in topology.gpus:
+        near = nearest_nics(topology, gpu)
         if near is None or near.kind == "?":
             detail = "the PCIe tree or the NUMA nodes are not known"
-            yield _check(what, "not measured", topology.label(end), required=required, detail=detail)
+            yield _check(what, "not measured", gpu.label, required=required, detail=detail)
             continue
         names = ", ".join(nic.rdma_devices[0] for nic in near.nics)
         is_near = near.kind in NEAR
         yield _check(
-            what, "passed" if is_near else "notice", topology.label(end), near.kind, required, source,
+            what, "passed" if is_near else "notice", gpu.label, near.kind, required, source,
             detail=names if is_near else f"the nearest is {names}; traffic to other nodes is copied through the host",
             next_step="" if is_near else "Choose GPUs with an adapter near for jobs on part of the GPUs of several "
             "nodes, or move the adapter to a slot under the same switch.",
@@ -163,12 +162,12 @@ def _ways(
     facts: Facts, topology: Topology, found: Sequence[TopologyFinding], *, is_measured: bool
 ) -> Iterator[Check]:  # fmt: skip
     """Which classes the pairs of GPUs have, and whether traffic can take them."""
-    ways = all_paths(topology, topology.gpu_endpoints(0))
+    ways = all_paths(topology, topology.gpus)
     if not ways:
         yield _check("ways between GPUs", "does not apply", detail="there are not two GPUs")
         return
     # Without the driver it is not known which pairs have NVLink, whatever lies between them on PCIe.
-    is_read = topology.nodes[0].driver_read
+    is_read = topology.driver_read
     grouped = next((one for one in found if one.code == "gpu_groups"), None) if is_read else None
     far = sum(way.kind in THROUGH_CPU for way in ways)
     unknown = any(way.kind == "?" for way in ways) or not is_read
@@ -219,13 +218,12 @@ def _peers(facts: Facts, ways: Sequence[Path], found: Sequence[TopologyFinding])
 
 def _numa(topology: Topology, found: Sequence[TopologyFinding]) -> Check:
     what = "NUMA nodes of GPUs and adapters"
-    node = topology.nodes[0]
-    ends = topology.endpoints(0)
-    if not node.devices:
+    if not topology.devices:
         return _check(what, "not measured", detail="the PCIe tree was not read")
-    if not node.gpus:
+    if not topology.gpus:
         return _check(what, "does not apply", detail="there is no GPU")
-    silent = [_both_names(part) for part in map(topology.part, ends) if numa_of(node, part.address) is None]
+    ends = topology.ends
+    silent = [_both_names(end) for end in ends if numa_of(topology, end.address) is None]
     measured = f"known of {len(ends) - len(silent)} of {len(ends)}"
     told = next((one for one in found if one.code == "numa_unknown"), None)
     if told is not None:

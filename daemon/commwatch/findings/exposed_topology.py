@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from commwatch.findings.facts import Facts
-from commwatch.node.topology.build import build_node
+from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.model import NumaNode, PcieLink, Topology
 from commwatch.node.topology.nvlink import DriverFacts, driver_facts
 from commwatch.node.topology.sysfs import PciFacts, SysfsFacts, natural
@@ -26,7 +26,7 @@ def topology_of(facts: Facts) -> Topology:
         driver = DriverFacts(note="no GPU of the driver is among the metrics")
     devices = tuple(_devices(facts))
     nodes = sorted({one.numa_node for one in devices if one.numa_node is not None})
-    return Topology((build_node(SysfsFacts(devices, tuple(NumaNode(one, "") for one in nodes), None, ()), driver),))
+    return build_topology(SysfsFacts(devices, tuple(NumaNode(one, "") for one in nodes), None, ()), driver)
 
 
 def _devices(facts: Facts) -> Iterator[PciFacts]:

@@ -9,7 +9,7 @@ import structlog
 
 from commwatch.errors import CommwatchError
 from commwatch.node.store import Store
-from commwatch.node.topology.build import build_node
+from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.node.topology.stored import stored_driver
@@ -41,7 +41,7 @@ class ProbeTopology:
                 log.warning("the PCI tree is not known to the probes", error=str(error))
                 return None
             self._tree_of = frozenset(addresses)
-        return Topology((build_node(self._tree, stored_driver(self._store)),))
+        return build_topology(self._tree, stored_driver(self._store))
 
     def paths(self, topology: Topology, addresses: Sequence[str]) -> GpuPaths | None:
         """What should lie between the GPUs of a probe; None where the topology lacks one of them.

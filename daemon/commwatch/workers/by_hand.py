@@ -19,7 +19,7 @@ from commwatch.config.settings import Config, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.errors import CommwatchError
 from commwatch.node.run import Collected
-from commwatch.node.topology.build import build_node
+from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import COLLECTORS, DriverFacts, driver_facts
 from commwatch.node.topology.sysfs import SysfsFacts
@@ -62,7 +62,7 @@ def read_topology(config: Config) -> tuple[Topology, tuple[str, ...]]:
         sysfs, driver = asyncio.run(_read(config, simulation))
     if sysfs.problems and not sysfs.devices and not driver.gpus:
         raise CommwatchError("; ".join(sysfs.problems))
-    return Topology((build_node(sysfs, driver),)), (*sysfs.problems, *driver.problems)
+    return build_topology(sysfs, driver), (*sysfs.problems, *driver.problems)
 
 
 @contextmanager

@@ -16,8 +16,7 @@ from commwatch.jobs.settings.ranks import judge_ranks
 from commwatch.jobs.settings.records import AuditRecord, SettingRemark, UnreadProcess
 from commwatch.jobs.settings.topology_facts import node_facts
 from commwatch.jobs.settings.variables import known_variables
-from commwatch.node.topology.build import build_node
-from commwatch.node.topology.model import Topology
+from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.nvlink import DriverFacts
 from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.sources.base import Report
@@ -36,8 +35,7 @@ def read_facts(driver: DriverFacts, sysfs: Path, procfs: Path) -> NodeFacts:
         sysfs: usually ``/sys``; the PCIe tree, interfaces and RDMA ports are read there.
         procfs: usually ``/proc``.
     """
-    topology = Topology((build_node(read_sysfs(sysfs, procfs), driver),))
-    return node_facts(topology, read_node_network(sysfs, procfs))
+    return node_facts(build_topology(read_sysfs(sysfs, procfs), driver), read_node_network(sysfs, procfs))
 
 
 def audit_environment(environment: Mapping[str, str], node: NodeFacts) -> AuditRecord:

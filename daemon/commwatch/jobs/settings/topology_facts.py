@@ -6,7 +6,7 @@ from itertools import combinations
 
 from commwatch.jobs.settings.facts import Level, NodeFacts
 from commwatch.jobs.settings.node_network import NodeNetwork
-from commwatch.node.topology.model import Gpu, NodeTopology, Topology
+from commwatch.node.topology.model import Gpu, Topology
 from commwatch.node.topology.paths import PathClass, nearest_nics, nvlinks_between, pci_path, switch_links
 
 _LEVELS: dict[PathClass, Level] = {
@@ -23,9 +23,8 @@ _GRACE = ("GH200", "GB200", "GB300")
 _RACKS = ("GB200", "GB300")
 
 
-def node_facts(topology: Topology, network: NodeNetwork) -> NodeFacts:
-    """What is known of the first machine of a topology; what was not read stays unknown."""
-    node = topology.nodes[0]
+def node_facts(node: Topology, network: NodeNetwork) -> NodeFacts:
+    """What is known of a machine; what was not read stays unknown."""
     named = node.driver_read and bool(node.gpus)
     peers, unknown = _peers(node)
     return NodeFacts(
@@ -37,7 +36,7 @@ def node_facts(topology: Topology, network: NodeNetwork) -> NodeFacts:
         nvls=_nvls(node) if named else None,
         node_nvlink=any(_is(gpu, _RACKS) for gpu in node.gpus) if named else None,
         grace=any(_is(gpu, _GRACE) for gpu in node.gpus) if named else None,
-        nic_levels=_nic_levels(topology),
+        nic_levels=_nic_levels(node),
         rdma_ports=network.rdma_ports,
         dual_port_adapter=_dual_port(node, network),
         peermem=network.peermem,
@@ -52,7 +51,7 @@ def _is(gpu: Gpu, models: tuple[str, ...]) -> bool:
     return any(model in gpu.name for model in models)
 
 
-def _peers(node: NodeTopology) -> tuple[frozenset[Level], bool]:
+def _peers(node: Topology) -> tuple[frozenset[Level], bool]:
     """The ways between GPUs that may reach each other, and whether something between two was not read."""
     found: set[Level] = set()
     unknown = False
@@ -70,22 +69,22 @@ def _peers(node: NodeTopology) -> tuple[frozenset[Level], bool]:
     return frozenset(found), unknown
 
 
-def _nvls(node: NodeTopology) -> bool | None:
+def _nvls(node: Topology) -> bool | None:
     known = [gpu for gpu in node.gpus if gpu.nvlinks is not None]
     if not known:
         return None
     return any(switch_links(node, gpu) and gpu.architecture not in _WITHOUT_NVLS for gpu in known)
 
 
-def _nic_levels(topology: Topology) -> frozenset[Level]:
-    if not any(nic.rdma_devices for nic in topology.nodes[0].nics):
+def _nic_levels(node: Topology) -> frozenset[Level]:
+    if not any(nic.rdma_devices for nic in node.nics):
         return frozenset()
-    near = (nearest_nics(topology, end) for end in topology.gpu_endpoints(0))
+    near = (nearest_nics(node, gpu) for gpu in node.gpus)
     levels = (_LEVELS.get(one.kind) for one in near if one is not None)
     return frozenset(level for level in levels if level is not None)
 
 
-def _dual_port(node: NodeTopology, network: NodeNetwork) -> bool | None:
+def _dual_port(node: Topology, network: NodeNetwork) -> bool | None:
     """Whether an adapter has two ports: one device with both, or two functions of one card."""
     if network.rdma_ports is None:
         return None

@@ -13,7 +13,7 @@ from commwatch.node.capacity import (
     planned_pcie_rate,
     planned_socket_rate,
 )
-from commwatch.node.topology.model import Gpu, NodeTopology, PcieLink, Topology
+from commwatch.node.topology.model import Gpu, PcieLink, Topology
 from commwatch.node.topology.paths import Path, links_between, through_host_memory
 
 BandwidthSource: TypeAlias = Literal["nccl_nvlink", "nccl_pcie", "nccl_socket"]
@@ -37,17 +37,14 @@ class Bandwidth:
 
 
 def path_bandwidth(topology: Topology, way: Path) -> Bandwidth | None:
-    """What a way should carry; None where a link on it is not known, and between machines."""
-    if way.kind in ("X", "NET"):
+    """What a way should carry; None where a link on it is not known."""
+    if way.kind == "X":
         return None
-    node = topology.nodes[way.source.node]
-    if way.kind == "NV":
-        return _over_nvlink(topology, way)
-    return _over_pcie(node, way)
+    return _over_nvlink(way) if way.kind == "NV" else _over_pcie(topology, way)
 
 
-def _over_nvlink(topology: Topology, way: Path) -> Bandwidth | None:
-    ends = topology.part(way.source), topology.part(way.target)
+def _over_nvlink(way: Path) -> Bandwidth | None:
+    ends = way.source, way.target
     links = [link for gpu in ends if isinstance(gpu, Gpu) for link in gpu.nvlinks or () if link.active]
     planned = [rate for link in links if (rate := planned_nvlink_rate(link.version)) is not None]
     nominal = [rate for link in links if (rate := nominal_nvlink_rate(link.line_rate, link.version)) is not None]
@@ -58,7 +55,7 @@ def _over_nvlink(topology: Topology, way: Path) -> Bandwidth | None:
     return Bandwidth(rate, min(nominal) * way.nvlinks, rate, "nccl_nvlink", basis)
 
 
-def _over_pcie(node: NodeTopology, way: Path) -> Bandwidth | None:
+def _over_pcie(node: Topology, way: Path) -> Bandwidth | None:
     best: list[tuple[float, float, PcieLink]] = []
     now: list[float] = []
     by_host = through_host_memory(node, way)

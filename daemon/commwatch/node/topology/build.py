@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from commwatch.node.topology.model import Gpu, Nic, NodeTopology, PciDevice, PciRole, VirtualFunction
+from commwatch.node.topology.model import Gpu, Nic, PciDevice, PciRole, Topology, VirtualFunction
 from commwatch.node.topology.nvlink import DriverFacts
 from commwatch.node.topology.sysfs import PciFacts, SysfsFacts, natural
 from commwatch.sources.files import is_pci_address
 
 
-def build_node(sysfs: SysfsFacts, driver: DriverFacts) -> NodeTopology:
+def build_topology(sysfs: SysfsFacts, driver: DriverFacts) -> Topology:
     """Join the tree of sysfs with the driver's GPUs and links.
 
     A virtual function counts as its physical function, where that one is here. GPUs that only one side knows are kept:
@@ -27,7 +27,7 @@ def build_node(sysfs: SysfsFacts, driver: DriverFacts) -> NodeTopology:
         facts = by_address.get(gpu.address)
         if facts is not None and gpu.address not in devices:
             devices[gpu.address] = _device(by_address[facts.physical_function], by_address, roles, facts.address)
-    return NodeTopology(
+    return Topology(
         gpus=_gpus(devices, driver),
         nics=_nics(by_address, devices),
         nvswitches=tuple(sorted(address for address, device in devices.items() if device.role == "nvswitch")),

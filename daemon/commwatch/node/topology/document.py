@@ -7,7 +7,7 @@ import msgspec
 from commwatch.node.topology.bandwidth import Bandwidth, path_bandwidth
 from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured
-from commwatch.node.topology.model import Endpoint, NodeTopology, NvLink, Topology, VirtualFunction
+from commwatch.node.topology.model import Gpu, NvLink, Topology, VirtualFunction
 from commwatch.node.topology.pair_matrix import PairCell
 from commwatch.node.topology.paths import Path, all_paths, cpus_of, narrowed, nearest_nics, numa_of, uplink
 
@@ -157,23 +157,22 @@ def document(
     """The document of a topology.
 
     Args:
-        topology: of all machines.
+        topology: of this machine.
         simulated: none of it is real.
         problems: what could not be read.
-        measured: between the GPUs of the first machine, or why nothing is known.
+        measured: between the GPUs, or why nothing is known.
     """
-    nodes = [_node(topology, number, measured if number == 0 else "") for number in range(len(topology.nodes))]
-    return Document(schema_version=SCHEMA_VERSION, simulated=simulated, nodes=nodes, problems=problems)
+    node = _node(topology, measured)
+    return Document(schema_version=SCHEMA_VERSION, simulated=simulated, nodes=[node], problems=problems)
 
 
-def _node(topology: Topology, number: int, measured: Measured | str) -> NodeDocument:
-    node = topology.nodes[number]
+def _node(node: Topology, measured: Measured | str) -> NodeDocument:
     known = measured if isinstance(measured, Measured) else None
     return NodeDocument(
-        node=number,
+        node=0,
         driver_read=node.driver_read,
         driver_note=node.driver_note,
-        gpus=[_gpu(topology, end) for end in topology.gpu_endpoints(number)],
+        gpus=[_gpu(node, gpu) for gpu in node.gpus],
         nics=[
             NicDocument(
                 label=nic.label,
@@ -191,21 +190,21 @@ def _node(topology: Topology, number: int, measured: Measured | str) -> NodeDocu
         numa_nodes=[NumaDocument(number=one.number, cpus=one.cpus) for one in node.numa_nodes],
         paths=[
             PathDocument(
-                source=topology.label(way.source),
-                target=topology.label(way.target),
+                source=way.source.label,
+                target=way.target.label,
                 path_class=way.kind,
                 nvlinks=way.nvlinks,
                 pci_class=way.pci.kind,
                 bridges=way.pci.bridges,
-                expected=path_bandwidth(topology, way),
+                expected=path_bandwidth(node, way),
                 measured=_measured_path(known, way),
                 note=way.pci.note,
             )
-            for way in all_paths(topology, topology.endpoints(number))
+            for way in all_paths(node, node.ends)
         ],
         measurement=None if known is None else _measurement(known),
         measurement_note=measured if isinstance(measured, str) else "",
-        findings=findings(topology, number, known),
+        findings=findings(node, known),
     )
 
 
@@ -241,12 +240,10 @@ def _measured_way(cell: PairCell | None) -> MeasuredWayDocument | None:
     )
 
 
-def _gpu(topology: Topology, end: Endpoint) -> GpuDocument:
-    node = topology.nodes[end.node]
-    gpu = node.gpus[end.place]
-    near = nearest_nics(topology, end)
+def _gpu(node: Topology, gpu: Gpu) -> GpuDocument:
+    near = nearest_nics(node, gpu)
     return GpuDocument(
-        label=topology.label(end),
+        label=gpu.label,
         index=gpu.index,
         pci_bus_id=gpu.address,
         name=gpu.name,
@@ -261,7 +258,7 @@ def _gpu(topology: Topology, end: Endpoint) -> GpuDocument:
     )
 
 
-def _devices(node: NodeTopology) -> list[DeviceDocument]:
+def _devices(node: Topology) -> list[DeviceDocument]:
     found = []
     for address, device in node.devices.items():
         link = uplink(node, device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commwatch.node.topology.model import Gpu, Nic, NodeTopology, PciDevice, Topology
+from commwatch.node.topology.model import End, PciDevice, Topology
 from commwatch.node.topology.paths import narrowed, nvlinks_between, switch_links, uplink
 from commwatch.sources.files import is_pci_address
 
@@ -14,41 +14,39 @@ _SHAPES = {"gpu": "box", "nic": "component", "nvswitch": "hexagon"}
 def dot(topology: Topology) -> str:
     """A graph with a cluster for each NUMA node, PCIe links solid and NVLinks bold."""
     lines = ["graph topology {", "  rankdir=TB;", '  node [fontname="sans-serif", fontsize=10, shape=ellipse];']
-    for number, node in enumerate(topology.nodes):
-        lines += _node(node, f"n{number}:")
-    return "\n".join([*lines, "}"]) + "\n"
+    return "\n".join([*lines, *_node(topology), "}"]) + "\n"
 
 
-def _node(node: NodeTopology, prefix: str) -> Iterator[str]:
+def _node(node: Topology) -> Iterator[str]:
     clusters: dict[int | None, list[str]] = {}
     hosts: dict[str, int | None] = {}
     for device in node.devices.values():
-        clusters.setdefault(device.numa_node, []).append(_vertex(node, device, prefix))
+        clusters.setdefault(device.numa_node, []).append(_vertex(node, device))
         if device.parent and not is_pci_address(device.parent):
             hosts.setdefault(device.parent, device.numa_node)
     for name, numa in hosts.items():
-        clusters.setdefault(numa, []).append(f"{_quoted(prefix + name)} [label={_quoted(name)}, shape=house];")
+        clusters.setdefault(numa, []).append(f"{_name(name)} [label={_quoted(name)}, shape=house];")
     for numa, vertices in sorted(clusters.items(), key=lambda one: (one[0] is None, one[0] or 0)):
         title = "NUMA node not known" if numa is None else f"NUMA node {numa}"
-        yield f"  subgraph {_quoted(f'cluster_{prefix}{numa}')} {{"
+        yield f"  subgraph {_quoted(f'cluster_n0:{numa}')} {{"
         yield f"    label={_quoted(title)};"
         yield from (f"    {vertex}" for vertex in vertices)
         yield "  }"
     for device in node.devices.values():
         if device.parent:
-            yield f"  {_quoted(prefix + device.parent)} -- {_quoted(prefix + device.address)}{_edge(node, device)};"
-    yield from _nvlinks(node, prefix)
+            yield f"  {_name(device.parent)} -- {_name(device.address)}{_edge(node, device)};"
+    yield from _nvlinks(node)
 
 
-def _vertex(node: NodeTopology, device: PciDevice, prefix: str) -> str:
-    parts: tuple[Gpu | Nic, ...] = (*node.gpus, *node.nics)
+def _vertex(node: Topology, device: PciDevice) -> str:
+    parts: tuple[End, ...] = (*node.gpus, *node.nics)
     labels = [part.label for part in parts if part.address == device.address]
     text = "\n".join([*labels, device.role.replace("_", " "), device.address])
     shape = f", shape={_SHAPES[device.role]}" if device.role in _SHAPES else ""
-    return f"{_quoted(prefix + device.address)} [label={_quoted(text)}{shape}];"
+    return f"{_name(device.address)} [label={_quoted(text)}{shape}];"
 
 
-def _edge(node: NodeTopology, device: PciDevice) -> str:
+def _edge(node: Topology, device: PciDevice) -> str:
     link = uplink(node, device)
     if link is None or link.generation_max is None or link.lanes_max is None:
         return ""
@@ -58,20 +56,22 @@ def _edge(node: NodeTopology, device: PciDevice) -> str:
     return f" [label={_quoted(text)}]"
 
 
-def _nvlinks(node: NodeTopology, prefix: str) -> Iterator[str]:
+def _nvlinks(node: Topology) -> Iterator[str]:
     switched = {gpu.address: links for gpu in node.gpus if (links := switch_links(node, gpu))}
     if switched:
-        yield f"  {_quoted(f'{prefix}nvlink')} [label={_quoted('NVSwitch fabric')}, shape=hexagon];"
+        yield f"  {_name('nvlink')} [label={_quoted('NVSwitch fabric')}, shape=hexagon];"
     for address, links in switched.items():
-        ends = f"{_quoted(f'{prefix}nvlink')} -- {_quoted(prefix + address)}"
-        yield f"  {ends} [label={_quoted(f'NV{links}')}, style=bold];"
+        yield f"  {_name('nvlink')} -- {_name(address)} [label={_quoted(f'NV{links}')}, style=bold];"
     for place, first in enumerate(node.gpus):
         for second in node.gpus[place + 1 :]:
             direct = first.address not in switched or second.address not in switched
             pair = nvlinks_between(node, first, second) if direct else None
             if pair:
-                ends = f"{_quoted(prefix + first.address)} -- {_quoted(prefix + second.address)}"
-                yield f"  {ends} [label={_quoted(f'NV{pair}')}, style=bold];"
+                yield f"  {_name(first.address)} -- {_name(second.address)} [label={_quoted(f'NV{pair}')}, style=bold];"
+
+
+def _name(part: str) -> str:
+    return _quoted(f"n0:{part}")
 
 
 def _quoted(text: str) -> str:

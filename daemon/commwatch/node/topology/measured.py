@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.node.topology.model import Endpoint, Gpu, Topology
+from commwatch.node.topology.model import End, Gpu, Topology
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.node.topology.paths import CLASSES, path
 
@@ -21,12 +21,12 @@ class Measured:
 
     matrix: PairMatrix
     age_seconds: float
-    cells: Mapping[tuple[Endpoint, Endpoint], PairCell]
+    cells: Mapping[tuple[End, End], PairCell]
     """By source and target."""
     thresholds: Thresholds
     """What the values are held against."""
 
-    def bandwidth(self, first: Endpoint, second: Endpoint) -> float | None:
+    def bandwidth(self, first: End, second: End) -> float | None:
         """Bytes per second one way, of the slower direction of a pair; None where one of them was not measured."""
         found = [
             cell.bandwidth for ends in ((first, second), (second, first)) if (cell := self.cells.get(ends)) is not None
@@ -59,45 +59,40 @@ def is_stale(age_seconds: float, interval: float) -> bool:
     return age_seconds > max(3 * interval, AGE_FLOOR_SECONDS)
 
 
-def laid_over(
-    topology: Topology, number: int, matrix: PairMatrix, now: float, thresholds: Thresholds
-) -> Measured | str:
+def laid_over(topology: Topology, matrix: PairMatrix, now: float, thresholds: Thresholds) -> Measured | str:
     """The matrix by the GPUs of a machine, or why it does not belong to them.
 
     A GPU is found by its UUID; where one side does not know it, by its PCI address.
 
     Args:
-        topology: of all machines.
-        number: which machine.
+        topology: of this machine.
         matrix: of this machine, or of another one.
         now: seconds since 1970.
         thresholds: in force.
     """
-    ends = topology.gpu_endpoints(number)
-    gpus = [topology.nodes[number].gpus[end.place] for end in ends]
-    places = [_place(one, gpus) for one in matrix.endpoints]
-    lost = [one.label for one, place in zip(matrix.endpoints, places, strict=True) if place is None]
+    gpus = [_gpu(one, topology.gpus) for one in matrix.endpoints]
+    lost = [one.label for one, gpu in zip(matrix.endpoints, gpus, strict=True) if gpu is None]
     if len(lost) == len(matrix.endpoints):
         return "the values were measured on GPUs that are not here"
     if lost:
         # A card that was changed changes its pairs; the others may have been measured around it.
         names = ", ".join(f"GPU{label}" for label in lost)
         return f"the values were measured with GPUs that are not here any more: {names}"
-    cells = {
-        (ends[source], ends[target]): cell
+    cells: dict[tuple[End, End], PairCell] = {
+        (source, target): cell
         for cell in matrix.cells
-        if (source := places[cell.source]) is not None and (target := places[cell.destination]) is not None
+        if (source := gpus[cell.source]) is not None and (target := gpus[cell.destination]) is not None
     }
     return Measured(matrix, now - matrix.taken_at, cells, thresholds)
 
 
-def _place(endpoint: PairEndpoint, gpus: Sequence[Gpu]) -> int | None:
-    for place, gpu in enumerate(gpus):
+def _gpu(endpoint: PairEndpoint, gpus: Iterable[Gpu]) -> Gpu | None:
+    for gpu in gpus:
         if endpoint.device and gpu.uuid:
             if endpoint.device == gpu.uuid:
-                return place
+                return gpu
         elif endpoint.pci_address and endpoint.pci_address == gpu.address:
-            return place
+            return gpu
     return None
 
 
@@ -120,9 +115,7 @@ def classes_measured(topology: Topology, measured: Measured) -> tuple[MeasuredCl
     )
 
 
-def median_of_others(
-    values: Mapping[tuple[Endpoint, Endpoint], float], pair: tuple[Endpoint, Endpoint]
-) -> float | None:
+def median_of_others(values: Mapping[tuple[End, End], float], pair: tuple[End, End]) -> float | None:
     """Median over all pairs but one; None where there is no other."""
     others = [value for other, value in values.items() if other != pair]
     return median(others) if others else None

@@ -1,9 +1,9 @@
-"""The topology: GPUs, NICs, NVSwitches, the PCIe tree above them, and NUMA nodes; values only."""
+"""The topology of a machine: GPUs, NICs, NVSwitches, the PCIe tree above them, and NUMA nodes; values only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from commwatch_exporters.state_words import NVLINK_UP
@@ -72,7 +72,7 @@ class Gpu:
     name: str = ""
     uuid: str = ""
     architecture: str = ""
-    nvlinks: tuple[NvLink, ...] | None = None
+    nvlinks: tuple[NvLink, ...] | None = field(default=None, hash=False)
     """None where not read, or not answered; empty where the GPU has none."""
 
     @property
@@ -127,19 +127,23 @@ class Cpu:
     model: int | None = None
 
 
+End: TypeAlias = Gpu | Nic
+"""One end of a path."""
+
+
 @dataclass(frozen=True, slots=True)
-class NodeTopology:
+class Topology:
     """One machine."""
 
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[Gpu, ...] = ()
     """By index, those without one last."""
-    nics: tuple[Nic, ...]
+    nics: tuple[Nic, ...] = ()
     """By index."""
-    nvswitches: tuple[str, ...]
+    nvswitches: tuple[str, ...] = ()
     """PCI addresses."""
-    devices: Mapping[str, PciDevice]
+    devices: Mapping[str, PciDevice] = field(default_factory=dict)
     """The ends and all bridges above them, by address."""
-    numa_nodes: tuple[NumaNode, ...]
+    numa_nodes: tuple[NumaNode, ...] = ()
     cpu: Cpu | None = None
     driver_note: str = ""
     """Why the driver said nothing; empty where it answered. Then NVLink is unknown."""
@@ -158,42 +162,7 @@ class NodeTopology:
         """The NICs that GPU traffic would use: those with an RDMA device, or all where none has one."""
         return tuple(nic for nic in self.nics if nic.rdma_devices) or self.nics
 
-
-@dataclass(frozen=True, slots=True, order=True)
-class Endpoint:
-    """One end of a path: a GPU or a NIC of a node, or a whole node."""
-
-    kind: Literal["gpu", "nic", "node"]
-    node: int
-    """Place in ``Topology.nodes``."""
-    place: int = 0
-    """Place in ``NodeTopology.gpus`` or ``.nics``; 0 for a node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """Machines that work together; one where only this machine is looked at."""
-
-    nodes: tuple[NodeTopology, ...]
-
-    def endpoints(self, node: int) -> tuple[Endpoint, ...]:
-        """The GPUs of a node, then its fabric NICs."""
-        one = self.nodes[node]
-        gpus = [Endpoint("gpu", node, place) for place in range(len(one.gpus))]
-        return (*gpus, *(Endpoint("nic", node, one.nics.index(nic)) for nic in one.fabric_nics))
-
-    def gpu_endpoints(self, node: int) -> tuple[Endpoint, ...]:
-        """The GPUs of a node."""
-        return tuple(end for end in self.endpoints(node) if end.kind == "gpu")
-
-    def label(self, end: Endpoint) -> str:
-        """``GPU0``, ``NIC0``, ``node0``; with several machines ``node1/GPU0``. Never a host name."""
-        if end.kind == "node":
-            return f"node{end.node}"
-        name = self.part(end).label
-        return name if len(self.nodes) == 1 else f"node{end.node}/{name}"
-
-    def part(self, end: Endpoint) -> Gpu | Nic:
-        """The GPU or NIC at an end; not for a node."""
-        node = self.nodes[end.node]
-        return node.gpus[end.place] if end.kind == "gpu" else node.nics[end.place]
+    @property
+    def ends(self) -> tuple[End, ...]:
+        """The GPUs, then the fabric NICs."""
+        return (*self.gpus, *self.fabric_nics)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from commwatch.node.pcie import is_narrow, is_slow, of_both_ends
-from commwatch.node.topology.model import Endpoint, Gpu, Nic, NodeTopology, PciDevice, PcieLink, Topology
+from commwatch.node.topology.model import End, Gpu, Nic, PciDevice, PcieLink, Topology
 
-PathClass: TypeAlias = Literal["X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS", "?", "NET"]
+PathClass: TypeAlias = Literal["X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS", "?"]
 
-CLASSES: tuple[PathClass, ...] = ("X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS", "?", "NET")
+CLASSES: tuple[PathClass, ...] = ("X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS", "?")
 """The nearest first."""
 
 MEANINGS: dict[PathClass, str] = {
@@ -23,7 +23,6 @@ MEANINGS: dict[PathClass, str] = {
     "NODE": "several host bridges of one NUMA node: through the CPU",
     "SYS": "between NUMA nodes: through the CPUs and the link between them",
     "?": "not known: different host bridges, and the firmware gives no NUMA node",
-    "NET": "another machine: through the network",
 }
 
 THROUGH_CPU: frozenset[PathClass] = frozenset({"PHB", "NODE", "SYS", "?"})
@@ -49,8 +48,8 @@ class PciPath:
 class Path:
     """The way between two ends."""
 
-    source: Endpoint
-    target: Endpoint
+    source: End
+    target: End
     kind: PathClass
     pci: PciPath
     """What is left where NVLink fails."""
@@ -68,7 +67,7 @@ def rank(kind: PathClass) -> int:
     return CLASSES.index(kind)
 
 
-def chain(node: NodeTopology, address: str) -> tuple[str, ...]:
+def chain(node: Topology, address: str) -> tuple[str, ...]:
     """A device, the bridges above it, and the host bridge at the end where the tree shows one."""
     found = []
     while address and address not in found:
@@ -78,7 +77,7 @@ def chain(node: NodeTopology, address: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def pci_path(node: NodeTopology, first: str, second: str) -> PciPath:
+def pci_path(node: Topology, first: str, second: str) -> PciPath:
     """The way between two PCI addresses.
 
     One switch is two levels of bridges in the tree: its upstream port and a downstream port for each device. So two
@@ -103,7 +102,7 @@ def pci_path(node: NodeTopology, first: str, second: str) -> PciPath:
     return _between_host_bridges(node, first, second, hops, bridges)
 
 
-def _between_host_bridges(node: NodeTopology, first: str, second: str, hops: tuple[str, ...], bridges: int) -> PciPath:
+def _between_host_bridges(node: Topology, first: str, second: str, hops: tuple[str, ...], bridges: int) -> PciPath:
     numbers = [node.devices[address].numa_node for address in (first, second)]
     if None in numbers:
         silent = [address for address, number in zip((first, second), numbers, strict=True) if number is None]
@@ -111,22 +110,16 @@ def _between_host_bridges(node: NodeTopology, first: str, second: str, hops: tup
     return PciPath("NODE" if numbers[0] == numbers[1] else "SYS", hops, bridges)
 
 
-def path(topology: Topology, source: Endpoint, target: Endpoint) -> Path:
-    """The way between two ends; between two machines it is the network."""
-    if source.node != target.node:
-        return Path(source, target, "NET", PciPath("NET"))
-    if "node" in (source.kind, target.kind) or source == target:
-        return Path(source, target, "X", PciPath("X"))
-    node = topology.nodes[source.node]
-    ends = topology.part(source), topology.part(target)
-    pci = pci_path(node, ends[0].address, ends[1].address)
-    links = nvlinks_between(node, *ends) if isinstance(ends[0], Gpu) and isinstance(ends[1], Gpu) else None
+def path(topology: Topology, source: End, target: End) -> Path:
+    """The way between two ends."""
+    pci = pci_path(topology, source.address, target.address)
+    links = None if pci.kind == "X" else nvlinks_between(topology, source, target)
     if links:
         return Path(source, target, "NV", pci, links)
     return Path(source, target, pci.kind, pci)
 
 
-def nvlinks_between(node: NodeTopology, first: Gpu | Nic, second: Gpu | Nic) -> int | None:
+def nvlinks_between(node: Topology, first: End, second: End) -> int | None:
     """Active NVLinks that connect two GPUs, directly or through NVSwitches; None where not known."""
     if not isinstance(first, Gpu) or not isinstance(second, Gpu) or first.nvlinks is None or second.nvlinks is None:
         return None
@@ -138,7 +131,7 @@ def _links_to(gpu: Gpu, address: str) -> int:
     return sum(link.active and link.remote_address == address for link in gpu.nvlinks or ())
 
 
-def switch_links(node: NodeTopology, gpu: Gpu) -> int:
+def switch_links(node: Topology, gpu: Gpu) -> int:
     """Active NVLinks of a GPU that lead to an NVSwitch.
 
     In a virtual machine or behind an NVSwitch the driver may give neither kind nor address of the far end: an active
@@ -151,7 +144,7 @@ def switch_links(node: NodeTopology, gpu: Gpu) -> int:
     )
 
 
-def uplink(node: NodeTopology, device: PciDevice) -> PcieLink | None:
+def uplink(node: Topology, device: PciDevice) -> PcieLink | None:
     """The link of a device with the port above it; None within a switch, where there is no link.
 
     The maximum is the smaller one of both ends, as far as they are known. What is now is what the device sees, or,
@@ -170,41 +163,39 @@ def uplink(node: NodeTopology, device: PciDevice) -> PcieLink | None:
     )
 
 
-def links_on(node: NodeTopology, way: PciPath) -> tuple[tuple[PciDevice, PcieLink], ...]:
+def links_on(node: Topology, way: PciPath) -> tuple[tuple[PciDevice, PcieLink], ...]:
     """The PCIe links on a way, each with the device at its lower end."""
     below = [node.devices[address] for address in way.hops if address in node.devices]
     return tuple((device, link) for device in below if (link := uplink(node, device)) is not None)
 
 
-def through_host_memory(node: NodeTopology, way: Path) -> bool:
+def through_host_memory(node: Topology, way: Path) -> bool:
     """Whether what goes over PCIe between two ends takes a halt in the host's memory; never for a NIC.
 
     NCCL lets GPUs reach each other past a host bridge only where the processor is AMD's (src/graph/paths.cc,
     ncclTopoCheckP2p). An unknown processor is taken for one of the others, which promises less.
     """
-    if way.source.kind != "gpu" or way.target.kind != "gpu":
+    if not isinstance(way.source, Gpu) or not isinstance(way.target, Gpu):
         return False
     near = way.pci.kind in ("PIX", "PXB")
     return _is_refused(node, way) or not (near or (node.cpu is not None and node.cpu.vendor == "amd"))
 
 
-def links_between(node: NodeTopology, way: Path) -> tuple[tuple[PciDevice, PcieLink], ...]:
+def links_between(node: Topology, way: Path) -> tuple[tuple[PciDevice, PcieLink], ...]:
     """The PCIe links that the traffic between two ends crosses, each with the device at its lower end.
 
     Two GPUs that may not read each other's memory cross all up to the host and down again, common ones twice.
     """
     if not _is_refused(node, way):
         return links_on(node, way.pci)
-    ends = (node.gpus[end.place].address for end in (way.source, way.target))
-    above = [node.devices[name] for address in ends for name in chain(node, address) if name in node.devices]
+    ends = (way.source, way.target)
+    above = [node.devices[name] for end in ends for name in chain(node, end.address) if name in node.devices]
     return tuple((device, link) for device in above if (link := uplink(node, device)) is not None)
 
 
-def _is_refused(node: NodeTopology, way: Path) -> bool:
+def _is_refused(node: Topology, way: Path) -> bool:
     """Whether these are two GPUs that may not read each other's memory."""
-    if way.source.kind != "gpu" or way.target.kind != "gpu":
-        return False
-    return frozenset({node.gpus[end.place].address for end in (way.source, way.target)}) in node.peers_refused
+    return frozenset({way.source.address, way.target.address}) in node.peers_refused
 
 
 def narrowed(device: PciDevice, link: PcieLink) -> bool:
@@ -225,11 +216,9 @@ class NearNics:
     """By index; the first is the one to name where one is wanted."""
 
 
-def nearest_nics(topology: Topology, gpu: Endpoint) -> NearNics | None:
+def nearest_nics(node: Topology, gpu: Gpu) -> NearNics | None:
     """Lowest class, then fewest bridges, then lowest index; None where the node has no NIC."""
-    node = topology.nodes[gpu.node]
-    address = topology.part(gpu).address
-    ways = [(pci_path(node, address, nic.address), nic) for nic in node.fabric_nics]
+    ways = [(pci_path(node, gpu.address, nic.address), nic) for nic in node.fabric_nics]
     if not ways:
         return None
     best = min((rank(way.kind), way.bridges) for way, _ in ways)
@@ -237,13 +226,13 @@ def nearest_nics(topology: Topology, gpu: Endpoint) -> NearNics | None:
     return NearNics(near[0][0].kind, tuple(nic for _, nic in near))
 
 
-def numa_of(node: NodeTopology, address: str) -> int | None:
+def numa_of(node: Topology, address: str) -> int | None:
     """The NUMA node of a device; None where not known."""
     device = node.devices.get(address)
     return device.numa_node if device is not None else None
 
 
-def cpus_of(node: NodeTopology, address: str) -> str:
+def cpus_of(node: Topology, address: str) -> str:
     """CPUs near a device as the kernel lists them, else those of its NUMA node; empty where not known."""
     device = node.devices.get(address)
     if device is None or device.cpus:
@@ -251,6 +240,6 @@ def cpus_of(node: NodeTopology, address: str) -> str:
     return next((one.cpus for one in node.numa_nodes if one.number == device.numa_node), "")
 
 
-def all_paths(topology: Topology, ends: Sequence[Endpoint]) -> tuple[Path, ...]:
+def all_paths(topology: Topology, ends: Sequence[End]) -> tuple[Path, ...]:
     """The ways between all pairs of different ends, each pair once."""
     return tuple(path(topology, first, second) for place, first in enumerate(ends) for second in ends[place + 1 :])

@@ -8,7 +8,7 @@ from itertools import combinations
 from types import MappingProxyType
 
 from commwatch.node.capacity import HOST_MEMORY_SHARE, planned_nvlink_rate, planned_pcie_rate, planned_socket_rate
-from commwatch.node.topology.model import Endpoint, Gpu, NodeTopology, PcieLink, Topology
+from commwatch.node.topology.model import Gpu, PcieLink, Topology
 from commwatch.node.topology.paths import Path, chain, links_between, path, switch_links, through_host_memory, uplink
 
 BETWEEN_CPUS = "between CPUs"
@@ -78,12 +78,12 @@ class GpuPaths:
 
 
 def gpu_paths(
-    topology: Topology, addresses: Sequence[str], expected_links: Mapping[str, int] = MappingProxyType({})
+    node: Topology, addresses: Sequence[str], expected_links: Mapping[str, int] = MappingProxyType({})
 ) -> GpuPaths | None:
     """The GPUs of a probe and what should lie between them.
 
     Args:
-        topology: its first node has the GPUs.
+        node: has the GPUs.
         addresses: PCI addresses by rank.
         expected_links: NVLinks that each GPU should have, by PCI address, as learned; where nothing is said, those that
             are active. Of a link that is down the driver does not report where it led: see ``_missing_between``.
@@ -91,16 +91,14 @@ def gpu_paths(
     Returns:
         None where the topology lacks one of the GPUs.
     """
-    node = topology.nodes[0]
-    place = {gpu.address: number for number, gpu in enumerate(node.gpus)}
-    if not addresses or not set(addresses) <= place.keys():
+    known = {gpu.address: gpu for gpu in node.gpus}
+    if not addresses or not set(addresses) <= known.keys():
         return None
-    gpus = [node.gpus[place[address]] for address in addresses]
+    gpus = [known[address] for address in addresses]
     links = _NvLinks(node, expected_links)
-    ends = [Endpoint("gpu", 0, place[address]) for address in addresses]
     pairs: dict[tuple[int, int], GpuReach] = {}
     for first, second in combinations(range(len(gpus)), 2):
-        way = path(topology, ends[first], ends[second])
+        way = path(node, gpus[first], gpus[second])
         reach = links.reach(gpus[first], gpus[second], way) or _over_pcie(node, way)
         pairs[first, second] = pairs[second, first] = reach
     return GpuPaths(
@@ -115,7 +113,7 @@ def gpu_paths(
 class _NvLinks:
     """The NVLinks that the GPUs of a node should have."""
 
-    def __init__(self, node: NodeTopology, expected: Mapping[str, int]) -> None:
+    def __init__(self, node: Topology, expected: Mapping[str, int]) -> None:
         self._node = node
         self._missing = {
             gpu.address: max(0, expected.get(gpu.address, 0) - sum(link.active for link in gpu.nvlinks or ()))
@@ -168,7 +166,7 @@ class _NvLinks:
         return 0
 
 
-def _over_pcie(node: NodeTopology, way: Path) -> GpuReach:
+def _over_pcie(node: Topology, way: Path) -> GpuReach:
     kind, shared, by_host = way.pci.kind, _shared(node, way), through_host_memory(node, way)
     links: list[tuple[str, float]] = []
     narrowest: PcieLink | None = None
@@ -195,13 +193,13 @@ def _over_pcie(node: NodeTopology, way: Path) -> GpuReach:
     return GpuReach(kind, 0, min(rate for _, rate in links), basis, tuple(links), shared)
 
 
-def _shared(node: NodeTopology, way: Path) -> frozenset[str]:
+def _shared(node: Topology, way: Path) -> frozenset[str]:
     """What of a way over PCIe other GPUs may need too; where no NUMA node is known the way may lead between CPUs."""
     beyond = {BETWEEN_CPUS} if way.pci.kind in ("SYS", "?") else set()
     return frozenset(beyond | {device.address for device, _ in links_between(node, way) if device.role != "gpu"})
 
 
-def _host_rate(node: NodeTopology, address: str) -> float | None:
+def _host_rate(node: Topology, address: str) -> float | None:
     """NCCL's planning rate of the narrowest link between a GPU and the root of the tree."""
     devices = [node.devices[one] for one in chain(node, address) if one in node.devices]
     rates = [_planned(link) for device in devices if (link := uplink(node, device)) is not None]

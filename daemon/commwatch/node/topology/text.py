@@ -9,7 +9,7 @@ from commwatch.lines import HEADING, WIDTH, Line, Segment, columns
 from commwatch.node.topology.bandwidth import path_bandwidth
 from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured
-from commwatch.node.topology.model import Endpoint, Nic, NodeTopology, Topology
+from commwatch.node.topology.model import Nic, Topology
 from commwatch.node.topology.paths import CLASSES, MEANINGS, Path, all_paths, cpus_of, nearest_nics, numa_of, path
 from commwatch.node.topology.text_measured import STYLES, measured_lines, unmeasured_lines
 from commwatch.node.topology.text_tree import tree
@@ -18,55 +18,48 @@ from commwatch.units import format_rate
 _NOT_KNOWN = "N/A"
 
 
-def node_lines(topology: Topology, number: int, measured: Measured | str = "") -> Iterator[Line]:
-    """Everything that is said of one machine."""
-    node = topology.nodes[number]
-    if len(topology.nodes) > 1:
-        yield [(f"node{number}", HEADING)]
-    ends = topology.endpoints(number)
-    if not ends:
+def topology_lines(topology: Topology, measured: Measured | str = "") -> Iterator[Line]:
+    """Everything that is said of a machine."""
+    if not topology.ends:
         yield [("No GPU and no network adapter was found on the PCI bus.", "")]
         return
-    if not node.gpus:
-        reason = f": {node.driver_note}" if node.driver_note else ""
+    if not topology.gpus:
+        reason = f": {topology.driver_note}" if topology.driver_note else ""
         yield from ([(text, "")] for text in wrap(f"No GPU was found{reason}.", WIDTH))
         yield []
-    yield from _matrix(topology, ends)
+    yield from _matrix(topology)
     yield []
-    yield from _legend(topology, ends)
-    yield from _nics(node)
-    yield from _nearest(topology, number)
+    yield from _legend(topology)
+    yield from _nics(topology)
+    yield from _nearest(topology)
     yield []
     yield [("PCIe tree", HEADING)]
-    yield from ([one] for one in tree(node))
-    yield from _bandwidths(topology, ends)
+    yield from ([one] for one in tree(topology))
+    yield from _bandwidths(topology)
     known = measured if isinstance(measured, Measured) else None
-    if len(topology.gpu_endpoints(number)) > 1:
+    if len(topology.gpus) > 1:
         yield from measured_lines(topology, known) if known else unmeasured_lines(str(measured))
-    yield from _findings(findings(topology, number, known))
+    yield from _findings(findings(topology, known))
 
 
 # --- the matrix ---
 
 
-def _matrix(topology: Topology, ends: Sequence[Endpoint]) -> Iterator[Line]:
-    node = topology.nodes[ends[0].node]
-    labels = [topology.label(end) for end in ends]
-    rows: list[list[Segment]] = [[("", ""), *((label, HEADING) for label in labels)]]
-    rows[0] += [("CPU affinity", HEADING), ("NUMA", HEADING)]
-    for end, label in zip(ends, labels, strict=True):
-        ways = [path(topology, end, other) for other in ends]
-        address = topology.part(end).address
-        numa = numa_of(node, address)
+def _matrix(topology: Topology) -> Iterator[Line]:
+    titles = [*(end.label for end in topology.ends), "CPU affinity", "NUMA"]
+    rows: list[list[Segment]] = [[("", ""), *((title, HEADING) for title in titles)]]
+    for end in topology.ends:
+        ways = [path(topology, end, other) for other in topology.ends]
+        numa = numa_of(topology, end.address)
         cells = [(way.label, STYLES.get(way.kind, "")) for way in ways]
-        tail = [(cpus_of(node, address) or _NOT_KNOWN, ""), (_NOT_KNOWN if numa is None else str(numa), "")]
-        rows.append([(label, HEADING), *cells, *tail])
+        tail = [(cpus_of(topology, end.address) or _NOT_KNOWN, ""), (_NOT_KNOWN if numa is None else str(numa), "")]
+        rows.append([(end.label, HEADING), *cells, *tail])
     yield from columns(rows)
 
 
-def _legend(topology: Topology, ends: Sequence[Endpoint]) -> Iterator[Line]:
+def _legend(topology: Topology) -> Iterator[Line]:
     """The classes that occur."""
-    kinds = {path(topology, first, second).kind for first in ends for second in ends}
+    kinds = {"X", *(way.kind for way in all_paths(topology, topology.ends))}
     yield [("Legend", HEADING)]
     for kind in CLASSES:
         if kind in kinds:
@@ -77,14 +70,14 @@ def _legend(topology: Topology, ends: Sequence[Endpoint]) -> Iterator[Line]:
 # --- NICs ---
 
 
-def _nics(node: NodeTopology) -> Iterator[Line]:
-    shown = node.fabric_nics
+def _nics(topology: Topology) -> Iterator[Line]:
+    shown = topology.fabric_nics
     if shown:
         yield []
         yield [("NICs", HEADING)]
     for nic in shown:
         yield [(f"  {nic.label}: ", HEADING), (_nic_text(nic), "")]
-    others = [nic for nic in node.nics if nic not in shown]
+    others = [nic for nic in topology.nics if nic not in shown]
     if others:
         names = ", ".join("/".join(nic.interfaces) or nic.address for nic in others)
         yield [(f"  without RDMA, not in the matrix: {names}", "")]
@@ -100,13 +93,13 @@ def _nic_text(nic: Nic) -> str:
     return text
 
 
-def _nearest(topology: Topology, number: int) -> Iterator[Line]:
+def _nearest(topology: Topology) -> Iterator[Line]:
     groups: dict[str, list[str]] = {}
-    for end in topology.gpu_endpoints(number):
-        near = nearest_nics(topology, end)
+    for gpu in topology.gpus:
+        near = nearest_nics(topology, gpu)
         if near is not None:
             text = f"{', '.join(nic.label for nic in near.nics)} ({near.kind})"
-            groups.setdefault(text, []).append(topology.label(end))
+            groups.setdefault(text, []).append(gpu.label)
     if groups:
         yield []
         yield [("Nearest NIC", HEADING)]
@@ -116,13 +109,13 @@ def _nearest(topology: Topology, number: int) -> Iterator[Line]:
 # --- bandwidth ---
 
 
-def _bandwidths(topology: Topology, ends: Sequence[Endpoint]) -> Iterator[Line]:
+def _bandwidths(topology: Topology) -> Iterator[Line]:
     """One line for all pairs of the same class that should carry the same."""
     groups: dict[tuple[str, str, str, str, str], list[Path]] = {}
-    for way in all_paths(topology, ends):
-        if (way.source.kind, way.target.kind) == ("nic", "nic"):
+    for way in all_paths(topology, topology.ends):
+        if isinstance(way.source, Nic):
             continue
-        between = "GPU-GPU" if way.target.kind == "gpu" else "GPU-NIC"
+        between = "GPU-NIC" if isinstance(way.target, Nic) else "GPU-GPU"
         expected = path_bandwidth(topology, way)
         if expected is None:
             key = (way.label, between, "not known", "not known", way.pci.note or "a link on the way is not known")

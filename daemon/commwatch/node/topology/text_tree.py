@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commwatch.node.topology.model import Gpu, Nic, NodeTopology, PciDevice
+from commwatch.node.topology.model import End, PciDevice, Topology
 from commwatch.node.topology.paths import narrowed, uplink
 from commwatch.sources.files import is_pci_address
 
 _BAD = "bold red"
 
 
-def tree(node: NodeTopology) -> Iterator[tuple[str, str]]:
+def tree(node: Topology) -> Iterator[tuple[str, str]]:
     """Text and style of each line. Ports are left out: a device stands below its switch or host bridge."""
     hosts: dict[str, None] = {}
     for device in node.devices.values():
@@ -25,7 +25,7 @@ def tree(node: NodeTopology) -> Iterator[tuple[str, str]]:
         yield from _below(node, host, 2)
 
 
-def _below(node: NodeTopology, parent: str, depth: int) -> Iterator[tuple[str, str]]:
+def _below(node: Topology, parent: str, depth: int) -> Iterator[tuple[str, str]]:
     for device in node.devices.values():
         if device.parent != parent:
             continue
@@ -36,8 +36,8 @@ def _below(node: NodeTopology, parent: str, depth: int) -> Iterator[tuple[str, s
         yield from _below(node, device.address, depth + 1)
 
 
-def _line(node: NodeTopology, device: PciDevice, depth: int) -> tuple[str, str]:
-    parts: tuple[Gpu | Nic, ...] = (*node.gpus, *node.nics)
+def _line(node: Topology, device: PciDevice, depth: int) -> tuple[str, str]:
+    parts: tuple[End, ...] = (*node.gpus, *node.nics)
     names = {"switch_upstream": "PCIe switch", "nvswitch": "NVSwitch", "gpu": "GPU", "nic": "NIC"}
     label = next((part.label for part in parts if part.address == device.address), names.get(device.role, "bridge"))
     link = uplink(node, device)

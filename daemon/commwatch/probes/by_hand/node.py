@@ -12,10 +12,8 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.errors import CommwatchError
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR, GpusNow, ProbeGpu
 from commwatch.node.store import Store
-from commwatch.node.topology.build import build_node
 from commwatch.node.topology.model import Topology
-from commwatch.node.topology.nvlink import COLLECTORS, DriverFacts
-from commwatch.node.topology.sysfs import SysfsFacts
+from commwatch.node.topology.nvlink import COLLECTORS
 from commwatch.probes.cycle.interpreter import why_no_torch
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
 from commwatch.probes.gate.hold import HoldFile
@@ -46,7 +44,7 @@ class NodeByHand:
         self._files = ExitStack()
         self._reader: Reader | None = None
         self._store = Store()
-        self._topology = Topology(())
+        self._topology = Topology()
         self._scheduler = SchedulerFacts()
         self._hold = HoldFile(state_path(config))
         self.simulation: SimulatedNodePlan | None = None
@@ -125,7 +123,7 @@ class NodeByHand:
             return topology
         problem = f"{paths.sysfs}: the PCI tree could not be read"
         self.problems = (*self.problems, problem)
-        return Topology((build_node(SysfsFacts((), (), None, (problem,)), DriverFacts()),))
+        return Topology()
 
     # --- what the node is ---
 

@@ -16,13 +16,12 @@ _FINDERS = (contradictions, gpu_groups, narrowed_links, below_siblings, nvlink, 
 """The weightiest first."""
 
 
-def findings(topology: Topology, number: int = 0, measured: Measured | None = None) -> tuple[TopologyFinding, ...]:
-    """All findings of one machine.
+def findings(topology: Topology, measured: Measured | None = None) -> tuple[TopologyFinding, ...]:
+    """All findings of a machine.
 
     Args:
-        topology: of all machines.
-        number: which machine.
+        topology: of the machine.
         measured: between its GPUs; None where nothing is known.
     """
-    view = NodeView(topology, number, measured)
+    view = NodeView(topology, measured)
     return tuple(finding for find in _FINDERS for finding in find(view))

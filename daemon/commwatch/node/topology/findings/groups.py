@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from commwatch.node.topology.bandwidth import path_bandwidth
-from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, classes, have, named
+from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, classes, have, labels, named
 from commwatch.node.topology.findings.measured import nearer_is_slower
-from commwatch.node.topology.model import Endpoint
+from commwatch.node.topology.model import End, Gpu
 from commwatch.node.topology.paths import NEAR, THROUGH_CPU, PathClass, all_paths, nearest_nics, rank
 
 
@@ -21,7 +21,7 @@ def gpu_groups(view: NodeView) -> Iterator[TopologyFinding]:
         return
     parts = [_group_text(view, group) for group in groups]
     sizes = sorted({len(group) for group in groups if len(group) > 1})
-    lists = [_indexes(view, group) for group in groups if len(group) > 1]
+    lists = [_indexes(group) for group in groups if len(group) > 1]
     what = f"{sizes[0]}-GPU jobs" if len(sizes) == 1 else f"jobs of up to {sizes[-1]} GPUs"
     meaning = f"A job that spans groups runs at the speed of the CPU path. For {what} choose GPUs of one group"
     if nearer_is_slower(view):
@@ -37,49 +37,49 @@ def gpu_groups(view: NodeView) -> Iterator[TopologyFinding]:
             f": {choice}. These are the driver's indexes: set CUDA_DEVICE_ORDER=PCI_BUS_ID with them, "
             "because CUDA itself counts the fastest GPU first"
         )
-    labels = view.labels(end for group in groups for end in group)
     text = f"{'; '.join(parts)}. Between these groups all traffic goes through the CPU ({classes(apart)})."
-    yield TopologyFinding("gpu_groups", labels, text, f"{meaning}.")
+    yield TopologyFinding("gpu_groups", labels(gpu for group in groups for gpu in group), text, f"{meaning}.")
 
 
-def _nearer_is_faster(view: NodeView, groups: Sequence[Sequence[Endpoint]]) -> bool:
+def _nearer_is_faster(view: NodeView, groups: Sequence[Sequence[Gpu]]) -> bool:
     """Whether some pair within a group should carry more than one of two groups; so too where a figure is not known."""
-    place = {end: number for number, group in enumerate(groups) for end in group}
+    place: dict[End, int] = {gpu: number for number, group in enumerate(groups) for gpu in group}
     rates: dict[bool, list[float]] = {True: [], False: []}
     for way in view.ways:
-        expected = path_bandwidth(view.topology, way)
+        expected = path_bandwidth(view.node, way)
         if expected is None:
             return True
         rates[place[way.source] == place[way.target]].append(expected.bytes_per_second)
     return max(rates[True]) > min(rates[False])
 
 
-def _near_groups(view: NodeView) -> list[list[Endpoint]]:
-    groups: list[list[Endpoint]] = []
-    for end in view.ends:
-        joined = [group for group in groups if any(view.way(end, other).kind in NEAR for other in group)]
+def _near_groups(view: NodeView) -> list[list[Gpu]]:
+    groups: list[list[Gpu]] = []
+    for gpu in view.node.gpus:
+        joined = [group for group in groups if any(view.way(gpu, other).kind in NEAR for other in group)]
         rest = [group for group in groups if group not in joined]
-        groups = sorted([*rest, sorted([end, *(other for group in joined for other in group)])])
-    return groups
+        groups = [*rest, [gpu, *(other for group in joined for other in group)]]
+    order = view.node.gpus.index
+    return sorted((sorted(group, key=order) for group in groups), key=lambda group: order(group[0]))
 
 
-def _group_text(view: NodeView, group: Sequence[Endpoint]) -> str:
-    names = named(view.labels(group))
+def _group_text(view: NodeView, group: Sequence[Gpu]) -> str:
+    names = named(labels(group))
     if len(group) == 1:
         return f"{names} stands alone"
-    kinds = {one.kind for one in all_paths(view.topology, group)}
+    kinds = {one.kind for one in all_paths(view.node, group)}
     if "NV" in kinds:
         return f"{names} are joined by NVLink"
     return f"{names} share a PCIe switch ({max(kinds, key=rank)})"
 
 
-def _indexes(view: NodeView, group: Sequence[Endpoint]) -> str:
-    numbers = [view.gpu(end).index for end in group]
+def _indexes(group: Sequence[Gpu]) -> str:
+    numbers = [gpu.index for gpu in group]
     return "" if None in numbers else ",".join(map(str, numbers))
 
 
 def nics(view: NodeView) -> Iterator[TopologyFinding]:
-    near = {end: found for end in view.ends if (found := nearest_nics(view.topology, end)) is not None}
+    near = {gpu: found for gpu in view.node.gpus if (found := nearest_nics(view.node, gpu)) is not None}
     kinds = {one.kind for one in near.values()}
     # Behind a switch counts against through the CPU; where none is behind a switch, the own socket against the other.
     far_kinds: frozenset[PathClass] = THROUGH_CPU if kinds & NEAR else frozenset({"SYS"})
@@ -87,11 +87,11 @@ def nics(view: NodeView) -> Iterator[TopologyFinding]:
     good = [end for end in near if end not in far]
     if not good or not far:
         return
-    names, others = (named(view.labels(ends)) for ends in (far, good))
+    names, others = (named(labels(ends)) for ends in (far, good))
     ways, better = (classes(near[end].kind for end in ends) for ends in (far, good))
     yield TopologyFinding(
         "gpu_without_near_nic",
-        view.labels(far),
+        labels(far),
         f"{names} {'reaches its' if len(far) == 1 else 'reach their'} nearest NIC only by {ways}; {others} "
         f"{have(good)} one at {better}.",
         f"What these GPUs send to other machines crosses the CPU{_around(view, far, good)}. For jobs of several "
@@ -99,7 +99,7 @@ def nics(view: NodeView) -> Iterator[TopologyFinding]:
     )
 
 
-def _around(view: NodeView, far: Sequence[Endpoint], good: Sequence[Endpoint]) -> str:
+def _around(view: NodeView, far: Sequence[Gpu], good: Sequence[Gpu]) -> str:
     """The way around the CPU, where there is one."""
     if not any(view.way(one, other).kind == "NV" for one in far for other in good):
         return ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, have, label_of, named
-from commwatch.node.topology.model import Endpoint, Gpu
+from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, have, label_of, labels, named
+from commwatch.node.topology.model import Gpu
 from commwatch.node.topology.paths import Path, narrowed, nvlinks_between, uplink
 
 _MOST_PAIRS = 6
@@ -32,21 +32,21 @@ def narrowed_links(view: NodeView) -> Iterator[TopologyFinding]:
 
 def below_siblings(view: NodeView) -> Iterator[TopologyFinding]:
     """GPUs of one model whose link is made smaller than that of most of their siblings."""
-    links: dict[str, dict[Endpoint, tuple[int, int]]] = {}
-    for end in view.ends:
-        device = view.node.devices.get(view.gpu(end).address)
+    links: dict[str, dict[Gpu, tuple[int, int]]] = {}
+    for gpu in view.node.gpus:
+        device = view.node.devices.get(gpu.address)
         link = uplink(view.node, device) if device is not None else None
         if link is not None and link.generation_max is not None and link.lanes_max is not None:
-            links.setdefault(view.gpu(end).name, {})[end] = (link.generation_max, link.lanes_max)
-    for ends in links.values():
-        counts = Counter(ends.values())
+            links.setdefault(gpu.name, {})[gpu] = (link.generation_max, link.lanes_max)
+    for of_model in links.values():
+        counts = Counter(of_model.values())
         usual = max(counts, key=lambda one: (counts[one], one))
-        for end, (generation, lanes) in ends.items():
+        for gpu, (generation, lanes) in of_model.items():
             if generation < usual[0] or lanes < usual[1]:
                 yield TopologyFinding(
                     "link_below_siblings",
-                    (view.label(end),),
-                    f"The slot of {view.label(end)} gives it PCIe gen {generation} x{lanes}; its siblings have "
+                    (gpu.label,),
+                    f"The slot of {gpu.label} gives it PCIe gen {generation} x{lanes}; its siblings have "
                     f"gen {usual[0]} x{usual[1]}.",
                     "Every collective over PCIe waits for it. Look at slot, riser and BIOS setting, or leave it out "
                     "of jobs that communicate much.",
@@ -56,7 +56,7 @@ def below_siblings(view: NodeView) -> Iterator[TopologyFinding]:
 def nvlink(view: NodeView) -> Iterator[TopologyFinding]:
     if not view.node.driver_read:
         return
-    idle = [end for end in view.ends if _all_down(view.gpu(end))]
+    idle = [gpu for gpu in view.node.gpus if _all_down(gpu)]
     if idle and len(idle) == sum(bool(gpu.nvlinks) for gpu in view.node.gpus):
         yield _none_active(view, idle)
     else:
@@ -65,7 +65,7 @@ def nvlink(view: NodeView) -> Iterator[TopologyFinding]:
 
 def peer_access(view: NodeView) -> Iterator[TopologyFinding]:
     """Pairs of GPUs that the driver does not let reach each other, whatever lies between them."""
-    over_nvlink = _pairs(view, view.node.nvlink_refused, [way for way in view.ways if way.nvlinks])
+    over_nvlink = _pairs(view.node.nvlink_refused, [way for way in view.ways if way.nvlinks])
     if over_nvlink:
         yield TopologyFinding(
             "nvlink_refused",
@@ -73,7 +73,7 @@ def peer_access(view: NodeView) -> Iterator[TopologyFinding]:
             f"The driver refuses peer access over NVLink for {_some(over_nvlink)}, though links are active.",
             "NCCL does not use NVLink there. Look at Fabric Manager and at the fabric state of these GPUs.",
         )
-    at_all = _pairs(view, view.node.peers_refused, view.ways)
+    at_all = _pairs(view.node.peers_refused, view.ways)
     if at_all:
         which = "any two GPUs" if len(at_all) == len(view.ways) else _some(at_all)
         yield TopologyFinding(
@@ -85,12 +85,12 @@ def peer_access(view: NodeView) -> Iterator[TopologyFinding]:
         )
 
 
-def _pairs(view: NodeView, refused: Collection[frozenset[str]], ways: Iterable[Path]) -> tuple[str, ...]:
+def _pairs(refused: Collection[frozenset[str]], ways: Iterable[Path]) -> tuple[str, ...]:
     """The refused ones of some ways, as ``GPU0-GPU1``."""
     return tuple(
-        "-".join(view.labels((one.source, one.target)))
+        f"{one.source.label}-{one.target.label}"
         for one in ways
-        if frozenset({view.gpu(one.source).address, view.gpu(one.target).address}) in refused
+        if frozenset({one.source.address, one.target.address}) in refused
     )
 
 
@@ -103,9 +103,9 @@ def _all_down(gpu: Gpu) -> bool:
     return bool(links) and all(link.state == 0 for link in links)
 
 
-def _none_active(view: NodeView, idle: Sequence[Endpoint]) -> TopologyFinding:
-    names = view.labels(idle)
-    links = [link for end in idle for link in view.gpu(end).nvlinks or ()]
+def _none_active(view: NodeView, idle: Sequence[Gpu]) -> TopologyFinding:
+    names = labels(idle)
+    links = [link for gpu in idle for link in gpu.nvlinks or ()]
     if view.node.nvswitches or any(link.remote_type == "switch" for link in links):
         return TopologyFinding(
             "nvlink_fabric_down",
@@ -127,7 +127,7 @@ def _uneven_nvlink(view: NodeView) -> Iterator[TopologyFinding]:
     counts = {
         (one.source, one.target): links
         for one in view.ways
-        if (links := nvlinks_between(node, view.gpu(one.source), view.gpu(one.target))) is not None
+        if (links := nvlinks_between(node, one.source, one.target)) is not None
     }
     if len(set(counts.values())) < 2:
         return
@@ -135,20 +135,14 @@ def _uneven_nvlink(view: NodeView) -> Iterator[TopologyFinding]:
     worst = min(counts.values())
     few = [pair for pair, links in counts.items() if links == worst]
     # Where one GPU lacks links, all of its pairs do: then it is the one to name.
-    shared = [end for end in view.ends if all(end in pair for pair in few)]
+    shared = [gpu for gpu in node.gpus if all(gpu in pair for pair in few)]
     if len(shared) == 1 and len(few) > 1:
-        who = view.labels(shared)
+        who = labels(shared)
         text = f"{who[0]} reaches the others over {worst} NVLinks; other pairs have {most}."
     else:
-        shown = [f"{view.label(first)}-{view.label(second)}" for first, second in few]
-        who = tuple(shown)
-        text = f"{_some(shown)}: {worst} NVLinks; other pairs have {most}."
-    down = [
-        f"{view.label(end)} link {link.number}"
-        for end in view.ends
-        for link in view.gpu(end).nvlinks or ()
-        if link.state == 0
-    ]
+        who = tuple(f"{first.label}-{second.label}" for first, second in few)
+        text = f"{_some(who)}: {worst} NVLinks; other pairs have {most}."
+    down = [f"{gpu.label} link {link.number}" for gpu in node.gpus for link in gpu.nvlinks or () if link.state == 0]
     inactive = f" Inactive: {', '.join(down[:12])}{' and more' if len(down) > 12 else ''}." if down else ""
     yield TopologyFinding(
         "nvlink_uneven",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from commwatch.node.topology.measured import Measured
-from commwatch.node.topology.model import Endpoint, Gpu, Nic, NodeTopology, Topology
+from commwatch.node.topology.model import End, Topology
 from commwatch.node.topology.paths import CLASSES, Path, PathClass, all_paths, path
 
 FindingCode: TypeAlias = Literal[
@@ -46,29 +46,21 @@ class TopologyFinding:
 class NodeView:
     """One machine with its ways between GPUs, computed once."""
 
-    def __init__(self, topology: Topology, number: int, measured: Measured | None = None) -> None:
+    def __init__(self, node: Topology, measured: Measured | None = None) -> None:
         self.measured = measured
         """What was measured between the GPUs; None where nothing is known."""
-        self.topology, self.number, self.node = topology, number, topology.nodes[number]
-        self.ends = topology.gpu_endpoints(number)
-        self.ways = all_paths(topology, self.ends)
+        self.node = node
+        self.ways = all_paths(node, node.gpus)
         """Between the GPUs, each pair once."""
 
-    def label(self, end: Endpoint) -> str:
-        """The name of an end."""
-        return self.topology.label(end)
-
-    def labels(self, ends: Iterable[Endpoint]) -> tuple[str, ...]:
-        """The names of ends."""
-        return tuple(map(self.label, ends))
-
-    def gpu(self, end: Endpoint) -> Gpu:
-        """The GPU at an end."""
-        return self.node.gpus[end.place]
-
-    def way(self, first: Endpoint, second: Endpoint) -> Path:
+    def way(self, first: End, second: End) -> Path:
         """The way between two ends."""
-        return path(self.topology, first, second)
+        return path(self.node, first, second)
+
+
+def labels(ends: Iterable[End]) -> tuple[str, ...]:
+    """The names of ends."""
+    return tuple(end.label for end in ends)
 
 
 def named(names: Sequence[str]) -> str:
@@ -87,8 +79,8 @@ def classes(kinds: Iterable[PathClass]) -> str:
     return "/".join(kind for kind in CLASSES if kind in found)
 
 
-def label_of(node: NodeTopology, address: str) -> str:
+def label_of(node: Topology, address: str) -> str:
     """The part at a PCI address as the operator knows it."""
-    parts: tuple[Gpu | Nic, ...] = (*node.gpus, *node.nics)
+    parts: tuple[End, ...] = (*node.gpus, *node.nics)
     part = next((part for part in parts if part.address == address), None)
     return f"the device at {address}" if part is None else f"{part.label} ({address})"

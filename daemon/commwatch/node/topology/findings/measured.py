@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TypeAlias
 
-from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, named
+from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, labels, named
 from commwatch.node.topology.measured import Measured, median_of_others
-from commwatch.node.topology.model import Endpoint
+from commwatch.node.topology.model import End
 from commwatch.node.topology.paths import PathClass, rank
 from commwatch.units import format_rate
 
 _MOST_PAIRS = 4
 """More are not written out."""
 
-Pair: TypeAlias = tuple[Endpoint, Endpoint]
+Pair: TypeAlias = tuple[End, End]
 
 _LAYS: dict[PathClass, str] = {
     "NV": "joined by NVLink",
@@ -85,23 +85,23 @@ def _nearer_finding(
             max(some, key=lambda pair: (round(values[pair] / values[worst], 1), bool({*pair} & {*worst})))
             for some in (farther, values)
         )
-        shown = [f"{_name(view, pair)} {format_rate(values[pair])}" for pair in pairs[:_MOST_PAIRS]]
-        names = f"{_name(view, worst)} {_LAYS[kind]} carry {format_rate(values[worst])}"
+        shown = [f"{_name(pair)} {format_rate(values[pair])}" for pair in pairs[:_MOST_PAIRS]]
+        names = f"{_name(worst)} {_LAYS[kind]} carry {format_rate(values[worst])}"
         more = f" All such pairs: {named(shown)}{' and others' if len(pairs) > _MOST_PAIRS else ''}."
         other = view.way(*best).kind
         yield TopologyFinding(
             "measured_nearer_slower",
-            tuple(_name(view, pair) for pair in pairs),
-            f"{names}, less than {_name(view, best)} {_LAYS[other]} with {format_rate(values[best])}, whatever the "
+            tuple(_name(pair) for pair in pairs),
+            f"{names}, less than {_name(best)} {_LAYS[other]} with {format_rate(values[best])}, whatever the "
             f"topology promises.{more if len(pairs) > 1 else ''}",
-            f"{_choice(view, worst, choice)}{_look_at(kind)}",
+            f"{_choice(worst, choice)}{_look_at(kind)}",
         )
 
 
-def _choice(view: NodeView, slow: Pair, best: Pair) -> str:
-    numbers = [[view.gpu(end).index for end in pair] for pair in (best, slow)]
+def _choice(slow: Pair, best: Pair) -> str:
+    numbers = [[end.index for end in pair] for pair in (best, slow)]
     if any(index is None for pair in numbers for index in pair):
-        return f"Train on {_name(view, best)} rather than on {_name(view, slow)}. "
+        return f"Train on {_name(best)} rather than on {_name(slow)}. "
     good, bad = (",".join(map(str, pair)) for pair in numbers)
     return f"Train on {good} rather than {bad}: CUDA_VISIBLE_DEVICES={good} with CUDA_DEVICE_ORDER=PCI_BUS_ID. "
 
@@ -132,18 +132,18 @@ def _slow_finding(
     view: NodeView, label: str, values: Mapping[Pair, float], slow: Mapping[Pair, float]
 ) -> TopologyFinding:
     """One GPU that all slow pairs share is named in their place."""
-    shared = [end for end in view.ends if all(end in pair for pair in slow)]
+    shared = [gpu for gpu in view.node.gpus if all(gpu in pair for pair in slow)]
     slowest = min(slow, key=lambda pair: values[pair])
     usual = f"the other {label} pairs carry {format_rate(slow[slowest])} in the median"
     if len(slow) > 1 and len(shared) == 1:
-        who: tuple[str, ...] = view.labels(shared)
+        who: tuple[str, ...] = labels(shared)
         text = (
             f"{who[0]} carries at least {format_rate(values[slowest])} and at most "
             f"{format_rate(max(values[pair] for pair in slow))} with {len(slow)} of the other GPUs; {usual}."
         )
     else:
-        who = tuple(_name(view, pair) for pair in slow)
-        shown = [f"{_name(view, pair)} {format_rate(values[pair])}" for pair in slow]
+        who = tuple(_name(pair) for pair in slow)
+        shown = [f"{_name(pair)} {format_rate(values[pair])}" for pair in slow]
         some = named(shown) if len(shown) <= _MOST_PAIRS else f"{', '.join(shown[:_MOST_PAIRS])} and others"
         text = f"Measured slow: {some}; {usual}."
     return TopologyFinding(
@@ -155,5 +155,5 @@ def _slow_finding(
     )
 
 
-def _name(view: NodeView, pair: Pair) -> str:
-    return "-".join(view.labels(pair))
+def _name(pair: Pair) -> str:
+    return "-".join(labels(pair))
