@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch.node.link_share_tracker import LINK_SHARES, Shares
+from commwatch.node.link_shares import LINK_SHARES, Shares
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import SLOTS, ScriptedReader, collector

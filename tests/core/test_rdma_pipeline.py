@@ -8,9 +8,9 @@ import pytest
 
 from commwatch.config.settings import Config, Duration, Inventory, Paths
 from commwatch.config.thresholds import load_thresholds
-from commwatch.node.port_flap_tracker import FORGOTTEN_SECONDS
+from commwatch.node.port_flaps import FORGOTTEN_SECONDS
 from commwatch.node.store import Store
-from commwatch.node.wrap_tracker import Wraps
+from commwatch.node.wrap import Wraps
 from commwatch.readings import Absence
 from commwatch.service.collection import Collection
 from commwatch.service.engine import Engine

@@ -10,8 +10,7 @@ import pytest
 
 from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.overlay import overlaid
-from commwatch.diagnosis.scan_findings import with_scan
+from commwatch.diagnosis.scan_findings import overlaid, with_scan
 from commwatch.findings.api_documents import ComponentRecord, FindingRecord
 from commwatch.findings.finding import Component
 from commwatch.findings.rules.components import pcie_link_of

@@ -8,8 +8,8 @@ import pytest
 
 from commwatch.diagnosis.check import Branch, Check, CheckVerdict
 from commwatch.diagnosis.marks.profiles import ALL_PROFILES, PROFILES, Asked
-from commwatch.diagnosis.overall import overall
 from commwatch.diagnosis.pattern_scan import FRESH_PROBE
+from commwatch.diagnosis.walk import overall
 from commwatch.findings.api_documents import FindingRecord
 from commwatch.findings.finding import Severity
 from commwatch.findings.verdict import Verdict, Word

@@ -28,7 +28,7 @@ from commwatch.jobs.logs import source as nccl_logs
 from commwatch.jobs.logs.event import time_of
 from commwatch.node.run import Collected, Collector
 from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
-from commwatch.node.wrap_tracker import Wraps
+from commwatch.node.wrap import Wraps
 from commwatch.probes import topology
 from commwatch.probes.node import ProbeNode, ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed

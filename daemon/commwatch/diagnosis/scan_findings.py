@@ -11,8 +11,15 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.outcomes import OWN_FAILURES
-from commwatch.diagnosis.overlay import overlaid
-from commwatch.findings.api_documents import CauseRecord, FindingRecord, finding_record
+from commwatch.findings.api_documents import (
+    CauseRecord,
+    FindingRecord,
+    MetricRecord,
+    SeriesRecord,
+    SnapshotDocument,
+    finding_record,
+    metric_records,
+)
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
@@ -22,7 +29,10 @@ from commwatch.findings.rules.components import probe_of
 from commwatch.findings.rules.gpu_ways import all_parts, gpus_of
 from commwatch.findings.rules.rule_set import Rule
 from commwatch.probes.plan import Failed
-from commwatch_exporters.node.model import Probe
+from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.node.model import Pair, Probe, Suspect
+from commwatch_exporters.node.parts import KIND_OF
+from commwatch_exporters.snapshot import Block, Layout, Snapshot
 
 _PAIR_RULES = pairs.PAIRS.rules
 _PROBE_RULES = tuple(
@@ -33,6 +43,9 @@ _PROBE_RULES = tuple(
 _PAIR_CODES = {code for rule in _PAIR_RULES for code in rule.codes}
 _PROBE_CODES = {code for rule in _PROBE_RULES for code in rule.codes} | {"probe_failing"}
 """That a probe is failing ends with its first result."""
+
+_OF_NOW = ("gauge", "info")
+"""Types of metrics that do not count from the start of the daemon."""
 
 
 def with_scan(known: Known, fresh: Sequence[FreshProbe]) -> Known:
@@ -149,3 +162,36 @@ def _finding(sighting: Sighting, by: FreshProbe, before: Finding | None) -> Find
     return Finding(
         sighting.code, sighting.component, CODES[sighting.code].severity, since, sighting.evidence, f"{detail}."
     )
+
+
+def overlaid(snapshot: SnapshotDocument, fresh: Iterable[FreshProbe]) -> SnapshotDocument:
+    """The snapshot as it would be had these been cycles of the daemon; counts and histograms stay the daemon's."""
+    for one in fresh:
+        if one.readings:
+            snapshot = _with_probe(snapshot, one)
+    return snapshot
+
+
+def _with_probe(snapshot: SnapshotDocument, probe: FreshProbe) -> SnapshotDocument:
+    values = {
+        (metric, labels): value
+        for metric, labels, value in probe.readings
+        if metric in CATALOGUE and CATALOGUE[metric].type in _OF_NOW
+    }
+    new = {one.name: one for one in metric_records(Snapshot([Block(Layout(values), tuple(values.values()), 0.0)]))}
+    kept = [
+        msgspec.structs.replace(
+            metric, series=(*_others(metric, probe), *(new.pop(metric.name).series if metric.name in new else ()))
+        )
+        for metric in snapshot.metrics
+    ]
+    return msgspec.structs.replace(snapshot, metrics=(*(metric for metric in kept if metric.series), *new.values()))
+
+
+def _others(metric: MetricRecord, probe: FreshProbe) -> tuple[SeriesRecord, ...]:
+    """The series of a metric that the probe says nothing of."""
+    if metric.type not in _OF_NOW:
+        return metric.series
+    if probe.matrix is not None and KIND_OF.get(metric.name) in (Pair, Suspect):
+        return ()
+    return tuple(one for one in metric.series if one.labels.get("probe") != probe.name)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from commwatch.findings.code import FindingCode
 from commwatch.findings.rules import RULE_SETS
-from commwatch.findings.score import stability as score
+from commwatch.findings.score import parts
 
 
 def _gathered() -> Mapping[str, FindingCode]:
@@ -22,7 +22,7 @@ def _gathered() -> Mapping[str, FindingCode]:
 CODES: Mapping[str, FindingCode] = _gathered()
 """By name, in the order of the documentation."""
 
-_WINDOWS = (*(rules.metrics_watched for rules in RULE_SETS), score.WINDOWS)
+_WINDOWS = (*(rules.metrics_watched for rules in RULE_SETS), parts.WINDOWS)
 
 WATCHED: Mapping[str, float] = {
     metric: max(windows[metric] for windows in _WINDOWS if metric in windows)

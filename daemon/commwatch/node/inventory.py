@@ -10,14 +10,16 @@ from typing import Literal, TypeAlias
 from commwatch.node.boards import NVLINKS, PCIE_LANES
 from commwatch.node.capacity import pcie_rate
 from commwatch.node.equals import shortfalls
-from commwatch.node.inventory_ports import (
+from commwatch.node.inventory_state import (
+    GpuRecord,
+    InventoryState,
+    Learned,
     accept_ports,
     expected_ports,
     expected_speed,
     observe_ports,
     ports_up,
 )
-from commwatch.node.inventory_state import GpuRecord, InventoryState, Learned
 from commwatch.node.observation import Observation, SeenGpu, SeenPort
 from commwatch.node.utilisation import NvlinkExpectation
 from commwatch_exporters.snapshot import Block, Layout, Series, Value

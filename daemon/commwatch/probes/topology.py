@@ -11,8 +11,8 @@ from commwatch.errors import CommwatchError
 from commwatch.node.store import Store
 from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.model import Topology
+from commwatch.node.topology.nvlink import stored_driver
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
-from commwatch.node.topology.stored import stored_driver
 from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.workers.by_hand import ask_sysfs
 from commwatch_exporters.node.model import NvLink, node_at

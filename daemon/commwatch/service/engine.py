@@ -22,7 +22,7 @@ from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
-from commwatch.node.wrap_tracker import Wraps
+from commwatch.node.wrap import Wraps
 from commwatch.probes.node import ReadNode
 from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.collection import Collection

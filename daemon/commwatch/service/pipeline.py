@@ -20,10 +20,10 @@ from commwatch.node.hardware_event_tracker import HardwareLog
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.job_use import JobUse
-from commwatch.node.link_share_tracker import Shares
+from commwatch.node.link_shares import Shares
 from commwatch.node.observation import Observation, observe_blocks
 from commwatch.node.pcie_tracker import PcieLinks
-from commwatch.node.port_flap_tracker import Flaps
+from commwatch.node.port_flaps import Flaps
 from commwatch.node.rate import ResetWatch
 from commwatch.node.run import Collector, Outcome, is_everywhere
 from commwatch.node.store import Store

@@ -10,7 +10,7 @@ from commwatch.jobs import identity
 from commwatch.jobs.logs import tracker
 from commwatch.node import anomaly_tracker, job_use, unread_tracker
 from commwatch.node.gpus_now import PROCESS_COLLECTOR
-from commwatch.node.link_share_tracker import LINK_SHARES
+from commwatch.node.link_shares import LINK_SHARES
 from commwatch.node.pcie_tracker import DEVICE_LINKS, GPU_LINKS
 from commwatch.node.run import Collector
 from commwatch.node.store import Store

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.node.model import Gpu, Node
-from commwatch_exporters.node_page.driver_events import driver_events
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import TypeVar
+
+from commwatch_exporters.node.model import Gpu, Node, NvSwitch
+from commwatch_exporters.node.parts import KeyedColumn
 from commwatch_exporters.node_page.marks import Marks, port_mark, worst_mark
 from commwatch_exporters.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, text
 from commwatch_exporters.node_page.records import Mark
@@ -11,6 +15,8 @@ from commwatch_exporters.snapshot import Value
 from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES, word_of
 
 _MOST_EVENTS = 30
+
+_Device = TypeVar("_Device", Gpu, NvSwitch)
 
 
 def events_table(node: Node) -> str:
@@ -131,3 +137,26 @@ def _count(value: Value) -> str:
 
 def _speed(bytes_per_second: Value) -> str:
     return number(ABSENT if bytes_per_second is None else f"{bytes_per_second * 8 / 1e9:g} Gbit/s")
+
+
+def driver_events(node: Node) -> Iterator[tuple[str, str]]:
+    """Each GPU and NVSwitch that had events, and how often each code came since the totals began."""
+    for gpu, codes in _codes(node, Gpu.xids).items():
+        latest = gpu.last_xid_timestamp_seconds
+        when = "" if latest is None else f", last {_moment(latest)}"
+        yield f"GPU{gpu.index} ({gpu.address})", f"Xid {codes}{when}"
+    for switch, codes in _codes(node, NvSwitch.sxids).items():
+        yield f"NVSwitch {switch.address}", f"SXid {codes}"
+
+
+def _codes(node: Node, column: KeyedColumn[_Device]) -> dict[_Device, str]:
+    """``79 (1 ×), 94 (3 ×)`` by device."""
+    found: dict[_Device, list[str]] = {}
+    for device, code, count in node.each_keyed(column):
+        if count:
+            found.setdefault(device, []).append(f"{code} ({count:g} ×)")
+    return {device: ", ".join(codes) for device, codes in found.items()}
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

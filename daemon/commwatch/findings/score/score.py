@@ -9,12 +9,9 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import finding_record
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding
-from commwatch.findings.score.balance import balance
-from commwatch.findings.score.bandwidth import bandwidth
-from commwatch.findings.score.latency import latency
+from commwatch.findings.score.parts import balance, bandwidth, latency, stability
 from commwatch.findings.score.probes import rates_of
 from commwatch.findings.score.records import Score, capped, weighted
-from commwatch.findings.score.stability import stability
 from commwatch.units import format_percent
 from commwatch_exporters.snapshot import Value
 

@@ -8,26 +8,24 @@ from dataclasses import asdict
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.generate.alert_rules import Site, format_duration
-from commwatch.generate.dashboards.page_json import (
-    ALERT_BEGAN,
-    PAGE_BEGAN,
-    XID_COUNTED,
-    data_source,
-    page_links,
-    runbooks_link,
-)
 from commwatch.generate.dashboards.panel_json import (
+    ALERT_BEGAN,
     EMPTY_CELLS,
+    PAGE_BEGAN,
     TEXT_UNIT,
     WIDTH,
+    XID_COUNTED,
     Json,
     cell_link,
+    data_source,
     kind_of,
     mappings,
     matrix_cells,
     override,
+    page_links,
     places,
     reference,
+    runbooks_link,
 )
 from commwatch.generate.dashboards.panels import (
     Column,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from commwatch.generate.dashboards.node_cluster import BETWEEN_NODES
-from commwatch.generate.dashboards.node_fabric import FABRIC
-from commwatch.generate.dashboards.node_links import LINK_TABLE, NVLINK, PCIE
+from commwatch.generate.dashboards.node_links import FABRIC, LINK_TABLE, NVLINK, PCIE
 from commwatch.generate.dashboards.node_network import NETWORK
-from commwatch.generate.dashboards.node_probes import PROBE_TABLE, PROBES
+from commwatch.generate.dashboards.node_probes import BETWEEN_NODES, PROBE_TABLE, PROBES
 from commwatch.generate.dashboards.panels import (
     CLUSTER,
     GPUS,

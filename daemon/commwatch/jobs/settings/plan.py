@@ -13,7 +13,7 @@ from commwatch.lines import printable
 from commwatch.node.gpus_now import PROCESS_COLLECTOR, GpusNow
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
-from commwatch.node.topology.stored import stored_driver
+from commwatch.node.topology.nvlink import stored_driver
 from commwatch.readings import WORKER_REASONS
 from commwatch_exporters.snapshot import Block, Layout
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from commwatch.node.store import Store
 from commwatch.node.topology.model import Gpu, NvLink
 from commwatch_exporters.node import model
-from commwatch_exporters.node.model import Node, PeerAccess
+from commwatch_exporters.node.model import Node, PeerAccess, node_at
+from commwatch_exporters.snapshot import Snapshot
 
 COLLECTORS = ("identity", "nvlink", "p2p")
 """What the nvml source is asked for."""
@@ -70,3 +72,10 @@ def _links(gpu: model.Gpu) -> tuple[NvLink, ...] | None:
             )
         )
     return None if found and all(link.state is None for link in found) else tuple(found)
+
+
+def stored_driver(store: Store) -> DriverFacts:
+    """GPUs and NVLinks as the collectors of the driver read them last."""
+    blocks = [block for collector in COLLECTORS for block in store.group(f"nvml_{collector}").values()]
+    with node_at(Snapshot(blocks)) as node:
+        return driver_facts(node)

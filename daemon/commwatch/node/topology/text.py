@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 
 from commwatch.lines import HEADING, WIDTH, Line, Segment, columns
 from commwatch.node.topology.bandwidth import path_bandwidth
 from commwatch.node.topology.findings import TopologyFinding, findings
-from commwatch.node.topology.measured import Measured
-from commwatch.node.topology.model import Nic, Topology
-from commwatch.node.topology.paths import CLASSES, MEANINGS, Path, all_paths, cpus_of, nearest_nics, numa_of, path
-from commwatch.node.topology.text_measured import STYLES, measured_lines, unmeasured_lines
-from commwatch.node.topology.text_tree import tree
-from commwatch.units import format_rate
+from commwatch.node.topology.measured import Measured, classes_measured
+from commwatch.node.topology.model import End, Nic, PciDevice, Topology
+from commwatch.node.topology.paths import (
+    CLASSES,
+    MEANINGS,
+    Path,
+    all_paths,
+    cpus_of,
+    narrowed,
+    nearest_nics,
+    numa_of,
+    path,
+    uplink,
+)
+from commwatch.sources.files import is_pci_address
+from commwatch.units import format_bytes, format_rate, format_seconds
 
 _NOT_KNOWN = "N/A"
+
+_BAD = "bold red"
+STYLES = {
+    "X": "dim",
+    "NV": "green",
+    "PIX": "cyan",
+    "PXB": "cyan",
+    "PHB": "yellow",
+    "NODE": "yellow",
+    "SYS": "red",
+    "?": "magenta",
+}
+"""Of the path classes, as rich names styles."""
 
 
 def topology_lines(topology: Topology, measured: Measured | str = "") -> Iterator[Line]:
@@ -150,3 +173,83 @@ def _findings(found: Sequence[TopologyFinding]) -> Iterator[Line]:
         for place, text in enumerate(wrap(one.text, WIDTH - 4)):
             yield [("  - " if place == 0 else "    ", ""), (text, "yellow")]
         yield from ([(f"    {text}", "")] for text in wrap(one.meaning, WIDTH - 4))
+
+
+def tree(node: Topology) -> Iterator[tuple[str, str]]:
+    """Text and style of each line. Ports are left out: a device stands below its switch or host bridge."""
+    hosts: dict[str, None] = {}
+    for device in node.devices.values():
+        if not is_pci_address(device.parent):
+            hosts.setdefault(device.parent)
+    for host in sorted(hosts):
+        numbers = {one.numa_node for one in node.devices.values() if one.parent == host}
+        known = sorted(number for number in numbers if number is not None)
+        numa = f"NUMA node {'/'.join(map(str, known))}" if known else "NUMA node not known"
+        yield f"  {host or 'not in the PCI tree'} ({numa})", ""
+        yield from _below(node, host, 2)
+
+
+def _below(node: Topology, parent: str, depth: int) -> Iterator[tuple[str, str]]:
+    for device in node.devices.values():
+        if device.parent != parent:
+            continue
+        if device.role in ("root_port", "switch_downstream"):
+            yield from _below(node, device.address, depth)
+            continue
+        yield _line(node, device, depth)
+        yield from _below(node, device.address, depth + 1)
+
+
+def _line(node: Topology, device: PciDevice, depth: int) -> tuple[str, str]:
+    parts: tuple[End, ...] = (*node.gpus, *node.nics)
+    names = {"switch_upstream": "PCIe switch", "nvswitch": "NVSwitch", "gpu": "GPU", "nic": "NIC"}
+    label = next((part.label for part in parts if part.address == device.address), names.get(device.role, "bridge"))
+    link = uplink(node, device)
+    if link is None or link.generation_max is None or link.lanes_max is None:
+        return f"{'  ' * depth}{label} {device.address}  link not known", ""
+    text = f"{'  ' * depth}{label} {device.address}  gen {link.generation_max} x{link.lanes_max}"
+    if not narrowed(device, link):
+        return text, ""
+    return f"{text}  DEGRADED: now gen {link.generation} x{link.lanes}", _BAD
+
+
+def measured_lines(topology: Topology, measured: Measured) -> Iterator[Line]:
+    """One line for each path label: what was expected, what was measured, and when."""
+    matrix = measured.matrix
+    yield []
+    yield [("Measured, one direction", HEADING)]
+    version = f", NCCL {matrix.nccl_version}" if matrix.nccl_version and matrix.backend == "nccl" else ""
+    size = format_bytes(matrix.bandwidth_bytes)
+    how = f"{format_seconds(max(0.0, measured.age_seconds))} ago, backend {matrix.backend}{version}, {size} a message"
+    yield from ([(f"  {text}", "")] for text in wrap(f"{how}; each pair in both directions, not at once", WIDTH - 2))
+    rows: list[list[Segment]] = [[("  path", ""), ("pairs", ""), ("expected", ""), ("bandwidth", ""), ("latency", "")]]
+    for one in classes_measured(topology, measured):
+        cells = (
+            str(one.count),
+            _range(one.expected, format_rate) or "not known",
+            _range(one.bandwidths, format_rate) or "-",
+            _range(one.latencies, format_seconds) or "-",
+        )
+        rows.append([(f"  {one.label}", STYLES.get(one.kind, "")), *((cell, "") for cell in cells)])
+    yield from columns(rows)
+
+
+def _range(values: Sequence[float], shown: Callable[[float], str]) -> str:
+    """``3.1 GB/s to 9.8 GB/s``; one value where all print alike; empty without any."""
+    if not values:
+        return ""
+    low, high = shown(min(values)), shown(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def unmeasured_lines(reason: str) -> Iterator[Line]:
+    """Why nothing measured is shown, and how to get it."""
+    yield []
+    yield [("Measured, one direction", HEADING)]
+    how = (
+        "To measure: commwatch probe --pairs --json > pairs.json, then commwatch topology --pairs pairs.json; a daemon "
+        "that runs measures once a day."
+    )
+    reason = reason or "nothing is known"
+    text = f"{reason[:1].upper()}{reason[1:].rstrip('.')}. {how}"
+    yield from ([(f"  {line}", "")] for line in wrap(text, WIDTH - 2))

@@ -119,10 +119,14 @@ def _model(operation: Operation, ranks: int, size_bytes: int, way: _Way | None) 
     """Start and steps of a ring, then the bytes that each rank passes on."""
     if way is None:
         return None
-    steps = 1 if operation == "send_recv" else 2 * (ranks - 1) if operation == "all_reduce" else ranks - 1
-    latency = _BASE_SECONDS + steps * way.step_seconds
-    seconds = latency + size_bytes * factor(operation, ranks) / way.bytes_per_second
+    seconds = _start_seconds(operation, ranks, way.step_seconds)
+    seconds += size_bytes * factor(operation, ranks) / way.bytes_per_second
     return Expected(bus_bandwidth(operation, ranks, size_bytes, seconds), "model", f"{way.basis}, NCCL's own constants")
+
+
+def _start_seconds(operation: Operation, ranks: int, step_seconds: float) -> float:
+    """What a call takes before its bytes count: the start, and each step of the ring."""
+    return _BASE_SECONDS + (2 if operation == "all_reduce" else 1) * (ranks - 1) * step_seconds
 
 
 def _reference(paths: GpuPaths, step: Step) -> Expected | None:
@@ -185,3 +189,21 @@ def _all_to_all(paths: GpuPaths, members: Sequence[int]) -> _Way | None:
     rate = (len(members) - 1) / share_seconds[busiest]
     step_seconds = _PCIE_STEP_SECONDS if over_pcie else _NVLINK_STEP_SECONDS
     return _Way(rate, step_seconds, f"all pairs at once, limited by {basis[busiest]}")
+
+
+def latency_mark(step: Step, paths: GpuPaths | None, *, factor: float, most: float) -> float:
+    """Seconds above which the call of a latency step is slow, before the node has results of its own.
+
+    The constants are those of protocol Simple. A call of a few bytes takes LL, which is faster: published are 12 to
+    35 us for 8 GPUs over NVLink, where this gives 56 us.
+
+    Args:
+        step: of a cycle whose ranks have a GPU each.
+        paths: what lies between these GPUs; None where not known: then ``most``.
+        factor: times the start and the steps of a ring on this path.
+        most: seconds, whatever the path.
+    """
+    if paths is None or not set(step.members) <= set(range(len(paths.addresses))):
+        return most
+    step_seconds = _NVLINK_STEP_SECONDS if _over_nvlink(paths, step.members) > 0 else _PCIE_STEP_SECONDS
+    return min(most, factor * _start_seconds(step.operation, len(step.members), step_seconds))

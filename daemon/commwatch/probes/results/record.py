@@ -11,12 +11,11 @@ from commwatch.probes.rank_plan import FailureReason, SkipReason
 from commwatch.probes.results.baseline import Baseline, SpikeRule, held_to, is_spike, spike_limit
 from commwatch.probes.results.counts import CycleCounts
 from commwatch.probes.results.drift import Course
-from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.expected import Expected, latency_mark
 from commwatch.probes.results.hidden import hidden_of
 from commwatch.probes.results.histogram import LatencyHistogram
 from commwatch.probes.results.history import Conditions, GpuName, LastResult, ProbeHistory, SlowestRank
 from commwatch.probes.results.judgement import JudgementRules
-from commwatch.probes.results.latency_mark import latency_mark
 from commwatch.probes.results.learned import LearnedRate
 from commwatch.probes.results.rates import Rate, balance_of_ranks, copies_of, leading, name_of, rates_of, scaling_of
 from commwatch.probes.results.streak import Streak, is_current

@@ -1,4 +1,4 @@
-"""The top of a screen: who this is, the verdict, the score, and the findings with their next steps; pure."""
+"""Who this is, the verdict, the score, the findings with their next steps, and the collectors that are late; pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from commwatch.findings.finding import SEVERITIES
 from commwatch.findings.health_report import report_of
 from commwatch.findings.score.records import word_of
 from commwatch.findings.verdict import Word, verdict_of
-from commwatch.lines import Line, folded
+from commwatch.lines import Line, Segment, folded
 from commwatch.views.top.frame import View
-from commwatch.views.top.table import section
+from commwatch.views.top.table import section, table
 from commwatch.views.top.words import BAD, DIM, DOUBTFUL, GOOD, HEADING, STYLE_OF_SEVERITY, age
-from commwatch_exporters.node.model import Driver, Gpu, Node
+from commwatch_exporters.node.model import Collector, Driver, Gpu, Node, Worker
 
 _WORD_STYLES: dict[Word, str] = {"OK": GOOD, "Warning": DOUBTFUL, "Critical": BAD, "Unknown": DOUBTFUL}
 _INDENT = 10
 _PARTS = ("bandwidth", "latency", "balance", "stability")
+
+_LATE_INTERVALS = 3.0
+_LATE_SECONDS = 10.0
+"""Late: older than so many intervals and so many seconds more; the daemon drops values then."""
 
 
 def title_lines(view: View, width: int, now: float) -> Iterator[Line]:
@@ -95,3 +99,23 @@ def _finding(finding: FindingRecord, width: int, now: float) -> Iterator[Line]:
 
 def _below(label: str, text: str, width: int) -> Iterator[Line]:
     yield from folded([(" " * _INDENT + label, DIM), (text, "")], width, _INDENT + 2)
+
+
+def collector_lines(node: Node, width: int, now: float) -> Iterator[Line]:
+    """How many are in time, and a row for each that is not."""
+    collectors = list(node.each(Collector.success))
+    rows: list[list[Segment]] = []
+    for collector, succeeded in collectors:
+        done, interval = collector.last_success_timestamp_seconds, collector.interval_seconds or 0.0
+        late = done is None or now - done > _LATE_INTERVALS * interval + _LATE_SECONDS
+        if succeeded and not late:
+            continue
+        state = "late" if succeeded else "fails"
+        since = "never" if done is None else f"{age(now - done)} ago"
+        rows.append([(collector.name, ""), (state, BAD), (since, ""), (f"every {age(interval)}", "")])
+    yield from section("Collectors", f"{len(collectors) - len(rows)} of {len(collectors)} in time")
+    if rows:
+        yield from table(("Collector", "State", "All was read", "Runs"), rows, width)
+    for worker, stuck in node.each(Worker.stuck):
+        if stuck:
+            yield [(f"worker {worker.name}: {stuck:g} of its processes hang in the driver and are left alone", BAD)]

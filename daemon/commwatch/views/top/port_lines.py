@@ -1,15 +1,16 @@
-"""The RDMA ports and network interfaces of a screen; pure."""
+"""The RDMA ports, network interfaces and rails of a screen; pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from commwatch.findings.rules.counted import columns_of
-from commwatch.lines import Line, Segment
+from commwatch.lines import Line, Segment, folded
+from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch.views.top.frame import sums
 from commwatch.views.top.table import section, table
-from commwatch.views.top.words import ABSENT, BAD, both_ways, count, errors, gigabits
-from commwatch_exporters.node.model import Interface, Node
+from commwatch.views.top.words import ABSENT, BAD, DIM, age, both_ways, count, errors, gigabits
+from commwatch_exporters.node.model import ClusterRail, ClusterRuns, ClusterSuspect, Interface, Node
 from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_STATES, word_of
 
 RDMA_ERRORS = (*columns_of("rdma_errors"), *columns_of("rdma_errors_upstream"))
@@ -68,3 +69,46 @@ def _carrier(carrier: float | None, *, is_expected: bool) -> Segment:
     if carrier is None:
         return ABSENT, ""
     return ("up", "") if carrier else ("down", BAD if is_expected else "")
+
+
+def cluster_lines(node: Node, width: int, now: float) -> Iterator[Line]:
+    """A row for each rail, and what was named; nothing where no run has measured this node."""
+    runs = node.part(ClusterRuns)
+    last = runs.last_completion_timestamp_seconds
+    if last is None:
+        return
+    yield from section("Between nodes", f"last run {age(now - last)} ago; usual: among equal nodes of the run")
+    rails = sorted(
+        {rail for rail, _, _ in node.each_keyed(ClusterRail.pairs)}, key=lambda rail: (len(rail.number), rail.number)
+    )
+    if not rails:
+        yield [("too old to say anything", "")]
+        return
+    yield from table(
+        ("Rail", "Sends", "usual", "Receives", "usual", "Latency", "Pairs"), list(map(_rail_row, rails)), width
+    )
+    for part, in_a_row in node.each(ClusterSuspect.runs):
+        place = part.kind if part.kind == part.element else f"{part.kind} {part.element}"
+        share = "" if part.ratio is None else f", {format_percent(part.ratio)} of the usual"
+        told = f"{part.symptom}{share}, in {in_a_row:g} run{'s' * (in_a_row != 1)} in a row"
+        yield from folded([(f"{place}: ", BAD), (told, "")], width, 2)
+
+
+def _rail_row(rail: ClusterRail) -> list[Segment]:
+    latency = rail.latency_seconds
+    pairs = ", ".join(f"{count:g} {outcome}" for outcome, count in rail.pairs.items() if count)
+    return [
+        (rail.device or rail.number, ""),
+        *_direction(rail, "sent"),
+        *_direction(rail, "received"),
+        (ABSENT if latency is None else format_seconds(latency), ""),
+        (pairs or ABSENT, ""),
+    ]
+
+
+def _direction(rail: ClusterRail, direction: str) -> tuple[Segment, Segment]:
+    rate, share = rail.bandwidth_bytes_per_second.get(direction), rail.peer_ratio.get(direction)
+    return (
+        (ABSENT if rate is None else format_rate(rate), ""),
+        (ABSENT if share is None else format_percent(share), DIM),
+    )

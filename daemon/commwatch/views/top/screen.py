@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from commwatch.lines import Line, folded, printable
-from commwatch.views.top.cluster_lines import cluster_lines
-from commwatch.views.top.collector_lines import collector_lines
 from commwatch.views.top.frame import View
 from commwatch.views.top.gpu_lines import gpu_lines
-from commwatch.views.top.head_lines import finding_lines, node_lines, title_lines
-from commwatch.views.top.port_lines import interface_lines, rdma_lines
+from commwatch.views.top.head_lines import collector_lines, finding_lines, node_lines, title_lines
+from commwatch.views.top.port_lines import cluster_lines, interface_lines, rdma_lines
 from commwatch.views.top.probe_lines import pair_lines, probe_lines
 from commwatch.views.top.table import section
 

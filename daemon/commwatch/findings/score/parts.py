@@ -1,0 +1,254 @@
+"""The parts of the communication score: bandwidth, latency, stability, balance; pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.facts import Facts
+from commwatch.findings.score.probes import Rates, Reached, at_most_one, of_probes
+from commwatch.findings.score.records import PartReadings, Reading
+from commwatch.units import format_percent, format_rate, format_seconds
+from commwatch_exporters.node.model import Gpu, Inventory, NvLink, Probe, RdmaPort, SlowestRank, Suspect
+from commwatch_exporters.node.parts import Column, KeyedColumn
+from commwatch_exporters.state_words import NVLINK_UP
+
+_BANDWIDTH_NEEDS = "a current result of a probe of which is known what it should give"
+
+DAY = 86400.0
+_RECOVERIES = (NvLink.recovery_errors, NvLink.recoveries)
+"""NVLink 1 to 4, and NVLink 5."""
+_CYCLES = (Probe.attempts, Probe.failures, Probe.latency_spikes)
+WINDOWS: Mapping[str, float] = MappingProxyType(
+    dict.fromkeys((one.metric for one in (*_CYCLES, *_RECOVERIES, NvLink.recoveries_failed, RdmaPort.flaps)), DAY)
+)
+"""Counters that this part looks back at, and for how many seconds."""
+_CHANGES = (
+    (Probe.latency_step_ratio, "latency: the last results take {:.3g} times as long as those before"),
+    (Probe.bandwidth_step_ratio, "bandwidth: the last results take {:.3g} times as long as those before"),
+    (Probe.latency_drift_ratio, "latency: the latest results take {:.3g} times as long as the first ones"),
+    (Probe.bandwidth_drift_ratio, "bandwidth: the latest results take {:.3g} times as long as the first ones"),
+)
+_BALANCE_NEEDS = "a current result of a probe over two or more GPUs"
+_SUSPECT_COST = 0.5
+"""What a part that is surely slow costs: half, as it is not told by how much it is slow."""
+_COUNTED = (("gpu", "GPUs", "here"), ("rdma_port", "RDMA ports", "active"), ("ethernet_port", "Ethernet ports", "up"))
+"""Kinds of the inventory of which each that is gone takes its share; lanes and links are held against their GPU."""
+
+
+def bandwidth(facts: Facts, rates: Rates) -> PartReadings:
+    """Each probe counts once: a collective by its last bus bandwidth, copies and pairs by the mean of theirs."""
+    readings = [reading for probe, reading in _collectives(facts) if probe not in rates.copies]
+    readings += [_mean(f"probe {one.probe}", "copies", one.rates) for one in rates.copies.values()]
+    if rates.pairs:
+        readings.append(_mean("pairs", "pairs", rates.pairs))
+    return PartReadings("bandwidth", tuple(readings), least_counts=False, needs=_BANDWIDTH_NEEDS)
+
+
+def _collectives(facts: Facts) -> Iterator[tuple[Probe, Reading]]:
+    for probe, ratio in of_probes(facts, Probe.bandwidth_utilization_ratio):
+        last, expected = probe.last_bus_bandwidth_bytes_per_second, probe.expected_bandwidth_bytes_per_second
+        words = f"reaches {format_percent(ratio)} of what is expected"
+        if last is not None and expected is not None:
+            words += f": {format_rate(last)} of {format_rate(expected)}"
+        yield probe, Reading(f"probe {probe.name}", at_most_one(ratio), words)
+
+
+def _mean(subject: str, what: str, rates: Sequence[Reached]) -> Reading:
+    ratio = sum(one.share for one in rates) / len(rates)
+    worst = min(rates, key=lambda one: one.share)
+    words = (
+        f"{len(rates)} {what} reach {format_percent(ratio)} of what is expected on average, "
+        f"the worst ({worst.subject}) {format_rate(worst.bytes_per_second)} of {format_rate(worst.expected)}"
+    )
+    return Reading(subject, ratio, words)
+
+
+def latency(facts: Facts, thresholds: Thresholds) -> PartReadings:
+    """Each probe with a baseline counts once.
+
+    A single spike is the host's scheduler as often as the fabric: before the second in a row it costs no more than a
+    latency at the factor from which on it is one.
+    """
+    readings = []
+    for probe, last in of_probes(facts, Probe.last_latency_seconds):
+        baseline, drift, streak = probe.baseline_latency_seconds, probe.latency_drift_ratio, probe.latency_spike_streak
+        if baseline is None or last <= 0:
+            continue
+        # The baseline follows a decline as far as a limit; what it followed counts as slower, not as normal.
+        followed = min(max(1.0, 1.0 if drift is None else drift), thresholds.probe_drift_max_factor)
+        usual = baseline / followed
+        ratio = at_most_one(usual / last)
+        if streak is not None and streak <= 1:
+            ratio = max(ratio, at_most_one(1.0 / thresholds.probe_latency_spike_median_factor))
+        words = f"{format_seconds(last)} for a small call, usually {format_seconds(usual)}"
+        readings.append(Reading(f"probe {probe.name}", ratio, words))
+    needs = f"a latency baseline: {thresholds.probe_baseline_results_first} good results of a collective"
+    return PartReadings("latency", tuple(readings), least_counts=False, needs=needs)
+
+
+def stability(facts: Facts, thresholds: Thresholds) -> PartReadings:
+    """The least of what the probes and the links show over time.
+
+    What links alone show only takes away: without any probe there is nothing whose stability it would be.
+    """
+    fewest = thresholds.probe_error_rate_attempts_min
+    attempts = _rises(facts, Probe.attempts, DAY)
+    changes = list(_changes(facts))
+    needs = f"{fewest} cycles of probes in the last day, or enough results of one probe to compare over time"
+    if attempts.total() < fewest and not changes:
+        return PartReadings("stability", (), least_counts=True, needs=needs)
+    readings = [
+        *_bad_cycles(facts, DAY, fewest),
+        # A day of good cycles must not hide that nothing works any more.
+        *_bad_cycles(facts, min(DAY, thresholds.probe_error_rate_window_seconds), fewest),
+        *_streaks(facts, thresholds),
+        *changes,
+        *_links(facts, thresholds),
+    ]
+    return PartReadings("stability", tuple(readings), least_counts=True, needs=needs)
+
+
+def _rises(facts: Facts, column: Column[Probe] | KeyedColumn[Probe], window: float) -> Counter[str]:
+    """By how much a counter of the probes rose in the last seconds, by probe."""
+    rises: Counter[str] = Counter()
+    for probe, _, rise in facts.rises_keyed(column, window):
+        if probe.backend != "gloo":
+            rises[probe.name] += round(rise)
+    return rises
+
+
+def _bad_cycles(facts: Facts, window: float, fewest: int) -> Iterator[Reading]:
+    """The share of good cycles: of each probe, and of all together, for many probes may fail once each.
+
+    Args:
+        facts: of this moment.
+        window: seconds to look back.
+        fewest: cycles that a share is taken of at least: one failure of one is not yet all.
+    """
+    attempts = _rises(facts, Probe.attempts, window)
+    for column, what in ((Probe.failures, "failed"), (Probe.latency_spikes, "were latency spikes")):
+        bad = _rises(facts, column, window)
+        for subject, count, cycles in (
+            *((f"probe {probe}", bad[probe], attempts[probe]) for probe in attempts | bad),
+            ("all probes", bad.total(), attempts.total()),
+        ):
+            words = f"{count} of {cycles} cycles of the last {window / 3600:g} h {what}"
+            yield Reading(subject, at_most_one(1.0 - count / max(cycles, fewest)), words)
+
+
+def _streaks(facts: Facts, thresholds: Thresholds) -> Iterator[Reading]:
+    """One bad result costs nothing here, as many as raise an alert cost everything."""
+    for column, alerting, words in (
+        (Probe.latency_spike_streak, thresholds.probe_latency_spike_streak, "latency spikes in a row"),
+        (Probe.low_bandwidth_streak, thresholds.probe_low_bandwidth_streak, "low bandwidths in a row"),
+    ):
+        for probe, streak in of_probes(facts, column):
+            left = 1.0 - (streak - 1) / (alerting - 1) if alerting > 1 else float(streak < 1)
+            yield Reading(f"probe {probe.name}", at_most_one(left), f"{streak:g} {words}")
+
+
+def _changes(facts: Facts) -> Iterator[Reading]:
+    for column, words in _CHANGES:
+        for probe, ratio in of_probes(facts, column):
+            yield Reading(f"probe {probe.name}", at_most_one(1.0 / max(1.0, ratio)), words.format(ratio))
+
+
+def _links(facts: Facts, thresholds: Thresholds) -> Iterator[Reading]:
+    for column in _RECOVERIES:
+        for link, rise in facts.rises(column, DAY):
+            ratio = at_most_one(1.0 - rise / thresholds.nvlink_recoveries_per_day)
+            yield Reading(f"GPU{link.index} link {link.number}", ratio, f"{rise:g} recoveries in the last day")
+    for link, rise in facts.rises(NvLink.recoveries_failed, DAY):
+        yield Reading(f"GPU{link.index} link {link.number}", 0.0, f"{rise:g} failed recoveries in the last day")
+    for port, rise in facts.rises(RdmaPort.flaps, DAY):
+        ratio = at_most_one(1.0 - rise / thresholds.score_port_flaps_per_day)
+        words = f"down {f'{rise:g} times' if rise != 1 else 'once'} in the last day"
+        yield Reading(f"{port.device} port {port.number}", ratio, words)
+
+
+def balance(facts: Facts, rates: Rates, thresholds: Thresholds) -> PartReadings:
+    """The least of what each kind of measurement says.
+
+    A rate is held against what is expected of it, not against those of the other GPUs: else the score would rise when
+    the fast ones become slow. What the hardware alone says only takes away: a node that no probe has measured would
+    be in perfect balance.
+    """
+    even = thresholds.score_even_ratio
+    readings = [*_ranks(facts, rates, even), *_rates(rates, even)]
+    if readings:
+        readings += [*_suspects(facts), *_nvlinks(facts), *_pcie_links(facts), *_inventory(facts)]
+    return PartReadings("balance", tuple(readings), least_counts=True, needs=_BALANCE_NEEDS)
+
+
+def _ranks(facts: Facts, rates: Rates, even: float) -> Iterator[Reading]:
+    """Time of the fastest rank over the slowest one's; of copies each GPU's own rate says more."""
+    for probe, ratio in of_probes(facts, Probe.rank_balance_ratio):
+        if probe in rates.copies:
+            continue
+        slowest = facts.node.part(SlowestRank, *probe.identity)
+        words = f"the fastest rank takes {format_percent(ratio)} of the time of the slowest one"
+        if slowest.rank:
+            words += f", rank {slowest.rank} ({slowest.address})"
+        yield Reading(f"probe {probe.name}", at_most_one(ratio / even), words)
+
+
+def _rates(rates: Rates, even: float) -> Iterator[Reading]:
+    for one in rates.copies.values():
+        if one.gpus > 1:
+            yield _worst(one.rates, "copies", even)
+    if rates.pairs:
+        yield _worst(rates.pairs, "pairs", even)
+
+
+def _worst(rates: Sequence[Reached], what: str, even: float) -> Reading:
+    worst = min(rates, key=lambda one: one.share)
+    low = sum(one.share < even for one in rates)
+    words = f"{format_rate(worst.bytes_per_second)} of {format_rate(worst.expected)} expected"
+    if low:
+        words += f"; {low} of {len(rates)} {what} below {format_percent(even)}"
+    return Reading(worst.subject, at_most_one(worst.share / even), words)
+
+
+def _suspects(facts: Facts) -> Iterator[Reading]:
+    for part, confidence in facts.each(Suspect.ratio):
+        subject = part.element if part.kind == "gpu" else f"{part.kind} {part.element}"
+        words = f"what slow pairs have in common, {format_percent(confidence)} sure"
+        yield Reading(subject, at_most_one(1.0 - _SUSPECT_COST * confidence), words)
+
+
+def _nvlinks(facts: Facts) -> Iterator[Reading]:
+    """The GPU with the smallest share of its expected links that carry traffic."""
+    known: dict[str, list[bool]] = {}
+    for link, flag in facts.each(NvLink.expected):
+        if flag == 1 and (state := link.state) is not None:
+            known.setdefault(link.index, []).append(state in NVLINK_UP)
+    readings = [
+        Reading(f"NVLinks of GPU{gpu}", sum(up) / len(up), f"{sum(up)} of {len(up)} carry traffic")
+        for gpu, up in known.items()
+    ]
+    yield from _least(readings)
+
+
+def _pcie_links(facts: Facts) -> Iterator[Reading]:
+    """The GPU with the smallest share of its expected PCIe lanes."""
+    readings = [
+        Reading(f"PCIe link of GPU{gpu.index}", at_most_one(lanes / wanted), f"{lanes:g} of {wanted:g} lanes")
+        for gpu, lanes in facts.each(Gpu.pcie_width_lanes)
+        if (wanted := gpu.pcie_width_expected_lanes)
+    ]
+    yield from _least(readings)
+
+
+def _inventory(facts: Facts) -> Iterator[Reading]:
+    for kind, subject, here in _COUNTED:
+        parts = facts.node.part(Inventory, kind)
+        if parts.expected and (present := parts.present) is not None:
+            words = f"{present:g} of {parts.expected:g} are {here}"
+            yield Reading(subject, at_most_one(present / parts.expected), words)
+
+
+def _least(readings: Sequence[Reading]) -> Sequence[Reading]:
+    return [min(readings, key=lambda one: one.ratio)] if readings else []
