@@ -26,9 +26,14 @@ class CommwatchError(Exception):
 
     exit_code: int = ExitCode.FOUND
 
+    def __init__(self, message: str, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        if exit_code is not None:
+            self.exit_code = exit_code
+
 
 class UsageError(CommwatchError):
-    """A command was given what it cannot do."""
+    """A command was given what it cannot do or cannot read; the message names it and says what would be right."""
 
     exit_code = ExitCode.WRONG_USE
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.commands.diagnose_log import LogUnreadable, answer_from, run_log
+from commwatch.commands.diagnose_log import answer_from, run_log
+from commwatch.errors import UsageError
 from commwatch.jobs.logs.reading import MOST_TOLD
 
 TIMEOUT = (
@@ -216,7 +217,7 @@ def test_the_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_name_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
     """With the name and the reason; exit code 2."""
-    with pytest.raises(LogUnreadable) as caught:
+    with pytest.raises(UsageError) as caught:
         answer_from([str(tmp_path / "missing.log")])
     assert caught.value.exit_code == 2
     assert str(caught.value) == f"{tmp_path}/missing.log: no log of this name; name logs that can be read"
@@ -225,7 +226,7 @@ def test_a_name_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
 def test_a_pipe_no_one_writes_to_does_not_hold_the_command(tmp_path: Path) -> None:
     """Only regular files are logs."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(LogUnreadable):
+    with pytest.raises(UsageError, match="name logs that can be read"):
         answer_from([str(tmp_path / "pipe")])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.diagnosis.output_file import BadOutput, NotWritten, check_output, new_file
+from commwatch.diagnosis.output_file import BadOutput, check_output, new_file
 
 HTML = (".html",)
 
@@ -61,7 +61,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     file.write_text("before")
     with pytest.raises(KeyboardInterrupt), new_file("--report", file, 0o600):
         raise KeyboardInterrupt
-    with pytest.raises(NotWritten, match=r"--report .*x\.html: No space"), new_file("--report", file, 0o600):
+    with pytest.raises(BadOutput, match=r"--report .*x\.html: No space"), new_file("--report", file, 0o600):
         raise OSError(28, "No space left on device")
 
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("x.html", "before")]

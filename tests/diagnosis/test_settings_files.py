@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from commwatch.commands import diagnose_settings
-from commwatch.commands.diagnose_settings import SettingsUnreadable, parse_environment_text, run_settings
+from commwatch.commands.diagnose_settings import parse_environment_text, run_settings
 from commwatch.config.settings import Config, Paths
+from commwatch.errors import UsageError
 from commwatch.jobs.settings.facts import NodeFacts, RdmaPort
 from commwatch.jobs.settings.node_network import NodeNetwork
 from commwatch.probes.by_hand.trial import SettingGain, SettingTrial, keep_trial
@@ -118,7 +119,7 @@ def test_what_is_no_environment_is_refused(tmp_path: Path, text: str | None) -> 
     """A file that is missing, empty, of something else or far too long is wrong use, not clean."""
     name = str(tmp_path / "missing") if text is None else given(tmp_path, text)
 
-    with pytest.raises(SettingsUnreadable) as refused:
+    with pytest.raises(UsageError) as refused:
         run_settings([name], Config(), as_json=False)
     assert refused.value.exit_code == 2
 
@@ -134,9 +135,9 @@ def test_a_name_does_no_harm(tmp_path: Path, capsys: pytest.CaptureFixture[str],
 
 def test_a_number_that_no_process_has_is_a_file(tmp_path: Path) -> None:
     """However long it is."""
-    with pytest.raises(SettingsUnreadable, match="No such file"):
+    with pytest.raises(UsageError, match="No such file"):
         run_settings(["9" * 200], Config(), as_json=False)
-    with pytest.raises(SettingsUnreadable, match="File name too long"):
+    with pytest.raises(UsageError, match="File name too long"):
         run_settings(["9" * 5000], Config(), as_json=False)
 
 
@@ -169,8 +170,8 @@ def test_processes_that_are_not_read_are_not_clean(tmp_path: Path) -> None:
     process(tmp_path, 4100)
     (tmp_path / "4100/environ").write_bytes(b"")  # a title was written over it
 
-    for name in ("4100", "4101"):
-        with pytest.raises(SettingsUnreadable):
+    for name, said in (("4100", "not read: process 4100"), ("4101", "not found")):
+        with pytest.raises(UsageError, match=said):
             run_settings([name], Config(paths=Paths(procfs=str(tmp_path))), as_json=False)
 
 

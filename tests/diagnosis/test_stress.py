@@ -16,8 +16,8 @@ from commwatch.diagnosis import stress_run
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Rise, Stress
 from commwatch.diagnosis.stress import rises_between, stress
-from commwatch.diagnosis.stress_run import BadStress, Look, look_of, seen_by, stress_seconds, sustained, under_load
-from commwatch.errors import CommwatchError
+from commwatch.diagnosis.stress_run import Look, look_of, seen_by, stress_seconds, sustained, under_load
+from commwatch.errors import CommwatchError, UsageError
 from commwatch.probes.by_hand.answer import Answer, StepRow
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
@@ -278,7 +278,7 @@ def test_a_run_is_slices_of_two_seconds_with_a_look_before_each(seconds: float, 
 @pytest.mark.parametrize("text", ["", "0s", "999ms", "601s", "11m", "-5s", "soon"])
 def test_times_out_of_bounds_are_wrong_use(text: str) -> None:
     """One second to ten minutes."""
-    with pytest.raises(BadStress) as caught:
+    with pytest.raises(UsageError) as caught:
         stress_seconds(text)
 
     assert caught.value.exit_code == 2

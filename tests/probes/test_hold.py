@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.probes.gate.hold import Hold, HoldError, HoldFile
+from commwatch.errors import StateError
+from commwatch.probes.gate.hold import Hold, HoldFile
 
 NOW = 1_900_000_000.0
 
@@ -87,7 +88,7 @@ def test_a_file_that_makes_no_sense_holds_nothing_and_is_said_once(tmp_path: Pat
 
 def test_a_state_directory_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
     """Who names another one than the daemon's must not believe that the node is held."""
-    with pytest.raises(HoldError, match=r"--path\.state") as raised:
+    with pytest.raises(StateError, match=r"--path\.state") as raised:
         HoldFile(tmp_path / "none").hold(5.0, NOW)
 
     assert raised.value.exit_code == 2

@@ -14,7 +14,6 @@ from commwatch.errors import CommwatchError
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.by_hand.trial import (
     ROUNDS,
-    NothingToSet,
     known_trials,
     name_of,
     parse_settings,
@@ -72,8 +71,9 @@ def test_runs_take_turns_and_only_those_with_have_the_settings() -> None:
     ]
     plans = [tried(replace(cycle_plan(backend="nccl"), probe=name), settings={"NCCL_ALGO": "Ring"}) for name in runs]
     assert [plan.settings for plan in plans] == [(), (("NCCL_ALGO", "Ring"),)] * ROUNDS
-    with pytest.raises(NothingToSet):
+    with pytest.raises(CommwatchError, match="run with gloo") as caught:
         tried(cycle_plan(backend="gloo", devices=()), settings={"NCCL_ALGO": "Ring"})
+    assert caught.value.exit_code == 3
 
 
 def test_a_rank_has_the_settings_and_they_are_not_told_as_those_of_the_machine() -> None:

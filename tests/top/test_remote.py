@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, UsageError
 from commwatch.state.control import DaemonAbsent
 from commwatch.views.top.frame import Documents
-from commwatch.views.top.remote import Endpoint, Refused, WrongUse, basic_authorization, read_password, tls_context
+from commwatch.views.top.remote import Endpoint, Refused, basic_authorization, read_password, tls_context
 from support.certificates import Authority
 from top.documents import made
 
@@ -197,7 +197,7 @@ def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_a_wrong_address_is_wrong_use(given: str, said: str) -> None:
     """A password in it is not repeated."""
-    with pytest.raises(WrongUse, match=re.escape(said)) as caught:
+    with pytest.raises(UsageError, match=re.escape(said)) as caught:
         Endpoint(given)
 
     assert "secret" not in str(caught.value)
@@ -208,17 +208,17 @@ def test_a_password_that_everyone_can_read_is_refused(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("x")
     secret.chmod(0o644)
-    with pytest.raises(WrongUse, match="everyone can read this password"):
+    with pytest.raises(UsageError, match="everyone can read this password"):
         read_password(secret)
-    with pytest.raises(WrongUse, match=r"none: the password cannot be read: No such file"):
+    with pytest.raises(UsageError, match=r"none: the password cannot be read: No such file"):
         read_password(tmp_path / "none")
 
 
 @pytest.mark.openssl
 def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """Missing, no certificate, or a key that is encrypted, for which OpenSSL would ask at the terminal."""
-    with pytest.raises(WrongUse, match=r"none\.pem: this certificate or its key cannot be used: No such file"):
+    with pytest.raises(UsageError, match=r"none\.pem: this certificate or its key cannot be used: No such file"):
         tls_context(str(tmp_path / "none.pem"), "", "")
     (tmp_path / "odd.pem").write_text("odd")
-    with pytest.raises(WrongUse, match=r"odd\.pem: this certificate"):
+    with pytest.raises(UsageError, match=r"odd\.pem: this certificate"):
         tls_context("", str(tmp_path / "odd.pem"), "")

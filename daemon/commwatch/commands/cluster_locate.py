@@ -74,8 +74,8 @@ def draw(file: Path, saved: Run, verdict: Verdict) -> None:
     """Draw a run.
 
     Raises:
-        TooManyNodes: more than a picture can show.
-        NotWritten: the file cannot be written.
+        UsageError: more than a picture can show.
+        BadOutput: the file cannot be written.
     """
     from commwatch.diagnosis.output_file import new_file
     from commwatch.views.heatmap.run_view import view_of_run

@@ -11,7 +11,7 @@ from commwatch.commands.diagnose_files import check_files, file_options, write_f
 from commwatch.commands.probe import ignore_scheduler_option, parse_gpus
 from commwatch.commands.profile_options import PROFILES_HELP, step_time_option
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import ExitCode, UsageError
 from commwatch.views.terminal import json_option, print_json, print_lines, screen
 
 if TYPE_CHECKING:
@@ -31,12 +31,6 @@ _INSTEAD = ("log", "settings", "compare")
 """Options with which something else than this node is looked at."""
 _OF_PROBES = ("gpus", "ignore_scheduler", "stress")
 _OF_NODE = ("profile", "step_time", "full_scan", *_OF_PROBES, "report", "bundle")
-
-
-class WrongUse(CommwatchError):
-    """Options that do not go together."""
-
-    exit_code = ExitCode.WRONG_USE
 
 
 def add_parser(
@@ -85,7 +79,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """Ask, walk, print, and write the files that were asked for.
 
     Raises:
-        WrongUse: options do not go together.
+        UsageError: options do not go together.
         DaemonAbsent: no daemon runs.
         CommwatchError: it does not answer or is of another version, or a file cannot be written.
     """
@@ -120,18 +114,18 @@ def _check_together(args: argparse.Namespace) -> None:
     """Refuse what would be passed over in silence.
 
     Raises:
-        WrongUse: options do not go together.
+        UsageError: options do not go together.
     """
     instead, of_node, of_probes = (
         [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) not in (None, False, [])]
         for names in (_INSTEAD, _OF_NODE, _OF_PROBES)
     )
     if len(instead) > 1:
-        raise WrongUse(f"{' and '.join(instead)} do not go together: give them one after the other")
+        raise UsageError(f"{' and '.join(instead)} do not go together: give them one after the other")
     if instead and of_node:
-        raise WrongUse(f"{', '.join(of_node)}: of this node, which {instead[0]} does not look at; leave out either")
+        raise UsageError(f"{', '.join(of_node)}: of this node, which {instead[0]} does not look at; leave out either")
     if of_probes and not args.full_scan:
-        raise WrongUse(f"{', '.join(of_probes)}: for --full-scan only")
+        raise UsageError(f"{', '.join(of_probes)}: for --full-scan only")
 
 
 def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> Known:

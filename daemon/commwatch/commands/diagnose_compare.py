@@ -6,17 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import ExitCode, UsageError
 from commwatch.views.terminal import print_json, print_lines, screen
 
 _MOST_BYTES = 2**26
 """A diagnosis of 64 GPUs with every pair has less than 4 MB."""
-
-
-class BadDiagnosis(CommwatchError):
-    """A file that holds no diagnosis; the message names the file, the key and what would be right."""
-
-    exit_code = ExitCode.WRONG_USE
 
 
 def run_compare(files: Sequence[str], *, as_json: bool) -> int:
@@ -30,7 +24,7 @@ def run_compare(files: Sequence[str], *, as_json: bool) -> int:
         The exit code: 0 where nothing got worse, 1 where something did.
 
     Raises:
-        BadDiagnosis: one cannot be read or holds something else.
+        UsageError: one cannot be read or holds something else.
     """
     from commwatch.diagnosis.compare import compared, comparison_lines
     from commwatch.diagnosis.document import DIAGNOSIS_SCHEMA, Diagnosis
@@ -41,14 +35,14 @@ def run_compare(files: Sequence[str], *, as_json: bool) -> int:
             with open(file, "rb") as stream:
                 content = stream.read(_MOST_BYTES + 1)
         except OSError as error:
-            raise BadDiagnosis(f"{file}: {error.strerror}") from error
+            raise UsageError(f"{file}: {error.strerror}") from error
         if len(content) > _MOST_BYTES:
-            raise BadDiagnosis(f"{file}: more than {_MOST_BYTES // 2**20} MiB; a diagnosis is smaller")
+            raise UsageError(f"{file}: more than {_MOST_BYTES // 2**20} MiB; a diagnosis is smaller")
         try:
             return msgspec.json.decode(content, type=Diagnosis)
         except (ValueError, RecursionError) as error:
             expected = f"expected {DIAGNOSIS_SCHEMA}, what commwatch diagnose --json prints"
-            raise BadDiagnosis(f"{file}: is no diagnosis ({error}); {expected}") from error
+            raise UsageError(f"{file}: is no diagnosis ({error}); {expected}") from error
 
     told = compared(*map(read, files))
     if as_json:

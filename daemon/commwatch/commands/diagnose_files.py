@@ -49,7 +49,7 @@ def write_files(args: argparse.Namespace, config: Config, known: Known, document
     """Write what was asked for, and say so on standard error.
 
     Raises:
-        NotWritten: a file could not be written.
+        BadOutput: a file could not be written.
     """
     if not args.report and not args.bundle:
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import ExitCode, UsageError
 from commwatch.lines import printable
 from commwatch.views.terminal import print_json, print_lines
 
@@ -22,12 +22,6 @@ _SHOWN = 10
 _STILL_SECONDS = 600.0
 """A log that was written so recently may be of a job that goes on; torch gives up a call after as long."""
 _STYLES = {"network": "red", "gpu": "red", "nvlink": "red", "host": "red"}
-
-
-class LogUnreadable(CommwatchError):
-    """A log that was named cannot be read."""
-
-    exit_code = ExitCode.WRONG_USE
 
 
 class LogRead(msgspec.Struct, frozen=True):
@@ -101,7 +95,7 @@ def run_log(names: Sequence[str], *, as_json: bool) -> int:
         nothing shows either.
 
     Raises:
-        LogUnreadable: a name cannot be read.
+        UsageError: a name cannot be read.
     """
     answer = answer_from(names)
     if as_json:
@@ -115,7 +109,7 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     """Read logs and find what happened.
 
     Raises:
-        LogUnreadable: a name cannot be read.
+        UsageError: a name cannot be read.
     """
     from commwatch.jobs.logs.reading import read_logs
     from commwatch.jobs.logs.story import tell
@@ -123,7 +117,7 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     try:
         logs = read_logs(names)
     except OSError as error:
-        raise LogUnreadable(f"{error.filename or 'the log'}: {error.strerror}; name logs that can be read") from error
+        raise UsageError(f"{error.filename or 'the log'}: {error.strerror}; name logs that can be read") from error
     if not any(log.told for log in logs):
         is_signed = any(log.signs for log in logs)
         for log in logs:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import CommwatchError, ExitCode, UsageError
 from commwatch.jobs.settings.records import BETWEEN_NODES, WITHIN_NODE, SettingRemark
 from commwatch.lines import HEADING, WIDTH, Line, printable
 from commwatch.probes.by_hand.trial import SettingTrial, known_trials
@@ -41,12 +41,6 @@ _OF_FILES = frozenset({"malformed_line", "file_not_read"})
 """Remarks on a file itself, not on a variable."""
 
 Kind = Literal["environment", "nccl.conf", "processes"]
-
-
-class SettingsUnreadable(CommwatchError):
-    """A file or process that was named cannot be read, or is none of these."""
-
-    exit_code = ExitCode.WRONG_USE
 
 
 class ToldRemark(SettingRemark, frozen=True):
@@ -92,7 +86,7 @@ def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
         The exit code: 0 where there are at most notes, 1 where a setting harms, may harm or does nothing.
 
     Raises:
-        SettingsUnreadable: a file or process cannot be read.
+        UsageError: a file or process cannot be read.
     """
     pids = [int(name) for name in names if _is_process(name)]
     given = [(name, _read(name)) for name in names if not _is_process(name)]  # before what takes longer
@@ -133,9 +127,9 @@ def _read(name: str) -> bytes:
             with open(name, "rb") as file:
                 data = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise SettingsUnreadable(f"{name}: {error.strerror}; name a file that can be read") from error
+        raise UsageError(f"{name}: {error.strerror}; name a file that can be read") from error
     if len(data) > _MOST_BYTES:
-        raise SettingsUnreadable(f"{name}: longer than 4 MiB, which is no environment; name another file")
+        raise UsageError(f"{name}: longer than 4 MiB, which is no environment; name another file")
     return data
 
 
@@ -170,13 +164,13 @@ def _audited(name: str, data: bytes, node: NodeFacts, trials: Sequence[SettingTr
         try:
             audit = audit_file(Path(name), node)
         except OSError as error:
-            raise SettingsUnreadable(f"{name}: {error.strerror}; name a file that can be read") from error
+            raise UsageError(f"{name}: {error.strerror}; name a file that can be read") from error
         return AuditedFile(printable(name), "nccl.conf", _told([*map(_of_named_file, audit.remarks)], trials))
     environment = parse_environment_text(data)
     if not environment:
-        raise SettingsUnreadable(f"{name}: no line NAME=value in it; give what env prints, or a file named *.conf")
+        raise UsageError(f"{name}: no line NAME=value in it; give what env prints, or a file named *.conf")
     if sum(map(kept_name, environment)) > MOST_SETTINGS:
-        raise SettingsUnreadable(f"{name}: more than {MOST_SETTINGS} settings, as no job has; name another file")
+        raise UsageError(f"{name}: more than {MOST_SETTINGS} settings, as no job has; name another file")
     audit = audit_environment(environment, node)
     return AuditedFile(printable(name), "environment", _told(audit.remarks, trials))
 
@@ -185,16 +179,16 @@ def _processes(pids: Sequence[int], node: NodeFacts, procfs: Path, trials: Seque
     """All processes together, since their settings may differ between the ranks of a job.
 
     Raises:
-        SettingsUnreadable: one of them cannot be read, or has ended: what is not read is not clean.
+        UsageError: one of them cannot be read, or has ended: what is not read is not clean.
     """
     from commwatch.jobs.settings.audit import audit_processes
 
     audit = audit_processes(pids, node, procfs)
     if audit.unread:
         why = ", ".join(f"{one.pid}: {one.reason.replace('_', ' ')}" for one in audit.unread)
-        raise SettingsUnreadable(f"not read: process {why}; ask as its user, or as root")
+        raise UsageError(f"not read: process {why}; ask as its user, or as root")
     if audit.read < len(set(pids)):
-        raise SettingsUnreadable(f"{len(set(pids)) - audit.read} of these processes not found; name others")
+        raise UsageError(f"{len(set(pids)) - audit.read} of these processes not found; name others")
     return AuditedFile(", ".join(map(str, pids)), "processes", _told(audit.remarks, trials))
 
 

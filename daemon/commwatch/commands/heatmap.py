@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from commwatch.commands.probe import ignore_scheduler_option, parse_gpus
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import CommwatchError, ExitCode, UsageError
 from commwatch.probes.by_hand.pair_matrix import pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import json_option, print_json, print_lines, screen
@@ -18,26 +18,6 @@ if TYPE_CHECKING:
     from commwatch.views.heatmap.grid import View
 
 QUANTITIES = ("bandwidth", "latency", "both-ways")
-
-
-class NoMatrix(CommwatchError):
-    """No pair matrix is known."""
-
-    exit_code = ExitCode.FOUND
-
-
-class WrongUse(CommwatchError):
-    """Options that do not go together."""
-
-    exit_code = ExitCode.WRONG_USE
-
-
-class NotMeasured(CommwatchError):
-    """The fresh cycle gave no matrix."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 def add_parser(
@@ -99,11 +79,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 def _check_use(args: argparse.Namespace) -> None:
     if args.gpus and not args.fresh:
-        raise WrongUse("--gpus says what --fresh measures; give both")
+        raise UsageError("--gpus says what --fresh measures; give both")
     if args.output is not None and args.output.suffix.lower() == ".png":
-        raise WrongUse(f"--output {args.output}: pictures are SVG, which every browser shows; end the name in .svg")
+        raise UsageError(f"--output {args.output}: pictures are SVG, which every browser shows; end the name in .svg")
     if args.compare and args.relative:
-        raise WrongUse("--compare shows what changed, --relative what should be there; choose one")
+        raise UsageError("--compare shows what changed, --relative what should be there; choose one")
 
 
 def _matrix(args: argparse.Namespace, config: Config) -> PairMatrix:
@@ -118,7 +98,7 @@ def _matrix(args: argparse.Namespace, config: Config) -> PairMatrix:
 
     matrix = last_matrix(of_the_only_daemon(config))
     if matrix is None:
-        raise NoMatrix(
+        raise CommwatchError(
             "no pair matrix is known: measure one now with commwatch heatmap --fresh, draw a saved one with --from, or "
             "let a daemon probe pairs"
         )
@@ -133,7 +113,7 @@ def _fresh(args: argparse.Namespace, config: Config) -> PairMatrix:
     (answer,) = run_cycles(config, {name: probe}, gpus=parse_gpus(args.gpus), ignore_scheduler=args.ignore_scheduler)
     if answer.pairs is None:
         reason = "; ".join(notes_of(answer)) or "it gave no pairs"
-        raise NotMeasured(f"heatmap: {reason}", answer.exit_code or ExitCode.FOUND)
+        raise CommwatchError(f"heatmap: {reason}", answer.exit_code or ExitCode.FOUND)
     return answer.pairs
 
 

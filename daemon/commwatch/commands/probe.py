@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.config.settings import Config, Probe
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import ExitCode, UsageError
 from commwatch.probes.by_hand.pair_matrix import _of_measure, pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import json_option, print_json
@@ -18,24 +18,6 @@ if TYPE_CHECKING:
     from commwatch.probes.by_hand.answer import Document
     from commwatch.probes.by_hand.cycles import Shaped
     from commwatch.probes.plan import CyclePlan
-
-
-class UnknownProbe(CommwatchError):
-    """A name that the configuration does not define."""
-
-    exit_code = ExitCode.WRONG_USE
-
-
-class WrongUse(CommwatchError):
-    """Options that do not go together."""
-
-    exit_code = ExitCode.WRONG_USE
-
-
-class BadGpus(CommwatchError):
-    """A list of GPUs that is none."""
-
-    exit_code = ExitCode.WRONG_USE
 
 
 def add_parser(
@@ -170,13 +152,13 @@ def _sizes(args: argparse.Namespace) -> Shaped | None:
 def _check_use(args: argparse.Namespace) -> None:
     """Say before anything is measured what cannot work."""
     if args.sweep and (args.pairs or args.scaling or args.training):
-        raise WrongUse("--sweep is of collectives; give --pairs, --scaling and --training without it")
+        raise UsageError("--sweep is of collectives; give --pairs, --scaling and --training without it")
     if args.settings and (args.pairs or args.output):
-        raise WrongUse("--with compares the steps of collectives and copies; give --pairs and --output without it")
+        raise UsageError("--with compares the steps of collectives and copies; give --pairs and --output without it")
     if args.output is None:
         return
     if not args.sweep:
-        raise WrongUse("--output draws the curves of --sweep; of pairs commwatch heatmap --output does")
+        raise UsageError("--output draws the curves of --sweep; of pairs commwatch heatmap --output does")
     from commwatch.diagnosis.output_file import check_output
 
     check_output("--output", args.output, (".svg",))
@@ -197,7 +179,7 @@ def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:
     defined = config.probes.definitions
     for name in args.names:
         if name not in defined:
-            raise UnknownProbe(f"probe: no probe {name!r} is configured; there are {', '.join(defined)}")
+            raise UsageError(f"probe: no probe {name!r} is configured; there are {', '.join(defined)}")
     wanted = {name: defined[name] for name in args.names}
     if args.sweep:
         from commwatch.probes.by_hand.sweep import sweep_probes
@@ -218,14 +200,14 @@ def parse_gpus(text: str) -> tuple[int, ...]:
     """The indexes of ``0,1,5``; empty for an empty text.
 
     Raises:
-        BadGpus: it is no such list.
+        UsageError: it is no such list.
     """
     if not text:
         return ()
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() and len(part) <= 4 for part in parts):
-        raise BadGpus(f"--gpus {text}: expected indexes with commas between, such as 0,1")
+        raise UsageError(f"--gpus {text}: expected indexes with commas between, such as 0,1")
     numbers = tuple(map(int, parts))
     if len(set(numbers)) != len(numbers):
-        raise BadGpus(f"--gpus {text}: names a GPU twice")
+        raise UsageError(f"--gpus {text}: names a GPU twice")
     return numbers

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from commwatch.commands.values import quantity
 from commwatch.config.settings import Config
-from commwatch.errors import ExitCode
+from commwatch.errors import ExitCode, UsageError
 from commwatch.units import parse_duration
 from commwatch.views.terminal import print_json
 
@@ -77,12 +77,12 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _source(args: argparse.Namespace, config: Config) -> Source:
-    from commwatch.views.top.remote import Endpoint, WrongUse, basic_authorization, read_password, tls_context
+    from commwatch.views.top.remote import Endpoint, basic_authorization, read_password, tls_context
 
     if args.url is None:
         for option in ("ca_file", "cert_file", "key_file", "user", "password_file"):
             if getattr(args, option):
-                raise WrongUse(f"--{option.replace('_', '-')} is for the endpoint that --url names")
+                raise UsageError(f"--{option.replace('_', '-')} is for the endpoint that --url names")
         from commwatch.state.control import of_the_only_daemon
         from commwatch.views.top.local import LocalDaemon
 
@@ -90,7 +90,7 @@ def _source(args: argparse.Namespace, config: Config) -> Source:
     authorization = ""
     if args.user:
         if ":" in args.user:
-            raise WrongUse("--user: a name without a colon; the password comes from --password-file or is asked for")
+            raise UsageError("--user: a name without a colon; the password comes from --password-file or is asked for")
         password = read_password(args.password_file) if args.password_file else _asked_password(args.user)
         authorization = basic_authorization(args.user, password)
     context = tls_context(args.ca_file, args.cert_file, args.key_file)
@@ -100,10 +100,8 @@ def _source(args: argparse.Namespace, config: Config) -> Source:
 def _asked_password(user: str) -> str:
     import getpass
 
-    from commwatch.views.top.remote import WrongUse
-
     if not sys.stdin.isatty():
-        raise WrongUse("--user needs --password-file where no one can be asked")
+        raise UsageError("--user needs --password-file where no one can be asked")
     return getpass.getpass(f"Password of {user}: ")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import ExitCode, UsageError
 from commwatch.service.log import configure_logging
 from commwatch.units import format_seconds
 from commwatch.views.terminal import json_option, print_json, print_lines
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from commwatch.node.topology.measured import Measured
     from commwatch.node.topology.model import Topology
     from commwatch.node.topology.pair_matrix import PairMatrix
-
-
-class OtherGpus(CommwatchError):
-    """A file of measured values that are not of this machine."""
-
-    exit_code = ExitCode.WRONG_USE
 
 
 def add_parser(
@@ -97,7 +91,7 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
     """The measured values, or why there are none. What the daemon kept is left out once it is not current any more.
 
     Raises:
-        OtherGpus: the file is of another machine.
+        UsageError: the file is of another machine.
     """
     from commwatch.config.thresholds import load_thresholds
     from commwatch.node.topology.measured import is_stale, laid_over
@@ -106,7 +100,7 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
     if given is not None:
         found = laid_over(topology, given, now, thresholds)
         if isinstance(found, str):
-            raise OtherGpus(f"{file}: {found}")
+            raise UsageError(f"{file}: {found}")
         return found
     from commwatch.probes.by_hand.pair_history import last_matrix, pairs_interval
 

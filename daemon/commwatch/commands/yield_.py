@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from commwatch.config.settings import Config
-from commwatch.errors import ExitCode
+from commwatch.errors import ExitCode, StateError
 from commwatch.probes.cycle.lock import LOCK_FILE, held_elsewhere
-from commwatch.probes.gate.hold import HoldError, HoldFile
+from commwatch.probes.gate.hold import HoldFile
 from commwatch.state.directory import state_path
 from commwatch.units import format_seconds, parse_duration
 from commwatch.views.terminal import json_option, print_json
@@ -101,7 +101,7 @@ def _held(lock: Path) -> bool:
     try:
         return held_elsewhere(lock)
     except OSError as error:
-        raise HoldError(f"{lock}: {error.strerror}; run this as root or as the daemon's user") from error
+        raise StateError(f"{lock}: {error.strerror}; run this as root or as the daemon's user") from error
 
 
 def _tell(held: bool, waited: float, left: float, holders: list[Holder]) -> None:

@@ -32,12 +32,6 @@ _DAEMON_SECONDS = 1.5
 _Document = TypeVar("_Document", bound=msgspec.Struct)
 
 
-class NothingKnown(CommwatchError):
-    """The daemon is there and does not say what it knows: neither a fault of the node nor its health."""
-
-    exit_code = ExitCode.NOT_KNOWN
-
-
 class Rise(NamedTuple):
     """A counter that rose while the load ran."""
 
@@ -108,7 +102,7 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
 
     Raises:
         DaemonAbsent: no daemon runs with this state directory.
-        NothingKnown: it does not answer, or is of another version.
+        CommwatchError: it does not answer, or is of another version: neither a fault of the node nor its health.
     """
     until = time.monotonic() + (_DAEMON_SECONDS if seconds is None else seconds)
     findings = _asked(config, "findings", FindingsDocument, until)
@@ -127,7 +121,7 @@ def _asked(config: Config, operation: str, kind: type[_Document], until: float) 
     except DaemonAbsent:
         raise
     except CommwatchError as error:
-        raise NothingKnown(str(error)) from error
+        raise CommwatchError(str(error), ExitCode.NOT_KNOWN) from error
 
 
 def _current_matrix(config: Config, now: float) -> PairMatrix | None:

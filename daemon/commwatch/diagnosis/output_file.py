@@ -21,12 +21,6 @@ class BadOutput(CommwatchError):
     exit_code = ExitCode.WRONG_USE
 
 
-class NotWritten(CommwatchError):
-    """A file that could not be written, for what came in between."""
-
-    exit_code = ExitCode.WRONG_USE
-
-
 def check_output(option: str, file: Path, endings: tuple[str, ...]) -> None:
     """Say beforehand what speaks against a file.
 
@@ -73,7 +67,7 @@ def new_file(option: str, file: Path, mode: int) -> Iterator[BinaryIO]:
         mode: its permissions, less those that the umask takes.
 
     Raises:
-        NotWritten: it cannot be written.
+        BadOutput: it cannot be written.
     """
     temporary = _temporary(file.absolute().parent)
     try:
@@ -86,7 +80,7 @@ def new_file(option: str, file: Path, mode: int) -> Iterator[BinaryIO]:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise NotWritten(f"{option} {file}: {error.strerror}") from error
+        raise BadOutput(f"{option} {file}: {error.strerror}") from error
 
 
 def _temporary(folder: Path) -> Path:

@@ -15,7 +15,7 @@ from commwatch.config.settings import Config, Probe, Size
 from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.known import Stress
 from commwatch.diagnosis.stress import rises_between
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import CommwatchError, UsageError
 from commwatch.findings.api_documents import SnapshotDocument
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
@@ -48,26 +48,20 @@ SETTLED_SECONDS = 11.0
 """The daemon reads clocks and links every 10 s: what it says before that may be of the idle GPU."""
 
 
-class BadStress(CommwatchError):
-    """A time for a stress run that is none, or not within its bounds."""
-
-    exit_code = ExitCode.WRONG_USE
-
-
 def stress_seconds(text: str | None) -> float | None:
     """The seconds of ``30s``; None for None.
 
     Raises:
-        BadStress: it is no duration, or outside the bounds.
+        UsageError: it is no duration, or outside the bounds.
     """
     if text is None:
         return None
     try:
         seconds = parse_duration(text)
     except ValueError as error:
-        raise BadStress(f"--stress {text}: {error}") from None
+        raise UsageError(f"--stress {text}: {error}") from None
     if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
-        raise BadStress(f"--stress {text}: expected {SHORTEST_SECONDS:g}s to {LONGEST_SECONDS / 60:g}m")
+        raise UsageError(f"--stress {text}: expected {SHORTEST_SECONDS:g}s to {LONGEST_SECONDS / 60:g}m")
     return seconds
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.diagnosis.marks.profile_file import UnknownProfile, profile_of
+from commwatch.diagnosis.marks.profile_file import profile_of
 from commwatch.diagnosis.marks.profiles import PROFILES
 from commwatch.diagnosis.preflight import preflight
-from commwatch.errors import ConfigError
+from commwatch.errors import ConfigError, UsageError
 from diagnosis.measured import facts, gpus, probe
 from support.facts import NOW
 
@@ -107,6 +107,6 @@ def test_bad_input_is_one_line_with_file_line_and_key(
 
 def test_neither_a_profile_nor_a_file_is_wrong_use() -> None:
     """All names are said."""
-    with pytest.raises(UnknownProfile, match=r"no such profile: 8b; expected 7b, 30b, 70b, 235b or a YAML file"):
+    with pytest.raises(UsageError, match=r"no such profile: 8b; expected 7b, 30b, 70b, 235b or a YAML file") as caught:
         profile_of("8b")
-    assert UnknownProfile.exit_code == 2
+    assert caught.value.exit_code == 2

@@ -24,7 +24,7 @@ from commwatch.diagnosis.estimate.model.gpus import (
 )
 from commwatch.diagnosis.estimate.model.span import Span, exactly
 from commwatch.diagnosis.estimate.model.training import Activations, Fabric, Layout, Training
-from commwatch.errors import CommwatchError, ExitCode, StateError
+from commwatch.errors import StateError, UsageError
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.by_hand.pair_history import last_matrix
@@ -49,15 +49,6 @@ _HOP_SECONDS, _RDMA_HOP_SECONDS, _TCP_HOP_SECONDS = 5e-6, 15e-6, 50e-6
 _MOST_SHOWN_NODES = 8
 _MEASURES = ("all_reduce", "all_gather", "reduce_scatter", "scaling")
 """Whose bus bandwidth is that of the collectives of a training step."""
-
-
-class BadArgument(CommwatchError):
-    """An option that cannot be used; the message names it and says what would be right."""
-
-    exit_code = ExitCode.WRONG_USE
-
-    def __init__(self, option: str, problem: str) -> None:
-        super().__init__(f"estimate: {option}: {problem}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +82,14 @@ def read_request(args: argparse.Namespace, config: Config, now: float) -> Reques
     All rates that its layout needs are in it; ``now`` is in seconds since 1970.
 
     Raises:
-        BadArgument: an option is missing or cannot be used.
+        UsageError: an option is missing or cannot be used.
     """
     matrix = last_matrix(config)
     known = _known(config, matrix, now)
     _refuse_missing(args, known)
     if args.trainable and args.trainable > args.parameters:
-        raise BadArgument(
-            "--trainable", f"expected at most the parameters, {args.parameters:,}; got {args.trainable:,}"
+        raise UsageError(
+            f"estimate: --trainable: expected at most the parameters, {args.parameters:,}; got {args.trainable:,}"
         )
     gpus = args.gpus_per_node or known.gpus
     figures = _figures(args.gpu, known.gpu_name)
@@ -160,7 +151,7 @@ def _refuse_missing(args: argparse.Namespace, known: _Known) -> None:
          "needs --tokens, --hidden and --layers, such as --hidden 4096 --layers 32"),
     ) if is_missing]  # fmt: skip
     if missing:
-        raise BadArgument(*"; ".join(missing).split(": ", 1))
+        raise UsageError(f"estimate: {'; '.join(missing)}")
 
 
 def _in_node(given: list[float], gpus: int, known: _Known) -> tuple[dict[int, Span], list[str]]:
@@ -171,9 +162,9 @@ def _in_node(given: list[float], gpus: int, known: _Known) -> tuple[dict[int, Sp
         words = f"within a node: {low}{format_rate(span.high)} bus bandwidth, given, for any number of its GPUs"
         return {gpus: span}, [words]
     if known.in_node and gpus > max(known.in_node):
-        raise BadArgument(
-            "--intra-node",
-            f"is missing: measured here over at most {max(known.in_node)} GPUs, not {gpus}; give it, such as 20GB/s",
+        raise UsageError(
+            f"estimate: --intra-node: is missing: measured here over at most {max(known.in_node)} GPUs, not {gpus}; "
+            "give it, such as 20GB/s"
         )
     if known.in_node:
         sources = [f"within a node: {one}" for one in known.used]
@@ -214,13 +205,13 @@ def _measured_network(config: Config, now: float) -> tuple[Span, str]:
     try:
         history = read_record(state_path(config) / f"{STATE_NAME}.json", NodeHistory)
     except StateError as error:
-        raise BadArgument("--network measured", str(error)) from error
+        raise UsageError(f"estimate: --network measured: {error}") from error
     last = history.last if history else None
     if last is None or last.network is None:
-        raise BadArgument("--network measured", f"no run between nodes is known in {state_path(config)}; {hand}")
+        raise UsageError(f"estimate: --network measured: no run between nodes is known in {state_path(config)}; {hand}")
     ago = format_seconds(max(0.0, now - last.finished_at))
     if not is_current(last.finished_at, config.cluster.interval, now):
-        raise BadArgument("--network measured", f"the last run between nodes is {ago} old; {hand}")
+        raise UsageError(f"estimate: --network measured: the last run between nodes is {ago} old; {hand}")
     low, high = sorted(float(f"{rate:.3g}") for rate in (last.network.low, last.network.high))
     return Span(low, high), f"measured {ago} ago between {last.nodes} nodes over {last.backend}"
 
@@ -229,13 +220,13 @@ def _figures(given: str, known: str) -> GpuFigures | None:
     """Those of the model that is given, else of this node's GPUs."""
     figures = gpu_figures(given or known)
     if given and (several := variants(given)):
-        raise BadArgument("--gpu", f"{given!r} may be {' or '.join(several)}, which differ; say which")
+        raise UsageError(f"estimate: --gpu: {given!r} may be {' or '.join(several)}, which differ; say which")
     if given and figures is None:
         names = ", ".join(one.name for one in GPUS)
-        problem = (
-            f"{given!r} is not known; expected one of {names}, or leave it out and give --gpu-memory and --gpu-flops"
+        raise UsageError(
+            f"estimate: --gpu: {given!r} is not known; expected one of {names}, or leave it out and give --gpu-memory "
+            "and --gpu-flops"
         )
-        raise BadArgument("--gpu", problem)
     return figures
 
 
@@ -252,7 +243,9 @@ def _compute(args: argparse.Namespace, figures: GpuFigures | None) -> tuple[Span
         peak, basis = figures.flops_per_second, figures.source
     else:
         why = "of fp32 is not known" if figures else "is not known without the GPU's name"
-        raise BadArgument("--gpu-flops", f"is missing: the peak {why}; give it, such as 125TFLOP/s, or --step-time")
+        raise UsageError(
+            f"estimate: --gpu-flops: is missing: the peak {why}; give it, such as 125TFLOP/s, or --step-time"
+        )
     few, again = args.trainable is not None, 2 * args.recompute
     if args.mfu:
         used, share = exactly(args.mfu), "given"

@@ -11,14 +11,8 @@ from commwatch.diagnosis.estimate.model.training import STRATEGIES, StrategyName
 from commwatch.diagnosis.marks.mark import Mark
 from commwatch.diagnosis.marks.profiles import PROFILES, Profile
 from commwatch.diagnosis.marks.table import ALL_REDUCE_7B
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import UsageError
 from commwatch.units import parse_parameters
-
-
-class UnknownProfile(CommwatchError):
-    """Neither one of ours nor a file."""
-
-    exit_code = ExitCode.WRONG_USE
 
 
 class _Own(Section, frozen=True, kw_only=True):
@@ -39,14 +33,14 @@ def profile_of(name_or_file: str) -> Profile:
     """A profile.
 
     Raises:
-        UnknownProfile: there is none of this name, and no such file.
+        UsageError: there is none of this name, and no such file.
         ConfigError: the file cannot be read, or a value of it cannot be used.
     """
     if name_or_file in PROFILES:
         return PROFILES[name_or_file]
     path = Path(name_or_file)
     if not path.is_file():
-        raise UnknownProfile(f"no such profile: {name_or_file}; expected {', '.join(PROFILES)} or a YAML file")
+        raise UsageError(f"no such profile: {name_or_file}; expected {', '.join(PROFILES)} or a YAML file")
     document = read_yaml(path)
     own = decode(document, _Own)
     parameters = _count(document, "parameters", own.parameters)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from commwatch.config.settings import Config, Probe
 from commwatch.config.thresholds import Thresholds, load_thresholds
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import CommwatchError, UsageError
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.reach import gpu_paths
 from commwatch.probes.by_hand.answer import Answer, Member, answer_of
@@ -49,20 +49,6 @@ class Follower(Protocol):
         """After all cycles: names of the probes to measure once more."""
 
 
-class NoSuchGpu(CommwatchError):
-    """A GPU that the node does not have."""
-
-    exit_code = ExitCode.WRONG_USE
-
-
-class Interrupted(CommwatchError):
-    """The user or the system ended the command; the ranks have ended."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__("interrupted; no rank is left")
-        self.exit_code = 128 + number
-
-
 def run_cycles(
     config: Config,
     probes: Mapping[str, Probe],
@@ -83,9 +69,8 @@ def run_cycles(
         shaped: what to make of the plans.
 
     Raises:
-        NoSuchGpu: one of ``gpus`` is not here.
-        Interrupted: by SIGINT or SIGTERM.
-        CommwatchError: the driver cannot be read.
+        UsageError: one of ``gpus`` is not here.
+        CommwatchError: the driver cannot be read, or SIGINT or SIGTERM came.
     """
     thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
     return asyncio.run(_Hand(config, thresholds, ignore_scheduler, follower, shaped).run(probes, gpus))
@@ -154,7 +139,7 @@ class _Hand:
 
     def _check_signal(self) -> None:
         if self._signal is not None:
-            raise Interrupted(self._signal)
+            raise CommwatchError("interrupted; no rank is left", 128 + self._signal)
 
     async def _probe(self, node: NodeByHand, name: str, told: str, probe: Probe, gpus: Sequence[int]) -> Answer:
         backend = choose_backend(probe, simulated=node.simulation is not None, driver=node.driver)
@@ -225,7 +210,7 @@ def _chosen(gpus: Sequence[ProbeGpu], wanted: Sequence[int], by_hand: bool) -> t
     """The GPUs of a probe in the order of their indexes; all where none is named."""
     if by_hand and (missing := _missing(gpus, wanted)):
         here = ", ".join(str(one.index) for one in gpus) or "none"
-        raise NoSuchGpu(f"--gpus: there is no GPU {missing[0]}; there are: {here}")
+        raise UsageError(f"--gpus: there is no GPU {missing[0]}; there are: {here}")
     return tuple(one for one in gpus if not wanted or one.index in wanted)
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 import msgspec
 
 from commwatch.config.settings import Probe
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import UsageError
 from commwatch.probes.by_hand.answer import Answer, StepRow
 from commwatch.probes.plan import Collective, CyclePlan
 from commwatch.probes.workload import step_of
@@ -21,28 +21,22 @@ _MEASURE_DEADLINES = 4
 """The largest calls take as long as all others together."""
 
 
-class BadSweep(CommwatchError):
-    """Sizes that are none, or a probe that has no curve over them."""
-
-    exit_code = ExitCode.WRONG_USE
-
-
 def sweep_sizes(text: str) -> tuple[int, ...]:
     """The sizes of ``8B:1GiB:2``: from the first one, each so many times the one before, up to the second.
 
     Raises:
-        BadSweep: it is no such text, or too many sizes.
+        UsageError: it is no such text, or too many sizes.
     """
     try:
         first, last, factor = text.split(":")
         low, high = parse_size(first), parse_size(last)
     except ValueError as error:
         why = str(error) if text.count(":") == 2 else "expected FIRST:LAST:FACTOR"
-        raise BadSweep(f"--sweep {text}: {why}, such as 8B:1GiB:2") from None
+        raise UsageError(f"--sweep {text}: {why}, such as 8B:1GiB:2") from None
     if not (factor.isascii() and factor.isdigit() and len(factor) < 10 and int(factor) > 1):
-        raise BadSweep(f"--sweep {text}: the factor is {factor!r}; expected a whole number from 2 on")
+        raise UsageError(f"--sweep {text}: the factor is {factor!r}; expected a whole number from 2 on")
     if not 1 <= low <= high <= LARGEST_BYTES:
-        raise BadSweep(f"--sweep {text}: expected sizes that rise, from 1B to {format_bytes(LARGEST_BYTES)}")
+        raise UsageError(f"--sweep {text}: expected sizes that rise, from 1B to {format_bytes(LARGEST_BYTES)}")
     sizes = [low]
     while sizes[-1] * int(factor) <= high:
         sizes.append(sizes[-1] * int(factor))
@@ -53,11 +47,11 @@ def sweep_probes(probes: Mapping[str, Probe]) -> dict[str, Probe]:
     """The same without what is configured for their own sizes.
 
     Raises:
-        BadSweep: one is of no collective.
+        UsageError: one is of no collective.
     """
     for name, probe in probes.items():
         if probe.measure not in get_args(Collective):
-            raise BadSweep(f"--sweep: {name} measures {probe.measure}, which has no such curve; name a collective")
+            raise UsageError(f"--sweep: {name} measures {probe.measure}, which has no such curve; name a collective")
     return {
         name: msgspec.structs.replace(probe, expected_bandwidth=None, latency_limit=None)
         for name, probe in probes.items()

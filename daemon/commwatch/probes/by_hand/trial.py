@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from commwatch.config.settings import Config, Probe
-from commwatch.errors import CommwatchError, ExitCode, StateError
+from commwatch.errors import CommwatchError, ExitCode, StateError, UsageError
 from commwatch.jobs.settings.variables import known_variables
 from commwatch.probes.by_hand.answer import SCHEMA_VERSION, Answer
 from commwatch.probes.cycle.environment import OWN_NCCL_SETTINGS
@@ -27,18 +27,6 @@ _STATE = "setting-trials"
 _KEPT = 64
 """Trials, the newest."""
 _SETTING = re.compile(r"(NCCL_[A-Z0-9_]+)=(\S{1,200})")
-
-
-class BadSetting(CommwatchError):
-    """What is no setting that a probe can have."""
-
-    exit_code = ExitCode.WRONG_USE
-
-
-class NothingToSet(CommwatchError):
-    """The probes of this node run without NCCL."""
-
-    exit_code = ExitCode.NOT_KNOWN
 
 
 class SettingGain(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,20 +81,20 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
     """The settings of ``NCCL_ALGO=Ring``.
 
     Raises:
-        BadSetting: one is no setting of NCCL, or one that every probe has from commwatch.
+        UsageError: one is no setting of NCCL, or one that every probe has from commwatch.
     """
     known, settings = known_variables().variables, dict[str, str]()
     for text in texts:
         match = _SETTING.fullmatch(text)
         if match is None:
-            raise BadSetting(f"--with {text}: expected NAME=VALUE, such as NCCL_ALGO=Ring")
+            raise UsageError(f"--with {text}: expected NAME=VALUE, such as NCCL_ALGO=Ring")
         name, value = match.groups()
         if name in OWN_NCCL_SETTINGS:
-            raise BadSetting(f"--with {text}: every probe has its own {name}")
+            raise UsageError(f"--with {text}: every probe has its own {name}")
         if name not in known or known[name].reader != "nccl":
-            raise BadSetting(f"--with {text}: NCCL reads no {name}; see docs/using/nccl-settings.md")
+            raise UsageError(f"--with {text}: NCCL reads no {name}; see docs/using/nccl-settings.md")
         if settings.setdefault(name, value) != value:
-            raise BadSetting(f"--with {text}: {name} is given twice")
+            raise UsageError(f"--with {text}: {name} is given twice")
     return settings
 
 
@@ -129,10 +117,12 @@ def tried(plan: CyclePlan, *, settings: Mapping[str, str]) -> CyclePlan:
     """The plan of one run with the settings, where its name says so.
 
     Raises:
-        NothingToSet: it runs without NCCL.
+        CommwatchError: it runs without NCCL.
     """
     if plan.backend == "gloo":
-        raise NothingToSet("--with: the probes of this node run with gloo, which NCCL settings do not change")
+        raise CommwatchError(
+            "--with: the probes of this node run with gloo, which NCCL settings do not change", ExitCode.NOT_KNOWN
+        )
     if f" {_WITH}, round " not in plan.probe:
         return plan
     return msgspec.structs.replace(plan, settings=tuple(settings.items()))

@@ -12,19 +12,13 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import StateError
 from commwatch.state.directory import write_atomically
 from commwatch.state.records import Timestamp, decode
 
 log = structlog.get_logger("commwatch.probes.hold")
 
 FILE_NAME = "hold.json"
-
-
-class HoldError(CommwatchError):
-    """The hold cannot be written."""
-
-    exit_code = ExitCode.WRONG_USE
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -75,7 +69,7 @@ class HoldFile:
         """Make a cycle under way give way, and let none start for so long; a longer hold stays as it is.
 
         Raises:
-            HoldError: the file cannot be written.
+            StateError: the file cannot be written.
         """
         with self._alone():
             before = self.read()
@@ -87,7 +81,7 @@ class HoldFile:
         """Let probes start again; False where nothing was held.
 
         Raises:
-            HoldError: the file cannot be removed.
+            StateError: the file cannot be removed.
         """
         with self._alone():
             before = self.read()
@@ -105,7 +99,7 @@ class HoldFile:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise HoldError(f"{self.path}: {error.strerror}{_hint(error)}") from error
+            raise StateError(f"{self.path}: {error.strerror}{_hint(error)}") from error
 
 
 def _hint(error: OSError) -> str:

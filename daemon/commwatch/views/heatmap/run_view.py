@@ -7,7 +7,7 @@ from itertools import permutations
 
 from commwatch.cluster.locate import Named, Verdict
 from commwatch.cluster.run_file import Run
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import UsageError
 from commwatch.probes.rounds import Pair
 from commwatch.views.heatmap.grid import View
 from commwatch.views.heatmap.matrix_view import scale_of, suspect_letter, unit_of
@@ -15,20 +15,14 @@ from commwatch.views.heatmap.matrix_view import scale_of, suspect_letter, unit_o
 MOST_NODES = 256
 
 
-class TooManyNodes(CommwatchError):
-    """A run of which no picture could be read."""
-
-    exit_code = ExitCode.WRONG_USE
-
-
 def view_of_run(run: Run, verdict: Verdict, lines: Sequence[str]) -> View:
     """The picture of one run.
 
     Raises:
-        TooManyNodes: more than can be drawn.
+        UsageError: more than can be drawn.
     """
     if len(run.members) > MOST_NODES:
-        raise TooManyNodes(f"--output: {len(run.members)} nodes; a picture shows at most {MOST_NODES}")
+        raise UsageError(f"--output: {len(run.members)} nodes; a picture shows at most {MOST_NODES}")
     slowest: dict[Pair, float] = {}
     for one in run.measured:
         for pair, value in (((one.first, one.second), one.forward), ((one.second, one.first), one.backward)):

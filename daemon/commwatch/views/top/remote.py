@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import CommwatchError, UsageError
 from commwatch.findings.api_documents import FindingsDocument, ProbesDocument, SnapshotDocument
 from commwatch.state.control import DaemonAbsent
 from commwatch.views.top.frame import Documents
@@ -26,12 +26,6 @@ _DEFAULT_PORT = 28029
 _ABOUT_US = re.compile("ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE)")
 """OpenSSL's names of what a server says that wants another certificate, or any."""
 _Document = TypeVar("_Document", bound=msgspec.Struct)
-
-
-class WrongUse(CommwatchError):
-    """The endpoint cannot be asked with these options."""
-
-    exit_code = ExitCode.WRONG_USE
 
 
 class Refused(CommwatchError):
@@ -53,7 +47,7 @@ class Endpoint:
             authorization: value of that header; empty for none.
 
         Raises:
-            WrongUse: the address cannot be understood.
+            UsageError: the address cannot be understood.
         """
         parts, port = _split(url)
         self.name = parts.netloc
@@ -138,11 +132,11 @@ def _split(url: str) -> tuple[SplitResult, int]:
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORT
     except ValueError as error:
-        raise WrongUse(f"--url {url}: {error}") from error
+        raise UsageError(f"--url {url}: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise WrongUse(f"--url {url}: expected http://HOST:PORT or https://HOST:PORT")
+        raise UsageError(f"--url {url}: expected http://HOST:PORT or https://HOST:PORT")
     if parts.username is not None or parts.query or parts.fragment:
-        raise WrongUse(f"--url {parts.scheme}://...: no name, password, query or fragment here; see --user")
+        raise UsageError(f"--url {parts.scheme}://...: no name, password, query or fragment here; see --user")
     return parts, port
 
 
@@ -155,15 +149,15 @@ def read_password(file: Path) -> str:
     """The password in a file, without the line's end.
 
     Raises:
-        WrongUse: it cannot be read, or everyone can read it.
+        UsageError: it cannot be read, or everyone can read it.
     """
     try:
         with file.open(encoding="utf-8") as stream:
             if os.fstat(stream.fileno()).st_mode & stat.S_IROTH:
-                raise WrongUse(f"{file}: everyone can read this password; chmod o-r it")
+                raise UsageError(f"{file}: everyone can read this password; chmod o-r it")
             return stream.read().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise WrongUse(f"{file}: the password cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise UsageError(f"{file}: the password cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def tls_context(ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
@@ -175,7 +169,7 @@ def tls_context(ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
         key_file: of its key; empty: it is in the same file.
 
     Raises:
-        WrongUse: one of the files cannot be used.
+        UsageError: one of the files cannot be used.
     """
     named = ca_file
     try:
@@ -185,7 +179,7 @@ def tls_context(ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
             context.load_cert_chain(cert_file, key_file or None, password=_no_password)
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        raise WrongUse(f"{named}: this certificate or its key cannot be used: {reason}") from error
+        raise UsageError(f"{named}: this certificate or its key cannot be used: {reason}") from error
     return context
 
 
