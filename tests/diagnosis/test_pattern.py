@@ -192,6 +192,36 @@ def test_a_suspect_by_latency_stands_with_the_latency() -> None:
     assert (checks["latency of pairs, 8 B"].verdict, checks["latency of pairs, 8 B"].where) == ("failed", "GPU3")
 
 
+def test_a_pair_that_is_slow_by_both_stands_with_both() -> None:
+    """What the bandwidth shows does not pass because the latency shows it too, on a machine whose pairs differ."""
+    made = over_pcie(both((0, 1), factor=0.4))
+    late = msgspec.structs.replace(
+        slow_gpu(3).suspects[0], kind="pair", element="GPU0-GPU1", quantity="latency", cells=((0, 1), (1, 0))
+    )
+
+    checks = of_pairs(msgspec.structs.replace(made, suspects=(late,)))
+
+    for what in (PAIRS, "latency of pairs, 8 B"):
+        assert (checks[what].verdict, checks[what].where) == ("failed", "GPU0-GPU1")
+
+
+def test_the_fastest_two_are_none_that_are_named() -> None:
+    """Two GPUs joined by NVLink at 40 % of it are still faster than the way over PCIe; jobs are kept off both."""
+    made = over_pcie({})
+    cells = tuple(
+        msgspec.structs.replace(one, bandwidth=20e9, expected_bandwidth=50e9, path="NV4")
+        if {one.source, one.destination} == {0, 1}
+        else one
+        for one in made.cells
+    )
+
+    check = of_pairs(msgspec.structs.replace(made, cells=cells))[PAIRS]
+
+    assert (check.verdict, check.where) == ("failed", "GPU0-GPU1")
+    assert "Until then the fastest two are GPU" in check.next_step
+    assert "GPU0 and GPU1" not in check.next_step
+
+
 def test_an_unsure_suspect_is_no_fault() -> None:
     """As for the finding: below the confidence that it takes."""
     unsure = tuple(msgspec.structs.replace(one, confidence=0.3) for one in slow_gpu(3).suspects)

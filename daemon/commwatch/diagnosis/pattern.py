@@ -26,6 +26,9 @@ from commwatch_exporters.node.model import Probe
 
 _MOST_NAMED = 6
 
+_OF_BANDWIDTH = ("probe_bandwidth_utilization_low_ratio", "pair_nearer_low_ratio")
+"""Thresholds."""
+
 _PairQuantity = Literal["bandwidth", "latency"]
 
 _CLASS_WORDS: Mapping[str, str] = {
@@ -59,9 +62,16 @@ def pairs(known: Known) -> Iterator[Check]:
         return
     seen = [one for rule in PAIRS.rules for one in rule.look(known.facts, known.thresholds)]
     late = {one.element for one in matrix.suspects if one.quantity == "latency"}
-    yield _check(known, matrix, "bandwidth", [one for one in seen if one.component.name not in late])
+    yield _check(known, matrix, "bandwidth", [one for one in seen if _is_narrow(one, matrix)])
     yield _check(known, matrix, "latency", [one for one in seen if one.component.name in late])
     yield from _by_kind(known, matrix)
+
+
+def _is_narrow(one: Sighting, matrix: PairMatrix) -> bool:
+    """Whether the bandwidth shows it: all but what stands on the latency alone."""
+    quantities = {suspect.quantity for suspect in matrix.suspects if suspect.element == one.component.name}
+    on_rate = any(fact.threshold_origin in _OF_BANDWIDTH for fact in one.evidence)
+    return on_rate or quantities != {"latency"}
 
 
 def _not_measured(what: str) -> Check:
@@ -121,14 +131,20 @@ def _details(known: Known, matrix: PairMatrix, seen: Sequence[Sighting]) -> Iter
 
 
 def _best_pair(matrix: PairMatrix, seen: Sequence[Sighting]) -> str:
-    """Which two GPUs to take until it is repaired: said of measured pairs only."""
-    values = _values_of(matrix, "bandwidth")
-    both = {cell: min(rate, values[cell[::-1]]) for cell, rate in values.items() if cell[::-1] in values}
+    """Which two GPUs to take until it is repaired: said of measured pairs only, and of none that is named."""
+    values, names = _values_of(matrix, "bandwidth"), names_of(matrix.endpoints)
+    named = {one.component.name for one in seen}
+    slow = {cell for suspect in matrix.suspects if suspect.element in named for cell in suspect.cells}
+    both = {
+        (first, second): min(rate, values[second, first])
+        for (first, second), rate in values.items()
+        if first < second and (second, first) in values and slow.isdisjoint({(first, second), (second, first)})
+        and f"{names[first]}-{names[second]}" not in named
+    }  # fmt: skip
     if not both or any(one.code == "pairs_all_slow" for one in seen):
         return ""
-    best = max(both, key=both.__getitem__)
-    first, second = (names_of(matrix.endpoints)[place] for place in sorted(best))
-    return f"Until then the fastest two are {first} and {second}: {format_rate(both[best])}."
+    first, second = max(both, key=both.__getitem__)
+    return f"Until then the fastest two are {names[first]} and {names[second]}: {format_rate(both[first, second])}."
 
 
 def _values_of(matrix: PairMatrix, quantity: _PairQuantity) -> dict[Cell, float]:
