@@ -48,11 +48,13 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_file_larger_than_memory_is_set_aside(tmp_path: Path) -> None:
-    """It is not read to its end."""
+    """It is not read to its end, by a command neither."""
     with (tmp_path / "record.json").open("wb") as stream:
         stream.write(b'{"value": 1}')
         stream.truncate(2**43)
 
+    with pytest.raises(StateError, match="more than 64 MiB"):
+        read_record(tmp_path / "record.json", Record)
     assert StateDirectory(tmp_path).load("record", Record) is None
     assert list(tmp_path.glob("record.damaged-*"))
 

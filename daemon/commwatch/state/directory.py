@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -15,12 +15,9 @@ import structlog
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
 from commwatch.errors import StateError
-from commwatch.state.records import decode
+from commwatch.state.records import read_file
 
 log = structlog.get_logger("commwatch.state")
-
-MOST_BYTES: Final = 64 * 2**20
-"""Of a record, several times what the longest may hold. A damaged one may be larger than the memory."""
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 
@@ -83,16 +80,11 @@ class StateDirectory:
         """
         file = self.path / f"{name}.json"
         try:
-            with file.open("rb") as stream:
-                content = stream.read(MOST_BYTES + 1)
+            return read_file(file, kind)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StateError(f"state file {file}: {error.strerror}; make it readable for the daemon's user") from error
-        try:
-            if len(content) > MOST_BYTES:
-                raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB")
-            return decode(content, kind)
         except (ValueError, RecursionError) as error:  # msgspec's own errors, text that is not UTF-8, endless nesting
             aside = file.with_suffix(f".damaged-{int(time.time())}")
             log.warning("a state file is damaged and set aside", file=str(file), aside=str(aside), error=str(error))

@@ -17,6 +17,9 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 LARGEST_NUMBER: Final = 2**64
 """No counter of 64 bits, rate or duration of ours is larger; what is would overflow in a computation far from here."""
 
+MOST_BYTES: Final = 64 * 2**20
+"""Of a record, several times what the longest may hold. A damaged one may be larger than the memory."""
+
 _Record = TypeVar("_Record")
 
 
@@ -32,6 +35,21 @@ def decode(content: bytes, kind: type[_Record]) -> _Record:
     return record
 
 
+def read_file(file: Path, kind: type[_Record]) -> _Record:
+    """The record of a state file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it holds no such record, or is too large.
+        RecursionError: it is nested without end.
+    """
+    with file.open("rb") as stream:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB")
+    return decode(content, kind)
+
+
 def read_record(file: Path, kind: type[_Record]) -> _Record | None:
     """What a daemon keeps in a file, for everybody else: nothing is set aside; None where there is no such file.
 
@@ -39,7 +57,7 @@ def read_record(file: Path, kind: type[_Record]) -> _Record | None:
         StateError: it cannot be read, or holds no such record.
     """
     try:
-        return decode(file.read_bytes(), kind)
+        return read_file(file, kind)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
