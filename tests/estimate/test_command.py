@@ -415,6 +415,7 @@ def test_what_cannot_be_estimated_is_one_clear_line(config: Config, arguments: s
         ("--precision fp8", "--precision: invalid choice: 'fp8' (choose from 'bf16', 'fp16', 'fp32')"),
         ("--optimizer lion", "--optimizer: invalid choice: 'lion' (choose from 'adam', 'adam-pure', 'sgd')"),
         ("--gpu-memory 24", "--gpu-memory: expected a size with a unit"),
+        (f"--network {'9' * 400}GB/s", "--network: the number is too large"),
         ("--gpu-memory 0GB", "--gpu-memory: expected at least 1B, got '0GB'"),
         ("--micro-batches -1", "--micro-batches: expected a whole number from 1 to 1000000, got '-1'"),
         ("--step-time 0s", "--step-time: expected at least 1us, got '0s'"),

@@ -66,7 +66,7 @@ def add_parser(
     )  # fmt: skip
     parser.add_argument("--rounds", type=int, choices=(1, 2, 3), default=3, help="number of rounds (default 3)")
     groups_option(parser, "leaf of each node, in place of what Slurm says")
-    rate = quantity(parse_rate)
+    rate = quantity(parse_rate, "1kB/s")
     parser.add_argument("--expected", type=rate, metavar="RATE", help="what a rail should carry one way: 48GB/s")
     parser.add_argument(
         "--intra-node",

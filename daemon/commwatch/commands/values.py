@@ -26,8 +26,10 @@ def quantity(parse: Callable[[str], _Number], least: str = "") -> Callable[[str]
             found = parse(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
-        if not lowest <= found < math.inf:
-            raise argparse.ArgumentTypeError(f"expected at least {least or 0}, got {text!r}")
+        if found < lowest:
+            raise argparse.ArgumentTypeError(f"expected at least {least}, got {text!r}")
+        if found == math.inf:
+            raise argparse.ArgumentTypeError("the number is too large")
         return found
 
     return read
