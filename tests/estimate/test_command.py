@@ -445,6 +445,13 @@ def between_nodes(config: Config, age: float, network: NetworkRates | None) -> N
 MEASURED_CASE = CASE.replace("8.74Gbit/s 9.28Gbit/s", "measured")
 
 
+def test_a_given_rate_and_the_measured_one_do_not_go_together(config: Config) -> None:
+    """Neither is left out without a word."""
+    told = error_of(config, CASE.replace("8.74Gbit/s", "measured"))
+
+    assert told == "estimate: --network: expected rates or measured, got both"
+
+
 def test_the_network_may_be_that_of_the_last_run_between_nodes(config: Config, capsys: Output) -> None:
     """The same rates give the same answer as given by hand; the output says who measured them, and when."""
     by_hand = document(config, CASE.replace("8.74Gbit/s 9.28Gbit/s", "1.09GB/s 1.16GB/s"), capsys)

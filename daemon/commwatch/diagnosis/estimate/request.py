@@ -184,7 +184,9 @@ def _in_node(given: list[float], gpus: int, known: _Known) -> tuple[dict[int, Sp
 def _network(given: list[float | str], known: _Known, config: Config, now: float) -> tuple[Span | None, list[str]]:
     """What a node carries to another one, all its NICs together, and where that comes from."""
     rates = [one for one in given if not isinstance(one, str)]
-    if len(rates) < len(given):
+    if rates and len(rates) < len(given):
+        raise BadArgument("--network", "expected rates or measured, got both")
+    if given and not rates:
         network, basis = _measured_network(config, now)
     elif rates:
         network, basis = Span(min(rates), max(rates)), "given"
