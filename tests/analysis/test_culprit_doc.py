@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -15,23 +17,11 @@ PAGE = " ".join((ROOT / "docs/using/culprit.md").read_text(encoding="utf-8").spl
 LINES = (ROOT / "docs/using/culprit.md").read_text(encoding="utf-8").splitlines()
 
 
-def rows(first: str) -> list[dict[str, str]]:
-    """The rows of all tables whose first column has this heading."""
-    found: list[dict[str, str]] = []
-    head: list[str] = []
-    for line in LINES:
-        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
-        if not cells:
-            head = []
-        elif not head:
-            head = cells
-        elif head[0] == first and cells[0] != "---":
-            found.append(dict(zip(head, cells, strict=True)))
-    return found
-
-
-def percent(text: str) -> float:
-    return float(text.removesuffix(" %"))
+def rows(first: str) -> list[list[str]]:
+    """Cells of the rows of the table whose first column has this heading."""
+    begin = next(place for place, line in enumerate(LINES) if line.startswith(f"| {first} |"))
+    table = itertools.takewhile(lambda line: line.startswith("|"), LINES[begin + 2 :])
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
 
 
 def test_the_limits_are_those_of_the_code() -> None:
@@ -47,20 +37,17 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 def test_healthy_machines_are_silent_in_9999_of_10000_sequences() -> None:
     """As many were measured as it takes to say so with 95 % confidence: 0 of 29956 at least."""
-    measured = rows("machines")
-    healthy = [one for one in measured if "healthy sequences" in one]
-    assert sum(int(one["with a suspect"]) for one in healthy) == 0
-    assert 1 - 0.05 ** (1 / sum(int(one["healthy sequences"]) for one in healthy)) <= 1e-4
+    (sequences,) = re.findall(r"none of (\d+) sequences", PAGE)
+    assert 1 - 0.05 ** (1 / int(sequences)) <= 1e-4
 
 
 @pytest.mark.parametrize("first", ["injected", "machines"])
 def test_the_right_part_is_named_in_95_of_100_cases(first: str) -> None:
     """Of every kind and on every sort of machine, known and new; nobody where nothing can be seen."""
-    measured = [one for one in rows(first) if one.get("cases", "0") != "0"]
-    assert len(measured) >= 14
-    for one in measured:
-        assert percent(one["itself"]) + percent(one["on the same pairs"]) >= 95, one
-        assert one["of these somebody named"] == "0"
+    measured = [cells[place : place + 3] for _, *cells in rows(first) for place in (0, 4)]
+    assert len(measured) == 16
+    for cases, itself, same_pairs in measured:
+        assert cases == "0" or float(itself) + float(same_pairs) >= 95
 
 
 @pytest.mark.parametrize("file", ["culprit_nodes.py", "culprit_generator.py"])
