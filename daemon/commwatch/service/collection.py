@@ -44,12 +44,14 @@ class Collection:
         origin_absent: Callable[[str], str | None],
         correct: Callable[[Collector, dict[str, Block]], dict[str, Block]] = lambda collector, blocks: blocks,
         follow: Callable[[Collector, dict[str, Block]], None] = lambda collector, blocks: None,
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
         """Args:
         analyse: called with each run.
         follow: told of what was read between two runs.
         origin_absent: says for a source why it is not needed on this node; None where it is to be read.
         correct: makes of the blocks that were read those that are kept.
+        settled: told that something was kept, and that no run is under way that would soon give more.
         """
         self.collectors = {one.name: one for one in collectors}
         self._paused = self._stopped = False
@@ -62,6 +64,8 @@ class Collection:
         self._origin_absent = origin_absent
         self._correct = correct
         self._follow_blocks = follow
+        self._settled = settled
+        self._under_way = 0
         self._told_absent: set[str] = set()
         self._asked_at = float("-inf")
 
@@ -106,18 +110,26 @@ class Collection:
             self._forget_run(collector)
             return
         epoch, unavailable = self._epoch, None
+        self._under_way += 1
         try:
             every = collector.current_interval if collector.is_sampled else 0.0
             collected = await collector.reader.collect(collector.key, every)
         except SourceUnavailable as error:
             unavailable = error
             collected = Collected({}, [Absence("", error.reason, error.detail)], 0.0)
+        finally:
+            self._under_way -= 1
         if self._stopped or (collector.needs_release and epoch != self._epoch):
             return
         self._keep_run(collector, collected, unavailable)
         if any(absence.reason in WORKER_REASONS and not absence.device for absence in collected.absences):
             # The worker failed, not its source: a slow collector need not wait for its turn to be read again.
             self._scheduler.run_in(collector.name, min(collector.current_interval, AFTER_FAILURE_SECONDS))
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self._under_way:
+            self._settled()
 
     def _keep_run(self, collector: Collector, collected: Collected, unavailable: SourceUnavailable | None) -> None:
         collected = replace(collected, blocks=self._correct(collector, collected.blocks))
@@ -138,7 +150,11 @@ class Collection:
         for collector in self.collectors.values():
             self._take(collector)
             if is_watched and collector.is_sampled:
-                collector.reader.listen(partial(self._take, collector))
+                collector.reader.listen(partial(self._take_heard, collector))
+
+    def _take_heard(self, collector: Collector) -> None:
+        self._take(collector)
+        self._settle()
 
     def _take(self, collector: Collector) -> None:
         if not collector.is_sampled or self._rests(collector):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,11 @@ class Engine:
         instruments: Instruments,
         scheduler: Timetable,
         launch: Launch = start_python,
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
+        """Args:
+        settled: see ``Collection``.
+        """
         self.config = config
         self._launch = launch
         self.store = Store(OPT_IN - config.metrics.asked_for, unexported(config.metrics))
@@ -89,6 +93,7 @@ class Engine:
             self._origin_absent,
             self._wraps.correct,
             self.pipeline.follow,
+            settled,
         )
         self.verdict = Judge(thresholds, state, self.store, instruments, self.collection)
         self.probing = Probing(

@@ -143,7 +143,10 @@ class Service:
         instruments.thresholds_info.set(1, thresholds.digest)
         instruments.simulated.set(1 if config.simulation.preset else 0)
         self._show_reload("configuration", True)
-        return Engine(config, thresholds, self._state, simulation, instruments, self._scheduler, self._spares.start)
+        return Engine(
+            config, thresholds, self._state, simulation, instruments, self._scheduler, self._spares.start,
+            lambda: self._endpoint.prepare(self.snapshot),
+        )  # fmt: skip
 
     def _show_reload(self, what: str, succeeded: bool) -> None:
         """Expose whether both configurations in force are those of the files."""
