@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from commwatch.config.settings import NetworkSection, Sources, section_json
@@ -22,6 +23,7 @@ from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
 from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings, _Slot
 from commwatch.workers.stuck import KILL_AFTER_SECONDS, SIGNAL_AFTER_SECONDS
+from commwatch.workers.wire import Request, take_frames
 from commwatch_exporters.snapshot import Block, Layout
 from support.waiting import PATIENCE_SECONDS
 
@@ -611,5 +613,32 @@ def test_a_process_that_cannot_be_started_is_an_absence(tmp_path: Path, monkeypa
                     now[0] += 100
                 assert len(os.listdir("/proc/self/fd")) == open_before
             assert sorted((await one.collect()).blocks) == GPUS
+
+    in_loop(body)
+
+
+def test_requests_of_one_moment_wake_the_process_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They travel in one write, also where the answers come one by one."""
+    written: list[bytes] = []
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect()
+            worker = one.reader._main.worker
+            assert worker is not None
+            assert worker._transport is not None
+            send = worker._transport.write
+
+            def write(data: bytes) -> None:
+                written.append(data)
+                send(data)
+
+            monkeypatch.setattr(worker._transport, "write", write)
+            collectors = ("gpu", "pcie", "nvlink")
+            runs = await asyncio.gather(*map(one.reader.collect, collectors))
+            assert [sorted(run.blocks) for run in runs] == [GPUS] * 3
+            frames = take_frames(bytearray(b"".join(written)))
+            assert [msgspec.msgpack.decode(each, type=Request).collector for each in frames] == [*collectors]
+            assert len(written) == 1
 
     in_loop(body)

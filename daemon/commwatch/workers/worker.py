@@ -80,7 +80,7 @@ class _Asked:
 
 
 class Worker(asyncio.BufferedProtocol):
-    """A worker process and the connection to it; requests are sent at once and answered one after another."""
+    """A worker process and the connection to it; requests of one moment go together, answered one after another."""
 
     def __init__(self, process: Process, mark: ProgressMark, layouts: Layouts, bounds: Bounds | None = None) -> None:
         self.process = process
@@ -102,6 +102,8 @@ class Worker(asyncio.BufferedProtocol):
         self._number = 0
         self._asked: deque[_Asked] = deque()
         """The first is the one that the process works on."""
+        self._unsent: list[bytes] = []
+        """Requests of this moment."""
         self._timer: asyncio.TimerHandle | None = None
         """Of the first."""
         self._transport: asyncio.Transport | None = None
@@ -304,11 +306,18 @@ class Worker(asyncio.BufferedProtocol):
         self._number += 1
         answer: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(self._number, collector, every, deadline, each_device, answer))
-        self._transport.write(frame(msgspec.msgpack.encode(Request(self._number, collector, every))))
+        self._unsent.append(frame(msgspec.msgpack.encode(Request(self._number, collector, every))))
+        if len(self._unsent) == 1:  # what is due together wakes the process once
+            asyncio.get_running_loop().call_soon(self._send)
         self._hear()
         if len(self._asked) == 1:
             self._time_first()
         return answer
+
+    def _send(self) -> None:
+        if self._transport is not None and not self.ended:
+            self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
 
     def _time_first(self) -> None:
         """Give the request that the process works on now its deadline."""
