@@ -34,7 +34,7 @@ def run(code: str) -> object:
 
 
 def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
-    """With all modules of the daemon loaded, its process has no TLS, no second HTTP server, no torch and no page."""
+    """With all modules of the daemon loaded, its process has no TLS, no torch, no page and no simulated node."""
     loaded = run(
         "import json, sys\n"
         "from commwatch.footprint import leave_out_unused_imports\n"
@@ -48,6 +48,7 @@ def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
     assert HEAVY.intersection(loaded) == set()
     assert {name for name in loaded if name.startswith(PAGE)} == {PAGE, f"{PAGE}.records", f"{PAGE}.served"}
     assert "commwatch.service.page_pairs" not in loaded
+    assert [name for name in loaded if name.startswith("commwatch.simulation")] == []
 
 
 def test_the_daemon_loads_no_other_command() -> None:

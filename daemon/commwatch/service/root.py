@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -17,10 +16,10 @@ import structlog
 
 from commwatch.cluster.node_report import OPERATION
 from commwatch.config.settings import Config, Textfile
-from commwatch.config.simulated import SimulationPlan, absolute, node_name
+from commwatch.config.simulated import SimulationPlan, node_name
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.diagnosis.health.counts import read_counts
-from commwatch.errors import CommwatchError, StateError
+from commwatch.errors import CommwatchError
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.service.api import Answers
 from commwatch.service.between_nodes import Taken
@@ -32,8 +31,6 @@ from commwatch.service.page import describe
 from commwatch.service.serving import open_endpoint
 from commwatch.service.textfile_writer import TextfileWriter
 from commwatch.service.timetable import Timetable
-from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.start import STATE_NAME, SimulationStart
 from commwatch.state.control import ControlServer, Peer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
@@ -57,8 +54,6 @@ LOOK_SECONDS = 10.0
 """Between two looks of the daemon at itself and at what the rules find."""
 SAVE_SECONDS = 60.0
 STOP_SECONDS = 4.5
-SIMULATED_TREES = ("sysfs", "procfs")
-"""Folders of the state directory that hold the files of a simulated node."""
 
 
 def seconds_between_beats(textfile: Textfile) -> float:
@@ -102,12 +97,17 @@ class Service:
         Raises:
             CommwatchError: what the daemon needs cannot be had: state directory, thresholds, listen address.
         """
+        if self._config.simulation.preset:
+            from commwatch.service.simulated import check_preset
+
+            check_preset(self._config.simulation)  # before the state directory of such a node is made
         self._state.open()
         try:
             self._handle_signals()
-            for name in SIMULATED_TREES if self._config.simulation.preset else ():
-                # An earlier version may have written another node.
-                shutil.rmtree(self._state.path / name, ignore_errors=True)
+            if self._config.simulation.preset:
+                from commwatch.service.simulated import remove_trees
+
+                remove_trees(self._state)
             prepared = self._prepare(self._config)
             spare_the_garbage_collector()
             self._engine = self._build(self._config, prepared)
@@ -160,21 +160,9 @@ class Service:
         settings = config.simulation
         if not settings.preset:
             return None
-        start = self._state.load(STATE_NAME, SimulationStart)
-        if start is None:
-            start = SimulationStart(time.time())
-            try:
-                self._state.save(STATE_NAME, start)
-            except OSError as error:
-                raise StateError(f"state directory {self._state.path}: {error.strerror}") from error
-        faults = Path(settings.faults).resolve() if settings.faults else None
-        preset = absolute(settings.preset)
-        node = SimulatedNode(preset, faults, start.started_at)  # says now what is wrong with preset or faults
-        sysfs, procfs = (self._state.path / name for name in SIMULATED_TREES)
-        # What is on the node is looked up before a worker keeps its part of the trees up to date.
-        node.write_sysfs(sysfs, ())
-        node.write_procfs(procfs)
-        return SimulationPlan(preset, str(faults or ""), start.started_at, str(sysfs), str(procfs))
+        from commwatch.service.simulated import simulation_plan
+
+        return simulation_plan(settings, self._state)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,0 +1,54 @@
+"""The simulated node that the daemon watches; imported only where one is configured."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+from commwatch.config.settings import Simulation
+from commwatch.config.simulated import SimulationPlan, absolute
+from commwatch.errors import StateError
+from commwatch.simulation.find import find_preset
+from commwatch.simulation.node import SimulatedNode
+from commwatch.simulation.start import STATE_NAME, SimulationStart
+from commwatch.state.directory import StateDirectory
+
+_TREES = ("sysfs", "procfs")
+"""Folders of the state directory that hold its files."""
+
+
+def check_preset(settings: Simulation) -> None:
+    """Raises:
+    CommwatchError: there is no such node.
+    """
+    find_preset(settings.preset)
+
+
+def remove_trees(state: StateDirectory) -> None:
+    """Remove the files of a daemon before this one: an earlier version may have written another node."""
+    for name in _TREES:
+        shutil.rmtree(state.path / name, ignore_errors=True)
+
+
+def simulation_plan(settings: Simulation, state: StateDirectory) -> SimulationPlan:
+    """The node for the workers, with its files written; it goes on from where it was.
+
+    Raises:
+        CommwatchError: preset or faults cannot be used, or when it booted cannot be kept.
+    """
+    start = state.load(STATE_NAME, SimulationStart)
+    if start is None:
+        start = SimulationStart(time.time())
+        try:
+            state.save(STATE_NAME, start)
+        except OSError as error:
+            raise StateError(f"state directory {state.path}: {error.strerror}") from error
+    faults = Path(settings.faults).resolve() if settings.faults else None
+    preset = absolute(settings.preset)
+    node = SimulatedNode(preset, faults, start.started_at)  # says now what is wrong with preset or faults
+    sysfs, procfs = (state.path / name for name in _TREES)
+    # What is on the node is looked up before a worker keeps its part of the trees up to date.
+    node.write_sysfs(sysfs, ())
+    node.write_procfs(procfs)
+    return SimulationPlan(preset, str(faults or ""), start.started_at, str(sysfs), str(procfs))
