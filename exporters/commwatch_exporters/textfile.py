@@ -10,9 +10,6 @@ from commwatch_exporters.page_parts import join
 from commwatch_exporters.prometheus import Format, family_parts
 from commwatch_exporters.snapshot import Snapshot
 
-SUFFIX = ".prom"
-"""node_exporter reads the files of its directory whose name ends so, and no other."""
-
 
 def textfile_page(snapshot: Snapshot) -> bytes:
     """The page as text 0.0.4, without timestamps.

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
-from commwatch.simulation.describe import fault_example, fault_table, preset_table
+from commwatch.simulation.describe import describe_node, fault_example
+from commwatch.simulation.faults.fault import Kind
 from commwatch.simulation.faults.kinds import FAMILIES, KINDS
 from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.presets import PRESETS
+from commwatch.simulation.presets.parts import Preset
 from support.passes import in_one_pass
 
 TEXT = (Path(__file__).parents[2] / "docs/using/simulation.md").read_text(encoding="utf-8")
+
+
+def fault_table(family: Mapping[str, Kind]) -> str:
+    """The kinds of one family as a Markdown table."""
+    rows = [f"| `{name}` | {kind.help} | `{fault_example(name, kind)}` |" for name, kind in family.items()]
+    return "\n".join(("| kind | what happens | example |", "| --- | --- | --- |", *rows))
+
+
+def preset_table(presets: Mapping[str, Preset]) -> str:
+    """Presets as a Markdown table."""
+    rows = []
+    for name, preset in presets.items():
+        node = describe_node(preset)
+        rows.append(f"| `{name}` | {node.gpus} | {node.nvlink} | {node.pcie} | {node.network} | {node.rdma} |")
+    head = ("| preset | GPUs | NVLink | PCIe | network | RDMA |", "| --- | --- | --- | --- | --- | --- |")
+    return "\n".join((*head, *rows))
 
 
 def test_every_kind_of_fault_is_described() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from commwatch.simulation.faults.fault import TARGET_KEYS, Kind
@@ -86,22 +85,6 @@ def describe_kind(name: str, kind: Kind, family: str) -> KindDescription:
 def fault_example(name: str, kind: Kind) -> str:
     """One entry of a file of faults."""
     return f"{{fault: {name}{', ' if kind.example else ''}{kind.example}}}"
-
-
-def fault_table(family: Mapping[str, Kind]) -> str:
-    """The kinds of one family as a Markdown table."""
-    rows = [f"| `{name}` | {kind.help} | `{fault_example(name, kind)}` |" for name, kind in family.items()]
-    return "\n".join(("| kind | what happens | example |", "| --- | --- | --- |", *rows))
-
-
-def preset_table(presets: Mapping[str, Preset]) -> str:
-    """Presets as a Markdown table."""
-    rows = []
-    for name, preset in presets.items():
-        node = describe_node(preset)
-        rows.append(f"| `{name}` | {node.gpus} | {node.nvlink} | {node.pcie} | {node.network} | {node.rdma} |")
-    head = ("| preset | GPUs | NVLink | PCIe | network | RDMA |", "| --- | --- | --- | --- | --- | --- |")
-    return "\n".join((*head, *rows))
 
 
 def _nvlink(preset: Preset) -> str:

@@ -67,7 +67,6 @@ REFUSED: Names = named(P2P_STATES, "orange") | {5: (P2P_STATES[5], "text"), 6: (
 ANOMALY = named(COUNTER_ANOMALIES, "orange")
 CARRIER: Names = {0: ("no link", "orange"), 1: ("link", "green")}
 DEGRADED: Names = {0: ("as expected", "green"), 1: ("degraded", "red")}
-ON_OFF: Names = {0: ("no", "text"), 1: ("yes", "orange")}
 EXPECTED: Names = {0: ("no", "text"), 1: ("yes", "text")}
 BUSY: Names = {0: ("free", "text"), 1: ("busy", "blue")}
 

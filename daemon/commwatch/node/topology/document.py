@@ -7,7 +7,7 @@ import msgspec
 from commwatch.node.topology.bandwidth import Bandwidth, path_bandwidth
 from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured
-from commwatch.node.topology.model import Gpu, NvLink, Topology, VirtualFunction
+from commwatch.node.topology.model import Gpu, NumaNode, NvLink, Topology, VirtualFunction
 from commwatch.node.topology.pair_matrix import PairCell
 from commwatch.node.topology.paths import Path, all_paths, cpus_of, narrowed, nearest_nics, numa_of, uplink
 
@@ -114,13 +114,6 @@ class PathDocument(msgspec.Struct, kw_only=True, frozen=True):
     note: str
 
 
-class NumaDocument(msgspec.Struct, kw_only=True, frozen=True):
-    """A NUMA node."""
-
-    number: int
-    cpus: str
-
-
 class NodeDocument(msgspec.Struct, kw_only=True, frozen=True):
     """One machine."""
 
@@ -131,7 +124,7 @@ class NodeDocument(msgspec.Struct, kw_only=True, frozen=True):
     nics: list[NicDocument]
     nvswitches: tuple[str, ...]
     pci_devices: list[DeviceDocument]
-    numa_nodes: list[NumaDocument]
+    numa_nodes: tuple[NumaNode, ...]
     paths: list[PathDocument]
     """Each pair of GPUs and fabric NICs once."""
     measurement: MeasurementDocument | None
@@ -187,7 +180,7 @@ def _node(node: Topology, measured: Measured | str) -> NodeDocument:
         ],
         nvswitches=node.nvswitches,
         pci_devices=_devices(node),
-        numa_nodes=[NumaDocument(number=one.number, cpus=one.cpus) for one in node.numa_nodes],
+        numa_nodes=node.numa_nodes,
         paths=[
             PathDocument(
                 source=way.source.label,
