@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean, median
 
-from commwatch.simulation.unrest import lot, unrest
+from commwatch.simulation.pace import lot, unrest
 
 WARM = 1000
 """Calls after which clocks have long risen."""

@@ -10,9 +10,8 @@ from msgspec import structs
 
 from commwatch.diagnosis.infiniband import infiniband
 from commwatch.diagnosis.settings import settings
-from commwatch.diagnosis.topology import topology_checks
+from commwatch.diagnosis.topology import topology_checks, topology_of
 from commwatch.findings.api_documents import metric_records
-from commwatch.findings.exposed_topology import topology_of
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.jobs.settings.records import AuditRecord

@@ -93,7 +93,7 @@ def _matrix(args: argparse.Namespace, config: Config) -> PairMatrix:
         return read_matrix(args.file)
     if args.fresh:
         return _fresh(args, config)
-    from commwatch.probes.by_hand.pair_history import last_matrix
+    from commwatch.probes.by_hand.pair_matrix import last_matrix
     from commwatch.state.control import of_the_only_daemon
 
     matrix = last_matrix(of_the_only_daemon(config))

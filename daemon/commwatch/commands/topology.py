@@ -102,7 +102,7 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
         if isinstance(found, str):
             raise UsageError(f"{file}: {found}")
         return found
-    from commwatch.probes.by_hand.pair_history import last_matrix, pairs_interval
+    from commwatch.probes.by_hand.pair_matrix import last_matrix, pairs_interval
 
     matrix = last_matrix(config)
     if matrix is None:

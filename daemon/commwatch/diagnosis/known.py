@@ -126,7 +126,7 @@ def _asked(config: Config, operation: str, kind: type[_Document], until: float) 
 
 def _current_matrix(config: Config, now: float) -> PairMatrix | None:
     from commwatch.node.topology.measured import is_stale
-    from commwatch.probes.by_hand.pair_history import last_matrix, pairs_interval
+    from commwatch.probes.by_hand.pair_matrix import last_matrix, pairs_interval
 
     matrix = last_matrix(config)
     return None if matrix is None or is_stale(now - matrix.taken_at, pairs_interval(config)) else matrix

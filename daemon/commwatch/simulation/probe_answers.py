@@ -18,9 +18,8 @@ from commwatch.simulation.collective import (
 )
 from commwatch.simulation.faults.fault import Fault, SimulatedProbeFailure
 from commwatch.simulation.hardware import Epoch, Hardware
-from commwatch.simulation.pace import happened
+from commwatch.simulation.pace import happened, lot, unrest
 from commwatch.simulation.transfer import Ways
-from commwatch.simulation.unrest import lot, unrest
 
 RankAct: TypeAlias = Literal["", "hang", "block", "crash"]
 """What a rank does in a phase: goes on; waits and hears its parent; blocks in a foreign call; ends by a signal."""

@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.hardware import Epoch
+from commwatch.simulation.pace import lot
 from commwatch.simulation.presets.parts import Preset
-from commwatch.simulation.unrest import lot
 
 Medium: TypeAlias = Literal["nvlink", "switch", "host", "sockets"]
 """NVLinks; a PCIe switch; the memory of the host, by one processor or from one to the other."""

@@ -27,7 +27,7 @@ from commwatch.diagnosis.estimate.model.training import Activations, Fabric, Lay
 from commwatch.errors import StateError, UsageError
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.topology.pair_matrix import PairMatrix
-from commwatch.probes.by_hand.pair_history import last_matrix
+from commwatch.probes.by_hand.pair_matrix import last_matrix
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.streak import is_current
 from commwatch.state.directory import state_path

@@ -1,14 +1,15 @@
-"""The pair matrix of a cycle by hand, with what is suspected at first sight."""
+"""The pair matrix of a cycle by hand, with what is suspected at first sight, and those that the daemon has kept."""
 
 from __future__ import annotations
 
 import msgspec
 
-from commwatch.config.settings import Config, Probe
+from commwatch.config.settings import DAY, Config, Probe
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.plan import CyclePlan, Measured
 from commwatch.probes.results.culprit import find_suspects
-from commwatch.probes.results.pair_record import PairSurroundings, matrix_of, parts_of
+from commwatch.probes.results.pair_record import PairSurroundings, load_matrices, matrix_of, parts_of
+from commwatch.state.directory import state_path
 
 FIRST_SIGHT = "Measure again before you act."
 
@@ -32,3 +33,14 @@ def pair_probes(config: Config) -> dict[str, Probe]:
 def _of_measure(config: Config, otherwise: Probe) -> dict[str, Probe]:
     found = {name: probe for name, probe in config.probes.definitions.items() if probe.measure == otherwise.measure}
     return found or {otherwise.measure: otherwise}
+
+
+def last_matrix(config: Config) -> PairMatrix | None:
+    """The newest matrix in the state directory, however old; None without any that can be read."""
+    return max(load_matrices(state_path(config)), key=lambda one: one.taken_at, default=None)
+
+
+def pairs_interval(config: Config) -> float:
+    """Seconds between two cycles over pairs, of the probe that measures them most rarely."""
+    found = [float(one.interval) for one in config.probes.definitions.values() if one.measure == "pairs"]
+    return max(found, default=float(DAY))
