@@ -66,7 +66,7 @@ def add_parser(
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Check and print; a wrong configuration has ended the program before."""
-    thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+    thresholds = load_thresholds(config.thresholds)
     if config.simulation.preset:
         faults = Path(config.simulation.faults) if config.simulation.faults else None
         SimulatedNode(config.simulation.preset, faults, time.time())  # says what is wrong with preset or faults

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.commands.diagnose_files import check_files, file_options, write_files
@@ -102,7 +101,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.diagnosis.marks.profiles import Asked
     from commwatch.diagnosis.walk import diagnose
 
-    known = _known(args, config, load_thresholds(Path(config.thresholds) if config.thresholds else None))
+    known = _known(args, config, load_thresholds(config.thresholds))
     known = replace(known, asked=Asked(profile_of(args.profile) if args.profile else None, args.step_time))
     document = diagnose(known, "full" if args.full_scan else "quick")
     _print(document, args)

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         return _compare(args, earlier, matrix, quantity)
     if args.json:
         print_json(matrix)
-    thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+    thresholds = load_thresholds(config.thresholds)
     low_ratio = thresholds.probe_bandwidth_utilization_low_ratio
     _draw(args, view_of(matrix, quantity, relative=args.relative, low_ratio=low_ratio))
     return ExitCode.OK

@@ -95,7 +95,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     elif args.sweep:
         print_sweep(document)
     else:
-        thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+        thresholds = load_thresholds(config.thresholds)
         print_answers(document, thresholds.probe_bandwidth_utilization_low_ratio)
     # Of all probes, those that this node has no parts for tell nothing about it; of those asked for, they do.
     chosen = bool(args.names or args.pairs or args.scaling or args.training or args.sweep)

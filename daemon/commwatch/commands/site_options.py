@@ -40,8 +40,8 @@ def read_site(args: argparse.Namespace) -> tuple[Site, SiteFile, Thresholds]:
     words = {one.name: getattr(args, one.name, None) or getattr(own, one.name) for one in dataclasses.fields(Site)}
     for key in ("runbooks", "dashboards"):
         words[key] = words[key].rstrip("/")
-    thresholds = args.thresholds or (Path(own.thresholds) if own.thresholds else None)
-    return Site(**{key: value for key, value in words.items() if value}), own, load_thresholds(thresholds)
+    thresholds = load_thresholds(args.thresholds or own.thresholds)
+    return Site(**{key: value for key, value in words.items() if value}), own, thresholds
 
 
 def write_files(folder: Path, files: Mapping[str, str], pattern: str, *, check: bool) -> int:

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.views.top.live import run_live, run_plain
     from commwatch.views.top.terminal import can_be_drawn_on, wants_colours
 
-    thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+    thresholds = load_thresholds(config.thresholds)
     environment = dict(os.environ)
     with contextlib.closing(_source(args, config)) as source:
         if args.json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.config.settings import Config
@@ -96,7 +95,7 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
     from commwatch.config.thresholds import load_thresholds
     from commwatch.node.topology.measured import is_stale, laid_over
 
-    now, thresholds = time.time(), load_thresholds(Path(config.thresholds) if config.thresholds else None)
+    now, thresholds = time.time(), load_thresholds(config.thresholds)
     if given is not None:
         found = laid_over(topology, given, now, thresholds)
         if isinstance(found, str):

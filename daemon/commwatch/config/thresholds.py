@@ -164,19 +164,20 @@ def shipped_thresholds() -> dict[str, Threshold]:
     return entries
 
 
-def load_thresholds(override: Path | None) -> Thresholds:
+def load_thresholds(override: str | Path | None) -> Thresholds:
     """The shipped thresholds, with those of the user's own file in their place.
 
     Args:
-        override: a file of the shipped file's form that names only what it changes, each ``KEY: {value: NUMBER}``.
+        override: a file of the shipped file's form that names only what it changes, each ``KEY: {value: NUMBER}``;
+            none where it is empty.
 
     Raises:
         ConfigError: a file cannot be read, names an unknown key, or holds a value of the wrong type or range.
     """
     shipped = shipped_thresholds()
     values = {key: entry.value for key, entry in shipped.items()}
-    if override is not None:
-        document = read_yaml(override, may_be_empty=True)
+    if override:
+        document = read_yaml(Path(override), may_be_empty=True)
         for key in document.values:
             if key not in shipped:
                 raise document.error((key,), "no such threshold; alerts/thresholds.yaml has them all")

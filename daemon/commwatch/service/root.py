@@ -133,7 +133,7 @@ class Service:
         Raises:
             CommwatchError: thresholds, preset or faults cannot be used.
         """
-        thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+        thresholds = load_thresholds(config.thresholds)
         return thresholds, self._simulation(config)
 
     def _build(self, config: Config, prepared: tuple[Thresholds, SimulationPlan | None]) -> Engine:

@@ -72,7 +72,7 @@ def run_cycles(
         UsageError: one of ``gpus`` is not here.
         CommwatchError: the driver cannot be read, or SIGINT or SIGTERM came.
     """
-    thresholds = load_thresholds(Path(config.thresholds) if config.thresholds else None)
+    thresholds = load_thresholds(config.thresholds)
     return asyncio.run(_Hand(config, thresholds, ignore_scheduler, follower, shaped).run(probes, gpus))
 
 
