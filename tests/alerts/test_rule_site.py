@@ -169,7 +169,7 @@ def test_alerts_about_nodes_are_told_from_those_about_the_fleet() -> None:
         ("job: a\njob: b\n", 2, "job", "already set in line 1"),
         ("alerts:\n", 1, "alerts", "expected settings as KEY: VALUE"),
         ("alerts:\n  CommwatchNvlinkDwn: {severity: info}\n", 2, "alerts.CommwatchNvlinkDwn", "did you mean"),
-        ("alerts:\n  Down: {severity: info}\n", 2, "alerts.Down", "docs/using/alerts.md has them all"),
+        ("alerts:\n  Down: {severity: info}\n", 2, "alerts.Down", "docs/reference/alerts.md has them all"),
         ("alerts:\n  CommwatchNvlinkDown: info\n", 2, "alerts.CommwatchNvlinkDown", "expected settings as"),
         ("alerts:\n  CommwatchNvlinkDown:\n    level: info\n", 3, "alerts.CommwatchNvlinkDown.level", "unknown key"),
         ("alerts:\n  CommwatchNvlinkDown:\n    severity: page\n", 3, "alerts.CommwatchNvlinkDown.severity", "critical"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import yaml
 from commwatch.__main__ import main
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import load_thresholds
-from commwatch.generate import alert_rules
+from commwatch.generate import alert_list, alert_rules
 from commwatch_exporters.catalogue import family_of
 from support.passes import in_one_pass
 from support.promtool_cases import judge_cases, read_yaml, shipped_groups
@@ -24,6 +25,7 @@ RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
 RULES: list[dict[str, Any]] = [
     rule for path in RULE_FILES for group in read_yaml(path)["groups"] for rule in group["rules"]
 ]
+LIST = Path(__file__).parents[2] / "docs" / "reference" / "alerts.md"
 ALERT_RULES = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 RECORDED_BY = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
 
@@ -208,13 +210,29 @@ def test_an_alert_is_complete(name: str) -> None:
 def test_an_alert_has_its_runbook(name: str) -> None:
     """Each alert has a page with the same five parts, and the documentation lists it."""
     page = (ALERTS / "runbooks" / f"{name}.md").read_text(encoding="utf-8")
-    table = (Path(__file__).parents[2] / "docs" / "using" / "alerts.md").read_text(encoding="utf-8")
+    table = LIST.read_text(encoding="utf-8")
 
     assert page.startswith(f"# {name}\n")
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == [
         "Meaning", "Impact", "Diagnosis", "Mitigation", "When to stop and call the vendor",
     ]  # fmt: skip
     assert f"[{name}](../../alerts/runbooks/{name}.md)" in table
+
+
+def test_the_list_of_alerts_is_current() -> None:
+    """It is what templates and thresholds say."""
+    assert LIST.read_text(encoding="utf-8") == alert_list.page(load_thresholds(None)), (
+        "python -m commwatch.generate.alert_list"
+    )
+
+
+def test_a_threshold_of_a_recorded_series_is_listed() -> None:
+    """With the value in force, beside those of the alert itself."""
+    changed = replace(load_thresholds(None), peer_nodes_min=12)
+    (row,) = [line for line in alert_list.page(changed).splitlines() if "[CommwatchInventoryBelowPeers]" in line]
+
+    assert "`peer_nodes_min` 12" in row
+    assert "`peer_fewest_ratio` 0.1" in row
 
 
 def test_no_runbook_is_left_over() -> None:

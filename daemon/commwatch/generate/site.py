@@ -64,7 +64,7 @@ def read_site_file(path: Path, shipped: Mapping[str, bool]) -> SiteFile:
     for name, change in site.alerts.items():
         if name not in shipped:
             close = difflib.get_close_matches(name, shipped, n=1)
-            hint = f"did you mean {close[0]}?" if close else "docs/using/alerts.md has them all"
+            hint = f"did you mean {close[0]}?" if close else "docs/reference/alerts.md has them all"
             raise document.error(("alerts", name), f"no such alert; {hint}")
         nodes: Steps = ("alerts", name, "nodes")
         _check(document, nodes, change.nodes, _MATCHERS)

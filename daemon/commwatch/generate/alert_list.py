@@ -1,0 +1,78 @@
+"""Writes docs/reference/alerts.md from templates and thresholds: ``python -m commwatch.generate.alert_list``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from commwatch.config.thresholds import Thresholds, load_thresholds
+from commwatch.generate.alert_rules import format_duration, templates
+
+FILE = Path("docs/reference/alerts.md")
+_SEVERITIES = {"critical": "pages", "warning": "tickets", "info": "no receiver"}
+_SHARED = re.compile(r"state_fault_.*|(state_warning_for|event_window|last_seen_window|critical_keep_firing)_seconds")
+"""Thresholds that many alerts have."""
+_RULE = re.compile(r"^ *- (alert|record): (\S+)\n(.*?)(?=^ *- (?:alert|record|name): |\Z)", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"^ *#.*\n", re.MULTILINE)
+_THRESHOLD = re.compile(r"@([a-z0-9_]+)(?::\w+)?@")
+_SERIES = re.compile(r"\b\w+:\w+:\w+\b")
+
+_INTRODUCTION = """\
+<!-- Generated from the rules: change alerts/templates/ or alerts/thresholds.yaml, then run `make docs`. -->
+# List of alerts
+
+Names lead to runbooks. [Alerts](../using/alerts.md) explains the classes. Not listed are thresholds that many share:
+`state_fault_*`, `state_warning_for_seconds`, `event_window_seconds`, `critical_keep_firing_seconds`.
+"""
+
+_HEAD = """\
+| alert | says | class | thresholds |
+| --- | --- | --- | --- |
+"""
+
+
+def page(thresholds: Thresholds) -> str:
+    """The whole file: a table for each severity."""
+    rules = {name: (kind, text) for template in templates().values() for kind, name, text in _rules(template)}
+    numbers: Mapping[str, float] = asdict(thresholds)
+    tables = []
+    for severity, what in _SEVERITIES.items():
+        rows = [
+            _row(name, rules, numbers)
+            for name, (kind, text) in rules.items()
+            if kind == "alert" and f"severity: {severity}\n" in text
+        ]
+        tables.append(f"## {severity.capitalize()}: {what}\n\n{_HEAD}{''.join(rows)}")
+    return "\n".join([_INTRODUCTION, *tables])
+
+
+def _rules(template: str) -> Iterator[tuple[str, str, str]]:
+    yield from ((found[1], found[2], found[3]) for found in _RULE.finditer(_COMMENT.sub("", template)))
+
+
+def _row(name: str, rules: Mapping[str, tuple[str, str]], numbers: Mapping[str, float]) -> str:
+    text = rules[name][1]
+    summary = text.partition("summary: ")[2].partition("\n")[0].strip('"')
+    kind = text.partition("class: ")[2].partition("\n")[0]
+    keys = dict.fromkeys(key for key in _keys(name, rules) if key in numbers and not _SHARED.fullmatch(key))
+    limits = ", ".join(f"`{key}` {_value(key, numbers[key])}" for key in keys)
+    return f"| [{name}](../../alerts/runbooks/{name}.md) | {summary} | {kind} | {limits} |\n"
+
+
+def _keys(name: str, rules: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    """What stands between @ in a rule, and in the recorded series that it reads."""
+    seen: list[str] = [name]
+    for one in seen:
+        text = rules[one][1]
+        yield from _THRESHOLD.findall(text)
+        seen += [series for series in dict.fromkeys(_SERIES.findall(text)) if series in rules and series not in seen]
+
+
+def _value(key: str, number: float) -> str:
+    return format_duration(number) if key.endswith("_seconds") and number == int(number) else f"{number:g}"
+
+
+if __name__ == "__main__":
+    FILE.write_text(page(load_thresholds(None)), encoding="utf-8")
