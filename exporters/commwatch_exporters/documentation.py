@@ -15,11 +15,9 @@ _INTRODUCTION = """\
 Every metric of the page. This file is generated: change `exporters/commwatch_exporters/catalogue/`, then run
 `make docs`.
 
-A value that was not read is absent: never 0, never the last one. An info's value is always 1. Units are in the names.
-OpenMetrics shows counters without `_total` and infos without `_info` in their metadata; the series' names are the same.
-A metric marked opt-in is exposed only where `metrics.opt_in` of the configuration names it.
-A histogram has the series `_bucket` (with the label `le`), `_sum` and `_count`.
-"inventory" is the one kept in the state directory.
+A value that was not read is absent: never 0, never the last one. Names say the type: `_total` is a counter, `_info` an
+info (always 1), anything else a gauge, unless its row says otherwise. Where `gpu` is a label, `pci_bus_id` is too.
+An opt-in metric is exposed only where `metrics.opt_in` names it. "inventory" is the one kept in the state directory.
 """
 
 
@@ -31,17 +29,33 @@ def document(groups: Mapping[str, Iterable[Metric]]) -> str:
 
 def _section(title: str, metrics: Iterable[Metric]) -> str:
     rows = [
-        f"| `{metric.name}` | {metric.type} | {', '.join(f'`{label}`' for label in metric.labels)} "
-        f"| {_cell(metric.help)}{' Opt-in.' if metric.opt_in else ''} | {_cell(metric.origin)} |\n"
+        f"| `{metric.name}` | {_labels(metric)} | {_cell(metric.help)}{_remark(metric)} | {_cell(metric.origin)} |\n"
         for metric in metrics
     ]
-    head = "| name | type | labels | what it says | origin |\n| --- | --- | --- | --- | --- |\n"
+    head = "| name | labels | what it says | origin |\n| --- | --- | --- | --- |\n"
     return f"## {title}\n\n{head}{''.join(rows)}"
 
 
+def _labels(metric: Metric) -> str:
+    """Without the address that goes with each GPU."""
+    shown = [label for label in metric.labels if label != "pci_bus_id" or "gpu" not in metric.labels]
+    return ", ".join(f"`{label}`" for label in shown)
+
+
+def _remark(metric: Metric) -> str:
+    """What neither the name nor the text says."""
+    named = {"_total": "counter", "_info": "info"}
+    usual = next((kind for suffix, kind in named.items() if metric.name.endswith(suffix)), "gauge")
+    kind = "" if metric.type == usual else f" A {metric.type}."
+    return f"{kind}{' Opt-in.' if metric.opt_in else ''}"
+
+
 def _process_section() -> str:
-    rows = [f"| `{name}` | {metric_type} | {_cell(text)} |\n" for name, (metric_type, text) in FAMILIES.items()]
-    head = "| name | type | what it says |\n| --- | --- | --- |\n"
+    rows = [f"| `{name}` | {_cell(text)} |
+" for name, (_, text) in FAMILIES.items()]
+    head = "| name | what it says |
+| --- | --- |
+"
     note = "Read from `/proc/self` of the daemon, at most five seconds before the scrape.\n\n"
     return f"## Process of the daemon\n\n{note}{head}{''.join(rows)}"
 

@@ -28,3 +28,13 @@ def test_texts_do_not_break_the_table() -> None:
     metric = Metric("commwatch_gpu_x", "gauge", (), "One | two.", "/sys/*/<name>")
 
     assert r"| One \| two. | /sys/\*/&lt;name> |" in document({"GPU": [metric]})
+
+
+def test_a_type_that_the_name_does_not_say_is_told() -> None:
+    """And so are labels, but for the address beside each GPU."""
+    labels = ("gpu", "pci_bus_id", "link")
+    gauge, histogram = (Metric("commwatch_gpu_x", kind, labels, "X.", "x") for kind in ("gauge", "histogram"))
+
+    assert "| `gpu`, `link` | X. | x |" in document({"GPU": [gauge]})
+    assert "| `gpu`, `link` | X. A histogram. | x |" in document({"GPU": [histogram]})
+    assert "| `pci_bus_id` | X. |" in document({"GPU": [Metric("commwatch_x", "gauge", ("pci_bus_id",), "X.", "x")]})

@@ -185,7 +185,7 @@ def _network(given: list[float | str], known: _Known, config: Config, now: float
     """What a node carries to another one, all its NICs together, and where that comes from."""
     rates = [one for one in given if not isinstance(one, str)]
     if rates and len(rates) < len(given):
-        raise BadArgument("--network", "expected rates or measured, got both")
+        raise UsageError("estimate: --network: expected rates or measured, got both")
     if given and not rates:
         network, basis = _measured_network(config, now)
     elif rates:
