@@ -214,7 +214,7 @@ def test_an_alert_has_its_runbook(name: str) -> None:
 
     assert page.startswith(f"# {name}\n")
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == [
-        "Meaning", "Impact", "Diagnosis", "Mitigation", "When to stop and call the vendor",
+        "Meaning", "Impact", "Diagnosis", "Mitigation", "When to call the vendor",
     ]  # fmt: skip
     assert f"[{name}](../../alerts/runbooks/{name}.md)" in table
 
