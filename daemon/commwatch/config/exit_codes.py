@@ -20,6 +20,9 @@ GENERAL: Meanings = {
 }
 """What a code means of all commands."""
 
+WRONG = "wrong use, or a wrong configuration"
+"""What 2 means where a command says nothing else."""
+
 _NO_DAEMON: Meanings = {NO_DAEMON: GENERAL[NO_DAEMON]}
 _BROKEN = "the run is broken: bad input, no run key or another one than member 0's, the store was lost, a signal"
 _UNREACHED = "a member that could not reach the store prints why"
@@ -142,7 +145,7 @@ def meanings_of(command: str) -> Meanings:
     Args:
         command: its words after ``commwatch``, such as ``cluster check``.
     """
-    return dict(sorted({WRONG_USE: "wrong use, or a wrong configuration", **COMMANDS[command]}.items()))
+    return dict(sorted({WRONG_USE: WRONG, **COMMANDS[command]}.items()))
 
 
 def help_of(command: str) -> str:

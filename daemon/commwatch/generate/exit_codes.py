@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commwatch.config.exit_codes import COMMANDS, GENERAL, SIGNALLED, UNWRITTEN, meanings_of
+from commwatch.config.exit_codes import COMMANDS, GENERAL, SIGNALLED, UNWRITTEN, WRONG, Meanings, meanings_of
+from commwatch.errors import ExitCode
 
 FILE = Path("docs/reference/exit-codes.md")
 
@@ -22,13 +23,23 @@ def page() -> str:
         "",
         f"{SIGNALLED} {UNWRITTEN}",
         "",
-        "| command | code | meaning |",
-        "| --- | --- | --- |",
+        "A number alone means what it does above.",
+        "",
+        "| command | 0 | 1 | others |",
+        "| --- | --- | --- | --- |",
+        *(f"| `{command}` | {' | '.join(_cells(meanings_of(command)))} |" for command in COMMANDS),
     ]
-    for command in COMMANDS:
-        for code, meaning in meanings_of(command).items():
-            lines.append(f"| `commwatch {command}` | {code} | {meaning} |")
     return "\n".join(lines) + "\n"
+
+
+def _cells(meanings: Meanings) -> tuple[str, str, str]:
+    """What 0 and 1 mean, and each other code with its meaning."""
+    others = [
+        f"**{code}**" if meaning in (GENERAL[code], WRONG) else f"**{code}** {meaning}"
+        for code, meaning in meanings.items()
+        if code not in (ExitCode.OK, ExitCode.FOUND)
+    ]
+    return meanings[ExitCode.OK], meanings.get(ExitCode.FOUND, "-"), "<br>".join(others)
 
 
 if __name__ == "__main__":
