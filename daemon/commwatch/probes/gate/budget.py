@@ -1,14 +1,12 @@
-"""How much of the GPUs' time probes have taken, whether another cycle fits, and what a schedule takes; pure."""
+"""How much of the GPUs' time probes have taken, and whether another cycle fits; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from statistics import median
 
 import msgspec
 
-from commwatch.config.settings import Probe
 from commwatch.state.records import Timestamp
 
 WINDOW_SECONDS = 4 * 3600.0
@@ -16,8 +14,6 @@ WINDOW_SECONDS = 4 * 3600.0
 
 Short enough that probes spread over the day, long enough that a cycle with a slow start (a minute) still fits.
 """
-
-DAY_SECONDS = 86400.0
 
 FIRST_CYCLE_SECONDS = 6.0
 STEP_SECONDS = 0.25
@@ -76,34 +72,3 @@ def fits(
             finds room for its small cycles first, would starve them.
     """
     return gpus == 0 or used(cycles, now) + expected + reserved <= limit * WINDOW_SECONDS * gpus
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledProbe:
-    """One line of the table of a schedule."""
-
-    probe: str
-    measure: str
-    interval: float
-    """Seconds."""
-    cycles_per_day: float
-    cycle_seconds: float
-    """For which a cycle occupies each of its GPUs."""
-    share: float
-    """Of the wall time of each of its GPUs, 0 to 1."""
-
-
-def schedule(
-    definitions: Mapping[str, Probe], cycle_seconds: Callable[[str, Probe], float]
-) -> tuple[ScheduledProbe, ...]:
-    """What the probes of a configuration take where nothing holds them back, the greatest share first.
-
-    Args:
-        definitions: the probes by name.
-        cycle_seconds: how long a cycle of a probe occupies its GPUs; ``first_guess_seconds``, or measured.
-    """
-    lines = []
-    for name, probe in definitions.items():
-        interval, seconds = float(probe.interval), cycle_seconds(name, probe)
-        lines.append(ScheduledProbe(name, probe.measure, interval, DAY_SECONDS / interval, seconds, seconds / interval))
-    return tuple(sorted(lines, key=lambda line: -line.share))
