@@ -26,7 +26,6 @@ _MEMORY_WARMER_CELSIUS = 6
 _RAW_OVERHEAD = 17 / 16
 """Raw over payload bytes: one flit of header for 16 flits of payload."""
 _MEAN_PACKET_BYTES = 240
-_C2C_LINK_MEGABYTES_PER_SECOND = 90_000
 
 Count: TypeAlias = Callable[[float], int]
 """A counter as a function of the time, seconds since the node started."""
@@ -236,17 +235,6 @@ def _energy(asked: Asked) -> FieldAnswer:
     return flowing(power)
 
 
-def _c2c(field: int, asked: Asked) -> FieldAnswer:
-    links = asked.hardware.preset.model.c2c_links
-    if links == 0:
-        return REFUSED
-    if field == 170:
-        return code(links)
-    if asked.scope >= links:
-        return NO_SUCH_LINK
-    return code({171: 1, 172: _C2C_LINK_MEGABYTES_PER_SECOND}.get(field, 0))
-
-
 DEVICE_FIELDS: dict[int, Field] = {
     **{field: partial(_held_back, _HELD_BACK_BY.get(field, ())) for field in range(74, 82)},
     82: lambda asked: code(asked.condition.temperature_celsius + _MEMORY_WARMER_CELSIUS),
@@ -254,7 +242,6 @@ DEVICE_FIELDS: dict[int, Field] = {
     94: lambda asked: asked.events("pcie_replay"),
     169: _pcie_recoveries,
     **{field: partial(pcie_errors, name) for name, field in PCIE_COUNTERS.items() if name != "recoveries"},
-    **{field: partial(_c2c, field) for field in (170, 171, 172, 231, 232, 233, 234)},
     230: lambda asked: code(asked.condition.recovery_action),
 }
 """Fields that have nothing to do with NVLink."""

@@ -57,8 +57,6 @@ class GpuModel:
     """Whether GPUs may reach each other over PCIe; GeForce drivers refuse it."""
     mig: bool = False
     """Whether the GPU can be split by MIG."""
-    c2c_links: int = 0
-    """Links to the processor of the same module (Grace)."""
     nvlink: NVLinkModel | None = None
 
 
