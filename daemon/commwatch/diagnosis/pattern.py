@@ -149,8 +149,7 @@ def _best_pair(matrix: PairMatrix, seen: Sequence[Sighting]) -> str:
 
 def _values_of(matrix: PairMatrix, quantity: _PairQuantity) -> dict[Cell, float]:
     """Bytes per second or seconds of each cell that was measured."""
-    found = {(cell.source, cell.destination): matrix.value(cell, quantity) for cell in matrix.cells}
-    return {cell: value for cell, value in found.items() if value is not None and value > 0}
+    return {cell: value for cell, value in matrix.values(quantity).items() if value > 0}
 
 
 # --- by kind of way ---

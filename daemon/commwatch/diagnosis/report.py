@@ -148,7 +148,7 @@ def _pairs(document: Diagnosis, low_ratio: float) -> Iterator[str]:
     yield '<div class="pairs">'
     quantities: tuple[Quantity, ...] = ("bandwidth", "latency")
     for quantity in quantities:
-        if any(matrix.value(cell, quantity) is not None for cell in matrix.cells):
+        if matrix.values(quantity):
             view = view_of(matrix, quantity, relative=False, low_ratio=low_ratio)
             yield f"<div>{matrix_svg(view)}</div>"
     yield "</div>"

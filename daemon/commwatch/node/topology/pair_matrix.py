@@ -42,6 +42,12 @@ class PairCell(msgspec.Struct, frozen=True, kw_only=True):
     round: int | None = None
     """In which round of the cycle it was measured, from 0: the first ones run before the clocks are up."""
 
+    def value(self, quantity: Quantity) -> float | None:
+        """Seconds for latency, else bytes per second; None where not measured."""
+        if quantity == "latency":
+            return self.latency_seconds
+        return self.bandwidth if quantity == "bandwidth" else self.both_ways_bandwidth
+
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     """A part that slow cells have in common."""
@@ -81,8 +87,7 @@ class PairMatrix(msgspec.Struct, frozen=True, kw_only=True):
     suspects: tuple[Suspect, ...] = ()
     """Named from this matrix and the two before it; the surest first."""
 
-    def value(self, cell: PairCell, quantity: Quantity) -> float | None:
-        """Seconds for latency, else bytes per second."""
-        if quantity == "latency":
-            return cell.latency_seconds
-        return cell.bandwidth if quantity == "bandwidth" else cell.both_ways_bandwidth
+    def values(self, quantity: Quantity) -> dict[tuple[int, int], float]:
+        """By source and destination: seconds for latency, else bytes per second; what was not measured is left out."""
+        found = {(cell.source, cell.destination): cell.value(quantity) for cell in self.cells}
+        return {pair: value for pair, value in found.items() if value is not None}

@@ -35,12 +35,8 @@ EXPECTED_SHARE_LOW = 0.60
 
 def log_times(matrix: PairMatrix, quantity: Quantity) -> LogTimes:
     """What a matrix has of a quantity; cells that were not measured are left out."""
-    found: LogTimes = {}
-    for cell in matrix.cells:
-        value = matrix.value(cell, quantity)
-        if value is not None and value > 0:
-            found[cell.source, cell.destination] = math.log(value) if quantity == "latency" else -math.log(value)
-    return found
+    sign = 1 if quantity == "latency" else -1
+    return {pair: sign * math.log(value) for pair, value in matrix.values(quantity).items() if value > 0}
 
 
 def usual(times: Sequence[LogTimes]) -> LogTimes:

@@ -49,10 +49,6 @@ def slow_cells(matrix: PairMatrix, low_ratio: float) -> tuple[SlowCell, ...]:
 
 def low_cells(matrix: PairMatrix, quantity: Quantity, low_ratio: float) -> list[Pair]:
     """The pairs of which a bandwidth is below a share of the expected one; of latency none, which has none."""
-    found = []
-    for cell in matrix.cells:
-        value = matrix.value(cell, quantity)
-        expected = cell.expected_bandwidth
-        if quantity != "latency" and value is not None and expected is not None and value < low_ratio * expected:
-            found.append((cell.source, cell.destination))
-    return found
+    values = {} if quantity == "latency" else matrix.values(quantity)
+    expected = {(cell.source, cell.destination): cell.expected_bandwidth for cell in matrix.cells}
+    return [pair for pair, value in values.items() if (most := expected[pair]) is not None and value < low_ratio * most]

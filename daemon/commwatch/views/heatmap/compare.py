@@ -57,19 +57,12 @@ def compare(before: PairMatrix, now: PairMatrix, quantity: Quantity) -> Comparis
     GPUs are found again by their UUID; where none of them is in both, by their label.
     """
     places = _places(before.endpoints, now.endpoints)
-    earlier = {
-        (cell.source, cell.destination): value
-        for cell in before.cells
-        if (value := before.value(cell, quantity)) is not None
-    }
+    earlier = before.values(quantity)
     changes, only_now = [], []
     names, earlier_names = names_of(now.endpoints), names_of(before.endpoints)
-    for cell in sorted(now.cells, key=lambda one: (one.source, one.destination)):
-        value = now.value(cell, quantity)
-        if value is None:
-            continue
-        ends = names[cell.source], names[cell.destination]
-        pair = places.get(cell.source), places.get(cell.destination)
+    for (source, target), value in sorted(now.values(quantity).items()):
+        ends = names[source], names[target]
+        pair = places.get(source), places.get(target)
         old = None if None in pair else earlier.pop(pair, None)  # type: ignore[arg-type]  # None is looked for before
         if old is None:
             only_now.append(ends)
@@ -79,7 +72,7 @@ def compare(before: PairMatrix, now: PairMatrix, quantity: Quantity) -> Comparis
         quantity=quantity,
         before_taken_at=before.taken_at,
         taken_at=now.taken_at,
-        not_comparable=tuple(_differences(before, now, quantity, places)),
+        not_comparable=tuple(_differences(before, now, quantity)),
         changes=tuple(changes),
         only_before=tuple((earlier_names[source], earlier_names[target]) for source, target in sorted(earlier)),
         only_now=tuple(only_now),
@@ -95,7 +88,7 @@ def _places(before: Sequence[PairEndpoint], now: Sequence[PairEndpoint]) -> dict
     return {place: labels[one.label] for place, one in enumerate(now) if one.label in labels}
 
 
-def _differences(before: PairMatrix, now: PairMatrix, quantity: Quantity, places: dict[int, int]) -> list[str]:
+def _differences(before: PairMatrix, now: PairMatrix, quantity: Quantity) -> list[str]:
     size = "latency_bytes" if quantity == "latency" else "bandwidth_bytes"
     sizes = getattr(before, size), getattr(now, size)
     found = [
@@ -108,14 +101,14 @@ def _differences(before: PairMatrix, now: PairMatrix, quantity: Quantity, places
         ("number of ends", str(len(before.endpoints)), str(len(now.endpoints))),
     ]
     texts = [f"{what}: {old} before, {new} now" for what, old, new in found if old != new]
-    return [*texts, *_other_gpus(before, now, places)]
+    return [*texts, *_other_gpus(before, now)]
 
 
 def _models(matrix: PairMatrix) -> str:
     return " and ".join(sorted({one.name for one in matrix.endpoints if one.name})) or "not known"
 
 
-def _other_gpus(before: PairMatrix, now: PairMatrix, places: dict[int, int]) -> list[str]:
+def _other_gpus(before: PairMatrix, now: PairMatrix) -> list[str]:
     known = {one.device for one in before.endpoints if one.device}
     others = [name_of(one) for one in now.endpoints if one.device and one.device not in known]
     if not others or not known:

@@ -32,11 +32,7 @@ def view_of(matrix: PairMatrix, quantity: Quantity, *, relative: bool, low_ratio
         relative: in percent of what should be there, not in absolute units.
         low_ratio: a bandwidth below this share of the expected one is marked.
     """
-    measured = {
-        (cell.source, cell.destination): value
-        for cell in matrix.cells
-        if (value := matrix.value(cell, quantity)) is not None
-    }
+    measured = matrix.values(quantity)
     heading = QUANTITIES[quantity]
     if relative:
         reference = _references(matrix, quantity)
