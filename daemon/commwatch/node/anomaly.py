@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block, Layout
@@ -21,9 +21,6 @@ TWIN_SECONDS: Final = 30.0
 BUSY_SECONDS: Final = 60.0
 BUSY_SHARE: Final = 0.9
 """A GPU that works this much of the time is fed over PCIe: kernel launches alone move bytes."""
-
-Anomalies: TypeAlias = Mapping[tuple[str, str], int]
-"""``BLANK``, ``STALE`` or ``SATURATED`` by device and counter, a counter named by its metric without prefix."""
 
 _LINK_LABELS: Final = 3
 """Labels that name a link: index and address of its GPU, and its number."""
@@ -117,7 +114,7 @@ class CounterWatch:
         return bool(self._limits or self._counters or self._twins)
 
     def update(self, block: Block, silent: Container[str] = ()) -> dict[tuple[str, str], int]:
-        """What is wrong with the counters of a reading.
+        """What is wrong with the counters of a reading: ``BLANK``, ``STALE`` or ``SATURATED`` by device and counter.
 
         Args:
             block: the reading.
