@@ -19,7 +19,9 @@ from benchmarks.fuzz.target import Check, Target
 
 from commwatch.cluster import verdict
 from commwatch.cluster.channel import MAGIC
-from commwatch.cluster.messages import Contact, Join, Prober, RailReport, Ready, Report, has_addresses
+from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
+from commwatch.cluster.check_report import CheckReport
+from commwatch.cluster.messages import Contact, Join, Prober, RailReport, Ready, Report, Unreachable, has_addresses
 from commwatch.cluster.node_report import OPERATION, NetworkRates, NodeReport, RailResult, Suspicion
 from commwatch.cluster.store import CheckStore, Deadlines
 from commwatch.cluster.verdict import line_of
@@ -352,7 +354,7 @@ def _control(folder: Path) -> Iterator[Check]:
     state = StateDirectory(folder / "state")
     state.open()
     part = BetweenNodes(Cluster(), state, Store())
-    server = ControlServer(folder, {"maintenance": give}, {OPERATION: part.take})
+    server = ControlServer(folder, {"maintenance": give}, {OPERATION: part.take, CHECK_OPERATION: part.take_check})
     path = folder / "control.sock"
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path))
@@ -405,7 +407,10 @@ def _control_seeds() -> list[bytes]:
                         rails=(rail,), suspicions=(suspicion,),
                         network=NetworkRates(usual=5e10, low=4e10, high=6e10))  # fmt: skip
     handed = msgspec.json.encode({"operation": OPERATION, "document": report}) + b"\n"
-    return [b'"maintenance"\n', b'{"error": "x"}\n', b'{"paused": null}', handed]
+    check = CheckReport(run="1" * 32, finished_at=time.time(), outcome="completed", causes=("mtu",),
+                        unreachable=(Unreachable(port_kind="ephemeral", direction="in", peers=3),))  # fmt: skip
+    checked = msgspec.json.encode({"operation": CHECK_OPERATION, "document": check}) + b"\n"
+    return [b'"maintenance"\n', b'{"error": "x"}\n', b'{"paused": null}', handed, checked]
 
 
 class _Process:

@@ -43,7 +43,7 @@ SEVERITIES = {
         "PartsNeverSeen", "DriverUnusable", "GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped",
         "DaemonAbsent",
         "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "NvlinkRecoveryFailed", "PcieFatal",
-        "RdmaPortDown", "ProbeWrongResult", "FaultOnManyNodes",
+        "RdmaPortDown", "ProbeWrongResult", "FaultOnManyNodes", "LeafFailing",
     },
     "warning": {
         "ProbeLatencyStreak", "ProbeBandwidthLow", "ProbeErrorRateRise", "DaemonDown", "CollectorFailing", "DataStale",
@@ -58,7 +58,7 @@ SEVERITIES = {
         "EthernetDown", "EthernetFlapping", "EthernetSlow", "EthernetErrors", "EthernetModuleFault",
         "EthernetPauseStorm", "PortsNeverSeen", "ProbeFailing", "PartSuspect", "PairSlow", "NcclErrors",
         "NcclSettingHarmful", "StaticAsymmetry",
-        "RailSlowBetweenNodes", "NodeSlowBetweenNodes", "LeafSlow", "PeersUnreachable",
+        "RailSlowBetweenNodes", "NodeSlowBetweenNodes", "LeafSlow", "PeersUnreachable", "DriverOrNcclDiffers",
         "WorkerStuck", "WorkerRestarting", "ConfigReloadFailing", "RuleFailing",
         "InventoryBelowPeers", "ProbeBandwidthBelowPeers", "ProbeLatencyAbovePeers", "SoftwareFaultOnManyNodes",
     },

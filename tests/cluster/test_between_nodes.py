@@ -17,8 +17,10 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from commwatch.cluster.check_report import CAUSES, CheckReport
+from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
 from commwatch.cluster.locate import locate
-from commwatch.cluster.messages import MOST_RAILS
+from commwatch.cluster.messages import MOST_RAILS, Unreachable
 from commwatch.cluster.node_findings import findings_of
 from commwatch.cluster.node_record import NodeHistory, NodeRecord, NotTaken
 from commwatch.cluster.node_report import (
@@ -41,7 +43,14 @@ from commwatch.service.instruments import Instruments
 from commwatch.state.control import SOCKET_NAME, ControlServer, Peer, hand_to_daemon
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.catalogue import CATALOGUE
-from commwatch_exporters.node.model import ClusterRail, ClusterRuns, ClusterSuspect, Node
+from commwatch_exporters.node.model import (
+    ClusterCheck,
+    ClusterConnections,
+    ClusterRail,
+    ClusterRuns,
+    ClusterSuspect,
+    Node,
+)
 from support.core import PlannedJobs, in_loop
 from support.daemon import environment
 from support.passes import in_one_pass
@@ -61,6 +70,7 @@ def rail(number: int = 0, **others: Any) -> RailResult:
 def report(number: int = 1, at: float = NOW, **others: Any) -> NodeReport:
     known: dict[str, Any] = {
         "outcome": "completed", "engine": "slurm", "backend": "nccl", "nodes": 4, "seconds": 20.0, "leaf": "leaf1",
+        "block": "spine0", "nccl_version": "2.27.7", "settings": "0badcafe",
         "leaf_source": "slurm", "rails": (rail(),), "occupied_seconds": 12.0,
         "network": NetworkRates(usual=50e9, low=48e9, high=51e9),
     }  # fmt: skip
@@ -169,6 +179,10 @@ class Daemon:
         content = document if isinstance(document, bytes) else msgspec.json.encode(document)
         asyncio.run(self.part.take(content, peer))
 
+    def take_check(self, document: bytes | CheckReport, peer: Peer = OWN) -> None:
+        content = document if isinstance(document, bytes) else msgspec.json.encode(document)
+        asyncio.run(self.part.take_check(content, peer))
+
     @property
     def node(self) -> Node:
         self.part.refresh()
@@ -205,7 +219,8 @@ def test_a_report_is_exported_by_rail_and_direction(daemon: Daemon) -> None:
         ("nic", "mlx5_1", "bandwidth", 1)
     ]
     runs = node.part(ClusterRuns)
-    assert (runs.leaf, runs.engine, runs.topology_source, runs.backend) == ("leaf1", "slurm", "slurm", "nccl")
+    assert (runs.leaf, runs.block, runs.topology_source) == ("leaf1", "spine0", "slurm")
+    assert (runs.engine, runs.backend, runs.nccl_version, runs.settings) == ("slurm", "nccl", "2.27.7", "0badcafe")
     assert (runs.nodes, runs.duration_seconds, runs.gpu_occupied_seconds) == (4, 20.0, 12.0)
     assert runs.outcomes["completed"] == 1
 
@@ -307,6 +322,95 @@ def test_a_report_that_comes_during_a_reload_counts_under_the_new_configuration(
     assert (runs.refused, runs.last_completion_timestamp_seconds) == ({"malformed": 1}, report().finished_at)
 
 
+# --- what checks say ---
+
+
+def check(number: int = 1, at: float = NOW, **others: Any) -> CheckReport:
+    return CheckReport(run=f"{number:032x}", finished_at=at, **{"outcome": "completed", **others})
+
+
+UNREACHED = (Unreachable(port_kind="ephemeral", direction="in", peers=3),)
+
+
+def test_a_check_is_exported_by_cause_and_direction_and_names_no_peer(daemon: Daemon) -> None:
+    """All causes and ways are there, so that a cured one falls to 0."""
+    daemon.take_check(check(causes=("filtered",), unreachable=UNREACHED))
+
+    node = daemon.node
+    failed = node.part(ClusterCheck).failed
+    assert set(failed) == set(CAUSES)
+    assert {cause for cause, checks in failed.items() if checks} == {"filtered"}
+    peers = {(way.port_kind, way.direction): peers for way, peers in node.each(ClusterConnections.unreachable_peers)}
+    assert peers == {("ephemeral", "in"): 3, ("ephemeral", "out"): 0, ("rendezvous", "in"): 0, ("rendezvous", "out"): 0}
+    assert node.part(ClusterCheck).last_timestamp_seconds == NOW
+    assert node.part(ClusterRuns).outcomes == {}
+
+
+def test_a_node_fails_so_many_checks_in_a_row(daemon: Daemon) -> None:
+    """A check without the cause ends the row; one that did not get to the meeting place has looked at nothing else."""
+    rows = []
+    unreached: dict[str, Any] = {"outcome": "unreached", "causes": ("name",)}
+    said: dict[str, Any]
+    for number, said in enumerate(({"causes": ("mtu",)}, {"causes": ("mtu",)}, unreached, unreached, {})):
+        at = NOW + number * DAY
+        daemon.now = at + 1
+        daemon.take_check(check(number, at, **said))
+        failed = daemon.node.part(ClusterCheck).failed
+        rows.append((failed["mtu"], failed["name"]))
+
+    assert rows == [(1, 0), (2, 0), (2, 1), (2, 2), (0, 0)]
+
+
+def test_a_check_ages_and_its_row_with_it(daemon: Daemon) -> None:
+    """After three intervals only its time is left; it survives a restart until then."""
+    daemon.take_check(check(causes=("filtered",)))
+    daemon.restart()
+    daemon.now = NOW + 3 * DAY
+    assert "commwatch_cluster_check_failed" in daemon.exported()
+
+    daemon.now = NOW + 3 * DAY + 1
+    assert daemon.exported() == {"commwatch_cluster_last_check_timestamp_seconds"}
+    daemon.take_check(check(2, at=daemon.now, causes=("filtered",)))
+    assert daemon.node.part(ClusterCheck).failed["filtered"] == 1
+
+
+REFUSED_CHECKS: dict[str, tuple[bytes, Peer, str]] = {
+    "another user": (msgspec.json.encode(check()), STRANGER, "stranger"),
+    "a cause of its own": (msgspec.json.encode(check(causes=("mtu",))).replace(b'"mtu"', b'"evil"'), OWN, "malformed"),
+    "a note": (msgspec.json.encode(check(causes=("mtu",))).replace(b'"mtu"', b'"clock"'), OWN, "malformed"),
+    "a way of its own": (
+        msgspec.json.encode(check(unreachable=UNREACHED)).replace(b'"in"', b'"up"'), OWN, "malformed"
+    ),
+    "a peer": (msgspec.json.encode(check(unreachable=UNREACHED)).replace(b'"peers":3', b'"peers":"node7"'), OWN,
+               "malformed"),
+    "too many peers": (msgspec.json.encode(check(unreachable=UNREACHED)).replace(b'"peers":3', b'"peers":1024'), OWN,
+                       "malformed"),
+    "too many ways": (msgspec.json.encode(check(unreachable=UNREACHED * 5)), OWN, "malformed"),
+    "a report of a run": (msgspec.json.encode(report()), OWN, "malformed"),
+    "an hour old": (msgspec.json.encode(check(at=NOW - 3600)), OWN, "stale"),
+}  # fmt: skip
+
+
+@in_one_pass("what", REFUSED_CHECKS)
+def test_a_check_that_does_not_count_makes_no_label(what: str, tmp_path: Path) -> None:
+    """Refused and counted by its reason, as reports of runs are."""
+    daemon, (document, peer, reason) = Daemon(tmp_path), REFUSED_CHECKS[what]
+    with capture_logs(), pytest.raises(NotTaken):
+        daemon.take_check(document, peer)
+
+    assert daemon.exported() == {"commwatch_cluster_refused_reports_total"}
+    assert daemon.node.part(ClusterRuns).refused == {reason: 1}
+
+
+def test_a_check_counts_once_and_a_later_one_after_it(daemon: Daemon) -> None:
+    """A replay and an earlier check do not."""
+    daemon.take_check(check())
+    for again, words in ((check(), "replayed"), (check(2, at=NOW - 10), "stale: a later run is known")):
+        with capture_logs(), pytest.raises(NotTaken, match=words):
+            daemon.take_check(again)
+    daemon.take_check(check(3, at=NOW + 0.5))
+
+
 REFUSED: dict[str, tuple[bytes | NodeReport, Peer, str]] = {
     "another user": (report(), STRANGER, "stranger"),
     "another user's nonsense": (b"{", STRANGER, "stranger"),
@@ -379,7 +483,8 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.daemon = Daemon(folder)
         self.peers: list[Peer] = []
-        self.server = ControlServer(folder, {}, {OPERATION: self._take})
+        documents = {OPERATION: self._take, CHECK_OPERATION: self.daemon.part.take_check}
+        self.server = ControlServer(folder, {}, documents)
 
     async def _take(self, document: bytes, peer: Peer) -> msgspec.Struct:
         self.peers.append(peer)
@@ -406,11 +511,39 @@ def test_a_report_is_handed_over_with_the_kernels_word_on_who_does_it(folder: Pa
             assert answer == {"taken": True}
             with pytest.raises(CommwatchError, match=r"the daemon says: replayed: run 0+1 is known"):
                 await asyncio.to_thread(hand_to_daemon, folder, OPERATION, report())
-            with pytest.raises(CommwatchError, match="unknown operation dance; known: cluster-report"):
+            with pytest.raises(CommwatchError, match="unknown operation dance; known: cluster-report, cluster-check"):
                 await asyncio.to_thread(hand_to_daemon, folder, "dance", report())
         finally:
             await served.server.stop()
         assert served.peers == [OWN, OWN]
+
+    in_loop(body)
+
+
+def test_the_command_hands_over_what_keeps_it_from_the_meeting_place(folder: Path) -> None:
+    """The member of a check, by the control socket of its node; its words and its exit code are as without a daemon."""
+
+    async def body() -> None:
+        served = Served(folder)
+        served.daemon.now = time.time()
+        await served.server.start()
+        command = [
+            sys.executable, "-m", "commwatch", "cluster", "check", "--members", "a,nowhere.invalid", "--rank", "1",
+            "--host", "nowhere.invalid", "--join-window", "100ms", "--path.state", str(folder),
+        ]  # fmt: skip
+        try:
+            done = await asyncio.to_thread(
+                subprocess.run, command, capture_output=True, text=True, timeout=60,
+                env={**environment(), "COMMWATCH_CLUSTER_KEY": "the key of this run"},
+            )  # fmt: skip
+        finally:
+            await served.server.stop()
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+        served.daemon.now = time.time()
+        node = served.daemon.node
+        assert {cause for cause, checks in node.part(ClusterCheck).failed.items() if checks} == {"name"}
+        [(way, _)] = [one for one in node.each(ClusterConnections.unreachable_peers) if one[1]]
+        assert (way.port_kind, way.direction) == ("rendezvous", "out")
 
     in_loop(body)
 

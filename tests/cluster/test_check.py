@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from commwatch.cluster.check_report import report_of_verdict
 from commwatch.cluster.environment import DEFAULT_PORT, Place
 from commwatch.cluster.member import Progress, Run, check
 from commwatch.cluster.messages import Verdict
@@ -41,13 +42,14 @@ def usual(nodes: Nodes) -> Iterator[None]:
 
 
 def checked(
-    nodes: Nodes, variables: dict[int, dict[str, str]] | None = None, size: int = COUNT, join: float = 20.0
-) -> Verdict:
-    """What member 0 says."""
+    nodes: Nodes, variables: dict[int, dict[str, str]] | None = None, size: int = COUNT, join: float = 20.0,
+    procs: dict[int, Path] | None = None,
+) -> Verdict:  # fmt: skip
+    """What member 0 says; a node has its own /proc where one is given."""
 
     async def member(node: int) -> Verdict:
         place = Place("members", node, size, "node0", DEFAULT_PORT, NAMES[:size])
-        procfs = nodes.folder / "proc"
+        procfs = (procs or {}).get(node, nodes.folder / "proc")
         (procfs / "net").mkdir(parents=True, exist_ok=True)
         run = Run(
             place,
@@ -85,6 +87,18 @@ def test_a_port_that_a_firewall_drops_is_filtered_with_the_line_that_opens_it(no
 
     assert causes(verdict) == [("filtered", "node2", "node0, node1, node3", "60999", "in")]
     assert verdict.failures[0].cure == "iptables -I INPUT -p tcp -s 10.77.0.0/24 --dport 32768:60999 -j ACCEPT"
+
+
+def test_a_firewall_that_rejects_one_port_is_no_missing_route(nodes: Nodes) -> None:
+    """Its "no route to host" for one port among open ones; what the node hands to its daemon is that, and no peer."""
+    with nodes.rule(2, "unreachable", "iif", "eth0", "ipproto", "tcp", "dport", "60999"):
+        verdict = checked(nodes)
+
+    assert causes(verdict) == [("filtered", "node2", "node0, node1, node3", "60999", "in")]
+    said = {one.rank: report_of_verdict(verdict, one.rank, 0.0) for one in verdict.members}
+    assert {rank: one.causes for rank, one in said.items()} == {0: (), 1: (), 2: ("filtered",), 3: ()}
+    assert [(one.direction, one.peers) for one in said[2].unreachable] == [("in", 3)]
+    assert [(one.direction, one.peers) for one in said[0].unreachable] == [("out", 1)]
 
 
 def test_a_firewall_that_lets_nothing_out_is_that_of_the_node_that_tries(nodes: Nodes) -> None:
@@ -210,6 +224,38 @@ def test_versions_and_settings_of_the_minority_are_named(nodes: Nodes) -> None:
 
     assert [(one.cause, one.who, one.cure) for one in verdict.failures] == [
         ("version", "node2", "unset NCCL_IB_HCA"),
+    ]
+
+
+def test_the_node_with_another_nccl_is_named_with_the_version_of_the_others(nodes: Nodes) -> None:
+    """As its loader would find it; nccl #286, and the mismatch of multi-node fine-tuning."""
+    loaded = {node: {"LD_PRELOAD": f"/opt/libnccl.so.2.{19 if node == 2 else 27}.3"} for node in range(COUNT)}
+
+    verdict = checked(nodes, loaded)
+
+    (failure,) = verdict.failures
+    assert (failure.cause, failure.who, failure.ranks) == ("version", "node2", (2,))
+    assert failure.detail == "NCCL is 2.19.3, on 3 others 2.27.3"
+    assert failure.cure == "pip install nvidia-nccl-cu12==2.27.3"
+
+
+def test_the_node_with_fewer_gpus_and_another_driver_is_named(nodes: Nodes, tmp_path: Path) -> None:
+    """Seven of eight, before anything is measured; aicr #1858."""
+    for node in range(COUNT):
+        driver = tmp_path / f"proc{node}/driver/nvidia"
+        for gpu in range(7 if node == 3 else 8):
+            (driver / f"gpus/0000:{gpu}1:00.0").mkdir(parents=True)
+            (driver / f"gpus/0000:{gpu}1:00.0/information").write_text("Model: \t\t NVIDIA H100 80GB HBM3\n")
+        version = "550.54.15" if node == 1 else "570.86.15"
+        (driver / "version").write_text(
+            f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release\n"
+        )
+
+    verdict = checked(nodes, procs={node: tmp_path / f"proc{node}" for node in range(COUNT)})
+
+    assert [(one.cause, one.who, one.detail) for one in verdict.failures] == [
+        ("version", "node1", "driver is 550.54.15, on 3 others 570.86.15"),
+        ("parts", "node3", "GPUs is 7 x NVIDIA H100 80GB HBM3, on 3 others 8 x NVIDIA H100 80GB HBM3"),
     ]
 
 

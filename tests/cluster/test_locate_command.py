@@ -14,6 +14,7 @@ from commwatch.cluster.run_file import (
     Measured,
     Member,
     Run,
+    block_of_slurm,
     encode_run,
     leaf_of_labels,
     leaf_of_slurm,
@@ -205,19 +206,23 @@ def test_a_run_is_read_back_as_it_was_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "pattern", "leaf"),
+    ("address", "pattern", "leaf", "block"),
     [
-        ("spine.leaf0.gpu01", "switch.switch.node", "leaf0"),
-        ("spine.leaf0.gpu01", "", "leaf0"),
-        (".ib-core.tors-r1.gpu027", "switch.switch.switch.node", "tors-r1"),
-        ("spine.leaf0.gpu01.site.example", "switch.switch.node", "leaf0"),
-        ("gpu01", "node", ""),
-        ("", "", ""),
+        ("spine.leaf0.gpu01", "switch.switch.node", "leaf0", "spine"),
+        ("spine.leaf0.gpu01", "", "leaf0", "spine"),
+        (".ib-core.tors-r1.gpu027", "switch.switch.switch.node", "tors-r1", "ib-core"),
+        ("spine.leaf0.gpu01.site.example", "switch.switch.node", "leaf0", "spine"),
+        ("leaf0.gpu01", "switch.node", "leaf0", ""),
+        ("block1.gpu01", "block.node", "", "block1"),
+        ("gpu01", "node", "", ""),
+        ("", "", "", ""),
     ],
 )
-def test_slurm_names_the_leaf_in_the_environment_of_a_task(address: str, pattern: str, leaf: str) -> None:
-    """Without its topology plugin it is the node alone, and no leaf is known."""
-    assert leaf_of_slurm(address, pattern) == leaf
+def test_slurm_names_leaf_and_block_in_the_environment_of_a_task(
+    address: str, pattern: str, leaf: str, block: str
+) -> None:
+    """Without its topology plugin it is the node alone, and neither is known."""
+    assert (leaf_of_slurm(address, pattern), block_of_slurm(address, pattern)) == (leaf, block)
 
 
 def test_both_generations_of_topograph_name_the_leaf(tmp_path: Path) -> None:

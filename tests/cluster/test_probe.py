@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from commwatch.__main__ import main
-from commwatch.cluster.environment import BrokenRun
+from commwatch.cluster import store
+from commwatch.cluster.environment import BrokenRun, Place
+from commwatch.cluster.member import Progress, Run
 from commwatch.cluster.messages import Choice, Interface, RailOffer, RailReport
+from commwatch.cluster.node_report import NodeReport
 from commwatch.cluster.probe_store import Wanted
-from commwatch.cluster.probing import Asked, _report
+from commwatch.cluster.probing import Asked, _report, probe
 from commwatch.cluster.rails import Network, chosen_backend, rails_of
 from commwatch.commands.cluster_probe import probe_lines
+from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.model import Topology
@@ -146,6 +153,29 @@ def test_two_simulated_nodes_are_measured_and_saved_and_the_run_can_be_judged_ag
     assert not list(tmp_path.glob("commwatch-probe-*"))
 
 
+def test_the_report_of_a_node_has_the_conditions_of_its_ranks(tmp_path: Path) -> None:
+    """NCCL as they loaded it, what the launcher has above the leaf, and no digest where no setting was found."""
+    reports: list[NodeReport] = []
+
+    async def member(rank: int) -> object:
+        place = Place("slurm", rank, 2, "127.0.0.1", 29600 + os.getpid() % 4000)
+        topology = {"SLURM_TOPOLOGY_ADDR": f"spine.leaf0.gpu0{rank}"}
+        started = Run(place, KEY, topology, interface="lo", deadlines=store.Deadlines(join=20.0))
+        config = Config(paths=Paths(state=str(tmp_path / f"state{rank}")), simulation=Simulation(preset="h200x1"))
+        asked = Asked(backend="simulated", ignore_scheduler=True, wanted=Wanted(rounds=1))
+        return await probe(started, asked, config, Progress(lambda text: None), reports.append)
+
+    async def both() -> None:
+        await asyncio.gather(member(0), member(1))
+
+    asyncio.run(both())
+
+    assert [one.outcome for one in reports] == ["completed", "completed"]
+    for one in reports:
+        assert (one.leaf, one.block, one.settings) == ("leaf0", "spine", "")
+        assert one.nccl_version == "simulated"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: Path, number: signal.Signals) -> None:
     """Asked to or not; the other one has too few nodes then."""
@@ -164,6 +194,38 @@ def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: 
     until(lambda: ranks_of(tmp_path) == [])
     if number == signal.SIGTERM:
         assert (members[1].returncode, said.splitlines()[-1]) == (5, "commwatch: cluster: ended by SIGTERM")
+
+
+def forked_by(member: int) -> list[str]:
+    """States of the nursery of a member, its ranks and their guards; all have its command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError):
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            if b"commwatch.probes.cycle.nursery" in words and words[-2] == str(member).encode():
+                found.append((path / "stat").read_text().rpartition(") ")[2][0])
+    return found
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_ranks_that_were_forked_end_with_their_member(tmp_path: Path, number: signal.Signals) -> None:
+    """As those that it started itself; the other member has too few nodes then, and leaves nothing either."""
+    members = [started(tmp_path, rank, "--backend", "gloo") for rank in (0, 1)]
+    try:
+        until(lambda: len(forked_by(members[1].pid)) >= 3)  # nursery, rank and guard
+        members[1].send_signal(number)
+        members[1].communicate(timeout=60)
+        printed, _ = members[0].communicate(timeout=60)
+    finally:
+        for one in members:
+            one.kill()
+            one.wait()
+    assert members[0].returncode == 3
+    assert "lost: b: came, and left" in printed
+    until(lambda: not any(forked_by(one.pid) for one in members))
+    until(lambda: not list(tmp_path.glob("commwatch-probe-*")))
 
 
 def test_a_node_whose_probe_lock_is_taken_stays_out(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commwatch.cluster.check_report import report_of_unreached, report_of_verdict
 from commwatch.cluster.environment import partners
 from commwatch.cluster.interfaces import gloo_choice, nccl_choice, parse_if_inet6
 from commwatch.cluster.messages import Choice, Contact, Facts, Failure, Interface, Outcome, Report, Result, Verdict
@@ -196,6 +197,45 @@ def test_a_failure_is_one_line_with_all_of_it() -> None:
     failure = Failure(cause="filtered", who="b", whom="a", port="1-2", direction="in", detail="no answer", cure="do so")
 
     assert line_of(failure) == "filtered: b <- a, ports 1-2 (in): no answer; on b: do so"
+
+
+def said_of(found: Verdict, rank: int) -> tuple[tuple[str, ...], dict[tuple[str, str], int]]:
+    """Causes and peers of the report of a member."""
+    report = report_of_verdict(found, rank, 0.0)
+    return report.causes, {(one.port_kind, one.direction): one.peers for one in report.unreachable}
+
+
+def test_a_member_hands_on_what_is_to_be_cured_on_it_and_how_many_it_does_not_reach() -> None:
+    """The firewall of node3 is that of node3; what the others do not reach is no failure of theirs."""
+    found = verdict(4, {(0, 3): "filtered", (1, 3): "filtered", (2, 3): "filtered"})
+
+    assert said_of(found, 3) == (("filtered",), {("ephemeral", "in"): 3})
+    assert said_of(found, 0) == ((), {("ephemeral", "out"): 1})
+
+
+def test_of_many_nodes_each_hands_on_its_own_failure() -> None:
+    """Also those that the line does not name any more; a note is no failure."""
+    other: dict[int, dict[str, object]] = {
+        rank: {"versions": {"NCCL": "2.19.3", "driver": "570.86", "kernel": "6.8"}} for rank in range(7)
+    }
+    found = verdict(20, changed={**other, 9: {"versions": {"NCCL": "2.27.7", "driver": "570.86", "kernel": "5.15"}}})
+
+    (line, _) = found.failures
+    assert line.who == "node0, node1, node2, node3 and 3 more"
+    assert [rank for rank in range(20) if said_of(found, rank)[0]] == list(range(7))
+    assert said_of(found, 6) == (("version",), {})
+
+
+def test_a_member_that_did_not_get_to_the_meeting_place_is_blamed_only_for_its_own() -> None:
+    """A firewall on member 0 is not to be cured on it; its own name server is."""
+    firewall = Failure(cause="filtered", who="node0", whom="node2", ranks=(0,))
+    name = Failure(cause="name", who="node2", whom="node0", ranks=(2,))
+    one, other = (report_of_unreached(failure, 2, 0.0) for failure in (firewall, name))
+
+    assert (one.outcome, one.causes, other.causes) == ("unreached", (), ("name",))
+    assert [(way.port_kind, way.direction, way.peers) for way in one.unreachable] == [("rendezvous", "out", 1)]
+    taken = Failure(cause="busy_port", who="node0", ranks=(0,))
+    assert report_of_unreached(taken, 0, 0.0).unreachable == ()
 
 
 ADDRESSES = st.sampled_from(["10.0.0.1", "127.0.1.1", "fe80::1", "2001:db8::2", "0.0.0.0", "169.254.1.1"])

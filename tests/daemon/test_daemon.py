@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from commwatch.__main__ import COMMANDS, build_parser
+from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
+from commwatch.cluster.check_report import CheckReport
 from commwatch.cluster.node_report import OPERATION, NodeReport
 from commwatch.probes.cycle.priority import let_others_go_first
 from commwatch.state.control import ask_daemon, hand_to_daemon
@@ -84,6 +86,9 @@ def test_the_simulated_node_is_served_whole(tmp_path: Path) -> None:
         assert hand_to_daemon(daemon.state / "simulated-h100x8", OPERATION, said) == {"taken": True}
         assert daemon.value("cluster_run_nodes") == 4
         assert daemon.value("cluster_runs_total", outcome="completed") == 1
+        checked = CheckReport(run="1" * 32, finished_at=time.time(), outcome="completed", causes=("mtu",))
+        assert hand_to_daemon(daemon.state / "simulated-h100x8", CHECK_OPERATION, checked) == {"taken": True}
+        assert daemon.value("cluster_check_failed", cause="mtu") == 1
 
 
 def metrics_told(daemon: Daemon) -> set[str]:

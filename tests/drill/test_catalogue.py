@@ -11,7 +11,7 @@ import yaml
 
 from commwatch.drill.catalogue import UnknownDrill, choose, load_drills, without_alert
 from commwatch.drill.drill import Drill
-from commwatch.drill.node import fault_file, report_of
+from commwatch.drill.node import check_of, fault_file, report_of
 from commwatch.drill.rehearsal import ALWAYS
 from commwatch.errors import ConfigError
 from commwatch.findings.codes import CODES
@@ -34,8 +34,9 @@ def test_the_node_takes_the_faults_of_each_drill(drill: Drill) -> None:
         text = fault_file(drill.faults, now, until, drill.under).decode()
         faults = parse_faults(text, "faults.yaml", PRESETS[drill.preset], now - 100, now)
         assert len(faults) == count
-        assert drill.stopped or faults or drill.between_nodes
+        assert drill.stopped or faults or drill.between_nodes or drill.checked
     assert report_of(drill.between_nodes, now).suspicions or not drill.between_nodes
+    assert check_of(drill.checked, now).causes == drill.checked
 
 
 def test_a_fault_that_has_ended_stays_in_the_file_with_its_end() -> None:

@@ -140,7 +140,7 @@ def test_no_page_changes_anything(seen: Seen) -> None:
     """What the control socket has and the endpoint has not is what changes something, and a look at the settings."""
     read = {path.rpartition("/")[2] for path in seen.pages}
     assert set(seen.operations) - read == {
-        "cluster-report", "inventory", "inventory-accept", "maintenance", "score", "settings",
+        "cluster-check", "cluster-report", "inventory", "inventory-accept", "maintenance", "score", "settings",
     }  # fmt: skip
 
 

@@ -474,3 +474,12 @@ def test_a_run_that_is_too_old_is_said_and_without_one_nothing_is() -> None:
     last = {series: value for series, value in RUN.items() if "last_completion" in series[0]}
     assert "too old to say anything" in render_node_page(Node(snapshot_of(last)), Status("1"), "/metrics")
     assert "Between nodes" not in render_node_page(Node(snapshot_of({})), Status("1"), "/metrics")
+
+
+def test_the_last_check_between_nodes_says_what_it_blames_the_node_for() -> None:
+    """By cause; also that it is nothing."""
+    for checks, words in ((2, "blames this node: filtered"), (0, "blames this node for nothing")):
+        text = render_node_page(
+            Node(snapshot_of({("commwatch_cluster_check_failed", ("filtered",)): checks})), Status("1"), "/metrics"
+        )
+        assert words in text

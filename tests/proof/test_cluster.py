@@ -21,7 +21,7 @@ import pytest
 
 from commwatch.cluster.environment import DEFAULT_PORT, BrokenRun, Place
 from commwatch.cluster.member import Progress, Run, check
-from commwatch.cluster.probing import probe
+from commwatch.cluster.probing import Asked, probe
 from commwatch.cluster.store import Deadlines
 from commwatch.config.settings import Config
 from support.daemon import environment
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.namespaces
 COUNT = 4
 NAMES = tuple(f"node{node}" for node in range(COUNT))
 KILLS = 100
-PROBE_KILLS = 100
+GLOO = Asked(backend="gloo")
 RUNS = 20
 LONGEST_RUN_SECONDS = 30.0
 LONGEST_SECONDS = 60.0
@@ -87,7 +87,11 @@ def test_a_hundred_kills_leave_no_process_no_socket_and_no_file(nodes: Nodes) ->
     print(outcomes)
 
 
-def test_a_slowed_direction_is_named_in_twenty_of_twenty_runs(nodes: Nodes) -> None:
+BACKENDS = [TCP, pytest.param(GLOO, marks=pytest.mark.torch)]
+
+
+@pytest.mark.parametrize("asked", BACKENDS, ids=lambda one: one.backend)
+def test_a_slowed_direction_is_named_in_twenty_of_twenty_runs(nodes: Nodes, asked: Asked) -> None:
     """Any of four nodes, what it sends or what it receives, at 70 % of the others' rate; nothing else is named."""
     chance, found = random.Random(18), []  # noqa: S311
     for node in range(COUNT):
@@ -95,7 +99,7 @@ def test_a_slowed_direction_is_named_in_twenty_of_twenty_runs(nodes: Nodes) -> N
     for _ in range(RUNS):
         slow, receives = chance.randrange(COUNT), chance.random() < 0.5
         nodes.shape(slow, "700mbit", receives=receives)
-        result = probed(nodes)
+        result = probed(nodes, asked)
         nodes.shape(slow, "1gbit", receives=receives)
         named = [(one.kind, one.elements, one.direction) for one in result.verdict.named]
         found.append((result.seconds, named == [("nic", (f"node{slow}",), "in" if receives else "out")], named))
@@ -104,37 +108,47 @@ def test_a_slowed_direction_is_named_in_twenty_of_twenty_runs(nodes: Nodes) -> N
     assert max(seconds for seconds, _, _ in found) <= LONGEST_RUN_SECONDS
 
 
-def stand_and_probe(nodes: Nodes, node: int) -> None:
+def stand_and_probe(nodes: Nodes, node: int, asked: Asked) -> None:
     """One member of a probe in a process of its own; its exit code is the command's."""
     nodes.enter(node)
     place = Place("members", node, COUNT, "node0", DEFAULT_PORT, NAMES)
     run = Run(place, b"the key of this run", {}, deadlines=Deadlines(join=2.0))
     config = Config()
-    paths = msgspec.structs.replace(config.paths, state=str(nodes.folder / f"state{node}"))
+    config = msgspec.structs.replace(
+        config, paths=msgspec.structs.replace(config.paths, state=str(nodes.folder / f"state{node}"))
+    )
     try:
-        result = asyncio.run(probe(run, TCP, msgspec.structs.replace(config, paths=paths), Progress(lambda text: None)))
+        result = asyncio.run(probe(run, asked, config, Progress(lambda text: None)))
     except BrokenRun as error:
         sys.exit(error.exit_code)
     sys.exit(result if isinstance(result, int) else result.exit_code)
 
 
-def test_kills_of_a_probe_leave_no_process_no_socket_and_no_file(nodes: Nodes) -> None:
+@pytest.mark.parametrize(
+    ("asked", "kills", "longest"), [(TCP, 100, 4.0), pytest.param(GLOO, 20, 12.0, marks=pytest.mark.torch)],
+    ids=("tcp", "gloo"),
+)  # fmt: skip
+def test_kills_of_a_probe_leave_no_process_no_socket_and_no_file(
+    nodes: Nodes, asked: Asked, kills: int, longest: float
+) -> None:
     """Any member at any moment: its ranks end by their guards, the others by the deadline of the pair."""
     context, chance = multiprocessing.get_context("fork"), random.Random(19)  # noqa: S311
     for node in range(COUNT):
         nodes.shape(node, "1gbit")
-    for number in range(PROBE_KILLS):
-        members = [context.Process(target=stand_and_probe, args=(nodes, node)) for node in range(COUNT)]
+    for number in range(kills):
+        members = [context.Process(target=stand_and_probe, args=(nodes, node, asked)) for node in range(COUNT)]
         for one in members:
             one.start()
         victim = chance.randrange(COUNT)
-        time.sleep(chance.uniform(0.0, 4.0))
+        time.sleep(chance.uniform(0.0, longest))
         os.kill(members[victim].pid or 0, signal.SIGKILL)
         for one in members:
             one.join(LONGEST_SECONDS)
         codes = [one.exitcode for one in members]
         assert None not in codes, f"a member is still there {LONGEST_SECONDS} s after member {victim} was killed"
-        assert {code for node, code in enumerate(codes) if node != victim} <= {0, 3, 5}, codes
+        # gloo's threads share the cores with four nodes: that a pair was slow may be right.
+        allowed = {0, 3, 5} | ({1} if asked == GLOO else set())
+        assert {code for node, code in enumerate(codes) if node != victim} <= allowed, codes
         print(number, victim, codes)
         for node in range(COUNT):
             until(lambda node=node: not left(nodes, node), describe=lambda node=node: left(nodes, node))  # type: ignore[misc]
@@ -143,11 +157,11 @@ def test_kills_of_a_probe_leave_no_process_no_socket_and_no_file(nodes: Nodes) -
 
 
 def rank_processes() -> list[str]:
-    """Ranks of any probe, and their guards."""
+    """Ranks of any probe, their guards, and the processes from which they are forked."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            if b"commwatch.probes.cycle.rank" in path.read_bytes():
+            if b"commwatch.probes.cycle." in path.read_bytes():
                 found.append(path.parent.name)
     return found
 

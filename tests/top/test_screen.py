@@ -292,3 +292,15 @@ def test_the_rails_between_nodes_are_shown_once_a_run_has_measured_the_node() ->
     assert "nic mlx5_1: bandwidth, 50 % of the usual, in 2 runs in a row" in text
     assert "too old to say anything" in page(View("n", shipped(), made(last, now=now)))
     assert "Between nodes" not in page(View("n", shipped(), made(now=now)))
+
+
+def test_what_the_last_check_blames_is_shown() -> None:
+    """With its age; a check that blames this node for nothing takes no line."""
+    now = 1_790_003_600.0
+    last = ("cluster_last_check_timestamp_seconds", (), now - 3600)
+    failed = (("cluster_check_failed", ("filtered",), 1.0), ("cluster_check_failed", ("mtu",), 0.0))
+
+    text = page(View("n", shipped(), made(last, *failed, now=now)))
+    assert "Last check between nodes  60 min ago" in text
+    assert "blames this node: filtered\n" in text + "\n"
+    assert "check between nodes" not in page(View("n", shipped(), made(last, failed[1], now=now)))

@@ -80,14 +80,14 @@ def _minority(cause: Cause, name: str, values: Mapping[int, str], contacts: Cont
         ]
         shown = "; ".join(groups[:MOST_NODES]) + (f"; {len(groups) - MOST_NODES} more" * (len(groups) > MOST_NODES))
         yield Failure(cause=cause, who=names_of(list(values), contacts), detail=f"{name} differs: {shown}",
-                      cure=_same(name, usual), minor=minor)  # fmt: skip
+                      cure=_same(name, usual), minor=minor, ranks=tuple(values))  # fmt: skip
         return
     for value in counts:
         if value != usual:
             ranks = [rank for rank, one in values.items() if one == value]
             detail = f"{name} is {value}, on {count} others {usual}"
             yield Failure(cause=cause, who=names_of(ranks, contacts), detail=detail, cure=_same(name, usual),
-                          minor=minor)  # fmt: skip
+                          minor=minor, ranks=tuple(ranks))  # fmt: skip
 
 
 def _same(name: str, usual: str) -> str:
@@ -114,16 +114,16 @@ def _names(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
         line = f"echo '{address} {facts.own_name}' >> /etc/hosts"
         if not facts.own_addresses:
             detail = f"its own name {facts.own_name} does not resolve: gloo does not start"
-            yield Failure(cause="name", who=who, detail=detail, cure=line, minor=minor)
+            yield Failure(cause="name", who=who, detail=detail, cure=line, minor=minor, ranks=(rank,))
         elif all(ipaddress.ip_address(one).is_loopback for one in facts.own_addresses):
             detail = (
                 f"its own name {facts.own_name} resolves to {facts.own_addresses[0]}: gloo gives others that address"
             )
             cure = f"sed -i 's/^127[.0-9]*[ \\t].*\\b{facts.own_name}\\b.*/{address} {facts.own_name}/' /etc/hosts"
-            yield Failure(cause="name", who=who, detail=detail, cure=cure, minor=minor)
+            yield Failure(cause="name", who=who, detail=detail, cure=cure, minor=minor, ranks=(rank,))
         elif not facts.gloo.interface and not minor:
             detail = f"its own name {facts.own_name} resolves to {facts.own_addresses[0]}, which no interface has"
-            yield Failure(cause="name", who=who, detail=detail, cure=line)
+            yield Failure(cause="name", who=who, detail=detail, cure=line, ranks=(rank,))
 
 
 # --- interfaces ---
@@ -144,13 +144,15 @@ def _interfaces(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
         right = own[rank].get(best, "") or _any_suited(facts)
         cure = f"export NCCL_SOCKET_IFNAME=={right} GLOO_SOCKET_IFNAME={right}" if right else "ip -br addr"
         if leads_nowhere(facts.nccl):
-            yield Failure(cause="wrong_interface", who=who, detail=_nowhere("NCCL", facts.nccl), cure=cure)
+            detail = _nowhere("NCCL", facts.nccl)
+            yield Failure(cause="wrong_interface", who=who, detail=detail, cure=cure, ranks=(rank,))
         elif best and chosen[rank] != best:
             by = f" by {facts.nccl.why}" if facts.nccl.why else ""
             detail = f"NCCL takes {facts.nccl.interface} ({chosen[rank]}){by}; the network of all is {best}"
-            yield Failure(cause="wrong_interface", who=who, detail=detail, cure=cure)
+            yield Failure(cause="wrong_interface", who=who, detail=detail, cure=cure, ranks=(rank,))
         elif facts.gloo.why and leads_nowhere(facts.gloo):
-            yield Failure(cause="wrong_interface", who=who, detail=_nowhere("gloo", facts.gloo), cure=cure)
+            detail = _nowhere("gloo", facts.gloo)
+            yield Failure(cause="wrong_interface", who=who, detail=detail, cure=cure, ranks=(rank,))
 
 
 def _chosen_network(facts: Facts) -> str:
@@ -186,4 +188,5 @@ def _clocks(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
         off = one.clock_seconds - usual
         if abs(off) - one.clock_error_seconds > CLOCK_SECONDS:
             detail = f"its clock is {abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} the others"
-            yield Failure(cause="clock", who=contacts[rank].name, detail=detail, cure="chronyc makestep", minor=True)
+            yield Failure(cause="clock", who=contacts[rank].name, detail=detail, cure="chronyc makestep", minor=True,
+                          ranks=(rank,))  # fmt: skip

@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from commwatch.cluster.channel import Channel, ChannelError, Gone, NotSealed, OtherFormat, Stranger, join, small_packets
+from commwatch.cluster.check_report import CheckReport, report_of_unreached, report_of_verdict
 from commwatch.cluster.connections import (
     Listeners,
     bound,
@@ -115,8 +116,21 @@ class Progress:
             self._say(f"commwatch cluster: {time.monotonic() - self._begun:.0f} s: {words()}")
 
 
-async def check(run: Run, progress: Progress) -> Verdict:
+TakeCheck: TypeAlias = Callable[[CheckReport], None]
+"""Told what a check says of this node."""
+
+
+def _nobody(report: CheckReport) -> None:
+    """Where nobody wants the report."""
+
+
+async def check(run: Run, progress: Progress, take: TakeCheck = _nobody) -> Verdict:
     """Take part in a check, and host its store as member 0.
+
+    Args:
+        run: as the member was started.
+        progress: says what is waited for.
+        take: told what the check says of this node, where it says something.
 
     Raises:
         Unreached: the store was not reached.
@@ -152,7 +166,12 @@ async def check(run: Run, progress: Progress) -> Verdict:
             verdict = await _take_part(run, facts, contact, progress, [])
         else:
             verdict = await _host_check(run, facts, contact, progress)
+        if verdict.outcome != "too_few":
+            take(report_of_verdict(verdict, run.place.rank, time.time()))
         return msgspec.structs.replace(verdict, seconds=round(time.monotonic() - begun, 3))
+    except Unreached as error:
+        take(report_of_unreached(error.failure, run.place.rank, time.time()))
+        raise
     finally:
         await listeners.close()
         for sock in sockets:
@@ -375,7 +394,7 @@ async def _try_join(run: Run, address: str, port: int, last: dict[int, Outcome])
         raise Unreached(Failure(
             cause="version", who=contact_name(run), whom=run.place.host, port=str(port), direction="out",
             detail="member 0 runs a commwatch with another format of messages",
-            cure="pip install commwatch==VERSION, the same on all nodes",
+            cure="pip install commwatch==VERSION, the same on all nodes", ranks=(run.place.rank,),
         )) from None  # fmt: skip
     except BaseException:
         writer.transport.abort()
@@ -391,35 +410,37 @@ def contact_name(run: Run, own: str = "") -> str:
 def _why_not(run: Run, contact: Contact, addresses: tuple[str, ...], last: Mapping[int, Outcome]) -> Failure:
     """What kept a member from the store, by its tries of the first port; the others only where they say more."""
     place, port = run.place, _store_ports(run.place)[0]
-    who, where = contact.name, f"{place.host}"
+    who, where, own = contact.name, f"{place.host}", (place.rank,)
     if not addresses:
         return Failure(cause="name", who=who, whom=where, direction="out", port=str(port),
                        detail=f"{place.host} does not resolve",
-                       cure=f"echo 'ADDRESS {place.host}' >> /etc/hosts")  # fmt: skip
+                       cure=f"echo 'ADDRESS {place.host}' >> /etc/hosts", ranks=own)  # fmt: skip
     if place.host in ("localhost", *addresses) and ipaddress.ip_address(addresses[0]).is_loopback:
         detail = f"the meeting place is {place.host}, and member 0 is not on this node"
         return Failure(cause="name", who=who, whom=where, direction="out", port=str(port), detail=detail,
-                       cure="export MASTER_ADDR=ADDRESS before the launcher, one that others reach")  # fmt: skip
+                       cure="export MASTER_ADDR=ADDRESS before the launcher, one that others reach",
+                       ranks=own)  # fmt: skip
     if all(ipaddress.ip_address(one).is_loopback for one in addresses):
         return Failure(cause="name", who=who, whom=where, direction="out", port=str(port),
                        detail=f"{place.host} resolves to {addresses[0]}: it takes itself for host",
-                       cure=f"echo 'ADDRESS {place.host}' >> /etc/hosts, and no 127.x line with that name")  # fmt: skip
+                       cure=f"echo 'ADDRESS {place.host}' >> /etc/hosts, and no 127.x line with that name",
+                       ranks=own)  # fmt: skip
     result = last[port].result if port in last else "filtered"
     if result == "stranger":
         failure = busy_port(where, port, "")
         return msgspec.structs.replace(failure, whom=who)
-    own = contact.addresses or ("ADDRESS",)
+    reached = contact.addresses or ("ADDRESS",)
     cures = {
-        "refused": f"is rank 0 there? ss -ltn 'sport = :{port}'; else {firewall_line(own[:1], str(port), 'in')}",
-        "filtered": firewall_line(own[:1], str(port), "in"),
+        "refused": f"is rank 0 there? ss -ltn 'sport = :{port}'; else {firewall_line(reached[:1], str(port), 'in')}",
+        "filtered": firewall_line(reached[:1], str(port), "in"),
     }
     if result in cures:
         seen = {"refused": "nothing listens at the meeting place", "filtered": "no answer from the meeting place"}
         return Failure(cause="refused" if result == "refused" else "filtered", who=where, whom=who, port=str(port),
-                       direction="in", detail=seen[result], cure=cures[result])  # fmt: skip
+                       direction="in", detail=seen[result], cure=cures[result], ranks=(0,))  # fmt: skip
     return Failure(cause="no_route", who=who, whom=where, port=str(port), direction="out",
                    detail=f"no way leads to the meeting place ({addresses[0]})",
-                   cure=f"ip route get {addresses[0]}; ip route add {addresses[0]} via GATEWAY")  # fmt: skip
+                   cure=f"ip route get {addresses[0]}; ip route add {addresses[0]} via GATEWAY", ranks=own)  # fmt: skip
 
 
 async def until_term(work: asyncio.Future[Result]) -> Result:

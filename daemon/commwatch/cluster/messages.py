@@ -15,13 +15,16 @@ Word = Annotated[str, msgspec.Meta(max_length=256, pattern=f"^{WORD}\\Z")]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=1023)]
 
-Cause = Literal[
-    "refused", "filtered", "no_route", "name", "wrong_interface", "version", "mtu", "busy_port", "parts", "clock"
+FailureCause = Literal[
+    "refused", "filtered", "no_route", "name", "wrong_interface", "version", "mtu", "busy_port", "parts"
 ]
+Cause = Literal[FailureCause, "clock"]
+"""Clocks that differ are a note, and no failure."""
 Direction = Literal["in", "out", ""]
 Quantity = Annotated[float, msgspec.Meta(ge=1e-12, le=1e15)]
 """Bytes per second, or seconds."""
-PortKind = Literal["rendezvous", "ephemeral", ""]
+TriedPort = Literal["rendezvous", "ephemeral"]
+PortKind = Literal[TriedPort, ""]
 Result = Literal["open", "refused", "filtered", "no_route", "name", "stranger", "mtu", "busy_port"]
 
 MOST_RAILS = 64
@@ -251,6 +254,17 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A command for ``who``."""
     minor: bool = False
     """Said, and no failure: exit code 0."""
+    ranks: tuple[int, ...] = ()
+    """Of all members that ``who`` stands for."""
+
+
+class Unreachable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other members between whom and this one a connection failed."""
+
+    port_kind: TriedPort
+    direction: Literal["in", "out"]
+    """As this member sees it."""
+    peers: Annotated[int, msgspec.Meta(ge=1, le=1023)]
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,6 +276,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """``lost``: it came, and did not report in time."""
     address: str = ""
     interface: str = ""
+    unreachable: tuple[Unreachable, ...] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):

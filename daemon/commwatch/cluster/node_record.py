@@ -1,4 +1,4 @@
-"""What the daemon of a node knows of the runs between nodes: counts, the last result, and who is named how often."""
+"""What a daemon knows of runs and checks between nodes: counts, the last results, and what is named how often."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from commwatch.cluster.check_report import CAUSES, CheckReport
+from commwatch.cluster.messages import FailureCause, TriedPort
 from commwatch.cluster.node_report import NodeReport, RunOutcome, Suspicion
 from commwatch.errors import CommwatchError
 from commwatch.probes.rank_plan import SkipReason
@@ -55,6 +57,10 @@ class NodeHistory(msgspec.Struct):
     """Of a GPU, of all runs."""
     known: tuple[tuple[str, Timestamp], ...] = ()
     """The latest reports: run and when it ended."""
+    check: CheckReport | None = None
+    """The last check."""
+    failing: dict[FailureCause, Count] = {}
+    """In how many checks in a row this node failed, by cause."""
 
 
 class NodeRecord:
@@ -89,14 +95,7 @@ class NodeRecord:
             NotTaken: it is an old one, or one that was taken before; nothing has changed.
         """
         history = self.history
-        if any(run == report.run for run, _ in history.known):
-            raise NotTaken("replayed", f"run {report.run} is known")
-        age = now - report.finished_at
-        if age > LONGEST_WAY_SECONDS or age < -CLOCKS_APART_SECONDS:
-            raise NotTaken("stale", f"the run ended {abs(age):.0f} s {'ago' if age > 0 else 'ahead'}")
-        if history.last is not None and report.finished_at < history.last.finished_at <= now:
-            raise NotTaken("stale", "a later run is known")
-        history.known = (*history.known, (report.run, report.finished_at))[-_KNOWN_RUNS:]
+        self._admit(report, history.last, now)
         history.runs[report.outcome] = history.runs.get(report.outcome, 0) + 1
         if report.skip:
             history.skips[report.skip] = history.skips.get(report.skip, 0) + 1
@@ -104,6 +103,40 @@ class NodeRecord:
         if report.outcome == "completed":
             history.named = tuple(self._named(report, now))
             history.last = report
+
+    def take_check(self, report: CheckReport, now: float) -> None:
+        """Take what a check says of this node.
+
+        Args:
+            report: of this node.
+            now: seconds since 1970.
+
+        Raises:
+            NotTaken: it is an old one, or one that was taken before; nothing has changed.
+        """
+        history = self.history
+        before = history.failing if self._current_check(now) else {}
+        self._admit(report, history.check, now)
+        failing = {one: before.get(one, 0) + 1 for one in report.causes}
+        # A member that did not get to the meeting place has looked at nothing else.
+        history.failing = {**before, **failing} if report.outcome == "unreached" else failing
+        history.check = report
+
+    def _admit(self, report: NodeReport | CheckReport, last: NodeReport | CheckReport | None, now: float) -> None:
+        """Know a report from now on, which is to follow the last one of its kind.
+
+        Raises:
+            NotTaken: it does not.
+        """
+        history = self.history
+        if any(run == report.run for run, _ in history.known):
+            raise NotTaken("replayed", f"run {report.run} is known")
+        age = now - report.finished_at
+        if age > LONGEST_WAY_SECONDS or age < -CLOCKS_APART_SECONDS:
+            raise NotTaken("stale", f"the run ended {abs(age):.0f} s {'ago' if age > 0 else 'ahead'}")
+        if last is not None and report.finished_at < last.finished_at <= now:
+            raise NotTaken("stale", "a later run is known")
+        history.known = (*history.known, (report.run, report.finished_at))[-_KNOWN_RUNS:]
 
     def _named(self, report: NodeReport, now: float) -> Iterator[Named]:
         """The suspicions of a run; those of a result that still counts go on."""
@@ -117,6 +150,11 @@ class NodeRecord:
     def current(self, now: float) -> NodeReport | None:
         """The last result that measured this node; None where it is too old."""
         last = self.history.last
+        return last if last is not None and is_current(last.finished_at, self._interval, now) else None
+
+    def _current_check(self, now: float) -> CheckReport | None:
+        """The last check; None where it is too old."""
+        last = self.history.check
         return last if last is not None and is_current(last.finished_at, self._interval, now) else None
 
     def readings(self, now: float) -> list[Reading]:
@@ -133,6 +171,13 @@ class NodeRecord:
         if last is not None:
             found += _of_result(last)
             found += _of_suspicions(history.named)
+        if history.check is not None:
+            found.append(("last_check_timestamp_seconds", (), history.check.finished_at))
+        if (check := self._current_check(now)) is not None:
+            found += [("check_failed", (one,), history.failing.get(one, 0)) for one in CAUSES]
+            peers = {(one.port_kind, one.direction): one.peers for one in check.unreachable}
+            found += [("unreachable_peers", (kind, way), peers.get((kind, way), 0))
+                      for kind in get_args(TriedPort) for way in ("in", "out")]  # fmt: skip
         return [(f"commwatch_cluster_{name}", labels, value) for name, labels, value in found]
 
 
@@ -143,7 +188,8 @@ def _key(suspicion: Suspicion) -> tuple[str, str, str]:
 def _of_result(last: NodeReport) -> Iterator[Reading]:
     yield "run_duration_seconds", (), last.seconds
     yield "run_nodes", (), last.nodes
-    yield "info", (last.leaf, last.engine, last.leaf_source, last.backend), 1
+    conditions = (last.engine, last.leaf_source, last.backend, last.nccl_version, last.settings)
+    yield "info", (last.leaf, last.block, *conditions), 1
     for one in last.rails:
         rail = (str(one.rail), one.device)
         values: Mapping[str, tuple[float | None, float | None]] = {

@@ -86,6 +86,12 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """That the run took."""
     occupied_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
     """For which it held each GPU of this node."""
+    nccl_version: Word = ""
+    """Of its ranks; empty without NCCL."""
+    settings: Word = ""
+    """Digest of the NCCL settings that its ranks found on the node; empty without any."""
+    block: Word = ""
+    """Above the leaf, as the launcher says."""
     leaf: Word = ""
     leaf_source: LeafSource = "none"
     rails: Annotated[tuple[RailResult, ...], msgspec.Meta(max_length=MOST_RAILS)] = ()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -25,11 +26,14 @@ from commwatch.cluster.messages import Contact, Outcome, Prober, RailReport, Rea
 from commwatch.cluster.node_report import Ended, NodeReport
 from commwatch.cluster.probe_store import ProbeResult, ProbeStore, Wanted, key_of_turn
 from commwatch.cluster.rails import Network, Rail, chosen_backend, rails_of, read_network
-from commwatch.cluster.run_file import leaf_of_slurm
+from commwatch.cluster.run_file import block_of_slurm, leaf_of_slurm
 from commwatch.config.settings import Config
 from commwatch.probes.by_hand.node import NodeByHand
+from commwatch.probes.cycle.environment import nursery_environment
+from commwatch.probes.cycle.interpreter import nursery_command
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, RunLock
+from commwatch.probes.cycle.nursery import Nursery
 from commwatch.probes.gate.decision import decide
 from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import CyclePlan, CycleResult, Deadlines, Failed, Measured, Yielded
@@ -88,7 +92,7 @@ async def probe(
         raise BrokenRun(f"cluster: no interface {run.interface!r} on {socket.gethostname()}")
     lock = RunLock(state_path(config) / LOCK_FILE)
     try:
-        async with NodeByHand(config) as node:
+        async with NodeByHand(config) as node, AsyncExitStack() as held:
             async with progress.step(lambda: "reads interfaces and adapters of this node"):
                 network = await _network(run)
             bench = await Bench.of(run, asked, config, node, network, lock)
@@ -96,6 +100,7 @@ async def probe(
                 rank=run.place.rank, name=contact_name(run), token=secrets.token_hex(8), addresses=(), ports=(),
                 low=0, high=0,
             )  # fmt: skip
+            held.callback(bench.end)
             if run.place.rank:
                 return await _take_part(run, contact, bench, progress, take)
             store = ProbeStore(run.key, run.place.size, run.place.names, asked.wanted, run.deadlines)
@@ -139,8 +144,11 @@ async def _take_part(
         raise BrokenRun(f"cluster: the store: {error}") from error
     finally:
         seconds = round(time.monotonic() - begun, 3)
-        take(msgspec.structs.replace(report, finished_at=time.time(), engine=run.place.engine, seconds=seconds))
-        bench.close()
+        take(msgspec.structs.replace(
+            report, finished_at=time.time(), engine=run.place.engine, seconds=seconds,
+            block=_of_topology(block_of_slurm, run.variables), nccl_version=bench.nccl_version, settings=bench.settings,
+        ))  # fmt: skip
+        bench.end()
         channel.close()
 
 
@@ -189,12 +197,15 @@ class Bench:
         self.prober = Prober(version=__version__, backend=backend)
         self.words = "waits for the others"
         """What it is at."""
+        self.nccl_version = self.settings = ""
+        """Of the last ranks that measured: of NCCL, and the digest of its settings."""
         self._node, self._backend, self._rails, self._deadlines = node, backend, rails, deadlines
         self._timed_seconds = float(config.probes.kernel_time)
         self._launchers = [
             Launcher(procfs=Path(config.paths.procfs), python=config.probes.python, lock=lock) for _ in rails
         ]
         self._listening: list[socket.socket] = []
+        self._nursery: Nursery | None = None
 
     @classmethod
     async def of(
@@ -214,12 +225,30 @@ class Bench:
         bench.prober = msgspec.structs.replace(
             bench.prober,
             rails=tuple(one.offer for one in rails),
-            leaf=_leaf(run.variables),
+            leaf=_of_topology(leaf_of_slurm, run.variables),
             model=", ".join(sorted(models))[:256],
             no_adapter_latency=why_not([one.adapter for one in rails]),
             busy=(await bench.why_busy(run, asked, config, lock))[:256],
         )
+        if backend == "gloo" and not bench.prober.busy:
+            bench.open_nursery(config.probes.python)
         return bench
+
+    def open_nursery(self, python: str) -> None:
+        """Import torch once for the ranks of all turns, while others are waited for; without it each rank does.
+
+        Not for NCCL: what CUDA does in a forked process was never tried.
+        """
+        plan = self._plan(self._rails[0], self._meeting(self._rails[0], None))
+        with suppress(OSError):
+            environment = nursery_environment(plan, os.environ, elsewhere=bool(python))
+            self._nursery = Nursery(nursery_command(python), environment)
+
+    def end(self) -> None:
+        """End what would serve further turns."""
+        self.close()
+        if self._nursery is not None:
+            self._nursery.close()
 
     async def why_busy(self, run: Run, asked: Asked, config: Config, lock: RunLock) -> str:
         """Why this node may not be probed now, by its own gate and its lock; empty: it may."""
@@ -270,6 +299,9 @@ class Bench:
         try:
             await asyncio.wait((running, said), return_when=asyncio.FIRST_COMPLETED)
             results = await running if running.done() else []
+            for one in results:
+                if isinstance(one, Measured):
+                    self.nccl_version, self.settings = word_of(one.nccl_version), one.nccl.settings_digest
             latencies = await self._adapter_latencies(turn) if results and turn.adapter_latency else {}
         finally:
             running.cancel()
@@ -312,8 +344,12 @@ class Bench:
             # The ranks of the other rails are no strangers.
             return await watch(frozenset(pid for one in self._launchers for pid in one.pids))
 
-        launchers = self._launchers[: len(plans)]
-        running = asyncio.gather(*(one.run(plan, look) for one, plan in zip(launchers, plans, strict=True)))
+        launchers, nursery = self._launchers[: len(plans)], self._nursery
+        if nursery is not None and not await nursery.ready(plans[0].deadlines.start):
+            nursery = None
+        running = asyncio.gather(
+            *(one.run(plan, look, nursery=nursery) for one, plan in zip(launchers, plans, strict=True))
+        )
         try:
             return list(await asyncio.shield(running))
         except asyncio.CancelledError:
@@ -358,6 +394,6 @@ def _report(end: int, result: CycleResult, adapter: float | None = None) -> Rail
     return RailReport(latency=latency, received=received, transport=transport, adapter_latency=adapter)
 
 
-def _leaf(variables: Mapping[str, str]) -> str:
+def _of_topology(part: Callable[[str, str], str], variables: Mapping[str, str]) -> str:
     address = variables.get("SLURM_TOPOLOGY_ADDR", "")
-    return word_of(leaf_of_slurm(address, variables.get("SLURM_TOPOLOGY_ADDR_PATTERN", "")))
+    return word_of(part(address, variables.get("SLURM_TOPOLOGY_ADDR_PATTERN", "")))

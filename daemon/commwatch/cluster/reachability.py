@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from commwatch.cluster.consistency import Contacts, Reports, names_of
 from commwatch.cluster.interfaces import network
-from commwatch.cluster.messages import Cause, Contact, Direction, Failure, Outcome
+from commwatch.cluster.messages import Cause, Contact, Direction, Failure, Outcome, TriedPort, Unreachable
 
 _CAUSES: Mapping[str, Cause] = {
     "refused": "refused", "filtered": "filtered", "no_route": "no_route", "stranger": "name", "mtu": "mtu",
@@ -31,6 +31,7 @@ class Path(NamedTuple):
 
 
 Failed = dict[Path, list[Outcome]]
+Way = Literal["in", "out"]
 
 
 def unreachable(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
@@ -63,28 +64,60 @@ def firewall_line(sources: Iterable[str], ports: str, direction: Direction) -> s
     return f"{program} -I {chain} -p tcp {where} {others} --dport {ports} -j ACCEPT"
 
 
+def unreachable_peers(reports: Reports) -> Mapping[int, tuple[Unreachable, ...]]:
+    """Of each member between whom and others a connection failed, how many others, by port and direction."""
+    peers: defaultdict[int, defaultdict[tuple[TriedPort, Way], set[int]]] = defaultdict(lambda: defaultdict(set))
+    failed: list[tuple[int, int, TriedPort]] = [
+        (one, 0, "rendezvous") for of in _missed(reports).values() for one in of
+    ]
+    for rank, report in reports.items():
+        tries = _between(report.outcomes, reports)
+        failed += [(rank, one.whom, "ephemeral") for one in tries if one.result in _CAUSES]
+    for source, target, kind in failed:
+        if source != target:
+            peers[source][kind, "out"].add(target)
+            peers[target][kind, "in"].add(source)
+    return {
+        rank: tuple(
+            Unreachable(port_kind=kind, direction=way, peers=len(others))
+            for (kind, way), others in sorted(of_member.items())
+        )
+        for rank, of_member in peers.items()
+    }
+
+
 # --- the meeting place ---
 
 
 def _meeting(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
     host = contacts[0].name if 0 in contacts else "rank 0"
-    tries: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-    busy = set()
+    for port, owner in _taken(reports).items():
+        yield busy_port(host, port, owner)
+    for (result, port), ranks in _missed(reports).items():
+        yield Failure(
+            cause=_CAUSES[result], who=host, whom=names_of(ranks, contacts), port=str(port), direction="in",
+            detail=f"the meeting place: {_WORDS[_CAUSES[result]]}",
+            cure=firewall_line(_networks(ranks, contacts, reports), str(port), "in"), ranks=(0,),
+        )  # fmt: skip
+
+
+def _taken(reports: Reports) -> dict[int, str]:
+    """Ports of the meeting place that something else has, with what that is."""
+    outcomes = (one for report in reports.values() for one in report.outcomes)
+    return {one.port: one.detail for one in outcomes if one.kind == "rendezvous" and one.result == "busy_port"}
+
+
+def _missed(reports: Reports) -> Mapping[tuple[str, int], list[int]]:
+    """Members that did not get to a free port of the meeting place, by result and port."""
+    taken = _taken(reports)
+    found: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for rank, report in reports.items():
         for one in report.outcomes:
-            if one.kind == "rendezvous" and one.result == "busy_port":
-                busy.add(one.port)
-                yield busy_port(host, one.port, one.detail)
-            elif one.kind == "rendezvous" and one.result in ("refused", "filtered", "no_route"):
+            missed = one.kind == "rendezvous" and one.result in ("refused", "filtered", "no_route")
+            if missed and one.port not in taken:
                 # It did reach the store, on a later port of the same node: there is a route.
-                tries["filtered" if one.result == "no_route" else one.result, one.port].append(rank)
-    for (result, port), ranks in tries.items():
-        if port not in busy:
-            yield Failure(
-                cause=_CAUSES[result], who=host, whom=names_of(ranks, contacts), port=str(port), direction="in",
-                detail=f"the meeting place: {_WORDS[_CAUSES[result]]}",
-                cure=firewall_line(_networks(ranks, contacts, reports), str(port), "in"),
-            )  # fmt: skip
+                found["filtered" if one.result == "no_route" else one.result, one.port].append(rank)
+    return found
 
 
 def busy_port(who: str, port: int, owner: str) -> Failure:
@@ -92,7 +125,7 @@ def busy_port(who: str, port: int, owner: str) -> Failure:
     detail = f"taken by {owner}" if owner else "something else answers there"
     return Failure(
         cause="busy_port", who=who, port=str(port), direction="in", detail=detail,
-        cure=f"ss -ltnp 'sport = :{port}', then end that process or export MASTER_PORT={port + 1}",
+        cure=f"ss -ltnp 'sport = :{port}', then end that process or export MASTER_PORT={port + 1}", ranks=(0,),
     )  # fmt: skip
 
 
@@ -107,7 +140,7 @@ def _names(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
         address = contacts[target].addresses[0] if contacts[target].addresses else "ADDRESS"
         yield Failure(
             cause="name", who=names_of(ranks, contacts), whom=contacts[target].name,
-            detail=f"{name} {detail}", cure=f"echo '{address} {name}' >> /etc/hosts",
+            detail=f"{name} {detail}", cure=f"echo '{address} {name}' >> /etc/hosts", ranks=tuple(ranks),
         )  # fmt: skip
 
 
@@ -179,7 +212,7 @@ def _failure(
         if source != rank:  # the route is missing where the connection begins
             names = names_of(others, contacts)
             return Failure(cause=cause, who=names, whom=contacts[rank].name, port=shown, direction="out", detail=detail,
-                           cure=cure)  # fmt: skip
+                           cure=cure, ranks=tuple(others))  # fmt: skip
     elif cause == "mtu":
         taken = reports[rank].facts.nccl.interface or "INTERFACE"
         own = next((one.mtu for one in reports[rank].facts.interfaces if one.name == taken), 0)
@@ -187,7 +220,7 @@ def _failure(
     else:
         cure = f"arping -D -c 2 {_address(contacts[rank])}"
     return Failure(cause=cause, who=contacts[rank].name, whom=names_of(others, contacts), port=shown,
-                   direction=direction, detail=detail, cure=cure)  # fmt: skip
+                   direction=direction, detail=detail, cure=cure, ranks=(rank,))  # fmt: skip
 
 
 def _address(contact: Contact) -> str:

@@ -163,12 +163,23 @@ def leaf_of_slurm(address: str, pattern: str = "") -> str:
         address: such as ``spine.leaf0.gpu01``.
         pattern: ``SLURM_TOPOLOGY_ADDR_PATTERN``, such as ``switch.switch.node``; empty: the node is the last part.
     """
+    return next((part for part, kind in _above_node(address, pattern) if kind == "switch"), NO_LEAF)
+
+
+def block_of_slurm(address: str, pattern: str = "") -> str:
+    """What ``SLURM_TOPOLOGY_ADDR`` has above the leaf: the next switch, or a block (topology/block); empty without."""
+    above = _above_node(address, pattern)
+    switches = [part for part, kind in above if kind == "switch"]
+    return next((part for part, kind in above if kind == "block"), switches[1] if len(switches) > 1 else "")
+
+
+def _above_node(address: str, pattern: str) -> list[tuple[str, str]]:
+    """Names with their kinds, the one next to the node first."""
     parts = address.split(".")
     kinds = pattern.split(".") if pattern else ["switch"] * (len(parts) - 1) + ["node"]
     if len(parts) != len(kinds):  # the name of a node may have dots, and is the last part
         parts = parts[: len(kinds) - 1]
-    switches = [part for part, kind in zip(parts, kinds, strict=False) if kind == "switch"]
-    return switches[-1] if switches else NO_LEAF
+    return list(zip(parts, kinds, strict=False))[::-1]
 
 
 def leaf_of_labels(labels: Mapping[str, str]) -> str:

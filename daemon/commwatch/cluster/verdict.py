@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from commwatch.cluster.consistency import Contacts, Reports, differences
 from commwatch.cluster.messages import Failure, Member, Verdict
-from commwatch.cluster.reachability import unreachable
+from commwatch.cluster.reachability import unreachable, unreachable_peers
 
 
 def judge(contacts: Contacts, reports: Reports, size: int, names: Sequence[str] = ()) -> Verdict:
@@ -34,13 +34,15 @@ def judge(contacts: Contacts, reports: Reports, size: int, names: Sequence[str] 
 
 
 def _members(contacts: Contacts, reports: Reports, size: int, names: Sequence[str]) -> Iterator[Member]:
+    unreached = unreachable_peers(reports)
     for rank in range(size):
         name = contacts[rank].name if rank in contacts else names[rank] if rank < len(names) else f"rank {rank}"
         if rank not in reports:
             yield Member(rank=rank, name=name, state="lost" if rank in contacts else "absent")
         else:
             chosen = reports[rank].facts.nccl
-            yield Member(rank=rank, name=name, state="checked", address=chosen.address, interface=chosen.interface)
+            yield Member(rank=rank, name=name, state="checked", address=chosen.address, interface=chosen.interface,
+                         unreachable=unreached.get(rank, ()))  # fmt: skip
 
 
 def line_of(failure: Failure) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from commwatch.commands.cluster_members import member_options, name_list, take_part
+import msgspec
+
+from commwatch.commands.cluster_members import Handed, hand_over, member_options, name_list, take_part
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.views.terminal import json_option, print_json
 
 if TYPE_CHECKING:
+    from commwatch.cluster.check_report import CheckReport
+    from commwatch.cluster.member import Progress, Run
     from commwatch.cluster.messages import Verdict
 
 
@@ -39,20 +43,31 @@ def run(args: argparse.Namespace, config: Config) -> int:
     Raises:
         BrokenRun: the run cannot begin, or has broken; a member that did not get to the store says why.
     """
+    from commwatch.cluster.check_report import OPERATION
     from commwatch.cluster.member import check
 
-    rank, verdict = take_part(args, config, check)
+    reports: list[CheckReport] = []
+
+    async def work(started: Run, progress: Progress) -> Verdict:
+        return await check(started, progress, reports.append)
+
+    daemon = Handed("no_daemon")
+    try:
+        rank, verdict = take_part(args, config, work)
+    finally:
+        if reports:
+            daemon = hand_over(config, OPERATION, reports[-1])
     if verdict is None:
         return ExitCode.FOUND
     if rank == 0:
         if args.json:
-            print_json(verdict)
+            print_json({**msgspec.to_builtins(verdict), "daemon": daemon.outcome})
         else:
-            _print(verdict)
+            _print(verdict, daemon)
     return {"fine": ExitCode.OK, "named": ExitCode.FOUND, "too_few": ExitCode.NOT_KNOWN}[verdict.outcome]
 
 
-def _print(verdict: Verdict) -> None:
+def _print(verdict: Verdict, daemon: Handed) -> None:
     from commwatch.cluster.verdict import line_of
     from commwatch.lines import printable
 
@@ -71,5 +86,7 @@ def _print(verdict: Verdict) -> None:
         lines.append("nothing is wrong between these nodes")
     elif verdict.outcome == "too_few":
         lines.append("fewer than two nodes: nothing can be said")
+    if daemon.outcome != "no_daemon":  # a check needs none
+        lines.append(daemon.words)
     for line in lines:
         print(printable(line))

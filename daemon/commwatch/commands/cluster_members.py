@@ -9,13 +9,15 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from commwatch.commands.values import positive_duration
 from commwatch.config.settings import Config
 from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from commwatch.cluster.environment import Own
     from commwatch.cluster.member import Progress, Run
 
@@ -130,6 +132,35 @@ def _own(args: argparse.Namespace) -> Own:
         names=tuple(dict.fromkeys((name, name.partition(".")[0], socket.getfqdn(), *addresses))),
         engine=args.engine, members=members, rank=args.rank, size=args.size, host=args.host, port=args.port,
     )  # fmt: skip
+
+
+class Handed(NamedTuple):
+    """What became of the report of this node."""
+
+    outcome: Literal["taken", "refused", "no_daemon"]
+    words: str = ""
+
+
+def hand_over(config: Config, operation: str, report: Struct) -> Handed:
+    """Give the daemon of this node what was found of it; that there is none is no error.
+
+    Args:
+        config: of the node.
+        operation: of the daemon's control socket.
+        report: for it.
+    """
+    from commwatch.errors import CommwatchError
+    from commwatch.state.control import DaemonAbsent, hand_to_daemon
+    from commwatch.state.directory import state_path
+
+    state = state_path(config)
+    try:
+        hand_to_daemon(state, operation, report)
+    except DaemonAbsent:
+        return Handed("no_daemon", f"daemon of this node: none in {state}; nothing was handed over")
+    except CommwatchError as error:
+        return Handed("refused", f"daemon of this node: did not take the result: {error}")
+    return Handed("taken", "daemon of this node: has taken the result")
 
 
 def name_list(names: list[str]) -> str:

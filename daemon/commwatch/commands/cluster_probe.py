@@ -7,12 +7,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 from commwatch.commands.cluster_locate import document_of, draw, lines_of
 from commwatch.commands.cluster_members import (
+    Handed,
     check_files,
     groups_option,
+    hand_over,
     member_options,
     name_list,
     output_option,
@@ -89,6 +91,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         RunUnreadable: the groups cannot be used.
         BadOutput: a file cannot be written.
     """
+    from commwatch.cluster.node_report import OPERATION
     from commwatch.cluster.probe_store import Wanted
     from commwatch.cluster.probing import Asked, probe
     from commwatch.cluster.run_file import encode_run, read_groups
@@ -119,7 +122,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         _, result = take_part(args, config, work)
     finally:
         if reports:
-            daemon = _hand_over(config, reports[-1])
+            daemon = hand_over(config, OPERATION, reports[-1])
             if daemon.outcome == "refused":
                 print(f"commwatch cluster: {printable(daemon.words)}", file=sys.stderr)
     if result is None:
@@ -140,30 +143,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.output is not None:
         draw(args.output, result.run, result.verdict)
     return result.exit_code
-
-
-class Handed(NamedTuple):
-    """What became of the report of this node."""
-
-    outcome: Literal["taken", "refused", "no_daemon"]
-    words: str = ""
-
-
-def _hand_over(config: Config, report: NodeReport) -> Handed:
-    """Give the daemon of this node what the run says of it; that there is none is no error."""
-    from commwatch.cluster.node_report import OPERATION
-    from commwatch.errors import CommwatchError
-    from commwatch.state.control import DaemonAbsent, hand_to_daemon
-    from commwatch.state.directory import state_path
-
-    state = state_path(config)
-    try:
-        hand_to_daemon(state, OPERATION, report)
-    except DaemonAbsent:
-        return Handed("no_daemon", f"daemon of this node: none in {state}; nothing was handed over")
-    except CommwatchError as error:
-        return Handed("refused", f"daemon of this node: did not take the result: {error}")
-    return Handed("taken", "daemon of this node: has taken the result")
 
 
 def probe_lines(result: ProbeResult) -> Iterator[str]:

@@ -52,6 +52,7 @@ class Thresholds:
     pair_nearer_low_ratio: float
     pair_slow_for_seconds: float
     cluster_suspect_runs: int
+    cluster_leaf_failing_ratio: float
     cluster_stale_after_seconds: float
     stress_bandwidth_fall_max_ratio: float
     nccl_log_errors_min: int

@@ -37,8 +37,10 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     also: tuple[str, ...] = ()
     """Alerts that may come beside them: other signs of the same fault on the same node."""
     between_nodes: tuple[dict[str, str], ...] = ()
-    """Parts of the node that two runs between nodes name, with ``kind``, ``element`` and ``symptom``; at the end of the
-    fault a run names none."""
+    """Parts of the node that two runs between nodes name, with ``kind``, ``element``, ``symptom``, and ``ratio`` to
+    what is usual; at the end of the fault a run names none."""
+    checked: tuple[str, ...] = ()
+    """Causes for which two checks between nodes blame the node; at the end of the fault a check blames it for none."""
     under: tuple[dict[str, str], ...] = ()
     """What holds from the start of the node to its end, such as a job."""
     first_day: bool = False
@@ -79,7 +81,8 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.stopped:
             return ("the daemon is stopped",)
         named = (f"named between nodes ({', '.join(one.values())})" for one in self.between_nodes)
-        return (*(entry_text(one) for one in self.faults), *named)
+        blamed = (f"blamed by cluster check ({one})" for one in self.checked)
+        return (*(entry_text(one) for one in self.faults), *named, *blamed)
 
 
 def entry_text(entry: dict[str, str]) -> str:

@@ -20,6 +20,8 @@ import yaml
 
 import commwatch
 import commwatch_exporters
+from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
+from commwatch.cluster.check_report import CheckReport
 from commwatch.cluster.node_report import OPERATION, NodeReport
 from commwatch.config.simulated import node_name
 from commwatch.drill.drill import Drill
@@ -98,9 +100,23 @@ def report_of(named: Entries, now: float) -> NodeReport:
     document = {
         "run": secrets.token_hex(16), "finished_at": now, "outcome": "completed", "engine": "drill",
         "backend": "simulated", "nodes": 4, "rails": [{"rail": 0, "device": "gpu0"}],
-        "suspicions": [{**one, "ratio": None} for one in suspicions],
+        "suspicions": [{**one, "ratio": float(one["ratio"]) if "ratio" in one else None} for one in suspicions],
     }  # fmt: skip
     return msgspec.convert(document, NodeReport)
+
+
+def check_of(causes: Sequence[str], now: float) -> CheckReport:
+    """What a check says of a node of a drill.
+
+    Args:
+        causes: for which it blames the node.
+        now: seconds since 1970.
+
+    Raises:
+        msgspec.ValidationError: a check has no such cause.
+    """
+    document = {"run": secrets.token_hex(16), "finished_at": now, "outcome": "completed", "causes": causes}
+    return msgspec.convert(document, CheckReport)
 
 
 class Node:
@@ -157,13 +173,16 @@ class Node:
             self._program.ask_to_end()
             return
         self._write(fault_file(self._drill.faults, at, always=self._drill.under))
-        for _ in range(_RUNS_THAT_NAME if self._drill.between_nodes else 0):
-            self._hand_in(self._drill.between_nodes)
+        for _ in range(_RUNS_THAT_NAME):
+            self._hand_in(self._drill.between_nodes, self._drill.checked)
 
-    def _hand_in(self, named: Entries) -> None:
-        """Hand in what a run between nodes says of the node, as a member on it does."""
-        preset = node_name(self._drill.preset)
-        hand_to_daemon(self._folder / "state" / f"simulated-{preset}", OPERATION, report_of(named, time.time()))
+    def _hand_in(self, named: Entries, causes: Sequence[str]) -> None:
+        """Hand in what runs and checks of the drill say of the node, as a member on it does."""
+        state = self._folder / "state" / f"simulated-{node_name(self._drill.preset)}"
+        if self._drill.between_nodes:
+            hand_to_daemon(state, OPERATION, report_of(named, time.time()))
+        if self._drill.checked:
+            hand_to_daemon(state, CHECK_OPERATION, check_of(causes, time.time()))
 
     def finish(self, since: float, at: float) -> None:
         """Let the faults of the drill end; a daemon that was stopped starts again, at another address."""
@@ -173,8 +192,7 @@ class Node:
         else:
             began_at = None if self._drill.first_day else since
             self._write(fault_file(self._drill.faults, began_at, at, self._drill.under))
-            if self._drill.between_nodes:
-                self._hand_in(())
+            self._hand_in((), ())
 
     def findings(self) -> list[str]:
         """The codes of the findings that are open now and of their causes; none where the daemon does not answer."""

@@ -95,7 +95,10 @@ CORE_TICKETS = frozenset({
 _ALERT_BLOCK = re.compile(r"^( *)- alert: (\w+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
 _EMPTY_GROUP = re.compile(r"^( *rules:)\n(?= *- name:|\s*\Z)", re.MULTILINE)
 
-_SOFTWARE_FAULTS = ("CommwatchConfigReloadFailing", "CommwatchNcclSettingHarmful", "CommwatchRuleFailing")
+_SOFTWARE_FAULTS = (
+    "CommwatchConfigReloadFailing", "CommwatchDriverOrNcclDiffers", "CommwatchNcclSettingHarmful",
+    "CommwatchRuleFailing",
+)  # fmt: skip
 """Alerts on what someone has set or written: on however many nodes, they can wait for the morning."""
 
 _LISTS: Mapping[str, Iterable[str]] = {

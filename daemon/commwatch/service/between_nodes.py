@@ -1,4 +1,4 @@
-"""Takes what a run between nodes says of this node, from the member process on it, and shows it."""
+"""Takes what a run or check between nodes says of this node, from the member process on it, and shows it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import os
 import pwd
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 import structlog
 
+from commwatch.cluster.check_report import CheckReport
 from commwatch.cluster.node_record import STATE_NAME, NodeHistory, NodeRecord, NotTaken
 from commwatch.cluster.node_report import NodeReport
 from commwatch.config.settings import Cluster
@@ -21,6 +23,8 @@ from commwatch.state.records import decode
 from commwatch_exporters.snapshot import Block, Layout
 
 log = structlog.get_logger("commwatch.cluster")
+
+Report = TypeVar("Report", NodeReport, CheckReport)
 
 _LOOKUP_SECONDS = 3.0
 """For the name of a user, which a directory service may have to say."""
@@ -33,7 +37,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class BetweenNodes:
-    """The runs between nodes in which this node took part."""
+    """The runs and checks between nodes in which this node took part."""
 
     def __init__(
         self, settings: Cluster, state: StateDirectory, store: Store, clock: Callable[[], float] = time.time
@@ -63,30 +67,42 @@ class BetweenNodes:
         Raises:
             NotTaken: it does not count; nothing is exported of it.
         """
+        report = await self._taken(document, peer, NodeReport, self._record.take)
+        log.info("a run between nodes has ended", run=report.run, outcome=report.outcome, nodes=report.nodes,
+                 named=[f"{one.kind} {one.element}: {one.fault}" for one in report.suspicions])  # fmt: skip
+        return await self._saved_now()
+
+    async def take_check(self, document: bytes, peer: Peer) -> Taken:
+        """Take what a check says of this node; arguments and errors as ``take``."""
+        report = await self._taken(document, peer, CheckReport, self._record.take_check)
+        log.info("a check between nodes has ended", run=report.run, outcome=report.outcome, failed=report.causes)
+        return await self._saved_now()
+
+    async def _taken(
+        self, document: bytes, peer: Peer, kind: type[Report], take: Callable[[Report, float], None]
+    ) -> Report:  # fmt: skip
         try:
-            report = await self._checked(document, peer)
-            self._record.take(report, self._clock())
+            if not await self._may(peer.uid):
+                raise NotTaken("stranger", f"user {peer.uid} may not hand in results; cluster.users names who may")
+            try:
+                report = decode(document, kind)
+            except (ValueError, RecursionError) as error:
+                raise NotTaken("malformed", f"{error}"[:300]) from error
+            take(report, self._clock())
+            return report
         except NotTaken as error:
             self._record.refuse(error.reason)
             log.warning("a report of a run between nodes was not taken", error=str(error), pid=peer.pid, uid=peer.uid)
             raise
         finally:
             self.refresh()
-        log.info("a run between nodes has ended", run=report.run, outcome=report.outcome, nodes=report.nodes,
-                 named=[f"{one.kind} {one.element}: {one.fault}" for one in report.suspicions])  # fmt: skip
+
+    async def _saved_now(self) -> Taken:
         try:
             await asyncio.to_thread(self.save)
         except OSError as error:
             log.error("what is known of runs between nodes cannot be saved; it is tried again later", error=str(error))
         return Taken()
-
-    async def _checked(self, document: bytes, peer: Peer) -> NodeReport:
-        if not await self._may(peer.uid):
-            raise NotTaken("stranger", f"user {peer.uid} may not hand in results; cluster.users names who may")
-        try:
-            return decode(document, NodeReport)
-        except (ValueError, RecursionError) as error:
-            raise NotTaken("malformed", f"{error}"[:300]) from error
 
     async def _may(self, uid: int) -> bool:
         if uid in (0, os.geteuid()) or str(uid) in self._users:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
 from commwatch.cluster.node_report import OPERATION
 from commwatch.config.settings import Config, Textfile
 from commwatch.config.simulated import SimulationPlan, node_name
@@ -117,7 +118,7 @@ class Service:
                 "inventory": self._control_inventory,
                 "inventory-accept": self._control_accept,
                 **self._answers.operations(),
-            }, {OPERATION: self._control_cluster_report})  # fmt: skip
+            }, {OPERATION: self._control_cluster_report, CHECK_OPERATION: self._control_cluster_check})  # fmt: skip
             try:
                 await control.start()
                 await self._serve()
@@ -350,6 +351,9 @@ class Service:
 
     async def _control_cluster_report(self, document: bytes, peer: Peer) -> Taken:
         return await self._engine.between_nodes.take(document, peer)
+
+    async def _control_cluster_check(self, document: bytes, peer: Peer) -> Taken:
+        return await self._engine.between_nodes.take_check(document, peer)
 
     def _readiness(self) -> tuple[bool, list[str]]:
         return self._ready, [] if self._ready else ["the first run of the collectors is not over"]

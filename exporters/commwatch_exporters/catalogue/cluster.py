@@ -1,4 +1,4 @@
-"""Metrics of runs between nodes: what `commwatch cluster probe` says of this node."""
+"""Metrics of runs between nodes: what `commwatch cluster probe` and `cluster check` say of this node."""
 
 from __future__ import annotations
 
@@ -28,12 +28,22 @@ ROWS: tuple[Metric, ...] = (
           "transport"),
     gauge("cluster_suspect_ratio", _SUSPECT,
           "The part's bandwidth, or latency, over the usual one; absent where not measured.", _ORIGIN, "ratio"),
+    gauge("cluster_check_failed", "cause",
+          "Checks in a row that blamed this node; 0: the last did not.",
+          "commwatch cluster check; cause: refused, filtered, no_route, name, wrong_interface, version, mtu, "
+          "busy_port, parts"),
+    gauge("cluster_unreachable_peers", "port_kind direction",
+          "Nodes between which and this one connections failed in the last check; direction: in, out.",
+          "commwatch cluster check; port_kind: rendezvous, ephemeral"),
+    gauge("cluster_last_check_timestamp_seconds", "", "End of the last check in which this node took part.",
+          "wall clock", "seconds"),
     info("profile_info", "scope value",
          "Profile for comparison with equal nodes. scope: driver, cuda, nccl, nccl_settings, commwatch, gpus, "
          "rdma_ports, rdma_firmware; values above 64 characters are digests.",
          "info metrics; NCCL: last probe results"),
-    info("cluster_info", "leaf engine topology_source backend",
-         "Conditions of the last run, and this node's leaf.", _ORIGIN),
+    info("cluster_info", "leaf block engine topology_source backend nccl_version settings",
+         "Conditions of the last run, this node's leaf, and the block above it.",
+         "last run between nodes; settings: digest of the NCCL settings that ranks found here, such as /etc/nccl.conf"),
     counter("cluster_runs_total", "outcome", "Runs with a member on this node; completed: it was measured.",
             "reports over the control socket"),
     counter("cluster_skips_total", "reason", "Runs skipped because the node was not free.", "the node's gate"),

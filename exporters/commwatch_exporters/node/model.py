@@ -507,9 +507,12 @@ class ClusterRuns(Part):
 
     info = Info("cluster_info")
     leaf = Word()
+    block = Word()
     engine = Word()
     topology_source = Word()
     backend = Word()
+    nccl_version = Word()
+    settings = Word()
     last_completion_timestamp_seconds = Number("cluster_last_completion_timestamp_seconds")
     duration_seconds = Number("cluster_run_duration_seconds")
     nodes = Number("cluster_run_nodes")
@@ -517,6 +520,22 @@ class ClusterRuns(Part):
     outcomes = Keyed("cluster_runs_total")
     skips = Keyed("cluster_skips_total")
     refused = Keyed("cluster_refused_reports_total")
+
+
+class ClusterCheck(Part):
+    """The checks between nodes in which this node took part."""
+
+    failed = Keyed("cluster_check_failed")
+    last_timestamp_seconds = Number("cluster_last_check_timestamp_seconds")
+
+
+class ClusterConnections(Part):
+    """Connections from or to other nodes, as the last check tried them."""
+
+    IDENTITY = ("port_kind", "direction")
+    port_kind = Word()
+    direction = Word()
+    unreachable_peers = Number("cluster_unreachable_peers")
 
 
 class Collector(Part):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.node.model import ClusterRail, ClusterRuns, ClusterSuspect, Node
-from commwatch_exporters.node_page.markup import ABSENT, cell, judged, number, section, table
+from commwatch_exporters.node.model import ClusterCheck, ClusterRail, ClusterRuns, ClusterSuspect, Node
+from commwatch_exporters.node_page.markup import ABSENT, cell, judged, number, section, table, tag
 
 _HEADINGS = ("Rail", "#Sends", "#of usual", "#Receives", "#of usual", "#Latency", "Pairs")
 
@@ -33,6 +33,15 @@ def between_nodes_table(node: Node) -> str:
         for rail in rails
     ]
     return table("between", title, _HEADINGS, rows, "", stacks=True)
+
+
+def last_check(node: Node) -> str:
+    """What the last check between nodes blames this node for; nothing where there is none that counts."""
+    if not (failed := node.part(ClusterCheck).failed):
+        return ""
+    causes = ", ".join(cause for cause, checks in failed.items() if checks)
+    words = tag("warn", f"blames this node: {causes}") if causes else "blames this node for nothing"
+    return section("check", "Last check between nodes", f"<p>{words}</p>")
 
 
 def _rate(value: float | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from commwatch_exporters.node.model import Node
-from commwatch_exporters.node_page.between_nodes import between_nodes_table
+from commwatch_exporters.node_page.between_nodes import between_nodes_table, last_check
 from commwatch_exporters.node_page.drawing import draw
 from commwatch_exporters.node_page.fabric import Adapter, Fabric, Gpu, fabric_of
 from commwatch_exporters.node_page.headline import findings_section, sign_of, verdict_card
@@ -50,6 +50,7 @@ def render_node_page(node: Node, status: Status, telemetry_path: str, *, refresh
             f'<div class="two">{_picture(fabric)}{pairs_section(status.pairs, status.pairs_probe)}</div>',
             probe_table(status.probes),
             between_nodes_table(node),
+            last_check(node),
             gpu_table(node),
             f'<div class="two"><div>{rdma_table(node, status.marks)}'
             f"{interface_table(node, status.marks)}</div>"

@@ -21,7 +21,7 @@ def seen(*numbers: Numbers) -> list[Sighting]:
     return [one for rule in CLUSTER.rules for one in seen_by(rule.look, facts)]
 
 
-def suspect(kind: str, element: str, symptom: str = "bandwidth", runs: float = LEAST, ratio: float = 0.5) -> Numbers:
+def suspect(kind: str, element: str, symptom: str = "bandwidth", runs: float = LEAST, ratio: float = 0.7) -> Numbers:
     labels = (kind, element, symptom)
     return {RUNS: {labels: runs}, RATIO: {labels: ratio}}
 
@@ -36,7 +36,8 @@ def suspect(kind: str, element: str, symptom: str = "bandwidth", runs: float = L
         ("node", "node", "bandwidth", "cluster_node_slow"),
         ("node", "node", "failed", "cluster_peers_unreachable"),
         ("leaf", "leaf7", "bandwidth", "cluster_leaf_slow"),
-        ("uplink", "leaf7", "failed", "cluster_leaf_slow"),
+        ("leaf", "leaf7", "latency", "cluster_leaf_slow"),
+        ("uplink", "leaf7", "failed", "cluster_leaf_failing"),
         ("pair", "pair", "bandwidth", "cluster_network_slow"),
         ("network", "network", "bandwidth", "cluster_network_slow"),
     ],
@@ -47,7 +48,43 @@ def test_a_part_that_two_runs_in_a_row_name_is_a_finding(kind: str, element: str
     assert seen(suspect("spine", element, symptom)) == []
     [found] = seen(suspect(kind, element, symptom))
     assert (found.code, found.component.identity) == (code, f"part/between_nodes/{kind}/{element}/{symptom}")
-    assert [one.value for one in found.evidence] == [LEAST, 0.5]
+    assert [one.value for one in found.evidence] == [LEAST, 0.7]
+
+
+@pytest.mark.parametrize("kind", ["leaf", "uplink"])
+def test_a_leaf_far_below_the_usual_is_failing(kind: str) -> None:
+    """Below the limit only, by bandwidth only, and not where its share is not known."""
+    limit = LIMITS.cluster_leaf_failing_ratio
+    [slow] = seen(suspect(kind, "leaf7", ratio=limit))
+    [failing] = seen(suspect(kind, "leaf7", ratio=limit - 0.01))
+    [late] = seen(suspect(kind, "leaf7", "latency", ratio=limit - 0.01))
+    [unknown] = seen({RUNS: {(kind, "leaf7", "bandwidth"): LEAST}})
+    assert [one.code for one in (slow, failing, late, unknown)] == [
+        "cluster_leaf_slow", "cluster_leaf_failing", "cluster_leaf_slow", "cluster_leaf_slow",
+    ]  # fmt: skip
+    assert failing.evidence[1].threshold == limit
+    assert seen(suspect(kind, "leaf7", runs=LEAST - 1, ratio=0.1)) == []
+
+
+@pytest.mark.parametrize(
+    ("cause", "code"),
+    [
+        ("filtered", "cluster_connections_failed"),
+        ("mtu", "cluster_connections_failed"),
+        ("version", "cluster_check_failed"),
+        ("busy_port", "cluster_check_failed"),
+    ],
+)
+def test_a_node_that_two_checks_in_a_row_blame_is_a_finding(cause: str, code: str) -> None:
+    """One check is none, and a check without the cause ends it; the number of nodes not reached is evidence."""
+    peers: Numbers = {"commwatch_cluster_unreachable_peers": {("ephemeral", "in"): 3.0, ("ephemeral", "out"): 0.0}}
+    failed = "commwatch_cluster_check_failed"
+    assert seen(peers) == []
+    assert seen({failed: {(cause,): LEAST - 1}}, peers) == []
+    assert seen({failed: {(cause,): 0.0}}, peers) == []
+    [found] = seen({failed: {(cause,): LEAST}}, peers)
+    assert (found.code, found.component.identity) == (code, f"part/between_nodes/check/{cause}")
+    assert [one.value for one in found.evidence] == [LEAST, 3.0]
 
 
 def test_what_could_not_be_measured_has_no_ratio() -> None:

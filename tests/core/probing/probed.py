@@ -12,6 +12,7 @@ from commwatch.config.thresholds import load_thresholds
 from commwatch.node.store import Store
 from commwatch.probes.cycle.cycle import Progress
 from commwatch.probes.cycle.launch import Launcher, StuckRank
+from commwatch.probes.cycle.nursery import Nursery
 from commwatch.probes.gate.watch import Halt, Watch
 from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, StepOutcome
@@ -46,7 +47,9 @@ class ScriptedLauncher(Launcher):
     def stuck_ranks(self) -> tuple[StuckRank, ...]:
         return self.left_behind
 
-    async def run(self, plan: CyclePlan, watch: Watch, progress: Progress | None = None) -> CycleResult:
+    async def run(
+        self, plan: CyclePlan, watch: Watch, progress: Progress | None = None, nursery: Nursery | None = None
+    ) -> CycleResult:  # fmt: skip
         self.plans.append(plan)
         self.halts.append(await watch(frozenset()))
         self.under_way += 1

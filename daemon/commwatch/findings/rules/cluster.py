@@ -1,4 +1,4 @@
-"""Between nodes: parts of this node, or above it, that runs of commwatch cluster probe name again and again."""
+"""Between nodes: what runs of commwatch cluster probe, and checks, say of this node again and again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, ways_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
-from commwatch_exporters.node.model import ClusterRail, ClusterRuns, ClusterSuspect, Gpu, Interface, RdmaPort
+from commwatch_exporters.node.model import (
+    ClusterCheck,
+    ClusterConnections,
+    ClusterRail,
+    ClusterRuns,
+    ClusterSuspect,
+    Gpu,
+    Interface,
+    RdmaPort,
+)
 
 _SYMPTOMS = {
     "bandwidth": "less bandwidth than others",
@@ -23,21 +32,42 @@ _SYMPTOMS = {
 
 def suspects(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Parts that several runs in a row named."""
-    least = thresholds.cluster_suspect_runs
+    least, failing = thresholds.cluster_suspect_runs, thresholds.cluster_leaf_failing_ratio
     for part, runs in facts.each(ClusterSuspect.runs):
-        if runs < least or (code := _code(part)) is None:
+        if runs < least or (code := _code(part, failing)) is None:
             continue
         evidence = [Evidence("runs in a row that name it", runs, "", least, "cluster_suspect_runs")]
         if part.ratio is not None:
             of = "latency" if part.symptom == "latency" else "bandwidth"
-            evidence.append(Evidence(f"over the usual {of}", part.ratio, "ratio"))
+            limit = (failing, "cluster_leaf_failing_ratio") if code == "cluster_leaf_failing" else ()
+            evidence.append(Evidence(f"over the usual {of}", part.ratio, "ratio", *limit))
         yield Sighting(code, _component(facts, part), tuple(evidence), _SYMPTOMS.get(part.symptom, part.symptom))
 
 
-def _code(part: ClusterSuspect) -> str | None:
+_UNREACHABLE = ("refused", "filtered", "no_route", "mtu")
+
+
+def failed_checks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Causes for which several checks in a row blamed this node."""
+    least = thresholds.cluster_suspect_runs
+    for _, cause, checks in facts.each_keyed(ClusterCheck.failed):
+        if checks < least:
+            continue
+        evidence = [Evidence("checks in a row that blame this node", checks, "", least, "cluster_suspect_runs")]
+        evidence += [
+            Evidence(f"nodes not reached, {way.port_kind} ports {way.direction}", peers)
+            for way, peers in facts.each(ClusterConnections.unreachable_peers)
+            if peers
+        ]
+        code = "cluster_connections_failed" if cause in _UNREACHABLE else "cluster_check_failed"
+        yield Sighting(code, Component("part", f"between_nodes/check/{cause}", f"check: {cause}"), tuple(evidence))
+
+
+def _code(part: ClusterSuspect, failing: float) -> str | None:
     """The code of a suspect; None of a kind of another version."""
     if part.kind in ("leaf", "uplink"):
-        return "cluster_leaf_slow"
+        low = part.symptom == "bandwidth" and part.ratio is not None and part.ratio < failing
+        return "cluster_leaf_failing" if low or part.symptom == "failed" else "cluster_leaf_slow"
     if part.kind in ("pair", "network"):
         return "cluster_network_slow"
     if part.kind in ("nic", "node"):
@@ -114,6 +144,16 @@ CLUSTER = RuleSet(
             opens_after=0.0,
         ),
         FindingCode(
+            name="cluster_leaf_failing",
+            title="The leaf switch of this node, or its uplink, carries far less than others",
+            severity="critical",
+            role="fault",
+            meaning="As cluster_leaf_slow, below 60 % of what is usual, or nothing at all. The network is at fault.",
+            next_step="Keep jobs over several nodes off this leaf. Check switch and uplinks: ports down, errors.",
+            alert="CommwatchLeafFailing",
+            opens_after=0.0,
+        ),
+        FindingCode(
             name="cluster_peers_unreachable",
             title="This node does not reach other nodes",
             severity="warning",
@@ -123,6 +163,27 @@ CLUSTER = RuleSet(
             next_step="Run commwatch cluster check with another node: it names port, direction and the command that "
             "cures it.",
             alert="CommwatchPeersUnreachable",
+            opens_after=0.0,
+        ),
+        FindingCode(
+            name="cluster_connections_failed",
+            title="Connections between this node and others fail",
+            severity="warning",
+            role="fault",
+            meaning="Two runs of commwatch cluster check in a row blame this node: refused, filtered, no_route or mtu.",
+            next_step="Run commwatch cluster check with another node: it names port, direction and the command that "
+            "cures it.",
+            alert="CommwatchPeersUnreachable",
+            opens_after=0.0,
+        ),
+        FindingCode(
+            name="cluster_check_failed",
+            title="This node does not fit the others of its jobs",
+            severity="info",
+            role="state",
+            meaning="Two runs of commwatch cluster check in a row blame this node: name, wrong_interface, version, "
+            "busy_port or parts.",
+            next_step="Run commwatch cluster check with another node: it prints the values and the cure.",
             opens_after=0.0,
         ),
         FindingCode(
@@ -151,10 +212,17 @@ CLUSTER = RuleSet(
     rules=(
         Rule(
             suspects,
-            ("cluster_nic_slow", "cluster_node_slow", "cluster_leaf_slow", "cluster_peers_unreachable",
-             "cluster_network_slow"),
-            reads=(ClusterSuspect.runs,),
-            details=(ClusterSuspect.ratio, ClusterRail.pairs, RdmaPort.info, Interface.info, *WAYS),
+            ("cluster_nic_slow", "cluster_node_slow", "cluster_leaf_slow", "cluster_leaf_failing",
+             "cluster_peers_unreachable", "cluster_network_slow"),
+            reads=(ClusterSuspect.runs, ClusterSuspect.ratio),
+            details=(ClusterRail.pairs, RdmaPort.info, Interface.info, *WAYS),
+            thresholds=("cluster_suspect_runs", "cluster_leaf_failing_ratio"),
+        ),
+        Rule(
+            failed_checks,
+            ("cluster_connections_failed", "cluster_check_failed"),
+            reads=(ClusterCheck.failed,),
+            details=(ClusterConnections.unreachable_peers,),
             thresholds=("cluster_suspect_runs",),
         ),
         Rule(

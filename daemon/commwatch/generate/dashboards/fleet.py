@@ -232,7 +232,8 @@ _PEERS = PanelRow("Against equal nodes", (
           columns=(Column("nodes",
                           "sum by (cluster, job, simulated, gpu_model, software, version)"
                           " (software:commwatch_nodes:count{@job@})"),),
-          alerts=("CommwatchSoftwareVersionsDiffer", "CommwatchProfileDiffers"), width=8, height=8,
+          alerts=("CommwatchSoftwareVersionsDiffer", "CommwatchProfileDiffers", "CommwatchDriverOrNcclDiffers"),
+          width=8, height=8,
           no_data=NEEDS_RULES),
 ))  # fmt: skip
 

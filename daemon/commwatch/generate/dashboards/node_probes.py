@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commwatch.generate.dashboards.panels import Column, Heat, PanelRow, Query, Series, Table, high_is_bad, low_is_bad
-from commwatch.generate.dashboards.words import NEEDS_CLUSTER, NEEDS_PROBES
+from commwatch.generate.dashboards.words import NEEDS_CHECK, NEEDS_CLUSTER, NEEDS_PROBES
 
 _PROBE = "probe, backend"
 
@@ -102,8 +102,24 @@ BETWEEN_NODES = PanelRow("Between nodes", (
                      unit="percentunit", due="elsewhere"),
           ),
           sort_by={"runs in a row": "down"},
-          alerts=("CommwatchNodeSlowBetweenNodes", "CommwatchLeafSlow", "CommwatchPeersUnreachable"),
+          alerts=("CommwatchNodeSlowBetweenNodes", "CommwatchLeafSlow", "CommwatchLeafFailing",
+                  "CommwatchPeersUnreachable"),
           no_data=f"None is named. {NEEDS_CLUSTER}"),
+    Table(title="Last check between nodes",
+          description="Causes for which runs of commwatch cluster check blame this node, in how many in a row;"
+                      " @cluster_suspect_runs@ of refused, filtered, no_route or mtu make a ticket.",
+          labels=("cause",),
+          columns=(
+              Column("checks in a row", "max by (cause) (commwatch_cluster_check_failed{@node@}) > 0", due="elsewhere",
+                     scale=high_is_bad("cluster_suspect_runs", "warning", "CommwatchPeersUnreachable")),
+          ),
+          sort_by={"checks in a row": "down"},
+          no_data=f"The last one blames it for nothing. {NEEDS_CHECK}"),
+    Series(title="Nodes not reached",
+           description="Between which and this one connections failed in the last check, by port and direction.",
+           queries=(Query("max by (port_kind, direction) (commwatch_cluster_unreachable_peers{@node@})",
+                          "{{port_kind}} {{direction}}", due="elsewhere"),),
+           no_data=NEEDS_CHECK),
     Series(title="Rails against equal nodes",
            description="What each rail sent and received with the best of its partners, over what is usual among equal"
                        " nodes of the run.",

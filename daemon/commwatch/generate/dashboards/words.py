@@ -25,6 +25,7 @@ NEEDS_DAEMON = "Needs a commwatch daemon that this Prometheus scrapes."
 NEEDS_RULES = "Needs the rules of alerts/rules in this Prometheus."
 NEEDS_SCORE = "Needs results of probes: they run while the node is free; docs/using/score.md."
 NEEDS_PROBES = "Needs results of probes: they run while the node is free; docs/using/probes.md."
+NEEDS_CHECK = "Needs runs of commwatch cluster check in the last days; docs/using/cluster.md."
 NEEDS_CLUSTER = "Needs runs of commwatch cluster probe that measured this node; docs/using/cluster.md."
 NEEDS_PAIRS = (
     "Needs the pair probe, first within an hour and then once a day on a free node with two GPUs, and the rules of "
@@ -101,7 +102,7 @@ _ABOUT = (
     "fault", "software", "gpu_model", "collector", "worker", "rule", "service", "check", "component", "counter",
     "reason", "direction", "aspect", "role", "kind", "element", "src", "dst", "backend", "sign", "what", "xid", "sxid",
     "message", "category", "variable", "remark", "digest", "expected_source", "symptom",
-    "scope", "value",
+    "scope", "value", "cause",
 )  # fmt: skip
 """Labels of alerts that have no column of their own."""
 FIRING = f"""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from commwatch.probes.cycle.environment import given_nccl_settings, rank_environment
 from commwatch.probes.cycle.folder import PrivateFolder
@@ -20,6 +20,9 @@ from commwatch.probes.cycle.process import ASK_SECONDS, RankProcess
 from commwatch.probes.gate.watch import Halt, Lookout, Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yielded, YieldReason
 from commwatch.probes.rank_plan import PHASES, Phase
+
+if TYPE_CHECKING:
+    from commwatch.probes.cycle.nursery import Nursery
 
 _GRACE_SECONDS = 0.3
 """Time that the other ranks have to say what happened to them after the first one failed."""
@@ -51,12 +54,16 @@ class Surroundings:
 class Cycle:
     """One cycle, from the start of its ranks to the end of the last one."""
 
-    def __init__(self, plan: CyclePlan, watch: Watch, progress: Progress | None, surroundings: Surroundings) -> None:
+    def __init__(
+        self, plan: CyclePlan, watch: Watch, progress: Progress | None, surroundings: Surroundings,
+        nursery: Nursery | None = None,
+    ) -> None:  # fmt: skip
         self.stuck: list[RankProcess] = []
         self.over = asyncio.Event()
         self._plan = plan
         self._progress = progress
         self._surroundings = surroundings
+        self._nursery = nursery
         self._folder: PrivateFolder | None = None
         ranks = self._ranks = list[RankProcess]()
         # It knows the ranks, not the cycle, so that nothing of a cycle waits for the garbage collector.
@@ -150,7 +157,7 @@ class Cycle:
                 command = command_elsewhere(self._surroundings.python)
             for rank in range(self._plan.ranks):
                 environment = rank_environment(self._plan, rank, folder.path, os.environ, elsewhere=elsewhere)
-                self._ranks.append(RankProcess.start(command, rank, environment, procfs, inherited))
+                self._ranks.append(RankProcess.start(command, rank, environment, procfs, inherited, self._nursery))
             rank = None
             # Only now: from here on there is who removes it, should we be killed.
             folder.make()

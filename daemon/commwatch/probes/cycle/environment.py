@@ -98,6 +98,13 @@ def rank_environment(
     return environment
 
 
+def nursery_environment(plan: CyclePlan, own: Mapping[str, str], *, elsewhere: bool = False) -> dict[str, str]:
+    """That of the process from which ranks are forked: what counts while torch is imported; arguments as above."""
+    environment = rank_environment(plan, 0, Path(), own, elsewhere=elsewhere)
+    of_a_rank = ("HOME", "TMPDIR", PARENT_VARIABLE, FOLDER_VARIABLE)
+    return {name: value for name, value in environment.items() if name not in of_a_rank}
+
+
 def given_nccl_settings(plan: CyclePlan) -> frozenset[str]:
     """Names of the NCCL settings that the ranks of a cycle have from us."""
     return frozenset(name for name in rank_environment(plan, 0, Path(), {}) if name.startswith("NCCL_"))

@@ -21,6 +21,17 @@ def command_elsewhere(python: str) -> Sequence[str]:
     return (python, str(Path(__file__).with_name("rank_elsewhere.py")))
 
 
+def nursery_command(python: str) -> Sequence[str]:
+    """Command line of the process from which ranks are forked.
+
+    Args:
+        python: ``probes.python``; empty: our own interpreter.
+    """
+    if python:
+        return (*command_elsewhere(python), "nursery")
+    return (sys.executable, "-m", "commwatch.probes.cycle.nursery")
+
+
 def why_no_torch(python: str) -> str:
     """What is known to keep ranks from importing torch, and the cure; empty without.
 

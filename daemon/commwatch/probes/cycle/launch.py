@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from commwatch.probes.cycle.cycle import Cycle, Progress, Surroundings
 from commwatch.probes.cycle.interpreter import OWN_COMMAND
@@ -14,6 +14,9 @@ from commwatch.probes.cycle.outcome import device_of
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.gate.watch import Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, YieldReason
+
+if TYPE_CHECKING:
+    from commwatch.probes.cycle.nursery import Nursery
 
 _GIVE_WAY_SECONDS = 2.0
 
@@ -81,7 +84,9 @@ class Launcher:
         """Whether a cycle is under way."""
         return self._cycle is not None
 
-    async def run(self, plan: CyclePlan, watch: Watch, progress: Progress | None = None) -> CycleResult:
+    async def run(
+        self, plan: CyclePlan, watch: Watch, progress: Progress | None = None, nursery: Nursery | None = None
+    ) -> CycleResult:  # fmt: skip
         """Run one cycle to its end; no process, file or port is left, but for ranks that are stuck in the kernel.
 
         Args:
@@ -89,6 +94,7 @@ class Launcher:
             watch: looks at the node before the ranks start, before each gate, and again and again; told of our ranks'
                 process ids. Where it raises, the node is not known to be free, and the cycle gives way.
             progress: called with each phase that all ranks have reached, in order, and with each step.
+            nursery: forks the ranks; it is ready.
 
         Raises:
             EmptyPlanError: the plan has no ranks, no steps, or no GPUs for NCCL.
@@ -100,7 +106,7 @@ class Launcher:
             raise EmptyPlanError(f"probe {plan.probe} has nothing to run over {plan.backend}: {counts}")
         if self._cycle is not None:
             raise RuntimeError("a probe cycle is under way")
-        cycle = self._cycle = Cycle(plan, watch, progress, self._surroundings)
+        cycle = self._cycle = Cycle(plan, watch, progress, self._surroundings, nursery)
         try:
             return await cycle.run()
         finally:

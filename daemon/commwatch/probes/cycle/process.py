@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -33,6 +33,9 @@ from commwatch.probes.rank_plan import (
 )
 from commwatch.workers.process_state import uninterruptible
 
+if TYPE_CHECKING:
+    from commwatch.probes.cycle.nursery import ForkedRank, Nursery
+
 ASK_SECONDS = 0.35
 """Time from closing a rank's standard input, on which it aborts its communicator and ends, to SIGTERM."""
 TERM_SECONDS = 0.15
@@ -52,7 +55,9 @@ _LONGEST_DETAIL = 16 * 2**10
 class RankProcess:
     """One rank; its state is what it said last."""
 
-    def __init__(self, rank: int, process: subprocess.Popen[bytes], procfs: Path, noise: int) -> None:
+    def __init__(
+        self, rank: int, process: subprocess.Popen[bytes] | ForkedRank, procfs: Path, noise: int
+    ) -> None:  # fmt: skip
         self.rank = rank
         self.phase: Phase = "start"
         self._began = False
@@ -86,25 +91,30 @@ class RankProcess:
         environment: Mapping[str, str],
         procfs: Path,
         inherited: Collection[int] = (),
+        nursery: Nursery | None = None,
     ) -> RankProcess:
-        """Start a rank; blocks for some milliseconds.
+        """Start a rank, or have the nursery fork it; blocks for some milliseconds.
 
         Raises:
             OSError: the process could not be made.
         """
         noise = _bounded_memory(f"rank{rank}.stderr")
+        process: subprocess.Popen[bytes] | ForkedRank
         try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=noise,
-                env=dict(environment),
-                cwd="/",  # Python looks there for modules: nobody else may write to it
-                start_new_session=True,
-                bufsize=0,
-                pass_fds=tuple(inherited),
-            )
+            if nursery is not None:
+                process = nursery.fork(environment, noise, inherited)
+            else:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=noise,
+                    env=dict(environment),
+                    cwd="/",  # Python looks there for modules: nobody else may write to it
+                    start_new_session=True,
+                    bufsize=0,
+                    pass_fds=tuple(inherited),
+                )
         except OSError:
             os.close(noise)
             raise

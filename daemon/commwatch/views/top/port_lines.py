@@ -10,7 +10,7 @@ from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch.views.top.frame import sums
 from commwatch.views.top.table import section, table
 from commwatch.views.top.words import ABSENT, BAD, DIM, age, both_ways, count, errors, gigabits
-from commwatch_exporters.node.model import ClusterRail, ClusterRuns, ClusterSuspect, Interface, Node
+from commwatch_exporters.node.model import ClusterCheck, ClusterRail, ClusterRuns, ClusterSuspect, Interface, Node
 from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_STATES, word_of
 
 RDMA_ERRORS = (*columns_of("rdma_errors"), *columns_of("rdma_errors_upstream"))
@@ -72,7 +72,15 @@ def _carrier(carrier: float | None, *, is_expected: bool) -> Segment:
 
 
 def cluster_lines(node: Node, width: int, now: float) -> Iterator[Line]:
-    """A row for each rail, and what was named; nothing where no run has measured this node."""
+    """A row for each rail, and what was named; what the last check blames; nothing where there was neither."""
+    yield from _last_run(node, width, now)
+    check = node.part(ClusterCheck)
+    if causes := [cause for cause, checks in check.failed.items() if checks]:
+        yield from section("Last check between nodes", f"{age(now - (check.last_timestamp_seconds or now))} ago")
+        yield from folded([("blames this node: ", BAD), (", ".join(causes), "")], width, 2)
+
+
+def _last_run(node: Node, width: int, now: float) -> Iterator[Line]:
     runs = node.part(ClusterRuns)
     last = runs.last_completion_timestamp_seconds
     if last is None:
