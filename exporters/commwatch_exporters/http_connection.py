@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import enum
+import time
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
@@ -240,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, response: Response, *, is_head: bool, close: bool) -> None:
         headers = [
-            ("Date", email.utils.formatdate(usegmt=True)),
+            ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),  # English: nothing sets a locale
             ("Content-Type", response.content_type),
             ("Content-Length", str(len(response.body))),
             *self._host.headers,

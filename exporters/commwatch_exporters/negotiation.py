@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TypeAlias
 
 from commwatch_exporters.prometheus import Format
+
+_Preference: TypeAlias = "tuple[str, Mapping[str, str], float]"
 
 _LONGEST_HEADER = 1024  # characters; Prometheus 3 sends 250
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
@@ -37,10 +41,14 @@ def accepts_gzip(accept_encoding: str) -> bool:
     return gzip_quality > 0 and gzip_quality >= qualities.get("identity", 0.0)
 
 
-def _preferences(header: str) -> Iterator[tuple[str, dict[str, str], float]]:
+def _preferences(header: str) -> Sequence[_Preference]:
     """Each item of a header with its parameters and quality; an item with a bad quality is left out (RFC 9110 12.4)."""
-    if len(header) > _LONGEST_HEADER:
-        return
+    return _parsed(header) if len(header) <= _LONGEST_HEADER else ()
+
+
+@lru_cache(maxsize=16)  # a scraper says the same each time; of clients that do not, little is kept
+def _parsed(header: str) -> Sequence[_Preference]:
+    preferences = []
     for item in header.lower().split(","):
         name, *pairs = [piece.strip() for piece in item.split(";")]
         parameters = {
@@ -48,4 +56,5 @@ def _preferences(header: str) -> Iterator[tuple[str, dict[str, str], float]]:
         }
         quality = parameters.pop("q", "1")
         if name and _QUALITY.fullmatch(quality):
-            yield name, parameters, float(quality)
+            preferences.append((name, parameters, float(quality)))
+    return preferences
