@@ -53,7 +53,7 @@ def _remark(metric: Metric) -> str:
 def _process_section() -> str:
     rows = [f"| `{name}` | {_cell(text)} |\n" for name, (_, text) in FAMILIES.items()]
     head = "| name | what it says |\n| --- | --- |\n"
-    note = "Read from `/proc/self` of the daemon, at most five seconds before the scrape.\n\n"
+    note = "Read from `/proc/self` of the daemon, at most five seconds before the page was rendered.\n\n"
     return f"## Process of the daemon\n\n{note}{head}{''.join(rows)}"
 
 
