@@ -391,7 +391,7 @@ class Probes(Section, frozen=True):
 
 
 class Cluster(Section, frozen=True):
-    """What commwatch cluster probe hands to the daemon of each of its nodes."""
+    """What commwatch cluster probe and check hand to the daemon of each of their nodes."""
 
     users: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}\$?$")], ...] = ()
     """Names or numbers of users whose results count, beside root and the daemon's own; the group of the state directory
