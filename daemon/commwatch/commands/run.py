@@ -25,11 +25,12 @@ def add_parser(
 def run(args: argparse.Namespace, config: Config) -> int:
     """Run until stopped."""
     from commwatch.service.confinement import confine
-    from commwatch.simulation.find import find_preset
     from commwatch.workers.sources import lasting_readers
     from commwatch.workers.start import Spares
 
     if config.simulation.preset:
+        from commwatch.simulation.find import find_preset
+
         find_preset(config.simulation.preset)  # before the state directory of such a node is made
     confine(config.process)
     with Spares(lasting_readers(config.sources)) as spares:  # before what only the daemon needs is imported

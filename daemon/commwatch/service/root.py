@@ -98,10 +98,6 @@ class Service:
         Raises:
             CommwatchError: what the daemon needs cannot be had: state directory, thresholds, listen address.
         """
-        if self._config.simulation.preset:
-            from commwatch.service.simulated import check_preset
-
-            check_preset(self._config.simulation)  # before the state directory of such a node is made
         self._state.open()
         try:
             self._handle_signals()

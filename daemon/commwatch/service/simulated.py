@@ -9,20 +9,12 @@ from pathlib import Path
 from commwatch.config.settings import Simulation
 from commwatch.config.simulated import SimulationPlan, absolute
 from commwatch.errors import StateError
-from commwatch.simulation.find import find_preset
 from commwatch.simulation.node import SimulatedNode
 from commwatch.simulation.start import STATE_NAME, SimulationStart
 from commwatch.state.directory import StateDirectory
 
 _TREES = ("sysfs", "procfs")
 """Folders of the state directory that hold its files."""
-
-
-def check_preset(settings: Simulation) -> None:
-    """Raises:
-    CommwatchError: there is no such node.
-    """
-    find_preset(settings.preset)
 
 
 def remove_trees(state: StateDirectory) -> None:
