@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -61,6 +61,6 @@ def _report(
 ) -> CheckReport:  # fmt: skip
     causes = {one.cause for one in failures}
     return CheckReport(
-        run=secrets.token_hex(16), finished_at=now, outcome=outcome,
+        run=os.urandom(16).hex(), finished_at=now, outcome=outcome,
         causes=tuple(one for one in CAUSES if one in causes), unreachable=unreachable,
     )  # fmt: skip
