@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import signal
 import sys
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import pytest
 from commwatch.probes.cycle.environment import nursery_environment
 from commwatch.probes.cycle.interpreter import nursery_command
 from commwatch.probes.cycle.launch import Launcher
-from commwatch.probes.cycle.nursery import Nursery, NurseryError
+from commwatch.probes.cycle.nursery import ForkedRank, Nursery, NurseryError
 from commwatch.probes.plan import Failed, Measured
 from probes.cycles import PROCFS, all_quiet
 from probes.test_torch import gloo_plan
@@ -43,6 +46,60 @@ def test_one_that_is_not_ready_in_time_is_ended() -> None:
         assert nursery._process.returncode == -signal.SIGKILL
 
     asyncio.run(body())
+
+
+def forked(become_rank: str, inherited: Collection[int] = ()) -> tuple[ForkedRank, bool]:
+    """A rank of a nursery without torch, and whether it led a session as soon as it was known."""
+    program = f"""
+import os, sys, time, types
+sys.modules["commwatch.probes.cycle.rank_torch"] = types.ModuleType("rank_torch")
+from commwatch.probes.cycle import nursery
+lead = os.setsid
+def late():  # as on a busy core
+    time.sleep(0.2)
+    lead()
+os.setsid = late
+def become_rank():
+    {become_rank}
+nursery.serve(become_rank)
+"""
+
+    async def body() -> tuple[ForkedRank, bool]:
+        nursery = Nursery((sys.executable, "-c", program), {"PYTHONPATH": ":".join(filter(None, sys.path))})
+        try:
+            assert await nursery.ready(PATIENCE_SECONDS)
+            rank = nursery.fork({}, 2, inherited)
+            return rank, os.getsid(rank.pid) == rank.pid
+        finally:
+            nursery.close()
+
+    return asyncio.run(body())
+
+
+def test_a_rank_leads_its_group_as_soon_as_it_is_known() -> None:
+    """Else a signal to its group would reach nobody."""
+    rank, leads = forked("os.read(0, 1)")
+    rank.stdin.close()
+    rank.stdout.close()
+    rank.wait()
+    assert leads
+
+
+@pytest.mark.parametrize("first", [3, 12, 200, 201, 203, 204])
+def test_a_rank_has_each_descriptor_under_the_number_that_it_has_here(first: int) -> None:
+    """Whatever the number: a member that hosts a large run has hundreds of connections."""
+    with contextlib.ExitStack() as held:
+        numbers = []
+        for content in ("lock", "socket"):
+            memory = os.memfd_create(content)
+            held.callback(os.close, memory)
+            os.write(memory, content.encode())
+            numbers.append(fcntl.fcntl(memory, fcntl.F_DUPFD_CLOEXEC, first))
+            held.callback(os.close, numbers[-1])
+        rank, _ = forked(f"os.write(1, b' '.join(os.pread(one, 9, 0) for one in {numbers})); os._exit(0)", numbers)
+        with rank.stdin, rank.stdout:
+            said = rank.stdout.read()
+    assert (said, rank.wait()) == (b"lock socket", 0)
 
 
 @pytest.mark.parametrize("python", ["", sys.executable], ids=["own", "probes.python"])

@@ -28,8 +28,6 @@ _FORK_SECONDS = 5.0
 """For a fork and its answer: tens of milliseconds on a free core."""
 _MESSAGE_BYTES = 2**17
 _MOST_DESCRIPTORS = 16
-_HIGH = 200
-"""From which descriptors are taken aside; those of a member lie below, or come again under their own number."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -184,10 +182,11 @@ def _fork_twice(
     reading, writing = os.pipe()
     between = os.fork()
     if between == 0:
-        if pid := os.fork():
-            os.write(writing, str(pid).encode())
-            os._exit(0)
         try:
+            if os.fork():
+                os._exit(0)
+            os.setsid()  # before it is known: who ends it signals its group
+            os.write(writing, str(os.getpid()).encode())
             connection.close()
             os.close(reading)
             os.close(writing)
@@ -204,8 +203,7 @@ def _fork_twice(
 
 
 def _dress(request: Mapping[str, object], descriptors: Sequence[int]) -> None:
-    """Make this process what one is that was started with a command: session, environment, descriptors."""
-    os.setsid()
+    """Make this process what one is that was started with a command: folder, environment, descriptors."""
     os.chdir("/")
     own, wanted = request["environment"], request["descriptors"]
     assert isinstance(own, dict)  # noqa: S101 - by the member, whose code this is
@@ -213,7 +211,8 @@ def _dress(request: Mapping[str, object], descriptors: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(own)
     tempfile.tempdir = None  # that of the environment, not of the import
-    aside = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, _HIGH) for one in descriptors]
+    above = max((2, *wanted)) + 1  # of a number that is wanted, the copy would be overwritten, or closed
+    aside = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, above) for one in descriptors]
     for one in descriptors:
         os.close(one)
     for one, number in zip(aside, (0, 1, 2, *wanted), strict=True):
