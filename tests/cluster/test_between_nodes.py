@@ -520,6 +520,16 @@ def test_a_report_is_handed_over_with_the_kernels_word_on_who_does_it(folder: Pa
     in_loop(body)
 
 
+def unreached_member(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Member 1 of a check whose meeting place no name server knows."""
+    command = [
+        sys.executable, "-m", "commwatch", "cluster", "check", "--members", "a,nowhere.invalid", "--rank", "1",
+        "--host", "nowhere.invalid", "--join-window", "100ms", "--path.state", str(folder),
+    ]  # fmt: skip
+    key = {"COMMWATCH_CLUSTER_KEY": "the key of this run"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**environment(), **key})
+
+
 def test_the_command_hands_over_what_keeps_it_from_the_meeting_place(folder: Path) -> None:
     """The member of a check, by the control socket of its node; its words and its exit code are as without a daemon."""
 
@@ -527,15 +537,8 @@ def test_the_command_hands_over_what_keeps_it_from_the_meeting_place(folder: Pat
         served = Served(folder)
         served.daemon.now = time.time()
         await served.server.start()
-        command = [
-            sys.executable, "-m", "commwatch", "cluster", "check", "--members", "a,nowhere.invalid", "--rank", "1",
-            "--host", "nowhere.invalid", "--join-window", "100ms", "--path.state", str(folder),
-        ]  # fmt: skip
         try:
-            done = await asyncio.to_thread(
-                subprocess.run, command, capture_output=True, text=True, timeout=60,
-                env={**environment(), "COMMWATCH_CLUSTER_KEY": "the key of this run"},
-            )  # fmt: skip
+            done = await asyncio.to_thread(unreached_member, folder)
         finally:
             await served.server.stop()
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
@@ -544,6 +547,24 @@ def test_the_command_hands_over_what_keeps_it_from_the_meeting_place(folder: Pat
         assert {cause for cause, checks in node.part(ClusterCheck).failed.items() if checks} == {"name"}
         [(way, _)] = [one for one in node.each(ClusterConnections.unreachable_peers) if one[1]]
         assert (way.port_kind, way.direction) == ("rendezvous", "out")
+
+    in_loop(body)
+
+
+def test_a_member_of_a_check_says_that_its_daemon_did_not_take_the_result(folder: Path) -> None:
+    """On each node, not on that of member 0 alone; here the daemon's clock is a day ahead."""
+
+    async def body() -> None:
+        served = Served(folder)
+        served.daemon.now = time.time() + DAY
+        await served.server.start()
+        try:
+            done = await asyncio.to_thread(unreached_member, folder)
+        finally:
+            await served.server.stop()
+        assert done.returncode == 1
+        [refused] = [line for line in done.stderr.splitlines() if "daemon" in line]
+        assert "did not take the result: the daemon says: stale" in refused
 
     in_loop(body)
 

@@ -142,7 +142,7 @@ class Handed(NamedTuple):
 
 
 def hand_over(config: Config, operation: str, report: Struct) -> Handed:
-    """Give the daemon of this node what was found of it; that there is none is no error.
+    """Give the daemon of this node what was found of it; that it refuses is said, that there is none is no error.
 
     Args:
         config: of the node.
@@ -150,6 +150,7 @@ def hand_over(config: Config, operation: str, report: Struct) -> Handed:
         report: for it.
     """
     from commwatch.errors import CommwatchError
+    from commwatch.lines import printable
     from commwatch.state.control import DaemonAbsent, hand_to_daemon
     from commwatch.state.directory import state_path
 
@@ -159,7 +160,9 @@ def hand_over(config: Config, operation: str, report: Struct) -> Handed:
     except DaemonAbsent:
         return Handed("no_daemon", f"daemon of this node: none in {state}; nothing was handed over")
     except CommwatchError as error:
-        return Handed("refused", f"daemon of this node: did not take the result: {error}")
+        words = f"daemon of this node: did not take the result: {error}"
+        print(f"commwatch cluster: {printable(words)}", file=sys.stderr)
+        return Handed("refused", words)
     return Handed("taken", "daemon of this node: has taken the result")
 
 

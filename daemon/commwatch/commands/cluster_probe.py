@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -123,8 +122,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
     finally:
         if reports:
             daemon = hand_over(config, OPERATION, reports[-1])
-            if daemon.outcome == "refused":
-                print(f"commwatch cluster: {printable(daemon.words)}", file=sys.stderr)
     if result is None:
         return ExitCode.FOUND
     if isinstance(result, int):
