@@ -238,6 +238,13 @@ def test_a_member_that_did_not_get_to_the_meeting_place_is_blamed_only_for_its_o
     assert report_of_unreached(taken, 0, 0.0).unreachable == ()
 
 
+def test_a_meeting_place_of_another_version_was_reached() -> None:
+    """The member is blamed for its version, and no connection for it."""
+    version = Failure(cause="version", who="node2", whom="node0", detail="", cure="", ranks=(2,))
+    said = report_of_unreached(version, 2, 0.0)
+    assert (said.outcome, said.causes, said.unreachable) == ("unreached", ("version",), ())
+
+
 ADDRESSES = st.sampled_from(["10.0.0.1", "127.0.1.1", "fe80::1", "2001:db8::2", "0.0.0.0", "169.254.1.1"])
 CHOICES = st.builds(Choice, interface=st.sampled_from(["", "eth0", "lo"]), address=ADDRESSES)
 FACTS = st.builds(

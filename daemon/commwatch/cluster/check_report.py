@@ -24,7 +24,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     finished_at: Timestamp
     """By the clock of the node."""
     outcome: CheckOutcome
-    """``unreached``: the member did not get to the meeting place, and nothing else was looked at."""
+    """``unreached``: the member took no part at the meeting place, and nothing else was looked at."""
     causes: Annotated[tuple[FailureCause, ...], msgspec.Meta(max_length=len(CAUSES))] = ()
     """Of what is to be cured on this node."""
     unreachable: Annotated[tuple[Unreachable, ...], msgspec.Meta(max_length=4)] = ()
@@ -44,14 +44,17 @@ def report_of_verdict(verdict: Verdict, rank: int, now: float) -> CheckReport:
 
 
 def report_of_unreached(failure: Failure, rank: int, now: float) -> CheckReport:
-    """What a member knows of itself that did not get to the store; member 0 without a port has no way to go.
+    """What a member knows of itself that took no part: it did not get to the store, or the store is of another version.
+
+    Member 0 without a port has no way to go.
 
     Args:
         failure: that keeps it away.
         rank: of the member.
         now: seconds since 1970.
     """
-    unreachable = (Unreachable(port_kind="rendezvous", direction="out", peers=1),) if rank else ()
+    missed = rank != 0 and failure.cause != "version"
+    unreachable = (Unreachable(port_kind="rendezvous", direction="out", peers=1),) if missed else ()
     failures = [failure] if rank in failure.ranks else []
     return _report("unreached", failures, unreachable, now)
 
