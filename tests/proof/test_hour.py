@@ -16,8 +16,6 @@ from support.daemon import Daemon
 from support.torture import SHARE, footing, scraped, told, tortured
 
 EVERY_SECONDS = 30.0
-MOST_GROWN_KIB = 2048
-"""In about 45 minutes; 1,155 were seen, by the allocator and not by objects of Python (docs/engineering/torture.md)."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,6 @@ def test_an_hour_of_real_time(tmp_path: Path) -> None:
     early, late = samples[tenth : 3 * tenth], samples[-2 * tenth :]
     for place in range(len(samples[0].own_kib)):
         grown = mean(one.own_kib[place] for one in late) - mean(one.own_kib[place] for one in early)
-        assert grown < MOST_GROWN_KIB, place
+        assert grown < 1024, place
         assert min(one.descriptors[place] for one in late) <= min(one.descriptors[place] for one in early), place
     assert max(one.series for one in late) <= max(one.series for one in early) + 10
