@@ -172,7 +172,7 @@ def test_the_page_of_who_asks_each_second_lies_ready(asked_at: Sequence[float], 
 
 
 def test_a_page_that_cannot_be_rendered_ahead_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever gave the readings goes on; the log says it once."""
+    """The reader goes on; the log says it once."""
     endpoint = Endpoint(
         snapshot=lambda: snapshot_of({SERIES: 0}), ready=lambda: (True, ()), status=lambda: Status("1.2.3")
     )

@@ -191,7 +191,7 @@ def test_a_watch_that_breaks_ends_the_cycle(tmp_path: Path, ranks: int) -> None:
 
 @pytest.mark.parametrize("told", [("start", 0), ("measure", 1)])
 def test_an_error_of_our_own_ends_the_cycle_before_it_is_raised(tmp_path: Path, told: tuple[str, int]) -> None:
-    """Whoever follows the progress may break: then the ranks are gone and the lock is free all the same."""
+    """What follows the progress may break: then the ranks are gone and the lock is free all the same."""
     lock_file = tmp_path / "lock"
 
     def progress(phase: str, step: int, seconds: float) -> None:

@@ -106,7 +106,7 @@ with Spares(1) as spares:
     os.kill(pid, signal.SIGSTOP)
 print(there(pid))
 """,
-    "whoever starts the daemon may ignore SIGCHLD": """
+    "SIGCHLD is ignored by the parent": """
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 with Spares(2) as spares:
     [other, _] = spares.pids()

@@ -47,7 +47,7 @@ class Spares:
     def __init__(self, count: int) -> None:
         """Fork them, or as many as the system allows.
 
-        Call before there is a thread; whoever forks early has them share what is imported so far.
+        Call before there is a thread, and early: they share what is imported so far.
         """
         spare_the_garbage_collector()
         self._waiting: list[tuple[_Forked, socket.socket]] = []
@@ -123,7 +123,7 @@ class _Forked:
             return
         try:
             pid, status = os.waitpid(self.pid, options)
-        except ChildProcessError:  # whoever started us ignores SIGCHLD: the kernel tells no codes
+        except ChildProcessError:  # SIGCHLD is ignored since our start: the kernel keeps no exit codes
             pid, status = self.pid, 0
         self._code = os.waitstatus_to_exitcode(status) if pid else None
 
