@@ -1,4 +1,7 @@
-"""Measures the whole daemon on a simulated node: CPU, wake-ups, memory, start-up, latency of scrapes.
+"""Measures the whole daemon on a stand-in node: CPU, wake-ups, memory, start-up, latency of scrapes.
+
+The driver is a C library with the answers of a simulated node (``benchmarks.driver``, needs a C compiler), the files
+are that node's and stand still. ``--simulate`` measures the daemon with the simulation in its processes instead.
 
 Examples: python -m benchmarks.daemon --seconds 60 --json; nobody asks: python -m benchmarks.daemon --every 0
 """
@@ -15,6 +18,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from benchmarks.driver.build import build
+
+from commwatch.simulation.node import SimulatedNode
 
 ROOT = Path(__file__).parents[1]
 BUDGETS = {
@@ -81,21 +88,37 @@ def wait_for_snapshot(port: int, deadline: float) -> None:
     raise TimeoutError("the daemon was not ready in time")
 
 
-def measure(preset: str, port: int, seconds: int, every: float, arguments: list[str]) -> dict[str, float]:
+def stand_in(preset: str, directory: Path) -> tuple[list[str], dict[str, str]]:
+    """Make the driver and the files of a node; arguments and environment of a daemon that watches it."""
+    build(preset, directory)
+    node = SimulatedNode(preset, None, time.time() - 3600)
+    node.write_sysfs(directory / "sysfs")
+    node.write_procfs(directory / "procfs")
+    trees = [f"--path.{name}={directory / name}" for name in ("sysfs", "procfs")]
+    return trees, {"LD_LIBRARY_PATH": str(directory)}
+
+
+def measure(
+    arguments: list[str], extra_environment: dict[str, str], port: int, seconds: int, every: float
+) -> dict[str, float]:
     """Start a daemon, scrape it or leave it alone, and stop it.
 
     Args:
-        preset: the simulated node.
+        arguments: of ``commwatch run``.
+        extra_environment: beside the present one.
         port: of the endpoint.
         seconds: how long.
         every: seconds between two scrapes; 0: nobody asks until the end.
-        arguments: further ones of ``commwatch run``.
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT / "exporters")])}
+    environment = {
+        **os.environ,
+        **extra_environment,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT / "exporters")]),
+    }
     with tempfile.TemporaryDirectory() as state:
         started = time.monotonic()
         daemon = subprocess.Popen(
-            [sys.executable, "-m", "commwatch", "run", "--simulate", preset, "--path.state", state,
+            [sys.executable, "-m", "commwatch", "run", "--path.state", state,
              "--web.listen-address", f"127.0.0.1:{port}", "--log.level", "error", *arguments],
             env=environment,
         )  # fmt: skip
@@ -142,13 +165,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="how long (default 60)")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two scrapes; 0: none (default 1)")
     parser.add_argument("--preset", default="h100x8", help="node (default: h100x8, which the budgets are of)")
+    parser.add_argument("--simulate", action="store_true", help="the simulation in place of the stand-in driver")
     parser.add_argument("--port", type=int, default=28930, help="free port on loopback (default 28930)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args()
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
-        config.write("probes: {enabled: false}\n")
-        config.flush()
-        figures = measure(given.preset, given.port, given.seconds, given.every, ["--config.file", config.name])
+    with tempfile.TemporaryDirectory() as directory:
+        config = Path(directory, "commwatch.yaml")
+        config.write_text("probes: {enabled: false}\n", encoding="utf-8")
+        node, environment = (
+            (["--simulate", given.preset], {}) if given.simulate else stand_in(given.preset, Path(directory))
+        )
+        arguments = ["--config.file", str(config), *node]
+        figures = measure(arguments, environment, given.port, given.seconds, given.every)
     if given.json:
         print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
         return
