@@ -70,6 +70,11 @@ class _State(enum.Enum):
 _BEFORE_REQUEST = (_State.CONNECTED, _State.WAITING, _State.READING)
 
 
+def _head(status: HTTPStatus, headers: Sequence[tuple[str, str]]) -> bytes:
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *[f"{name}: {value}" for name, value in headers], "\r\n"]
+    return "\r\n".join(lines).encode("latin-1")
+
+
 class Connection(asyncio.BufferedProtocol):
     """One client."""
 
@@ -87,6 +92,12 @@ class Connection(asyncio.BufferedProtocol):
         self._last_answer = False
         self._sending_since = 0.0
         self._decision: asyncio.Future[Response | None] | None = None
+        self._received = b""
+        """All that has come of the request that is read."""
+        self._repeatable: tuple[bytes, Request, bool] | None = None
+        """The last request that a next one may follow: its bytes, what they say, and whether it was HEAD."""
+        self._is_repeat = False
+        """Whether the request that is answered was known by its bytes, so that h11 has not seen it."""
 
     @property
     def sending(self) -> bool:
@@ -172,9 +183,23 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _State.CONNECTED and data:
             self._state = _State.READING  # the deadline runs since the connection
         elif self._state is _State.WAITING and data:
+            if self._repeatable is not None and data == self._repeatable[0] and not self._transport.is_closing():
+                self._repeat(self._repeatable[1], self._repeatable[2])
+                return
             self._enter(_State.READING, self._limits.head_seconds)
+        if self._state in _BEFORE_REQUEST:
+            self._received += data
         self._http.receive_data(data)
         self._proceed()
+
+    def _repeat(self, request: Request, is_head: bool) -> None:
+        """Answer the bytes of the request before: who scrapes sends the same each time, and it was parsed once."""
+        self._is_repeat = True
+        try:
+            self._ask(request, is_head)
+        except Exception as error:
+            self._host.failed("connection", error)
+            self.abort()
 
     def _proceed(self) -> None:
         """Answer one request, if a whole one has arrived."""
@@ -202,6 +227,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._http.next_event()  # the end of the message: there is no body
         request = request_of(event)
+        self._repeatable = (self._received, request, is_head)
+        self._ask(request, is_head)
+
+    def _ask(self, request: Request, is_head: bool) -> None:
         decision = self._host.admit(request, self)
         if isinstance(decision, asyncio.Future):
             self._enter(_State.DECIDING, self._limits.write_seconds)
@@ -249,13 +278,15 @@ class Connection(asyncio.BufferedProtocol):
         if close:
             headers.append(("Connection", "close"))
         body = b"" if is_head else response.body
-        head = self._http.send(
-            h11.Response(status_code=response.status, headers=headers, reason=response.status.phrase)
-        )
-        self._http.send(h11.Data(data=body))
-        self._http.send(h11.EndOfMessage())
+        if self._is_repeat:
+            head = _head(response.status, headers)
+        else:
+            answer = h11.Response(status_code=response.status, headers=headers, reason=response.status.phrase)
+            head = self._http.send(answer) or b""
+            self._http.send(h11.Data(data=body))
+            self._http.send(h11.EndOfMessage())
         self._state = _State.SENDING
-        self._transport.write((head or b"") + body[:_WRITE_BYTES])
+        self._transport.write(head + body[:_WRITE_BYTES])
         self._unsent = memoryview(body)[_WRITE_BYTES:]
         self._write()
         if self.sending:
@@ -271,14 +302,18 @@ class Connection(asyncio.BufferedProtocol):
             self._sent()
 
     def _sent(self) -> None:
-        if self._last_answer or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+        is_over = self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE
+        if self._last_answer or (is_over and not self._is_repeat):
             self._enter(_State.CLOSING, _LINGER_SECONDS)
             self._transport.write_eof()
             self._transport.resume_reading()
             return
-        self._http.start_next_cycle()
-        waiting_bytes, ended = self._http.trailing_data
+        if not self._is_repeat:
+            self._http.start_next_cycle()
+        self._is_repeat = False
+        waiting_bytes, ended = self._received, _ = self._http.trailing_data
         if waiting_bytes or ended:
+            self._repeatable = None  # its bytes may not be all of one request
             self._enter(_State.READING, self._limits.head_seconds)
             self._transport.pause_reading()
             self._loop.call_soon(self._proceed)  # not at once: other clients come between two requests of one

@@ -91,11 +91,13 @@ class _Families:
     """The lines of each family as they were rendered last: from one snapshot to the next few change."""
 
     def __init__(self) -> None:
-        self._layouts: list[Layout] = []
+        self._layouts: Sequence[Layout] = ()
+        self._blocks: Sequence[Block] = ()
+        """Of the last snapshot."""
         self._texts: list[Mapping[str, str]] = []
-        """Layout and texts of each block of the last snapshot."""
+        """Of those blocks."""
         self._hidden: frozenset[str] = frozenset()
-        self._places: dict[str, list[int]] = {}
+        self._places: dict[str, Sequence[int]] = {}
         """Which blocks hold series of each family that is shown."""
         self._repeated: frozenset[str] = frozenset()
         self._parts: dict[str, Part] = {}
@@ -103,31 +105,28 @@ class _Families:
 
     def parts(self, snapshot: Snapshot) -> Mapping[str, Part]:
         """The lines of all families that have any, in the order of the catalogue."""
-        blocks = snapshot.blocks
-        layouts = [block.layout for block in blocks]
+        blocks, layouts = snapshot.blocks, snapshot.layouts
         hidden = snapshot.unexported.union(snapshot.hidden)
         if layouts != self._layouts or hidden != self._hidden:
-            self._lay_out(layouts, hidden)
+            self._lay_out(snapshot, hidden)
             rendered = {family: self._render(blocks, family) for family in self._places}
             self._parts = {family: part for family, part in rendered.items() if part is not None}
         else:
             self._render_changed(blocks)
-        self._texts = [block.texts for block in blocks]
+        self._blocks, self._texts = blocks, [block.texts for block in blocks]
         return self._parts
 
-    def _lay_out(self, layouts: list[Layout], hidden: frozenset[str]) -> None:
-        self._layouts, self._hidden = layouts, hidden
-        holders: dict[str, list[int]] = {}
-        for place, layout in enumerate(layouts):
-            for family in layout.families:
-                holders.setdefault(family, []).append(place)
+    def _lay_out(self, snapshot: Snapshot, hidden: frozenset[str]) -> None:
+        self._layouts, self._hidden = snapshot.layouts, hidden
+        holders = snapshot.holders
         self._places = {family: holders[family] for family in CATALOGUE if family in holders and family not in hidden}
-        self._repeated = _repeated_families(layouts)
+        self._repeated = _repeated_families(snapshot.layouts)
 
     def _render_changed(self, blocks: Sequence[Block]) -> None:
         changed: set[str] = set()
-        for block, texts in zip(blocks, self._texts, strict=True):
-            changed.update(block.changed_since(texts))
+        for block, before, texts in zip(blocks, self._blocks, self._texts, strict=True):
+            if block is not before:
+                changed.update(block.changed_since(texts))
         appeared = False
         for family in changed.intersection(self._places):
             part = self._render(blocks, family)

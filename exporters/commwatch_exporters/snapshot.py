@@ -37,7 +37,7 @@ def _prefix(series: Series) -> str:
 class Layout:
     """The series of a block, with the text before each value prepared; made once and used for every block alike."""
 
-    __slots__ = ("families", "index", "prefixes", "series", "slices")
+    __slots__ = ("_forms", "families", "index", "prefixes", "series", "slices")
 
     def __init__(self, series: Iterable[Series]) -> None:
         self.series: tuple[Series, ...] = tuple(series)
@@ -51,6 +51,21 @@ class Layout:
         self.families = {name: tuple(positions) for name, positions in families.items()}
         self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
         """For each family the shortest stretch of the block that holds it; others may stand between."""
+        self._forms: dict[str, str] = {}
+
+    def form(self, family: str) -> str | None:
+        """The lines of a family with ``%r`` in place of each value; None where another one stands between them."""
+        form = self._forms.get(family)
+        if form is None:
+            positions, part = self.families[family], self.slices[family]
+            is_whole = len(positions) == part.stop - part.start
+            lines = (self.prefixes[position].replace("%", "%%") + "%r\n" for position in positions)
+            form = self._forms[family] = "".join(lines) if is_whole else ""
+        return form or None
+
+
+_PLAIN = frozenset((int, float))
+"""Types whose ``repr`` is what Prometheus reads, where the number is finite."""
 
 
 class Block:
@@ -71,15 +86,22 @@ class Block:
         """The exposition lines of one family in this block; empty where nothing of it was read."""
         known = self._texts.get(family)
         if known is None:
-            prefixes, values = self.layout.prefixes, self.values
-            known = self._texts[family] = "".join(
-                [
-                    f"{prefixes[position]}{format_number(value)}\n"
-                    for position in self.layout.families.get(family, ())
-                    if (value := values[position]) is not None
-                ]
-            )
+            known = self._texts[family] = self._write(family) if family in self.layout.families else ""
         return known
+
+    def _write(self, family: str) -> str:
+        values = self.values[self.layout.slices[family]]
+        form = self.layout.form(family)
+        if form is not None and _PLAIN.issuperset(map(type, values)) and all(map(math.isfinite, values)):  # type: ignore[arg-type]
+            return form % tuple(values)  # a third of the time of the lines below
+        prefixes = self.layout.prefixes
+        return "".join(
+            [
+                f"{prefixes[position]}{format_number(value)}\n"
+                for position in self.layout.families[family]
+                if (value := self.values[position]) is not None
+            ]
+        )
 
     def get(self, metric: str, *labels: str) -> Value:
         """The value of one series; None where it was not read or is not of this block."""
@@ -118,31 +140,48 @@ class Block:
 class Snapshot:
     """All that is known at one moment; every scrape until the next snapshot shares its rendering."""
 
-    __slots__ = ("_families", "blocks", "hidden", "renderings", "unexported")
+    __slots__ = ("_families", "_holders", "blocks", "hidden", "layouts", "renderings", "unexported")
 
     def __init__(
-        self, blocks: Iterable[Block], hidden: Collection[str] = (), unexported: frozenset[str] = frozenset()
+        self,
+        blocks: Iterable[Block],
+        hidden: Collection[str] = (),
+        unexported: frozenset[str] = frozenset(),
+        earlier: Snapshot | None = None,
     ) -> None:
         """Args:
         hidden: families that are in the blocks and not shown.
         unexported: families that are not on the metrics page; whoever reads the snapshot itself sees them.
+        earlier: the one before: what follows from the layouts alone is taken over while they are the same.
         """
         self.blocks = tuple(blocks)
+        self.layouts: Sequence[Layout] = [block.layout for block in self.blocks]
+        """Of the blocks; the same object as the earlier one's, where they are the same."""
+        self._holders: dict[str, list[int]] = {}
+        if earlier is not None and earlier.layouts == self.layouts:
+            self.layouts, self._holders = earlier.layouts, earlier._holders
         self.hidden = hidden
         self.unexported = unexported
         self.renderings: dict[object, bytes] = {}
         """Finished pages by format and encoding; exporters fill it."""
-        self._families: dict[str, list[Block]] | None = None
+        self._families: dict[str, Sequence[Block]] = {}
+
+    @property
+    def holders(self) -> Mapping[str, Sequence[int]]:
+        """Which blocks hold series of each family, hidden ones too."""
+        if not self._holders:
+            for place, layout in enumerate(self.layouts):
+                for family in layout.families:
+                    self._holders.setdefault(family, []).append(place)
+        return self._holders
 
     def family_blocks(self, family: str) -> Sequence[Block]:
         """The blocks that hold series of one family."""
-        if self._families is None:
-            self._families = {}
-            for block in self.blocks:
-                for name in block.layout.families:
-                    if name not in self.hidden:
-                        self._families.setdefault(name, []).append(block)
-        return self._families.get(family, ())
+        found = self._families.get(family)
+        if found is None:
+            places = () if family in self.hidden else self.holders.get(family, ())
+            found = self._families[family] = [self.blocks[place] for place in places]
+        return found
 
     def samples(self, family: str) -> Iterator[tuple[dict[str, str], int | float]]:
         """Label names with values, and the number, of each exposed series of a counter, gauge or info family."""

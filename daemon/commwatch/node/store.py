@@ -90,5 +90,6 @@ class Store:
     def snapshot(self) -> Snapshot:
         """All current blocks; the same object as before while nothing has changed."""
         if self._snapshot is None or self._snapshot[0] != self._version:
-            self._snapshot = (self._version, Snapshot(self._all(), self._hidden, self._unexported))
+            earlier = None if self._snapshot is None else self._snapshot[1]
+            self._snapshot = (self._version, Snapshot(self._all(), self._hidden, self._unexported, earlier))
         return self._snapshot[1]
