@@ -64,12 +64,11 @@ def process_metrics(page_format: Format) -> str:
 
 def family_parts(snapshot: Snapshot, page_format: Format, families: Collection[str] | None = None) -> list[Part]:
     """Headers and lines of all families, or of some, but those of this process."""
-    parts = []
+    parts: list[Part] = []
+    headers = _HEADERS[page_format]
     for family, part in _families.parts(snapshot).items():
-        if families is not None and family not in families:
-            continue
-        parts.append(_HEADERS[page_format][family])
-        parts.append(part)
+        if families is None or family in families:
+            parts += (headers[family], part)
     return parts
 
 
@@ -94,8 +93,6 @@ class _Families:
         self._layouts: Sequence[Layout] = ()
         self._blocks: Sequence[Block] = ()
         """Of the last snapshot."""
-        self._texts: list[Mapping[str, str]] = []
-        """Of those blocks."""
         self._hidden: frozenset[str] = frozenset()
         self._places: dict[str, Sequence[int]] = {}
         """Which blocks hold series of each family that is shown."""
@@ -113,7 +110,7 @@ class _Families:
             self._parts = {family: part for family, part in rendered.items() if part is not None}
         else:
             self._render_changed(blocks)
-        self._blocks, self._texts = blocks, [block.texts for block in blocks]
+        self._blocks = blocks
         return self._parts
 
     def _lay_out(self, snapshot: Snapshot, hidden: frozenset[str]) -> None:
@@ -124,9 +121,9 @@ class _Families:
 
     def _render_changed(self, blocks: Sequence[Block]) -> None:
         changed: set[str] = set()
-        for block, before, texts in zip(blocks, self._blocks, self._texts, strict=True):
+        for block, before in zip(blocks, self._blocks, strict=True):
             if block is not before:
-                changed.update(block.changed_since(texts))
+                changed.update(block.changed_since(before))
         appeared = False
         for family in changed.intersection(self._places):
             part = self._render(blocks, family)

@@ -37,7 +37,7 @@ def _prefix(series: Series) -> str:
 class Layout:
     """The series of a block, with the text before each value prepared; made once and used for every block alike."""
 
-    __slots__ = ("_forms", "families", "index", "prefixes", "series", "slices")
+    __slots__ = ("_forms", "families", "has_counters", "index", "prefixes", "series", "slices")
 
     def __init__(self, series: Iterable[Series]) -> None:
         self.series: tuple[Series, ...] = tuple(series)
@@ -51,6 +51,7 @@ class Layout:
         self.families = {name: tuple(positions) for name, positions in families.items()}
         self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
         """For each family the shortest stretch of the block that holds it; others may stand between."""
+        self.has_counters = any(CATALOGUE[name].type == "counter" for name in families)
         self._forms: dict[str, str] = {}
 
     def form(self, family: str) -> str | None:
@@ -119,22 +120,13 @@ class Block:
             if self.values[part] == earlier.values[part]:
                 self._texts[family] = text
 
-    def changed_since(self, earlier: Mapping[str, str]) -> Iterator[str]:
-        """The families whose text may differ from an earlier one.
-
-        Args:
-            earlier: what ``texts`` gave for a block of the same layout.
-        """
-        texts = self._texts
-        if texts is not earlier:
+    def changed_since(self, earlier: Block) -> Iterator[str]:
+        """The families whose text may differ from that of an earlier block of the same layout."""
+        texts, known = self._texts, earlier._texts
+        if texts is not known:
             for family in self.layout.families:
-                if texts.get(family) is not earlier.get(family):
+                if texts.get(family) is not known.get(family):
                     yield family
-
-    @property
-    def texts(self) -> Mapping[str, str]:
-        """The text that has been rendered so far, by family."""
-        return self._texts
 
 
 class Snapshot:

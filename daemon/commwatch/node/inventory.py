@@ -78,6 +78,8 @@ class Inventory:
         self._seen = Observation()
         self._here: Mapping[str, SeenGpu] = {}
         """GPUs of the last observation by UUID."""
+        self._expectations: dict[str, NvlinkExpectation | None] = {}
+        """By PCI address; asked for with each reading, and the same until the next observation or acceptance."""
         self._time: float | None = None
         self._layout = Layout(())
 
@@ -93,6 +95,7 @@ class Inventory:
         elapsed = step if 0.0 < step <= LONGEST_STEP_SECONDS else 0.0
         self._seen = seen
         self._here = {gpu.uuid: gpu for gpu in seen.gpus or ()}
+        self._expectations = {}
         learned: list[str] = []
         if seen.gpus is not None:
             self._observe_gpus(elapsed, learned)
@@ -108,6 +111,7 @@ class Inventory:
         It goes by the last observation.
         """
         given_up = self.odd()
+        self._expectations = {}
         if self._seen.gpus is not None:
             for uuid in [uuid for uuid in self.state.gpus if uuid not in self._here]:
                 record = self.state.gpus.pop(uuid)
@@ -290,10 +294,14 @@ class Inventory:
 
     def nvlink_expectation(self, pci_bus_id: str) -> NvlinkExpectation | None:
         """The NVLinks that the GPU in a slot should have, while none was learned those that are up; None for none."""
-        for uuid, record in self.state.gpus.items():
-            if record.pci_bus_id == pci_bus_id and not record.is_replaced:
-                return self._nvlink_expectation(uuid, record)
-        return None
+        if pci_bus_id not in self._expectations:
+            found = (
+                self._nvlink_expectation(uuid, record)
+                for uuid, record in self.state.gpus.items()
+                if record.pci_bus_id == pci_bus_id and not record.is_replaced
+            )
+            self._expectations[pci_bus_id] = next(found, None)
+        return self._expectations[pci_bus_id]
 
     def pcie_expected_lanes(self, pci_bus_id: str) -> int | None:
         """The PCIe lanes that the GPU in a slot should have; None while none were learned."""

@@ -148,9 +148,10 @@ class Collection:
         is_watched = now - self._asked_at <= WATCHED_SECONDS
         self._asked_at = now
         for collector in self.collectors.values():
-            self._take(collector)
-            if is_watched and collector.is_sampled:
-                collector.reader.listen(partial(self._take_heard, collector))
+            if collector.is_sampled:
+                self._take(collector)
+                if is_watched:
+                    collector.reader.listen(partial(self._take_heard, collector))
 
     def _take_heard(self, collector: Collector) -> None:
         self._take(collector)

@@ -73,6 +73,7 @@ class Engine:
         self._procfs = Path(config.paths.procfs)
         self._roots: SimulationPlan | Paths = simulation or config.paths
         """Where the node shows itself."""
+        self._origin = Origin(Path(self._roots.sysfs), Path(self._roots.procfs), config.sources)
         self._first_runs: set[asyncio.Task[None]] = set()
         wants_identity = config.jobs.identity
         self.job_settings = JobSettings(
@@ -220,8 +221,7 @@ class Engine:
             return self._nvml_absent()
         if source == "rdma" and self.pipeline.rdma_ports_expected():
             return None  # ports that should be here and are not are a fault
-        origin = Origin(Path(self._roots.sysfs), Path(self._roots.procfs), self.config.sources)
-        return SOURCES[source].why_absent(origin)
+        return SOURCES[source].why_absent(self._origin)
 
     def _nvml_absent(self) -> str | None:
         if self._driver_present() or self._gpus_wanted():

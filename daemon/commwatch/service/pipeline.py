@@ -33,7 +33,6 @@ from commwatch.readings import Absence
 from commwatch.service.instruments import Instruments
 from commwatch.sources.presence import NvidiaGpus, is_virtual, nvidia_gpus
 from commwatch.state.directory import StateDirectory
-from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block
 from commwatch_exporters.state_words import GPU_STATES, word_of
 
@@ -134,9 +133,7 @@ class Pipeline:
         return known.get(device, device)
 
     def _watch_resets(self, collector: Collector, device: str, block: Block) -> None:
-        if collector.name in _OWN_SUMS:
-            return
-        if not any(CATALOGUE[family].type == "counter" for family in block.layout.families):
+        if collector.name in _OWN_SUMS or not block.layout.has_counters:
             return
         key = (collector.name, device)
         watch = self._resets.get(key)

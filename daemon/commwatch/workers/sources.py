@@ -6,6 +6,7 @@ Rows name modules and do not import them: a source is imported in the process th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -95,6 +96,7 @@ class SourceRow:
         return why
 
 
+@cache
 def load(name: str) -> Any:
     """What ``module:name`` names, imported now."""
     module, _, attribute = name.partition(":")

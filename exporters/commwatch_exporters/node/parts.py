@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast, overload
 
@@ -197,6 +197,8 @@ class Parts:
         self._prepared: dict[Layout, dict[str, _Prepared]] = {}
         """By layout and metric, only for metrics that are asked for: a dictionary of labels for each of 3,000 series
         takes longer to make than all rules together take to run."""
+        self._columns: dict[str, Sequence[tuple[int, _Prepared]]] = {}
+        """By metric: the places of the blocks that hold it, each with its series."""
         self._keyed: dict[str, dict[Identity, dict[str, float]]] = {}
         self._infos: dict[str, dict[Identity, Mapping[str, str]]] = {}
         self._derived: dict[object, object] = {}
@@ -205,10 +207,11 @@ class Parts:
 
     def show(self, snapshot: Snapshot) -> None:
         """Read from this snapshot from now on; parts that were taken before have its numbers too."""
+        if snapshot.layouts != self._snapshot.layouts or snapshot.hidden != self._snapshot.hidden:
+            here = set(snapshot.layouts)
+            self._prepared = {layout: known for layout, known in self._prepared.items() if layout in here}
+            self._columns = {}
         self._snapshot = snapshot
-        layouts = {block.layout for block in snapshot.blocks}
-        if not self._prepared.keys() <= layouts:
-            self._prepared = {layout: known for layout, known in self._prepared.items() if layout in layouts}
         self._keyed, self._infos, self._derived = {}, {}, {}
 
     def derived(self, make: Callable[[Parts], _Derived]) -> _Derived:
@@ -233,9 +236,9 @@ class Parts:
 
     def value(self, column: Column[Any], identity: Identity) -> float | None:
         """The number of one part; None where it is absent."""
-        for block in self._snapshot.family_blocks(column.metric):
-            at = self._prepare(block.layout, column.metric).places.get(identity)
-            if at is not None and (value := block.values[at]) is not None:
+        for place, prepared in self._column(column.metric):
+            at = prepared.places.get(identity)
+            if at is not None and (value := self._snapshot.blocks[place].values[at]) is not None:
                 return value
         return None
 
@@ -262,12 +265,21 @@ class Parts:
 
     def series(self, metric: str) -> Iterator[tuple[Part, float]]:
         """The parts that have a number in a metric now, with it."""
-        for block in self._snapshot.family_blocks(metric):
-            values = block.values
-            for part, at in self._prepare(block.layout, metric).parts:
+        for place, prepared in self._column(metric):
+            values = self._snapshot.blocks[place].values
+            for part, at in prepared.parts:
                 value = values[at]
                 if value is not None:
                     yield part, value
+
+    def _column(self, metric: str) -> Sequence[tuple[int, _Prepared]]:
+        known = self._columns.get(metric)
+        if known is None:
+            snapshot = self._snapshot
+            places = () if metric in snapshot.hidden else snapshot.holders.get(metric, ())
+            known = [(place, self._prepare(snapshot.layouts[place], metric)) for place in places]
+            self._columns[metric] = known
+        return known
 
     def _prepare(self, layout: Layout, metric: str) -> _Prepared:
         of_layout = self._prepared.setdefault(layout, {})

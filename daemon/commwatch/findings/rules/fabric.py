@@ -109,9 +109,10 @@ def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     wired = {gpu for gpu, links in facts.each(Gpu.nvlink_switch_links) if links}
     refused: dict[frozenset[Gpu], str] = {}
     for access, status in facts.each(PeerAccess.status):
-        pair = frozenset((access.gpu, access.peer))
-        if status and access.capability == "nvlink" and pair <= wired:
-            refused[pair] = word_of(P2P_STATES, status)
+        if status and access.capability == "nvlink":
+            pair = frozenset((access.gpu, access.peer))
+            if pair <= wired:
+                refused[pair] = word_of(P2P_STATES, status)
     while refused:
         touched = sorted({gpu for pair in refused for gpu in pair}, key=lambda gpu: gpu.address)
         culprit = max(touched, key=lambda gpu: sum(gpu in pair for pair in refused))
