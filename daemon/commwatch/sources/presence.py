@@ -53,7 +53,8 @@ def nvidia_gpus(sysfs: Path) -> NvidiaGpus:
 
 def nvidia_driver_present(procfs: Path) -> bool:
     """Whether an NVIDIA kernel driver is loaded."""
-    return (procfs / "driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
+    # Asked at each run of each collector of the driver, where pathlib would cost more than the kernel.
+    return os.path.exists(f"{procfs}/driver/nvidia/version") or os.path.exists("/dev/nvidiactl")
 
 
 def is_virtual(procfs: Path) -> bool | None:
