@@ -3,7 +3,8 @@
 The driver is a C library with the answers of a simulated node (``benchmarks.driver``, needs a C compiler), the files
 are that node's and stand still. ``--simulate`` measures the daemon with the simulation in its processes instead.
 
-Examples: python -m benchmarks.daemon --seconds 60 --json; nobody asks: python -m benchmarks.daemon --every 0
+Examples: python -m benchmarks.daemon --seconds 60 --json; nobody asks: python -m benchmarks.daemon --every 0; another
+exporter beside the same driver: python -m benchmarks.daemon --program nvitop-exporter
 """
 
 from __future__ import annotations
@@ -77,12 +78,12 @@ def scrape(connection: http.client.HTTPConnection) -> tuple[float, bytes]:
     return (time.perf_counter() - started) * 1e3, body
 
 
-def wait_for_snapshot(port: int, deadline: float) -> None:
+def wait_for_snapshot(port: int, deadline: float, path: str = "/readyz") -> None:
     """Return when a complete snapshot is served."""
     while time.monotonic() < deadline:
         try:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-            connection.request("GET", "/readyz")
+            connection.request("GET", path)
             if connection.getresponse().status == http.client.OK:
                 return
         except OSError:
@@ -90,9 +91,9 @@ def wait_for_snapshot(port: int, deadline: float) -> None:
     raise TimeoutError("the daemon was not ready in time")
 
 
-def stand_in(preset: str, directory: Path) -> tuple[list[str], dict[str, str]]:
+def stand_in(preset: str, directory: Path, copies: int = 1) -> tuple[list[str], dict[str, str]]:
     """Make the driver and the files of a node; arguments and environment of a daemon that watches it."""
-    build(preset, directory)
+    build(preset, directory, copies)
     node = SimulatedNode(preset, None, time.time() - 3600)
     node.write_sysfs(directory / "sysfs")
     node.write_procfs(directory / "procfs")
@@ -100,12 +101,30 @@ def stand_in(preset: str, directory: Path) -> tuple[list[str], dict[str, str]]:
     return trees, {"LD_LIBRARY_PATH": str(directory)}
 
 
+def command_of(program: str, port: int, arguments: list[str], state: str) -> list[str]:
+    """How a program is started that serves its metrics on a port of loopback.
+
+    Args:
+        program: ``commwatch``, ``nvitop-exporter`` or ``prometheus-node-exporter``.
+        port: of the endpoint.
+        arguments: of ``commwatch run``.
+        state: directory for its state.
+    """
+    if program == "commwatch":
+        own = ["--path.state", state, "--web.listen-address", f"127.0.0.1:{port}", "--log.level", "error"]
+        return [sys.executable, "-m", "commwatch", "run", *own, *arguments]
+    if program == "nvitop-exporter":
+        return [program, "--bind-address", "127.0.0.1", "--port", str(port)]
+    return [program, f"--web.listen-address=127.0.0.1:{port}"]
+
+
 def measure(
-    arguments: list[str], extra_environment: dict[str, str], port: int, seconds: int, every: float
+    program: str, arguments: list[str], extra_environment: dict[str, str], port: int, seconds: int, every: float
 ) -> dict[str, float]:
     """Start a daemon, scrape it or leave it alone, and stop it.
 
     Args:
+        program: as of ``command_of``.
         arguments: of ``commwatch run``.
         extra_environment: beside the present one.
         port: of the endpoint.
@@ -119,13 +138,11 @@ def measure(
     }
     with tempfile.TemporaryDirectory() as state:
         started = time.monotonic()
-        daemon = subprocess.Popen(
-            [sys.executable, "-m", "commwatch", "run", "--path.state", state,
-             "--web.listen-address", f"127.0.0.1:{port}", "--log.level", "error", *arguments],
-            env=environment,
-        )  # fmt: skip
+        quiet = None if program == "commwatch" else subprocess.DEVNULL
+        command = command_of(program, port, arguments, state)
+        daemon = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
         try:
-            wait_for_snapshot(port, started + 30)
+            wait_for_snapshot(port, started + 30, "/readyz" if program == "commwatch" else "/metrics")
             start_seconds = time.monotonic() - started
             start_cpu = sum(map(cpu_seconds, processes(daemon.pid)))
             time.sleep(5)  # what happens once is over
@@ -169,7 +186,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="how long (default 60)")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two scrapes; 0: none (default 1)")
     parser.add_argument("--preset", default="h100x8", help="node (default: h100x8, which the budgets are of)")
+    parser.add_argument("--copies", type=int, default=1, help="times that the driver has its GPUs (default 1)")
     parser.add_argument("--simulate", action="store_true", help="the simulation in place of the stand-in driver")
+    programs = ("commwatch", "nvitop-exporter", "prometheus-node-exporter")
+    parser.add_argument("--program", choices=programs, default="commwatch", help="what is measured")
     parser.add_argument("--port", type=int, default=28930, help="free port on loopback (default 28930)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args()
@@ -177,10 +197,12 @@ def main() -> None:
         config = Path(directory, "commwatch.yaml")
         config.write_text("probes: {enabled: false}\n", encoding="utf-8")
         node, environment = (
-            (["--simulate", given.preset], {}) if given.simulate else stand_in(given.preset, Path(directory))
+            (["--simulate", given.preset], {})
+            if given.simulate
+            else stand_in(given.preset, Path(directory), given.copies)
         )
         arguments = ["--config.file", str(config), *node]
-        figures = measure(arguments, environment, given.port, given.seconds, given.every)
+        figures = measure(given.program, arguments, environment, given.port, given.seconds, given.every)
     if given.json:
         print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
         return

@@ -1,5 +1,6 @@
 """Measures what a neighbour feels: the gaps in a busy loop on one core, alone, beside the daemon, and beside
-node_exporter where that is installed; in turns, each scraped once a second.
+node_exporter and nvitop-exporter where they are installed; in turns, each scraped once a second. What reads a driver
+reads the stand-in (``benchmarks.driver``).
 
 Example: python -m benchmarks.jitter --core 1 --seconds 10 --turns 3
 """
@@ -22,10 +23,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.daemon import command_of, stand_in
+
 ROOT = Path(__file__).parents[1]
 SHORTEST_GAP_NANOSECONDS = 1_000
 """A turn of the loop takes a tenth of it; what is longer was taken by somebody."""
-NODE_EXPORTER = shutil.which("prometheus-node-exporter") or shutil.which("node_exporter")
+OTHERS = tuple(filter(shutil.which, ("prometheus-node-exporter", "nvitop-exporter")))
 
 
 def gaps(seconds: float) -> tuple[int, list[int]]:
@@ -55,9 +58,13 @@ def figures(turns: int, long: list[int]) -> dict[str, float]:
 
 
 @contextmanager
-def scraped(command: list[str], port: int) -> Iterator[None]:
+def scraped(command: list[str], port: int, extra_environment: dict[str, str]) -> Iterator[None]:
     """A process that is scraped once a second; from when it first answers."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT / "exporters")])}
+    environment = {
+        **os.environ,
+        **extra_environment,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "daemon"), str(ROOT / "exporters")]),
+    }
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     over = threading.Event()
     ready = threading.Event()
@@ -87,20 +94,20 @@ def scraped(command: list[str], port: int) -> Iterator[None]:
 @contextmanager
 def beside(what: str, port: int, core: int) -> Iterator[None]:
     """Whatever runs beside the loop."""
-    if what == "node_exporter":
-        with scraped([str(NODE_EXPORTER), f"--web.listen-address=127.0.0.1:{port}"], port):
-            yield
-    elif what.startswith("commwatch"):
-        with tempfile.TemporaryDirectory() as folder:
+    if what == "alone":
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        arguments, environment = stand_in("h100x8", Path(folder))
+        program = what.split(maxsplit=1)[0]
+        if program == "commwatch":
             config = Path(folder) / "commwatch.yaml"
             others = sorted(os.sched_getaffinity(0) - {core})
             cpus = f"process: {{cpus: '{','.join(map(str, others))}'}}\n" if what.endswith("cores") else ""
             config.write_text(f"probes: {{enabled: false}}\n{cpus}")
-            run = [sys.executable, "-m", "commwatch", "run", "--simulate", "h100x8", "--config.file", str(config)]
-            with scraped([*run, "--path.state", folder, "--web.listen-address", f"127.0.0.1:{port}"], port):
-                yield
-    else:
-        yield
+            arguments += ["--config.file", str(config)]
+        with scraped(command_of(program, port, arguments, f"{folder}/state"), port, environment):
+            yield
 
 
 def main() -> None:
@@ -117,7 +124,7 @@ def main() -> None:
         os.sched_setaffinity(0, {given.core})
         print(json.dumps(figures(*gaps(given.seconds))))
         return
-    kinds = ["alone", "commwatch", "commwatch on other cores", *(["node_exporter"] if NODE_EXPORTER else [])]
+    kinds = ["alone", "commwatch", "commwatch on other cores", *OTHERS]
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
     for _ in range(given.turns):
         for kind in kinds:

@@ -41,15 +41,16 @@ NUMBERS = (
 Answer = tuple[int, Any]
 
 
-def build(node: str, directory: Path) -> None:
+def build(node: str, directory: Path, copies: int = 1) -> None:
     """Write ``libnvidia-ml.so.1`` into a directory.
 
     Args:
         node: preset or file of a node, idle and healthy.
         directory: where to; made if it is not there.
+        copies: how many times its GPUs are there, each time in a PCI domain of their own.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "answers.h").write_text(answers(node), encoding="ascii")
+    (directory / "answers.h").write_text(answers(node, copies), encoding="ascii")
     subprocess.run(
         ["cc", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", f"-Wl,-soname,{_SONAME}", f"-I{directory}",
          "-o", str(directory / _SONAME), str(SOURCE)],
@@ -57,7 +58,7 @@ def build(node: str, directory: Path) -> None:
     )  # fmt: skip
 
 
-def answers(preset: str) -> str:
+def answers(preset: str, copies: int) -> str:
     """The tables of a node, as the C source includes them."""
     clock = time.time()
     node = SimulatedNode(preset, None, clock - _UPTIME_SECONDS, lambda: clock)
@@ -67,10 +68,12 @@ def answers(preset: str) -> str:
     links = node.preset.model.nvlink.links if node.preset.model.nvlink is not None else 0
     places = range(max(links, 1))
     scopes = [*places, _ALL_LINKS]
-    first = [_fields(handle, scopes) for handle in handles]
-    rates = [_rates(handle, lambda: _wait(node)) for handle in handles]
+    first = [_fields(handle, scopes) for handle in handles] * copies
+    rates = [_rates(handle, lambda: _wait(node)) for handle in handles] * copies
     node._clock = lambda: clock + 1.0
-    second = [_fields(handle, scopes) for handle in handles]
+    second = [_fields(handle, scopes) for handle in handles] * copies
+    gpus = [_gpu(handle, domain) for domain in range(copies) for handle in handles]
+    handles *= copies
     known = [field for field in range(_FIELD_IDS) if any(code != 3 for code, _, _ in first[0][field])]
     rows = [known.index(field) + 1 if field in known else 0 for field in range(_FIELD_IDS)]
     tables = [
@@ -80,7 +83,7 @@ def answers(preset: str) -> str:
         f'#define LIBRARY "{pynvml.nvmlSystemGetNVMLVersion()}"',
         f"#define CUDA {pynvml.nvmlSystemGetCudaDriverVersion_v2()}",
         f"#define CONFIDENTIAL {_asked(pynvml.nvmlSystemGetConfComputeState)[0]}",
-        _table("gpu gpus[GPUS]", map(_gpu, handles)),
+        _table("gpu gpus[GPUS]", gpus),
         _table("nvlink nvlinks[GPUS][LINKS]", (_braced(_link(one, link) for link in places) for one in handles)),
         _table("unsigned char rows[FIELD_IDS]", map(str, rows)),
         _table("counter counters[GPUS][ROWS][LINKS + 1]", (
@@ -150,7 +153,13 @@ def _rates(handle: Any, wait: Callable[[], None]) -> list[float]:
     return [-1.0 if one.nvmlReturn else one.value for one in request.metrics[:count]] + nothing[count:]
 
 
-def _gpu(handle: Any) -> str:
+def _gpu(handle: Any, domain: int) -> str:
+    pci, uuid = pynvml.nvmlDeviceGetPciInfo(handle), pynvml.nvmlDeviceGetUUID(handle)
+    if domain:  # a copy
+        pci.domain = domain
+        pci.busIdLegacy = f"{domain:04X}{_text(pci.busIdLegacy)[4:]}".encode()
+        pci.busId = f"{domain:08X}{_text(pci.busId)[8:]}".encode()
+        uuid = f"{uuid[:-4]}{domain:04x}"
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     code, mode = _asked(pynvml.nvmlDeviceGetMigMode, handle)
     gpm_code, support = _asked(pynvml.nvmlGpmQueryDeviceSupport, handle)
@@ -158,9 +167,9 @@ def _gpu(handle: Any) -> str:
     fabric_code, _ = _asked(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(fabric))
     members = {
         "name": _quoted(_asked(pynvml.nvmlDeviceGetName, handle)[1]),
-        "uuid": _quoted(_asked(pynvml.nvmlDeviceGetUUID, handle)[1]),
+        "uuid": _quoted(uuid),
         "serial": _quoted(_asked(pynvml.nvmlDeviceGetSerial, handle)[1]),
-        "pci": _pci(pynvml.nvmlDeviceGetPciInfo(handle)),
+        "pci": _pci(pci),
         "memory_bytes": str(memory.total),
         "memory_reserved_bytes": str(memory.reserved),
         "memory_used_bytes": str(memory.used),
@@ -203,7 +212,11 @@ def _answer(answer: Answer) -> str:
 
 
 def _quoted(text: str | bytes | None) -> str:
-    return "0" if text is None else '"' + (text.decode() if isinstance(text, bytes) else text) + '"'
+    return "0" if text is None else f'"{_text(text)}"'
+
+
+def _text(text: str | bytes) -> str:
+    return text.decode() if isinstance(text, bytes) else text
 
 
 def _braced(parts: Iterable[str]) -> str:
@@ -219,8 +232,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("node", help="preset (commwatch simulate --list) or file of a node")
     parser.add_argument("directory", type=Path, help="where the library is written")
+    parser.add_argument("--copies", type=int, default=1, help="how many times its GPUs are there (default 1)")
     given = parser.parse_args()
-    build(given.node, given.directory)
+    build(given.node, given.directory, given.copies)
     print(given.directory / _SONAME)
 
 

@@ -117,6 +117,20 @@ def test_special_numbers_are_written_as_prometheus_spells_them(number: float, te
     assert format_number(number) == text
 
 
+@given(st.lists(st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats(), min_size=1, max_size=5))
+def test_every_line_has_its_number(values: list[float | None]) -> None:
+    """Whatever stands beside it, and whatever its labels hold: those that were not read have no line."""
+    names = [f'%d "{place}%' for place in range(len(values))]
+    block = Block(Layout([(CARRIER, (name,)) for name in names]), values, 0.0)
+    escaped = [name.replace('"', '\\"') for name in names]
+
+    assert block.text(CARRIER) == "".join(
+        f'{CARRIER}{{device="{name}"}} {format_number(value)}\n'
+        for name, value in zip(escaped, values, strict=True)
+        if value is not None
+    )
+
+
 def test_the_rows_of_the_catalogue_are_well_formed() -> None:
     """Names, suffixes, labels, units and texts follow the conventions, each with its origin."""
     for name, metric in CATALOGUE.items():

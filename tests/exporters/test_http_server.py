@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from commwatch_exporters.http_messages import Limits, Request, Response
-from commwatch_exporters.http_server import HttpServer
+from commwatch_exporters.http_server import Access, HttpServer
 from support.http import ask, connected, serving
 from support.waiting import PATIENCE_SECONDS, comes
 
@@ -66,6 +66,50 @@ def test_requests_on_one_connection() -> None:
             assert [(await client.answer()).body for _ in range(500)] == [b"text\n"] * 500
             client.send(b"ne HTTP/1.1\r\nHost: node\r\n\r\n")
             assert (await client.answer()).status == 404
+
+    run(test())
+
+
+def test_the_same_request_again_and_again() -> None:
+    """A request known by its bytes is answered as it was when it was parsed, whatever comes between."""
+
+    async def test() -> None:
+        word = b"%s /echo HTTP/1.1\r\nHost: node\r\nX-Word: %s\r\n\r\n"
+        requests = [(b"GET", b"one")] * 3 + [(b"GET", b"two")] * 2 + [(b"HEAD", b"two")] * 3 + [(b"GET", b"one")] * 2
+        async with serving(server()) as port, connected(port) as client:
+            heads = []
+            for method, said in requests:
+                client.send(word % (method, said))
+                answer = await client.answer(has_body=method == b"GET")
+                assert (answer.status, answer.body) == (200, said if method == b"GET" else b"")
+                heads.append({name: text for name, text in answer.headers.items() if name != "date"})
+            assert [head for head in heads if head != heads[0]] == []
+            client.send(GET)
+            assert (await client.answer()).body == b"text\n"
+            client.send(GET + GET[:9])
+            assert (await client.answer()).body == b"text\n"
+            client.send(GET[9:])
+            assert (await client.answer()).body == b"text\n"
+            client.send(GET)
+            assert (await client.answer()).body == b"text\n"
+
+    run(test())
+
+
+def test_a_request_again_meets_the_access_of_now() -> None:
+    """What was parsed before is judged anew, and its answer has the headers of now."""
+
+    async def test() -> None:
+        one = server()
+        async with serving(one) as port, connected(port) as client:
+            for _ in range(2):
+                client.send(GET)
+                assert (await client.answer()).status == 200
+            refused = Response(HTTPStatus.UNAUTHORIZED, b"no\n")
+            one.let_in(Access(admit=lambda request, connection: refused, headers={"X-Word": "now"}))
+            client.send(GET)
+            answer = await client.answer()
+            assert (answer.status, answer.headers["x-word"], answer.body) == (401, "now", b"no\n")
 
     run(test())
 
