@@ -173,6 +173,7 @@ def measure(
                 figures["first_scrapes_longest_milliseconds"] = max(first)
                 figures["scrape_p50_milliseconds"] = statistics.median(later)
                 figures["scrape_p99_milliseconds"] = later[int(len(later) * 0.99)]
+                figures["page_kilobytes"] = len(body) / 1e3
                 figures["series"] = sum(not line.startswith(b"#") for line in body.splitlines())
             return figures
         finally:
