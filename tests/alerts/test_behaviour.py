@@ -55,9 +55,8 @@ def promtool(
     (folder / "rules.json").write_text(json.dumps({"groups": groups}))
     order = [group["name"] for group in groups]
     # As the server would find them settled: what others read is evaluated first, the fleet last.
-    order.sort(
-        key=lambda name: (name.startswith("commwatch_fleet"), name != "commwatch_node", name != "commwatch_recording")
-    )
+    read = ["commwatch_node", "commwatch_recording", "commwatch_peers"]
+    order.sort(key=lambda name: (name.startswith("commwatch_fleet"), read.index(name) if name in read else len(read)))
     document = {
         "rule_files": ["rules.json"], "evaluation_interval": interval, "group_eval_order": order,
         "tests": [{"interval": interval, **case} for case in cases],
