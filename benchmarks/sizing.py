@@ -6,6 +6,7 @@ rules; what it needs for each series of the pages is taken for other fleets too.
 
 Examples:
     python -m benchmarks.sizing
+    python -m benchmarks.sizing --presets b200x8 --copies 9 --warm 30
     python -m benchmarks.sizing --presets h100x8ndr --prometheus 100 --seconds 2100 --profile core
 """
 
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from benchmarks.daemon import wait_for_snapshot
+from benchmarks.daemon import stand_in, wait_for_snapshot
 from benchmarks.fleet import INTERVAL_SECONDS, PORTS, environment, fetched, start_prometheus, watch
 
 from commwatch.config.metric_profile import unexported
@@ -70,17 +71,20 @@ def _page(parts: list[str]) -> Page:
     return Page(series, sum(len(part.plain) for part in encoded), len(join_gzip(encoded)))
 
 
-def measured_pages(preset: str, seconds: float) -> Mapping[str, Page]:
-    """The pages of a simulated node after its first probes."""
-    with daemon(preset, "all", seconds):
+def measured_pages(preset: str, seconds: float, copies: int = 1) -> Mapping[str, Page]:
+    """The pages of a simulated node after its first probes; with copies of its GPUs, without probes."""
+    with daemon(preset, "all", seconds, copies):
         return pages(fetched(PORTS["daemon"]).decode())
 
 
 class daemon:  # noqa: N801 - used as a function in a with statement
-    """A daemon of a simulated node for the time of a block, which begins after so many seconds."""
+    """A daemon of a simulated node for the time of a block, which begins after so many seconds.
 
-    def __init__(self, preset: str, profile: str, seconds: float) -> None:
-        self._preset, self._profile, self._seconds = preset, profile, seconds
+    With copies of its GPUs it is one beside the stand-in driver, where no probe can run.
+    """
+
+    def __init__(self, preset: str, profile: str, seconds: float, copies: int = 1) -> None:
+        self._preset, self._profile, self._seconds, self._copies = preset, profile, seconds, copies
 
     def __enter__(self) -> None:
         """Start it and wait."""
@@ -89,12 +93,16 @@ class daemon:  # noqa: N801 - used as a function in a with statement
         # What was learned is a series for each link and lane, on a real node after ten minutes.
         (folder / "commwatch.yaml").write_text(
             f"metrics: {{profile: {self._profile}}}\ninventory: {{learn_after: 5s}}\n"
+            f"probes: {{enabled: {str(self._copies == 1).lower()}}}\n"
         )
+        node: tuple[list[str], Mapping[str, str]] = (["--simulate", self._preset], {})
+        if self._copies > 1:
+            node = stand_in(self._preset, folder, self._copies)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "commwatch", "run", "--simulate", self._preset, "--path.state", folder / "state",
+            [sys.executable, "-m", "commwatch", "run", *node[0], "--path.state", folder / "state",
              "--config.file", folder / "commwatch.yaml", "--log.level", "error",
              "--web.listen-address", f"127.0.0.1:{PORTS['daemon']}"],
-            env=environment(),
+            env={**environment(), **node[1]},
         )  # fmt: skip
         wait_for_snapshot(PORTS["daemon"], time.monotonic() + 30)
         time.sleep(self._seconds)
@@ -149,13 +157,15 @@ def main() -> None:
     """Measure and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", default=list(PRESETS), choices=list(PRESETS), help="default: all")
+    parser.add_argument("--copies", type=int, default=1, help="times that a node has its GPUs (default 1)")
     parser.add_argument("--warm", type=float, default=180.0, help="seconds before a page is taken (default 180)")
     parser.add_argument("--prometheus", type=int, default=0, metavar="NODES", help="measure Prometheus with so many")
     parser.add_argument("--profile", default="core", choices=PROFILES, help="that Prometheus scrapes (default core)")
     parser.add_argument("--set", default="core", choices=["core", "extended"], help="its alerts (default core)")
     parser.add_argument("--seconds", type=int, default=2100, help="how long it scrapes (default 2100)")
     given = parser.parse_args()
-    found = {preset: measured_pages(preset, given.warm) for preset in given.presets}
+    times = f"{given.copies} × " if given.copies > 1 else ""
+    found = {f"{times}{preset}": measured_pages(preset, given.warm, given.copies) for preset in given.presets}
     print("\n".join(node_rows(found)), end="\n\n", flush=True)
     each = None
     if given.prometheus:
