@@ -97,7 +97,7 @@ def test_the_same_request_again_and_again() -> None:
 
 
 def test_a_request_again_meets_the_access_of_now() -> None:
-    """What was parsed before is judged anew, and its answer has the headers of now."""
+    """What was parsed before is judged again, and its answer has the headers of now."""
 
     async def test() -> None:
         one = server()
